@@ -1,0 +1,61 @@
+# Every target creates .venv and installs what it needs; a machine needs only Python 3.11+, pip and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stamps
+export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
+
+.PHONY: help demo test test-slow lint format docs bench wheel-check clean
+
+help:            ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+# torch first, by this exact version: any other spelling may pull gigabytes of CUDA packages.
+$(STAMP)/base: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	mkdir -p $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	touch $@
+
+$(STAMP)/dev: $(STAMP)/base
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev,peers,tensorboard]"
+	touch $@
+
+$(STAMP)/docs: $(STAMP)/base
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[docs]"
+	touch $@
+
+demo: $(STAMP)/base      ## train, evaluate and write a page on embedded tasks (under 3 minutes)
+	$(BIN)/innerloop demo
+
+test: lint               ## lint, tests, doctests, and the wheel in an empty environment
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(MAKE) --no-print-directory wheel-check
+
+test-slow: $(STAMP)/dev  ## the long tests too
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)/dev       ## ruff, mypy, the layer contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)/dev     ## let ruff format and sort
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP)/docs      ## the documentation site, in site/
+	$(BIN)/mkdocs build --strict
+
+bench: $(STAMP)/dev      ## the benchmarks behind the numbers in docs/performance.md
+	$(BIN)/innerloop bench maml-sine
+	$(BIN)/innerloop bench maml-conv
+	$(BIN)/innerloop bench memory
+
+wheel-check: $(STAMP)/dev
+	bash scripts/check_wheel.sh $(BIN)/python
+
+clean:                   ## remove what make made
+	rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Builds the wheel, installs it in an empty environment, and runs the command from an empty folder there.
+set -euo pipefail
+python=$(realpath -s "$1")
+root=$(pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$python" -m build --wheel --outdir "$work/dist" "$root" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+"$python" -m venv "$work/env"
+"$work/env/bin/python" -m pip install -q --disable-pip-version-check torch==2.13.0
+"$work/env/bin/python" -m pip install -q --disable-pip-version-check "$work"/dist/*.whl
+mkdir "$work/empty" && cd "$work/empty"
+"$work/env/bin/innerloop" --version
+"$work/env/bin/innerloop" ls >/dev/null
+"$work/env/bin/innerloop" train sine-maml outer.steps=20 eval.episodes=20 --json | tail -n 1
+echo "wheel: installed in an empty environment, 'ls' and one recipe ran"

@@ -1,0 +1,122 @@
+r"""Losses by name, each with its convention.
+
+The papers use three conventions for squared error, and a learning rate found under one is off by a
+constant under another (``theory.md`` §0). With residuals :math:`r_i = f(x_i) - y_i` over ``n`` samples:
+
+==============  ==========================================  =========================
+name            value                                       used by
+==============  ==========================================  =========================
+``half-sse``    :math:`\tfrac12\sum_i\|r_i\|^2`             Bridge, MetaNTK
+``half-mse``    :math:`\tfrac1{2n}\sum_i\|r_i\|^2`          Landscape
+``mse``         :math:`\tfrac1n\sum_i\|r_i\|^2`             AdaptLR, Finn et al.
+==============  ==========================================  =========================
+
+So a step of size :math:`\alpha` on ``mse`` equals one of :math:`2\alpha` on ``half-mse`` and one of
+:math:`2\alpha/n` on ``half-sse`` (:func:`rate_factor`). Samples are averaged (or summed), outputs summed.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.types import Loss
+
+
+def _sum_of_squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.shape != targets.shape:
+        raise UserError(
+            f"outputs have shape {tuple(outputs.shape)} but targets {tuple(targets.shape)}: "
+            "give targets one column per output."
+        )
+    return (outputs - targets).square().sum()
+
+
+def _mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _sum_of_squares(outputs, targets) / outputs.shape[0]
+
+
+def _half_mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _sum_of_squares(outputs, targets) / (2 * outputs.shape[0])
+
+
+def _half_sse(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _sum_of_squares(outputs, targets) / 2
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets)
+
+
+def _cross_entropy_sum(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, reduction="sum")
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss("mse", "mean over samples of ‖f(x) − y‖², no ½ (AdaptLR, Finn)", _mse),
+        Loss("half-mse", "½ · mean over samples of ‖f(x) − y‖² (Landscape)", _half_mse),
+        Loss("half-sse", "½ · sum over samples of ‖f(x) − y‖² (Bridge, MetaNTK)", _half_sse),
+        Loss("cross-entropy", "mean over samples of −log softmax(f(x))[y]", _cross_entropy),
+        Loss("cross-entropy-sum", "sum over samples of −log softmax(f(x))[y]", _cross_entropy_sum),
+    )
+}
+
+
+def get_loss(name: str) -> Loss:
+    """The loss of that name.
+
+    >>> get_loss("half-sse").value(torch.tensor([[3.0], [0.0]]), torch.tensor([[1.0], [0.0]]))
+    tensor(2.)
+    """
+    if name not in LOSSES:
+        raise UserError(
+            f"unknown loss '{name}'{did_you_mean(name, LOSSES)}; there are {', '.join(LOSSES)}."
+        )
+    return LOSSES[name]
+
+
+def rate_factor(from_loss: str, to_loss: str, samples: int) -> float:
+    """What to multiply a learning rate with when the loss convention changes, so that steps stay equal.
+
+    >>> rate_factor("mse", "half-mse", samples=10)
+    2.0
+    >>> rate_factor("mse", "half-sse", samples=10)
+    0.2
+    """
+    scale = {
+        "mse": 1.0,
+        "half-mse": 0.5,
+        "half-sse": samples / 2,
+        "cross-entropy": 1.0,
+        "cross-entropy-sum": float(samples),
+    }
+    families = [name.startswith("cross") for name in (from_loss, to_loss)]
+    if from_loss not in scale or to_loss not in scale or families[0] != families[1]:
+        raise UserError(f"a rate cannot be carried over from '{from_loss}' to '{to_loss}'.")
+    return scale[from_loss] / scale[to_loss]
+
+
+def is_classification(loss: Loss) -> bool:
+    """Whether targets are class labels."""
+    return loss.name.startswith("cross-entropy")
+
+
+def score(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """What evaluation reports of one task: accuracy for labels, mean squared error (no ½) otherwise.
+
+    >>> score(LOSSES["cross-entropy"], torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+    tensor(0.5000)
+    """
+    if is_classification(loss):
+        return (outputs.argmax(-1) == targets).to(outputs.dtype).mean()
+    return _mse(outputs, targets)
+
+
+def score_name(loss: Loss) -> str:
+    """``accuracy`` or ``mse``: the key under which :func:`score` is reported."""
+    return "accuracy" if is_classification(loss) else "mse"
+

@@ -1,0 +1,1 @@
+"""Typed recipes: the only room that sees configuration. Builds, runs, sweeps."""

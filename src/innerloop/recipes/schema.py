@@ -1,0 +1,140 @@
+"""What a recipe may say: one typed section per concern. Only this room reads configuration.
+
+Importing this file must not import torch: ``innerloop ls`` and ``--help`` stay quick.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "leaky_relu"]
+Norm = Literal["transductive", "support", "running", "group", "none"]
+LossName = Literal["mse", "half-mse", "half-sse", "cross-entropy", "cross-entropy-sum"]
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown keys are errors, values are not coerced across kinds."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+
+
+class Tasks(Section):
+    """Where tasks come from."""
+
+    family: str = Field("sine", description="a built-in family, or package.module:function of your own")
+    shots: int = Field(10, ge=1, description="support samples per task")
+    queries: int = Field(10, ge=1, description="query samples per task")
+    n_tasks: int | None = Field(None, ge=1, description="how many training tasks; none means new ones for ever")
+    resample: bool = Field(True, description="with n_tasks: draw new samples at every visit of a task")
+    noise: float = Field(0.0, ge=0, description="standard deviation of noise added to the targets")
+    settings: dict[str, Any] = Field({}, description="the family's own settings, such as dim or ranges")
+
+
+class Model(Section):
+    """Which network, and how it starts."""
+
+    kind: str = Field("mlp", description="mlp, conv4, or package.module:factory of your own torch module")
+    hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")
+    activation: Activation = Field("relu", description="mlp: nonlinearity")
+    parametrisation: Literal["standard", "ntk"] = Field("standard", description="mlp: NTK scales weights at use")
+    bias: bool = Field(True, description="whether layers have biases")
+    outputs: int | None = Field(None, ge=1, description="outputs; none means as many as the tasks ask for")
+    filters: int = Field(32, ge=1, description="conv4: channels of every block")
+    pooling: Literal["max", "stride"] = Field("max", description="conv4: halve by pooling or by strided convolution")
+    norm: Norm = Field("transductive", description="whose statistics normalise: part of every reported number")
+    head: str | None = Field(None, description="own module: name of its last layer, for ANIL, BOIL and per-task heads")
+    settings: dict[str, Any] = Field({}, description="own module: keyword arguments of the factory")
+    init: str | None = Field(None, description="start from a run directory or a .safetensors file")
+
+
+class Inner(Section):
+    """What happens inside a task."""
+
+    method: Literal["maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr", "none"] = Field(
+        "maml", description="none: predict without adapting; maml-lslr: learned rate per layer and step"
+    )
+    lr: float = Field(0.01, gt=0, description="inner learning rate, under inner.loss's convention")
+    steps: int = Field(1, ge=0, description="inner steps in training")
+    test_steps: int | None = Field(None, ge=0, description="inner steps in evaluation; none means inner.steps")
+    optimiser: Literal["sgd", "momentum", "adam"] = Field("sgd", description="inner update rule")
+    momentum: float = Field(0.9, ge=0, lt=1, description="for inner.optimiser=momentum")
+    loss: LossName = Field("mse", description="inner loss; its convention gives inner.lr its meaning")
+    truncate: int | None = Field(None, ge=0, description="differentiate through the last so many steps only")
+    checkpoint: bool = Field(False, description="keep no graph of inner steps, recompute them (less memory)")
+    split: bool = Field(True, description="judge on query samples; false: adapt to and judge on all samples")
+
+
+class Outer(Section):
+    """What is learned across tasks."""
+
+    objective: Literal["episodic", "multitask", "erm", "reptile"] = Field(
+        "episodic", description="episodic: through the inner loop; multitask: one head per task; erm: no adaptation"
+    )
+    heads: Literal["shared", "independent"] = Field(
+        "independent", description="multitask: do all heads start from one draw or from one each"
+    )
+    loss: LossName | None = Field(None, description="outer loss; none means inner.loss")
+    steps: int = Field(10_000, ge=1, description="meta-steps")
+    batch: int = Field(25, ge=1, description="tasks per meta-step")
+    optimiser: str = Field("adam", description="any class of torch.optim: adam, radam, sgd, adamw, …")
+    lr: float = Field(1e-3, gt=0, description="meta learning rate")
+    options: dict[str, Any] = Field({}, description="further arguments of the optimiser, such as weight_decay")
+    schedule: Literal["constant", "cosine", "step", "plateau"] = Field("constant", description="how outer.lr moves")
+    milestones: list[float] = Field([0.5, 0.75], description="schedule=step: fractions of the run")
+    factor: float = Field(0.1, gt=0, lt=1, description="schedule=step and plateau: multiply the rate by this")
+    plateau_patience: int = Field(4, ge=1, description="schedule=plateau: validations without improvement")
+    warmup: int = Field(0, ge=0, description="steps over which the rate rises linearly from zero")
+    clip: float | None = Field(None, gt=0, description="clip the meta-gradient to this norm")
+
+
+class Eval(Section):
+    """How the result is judged."""
+
+    episodes: int = Field(600, ge=1, description="held-out tasks")
+    every: int = Field(0, ge=0, description="validate every so many steps; 0 means ten times a run")
+    validation_episodes: int = Field(100, ge=1, description="tasks per validation")
+    patience: int | None = Field(None, ge=1, description="stop after so many validations without improvement")
+    seed: int = Field(0, ge=0, description="seed of the held-out tasks (apart from run.seed: runs are comparable)")
+
+
+class Run(Section):
+    """Where and how it runs."""
+
+    seed: int = Field(0, ge=0, description="one seed for initialisation and training tasks (short: seed=)")
+    device: str = Field("cpu", description="a torch device")
+    dtype: Literal["float32", "float64"] = Field("float32", description="floating point type")
+    execution: Literal["auto", "vmap", "threads", "loop"] = Field("auto", description="how tasks are mapped")
+    compile: Literal["auto", "off", "trace", "full"] = Field(
+        "auto", description="full needs a C++ compiler; trace captures the graph without one"
+    )
+    chunk: int | None = Field(None, ge=1, description="tasks at a time under vmap, to bound memory")
+    threads: int | None = Field(None, ge=1, description="cores to use; none means all")
+    log_every: int = Field(100, ge=1, description="steps between lines of metrics.jsonl")
+    save_every: int = Field(1000, ge=1, description="steps between checkpoints")
+    folder: str = Field("runs", description="run directories are made in here")
+    tensorboard: bool = Field(False, description="also write TensorBoard events (extra: tensorboard)")
+
+
+class Recipe(Section):
+    """A complete recipe: training it again repeats the run."""
+
+    name: str = Field("unnamed", description="names the folder of its runs")
+    description: str = Field("", description="one line for `innerloop ls`")
+    tasks: Tasks = Tasks()
+    model: Model = Model()
+    inner: Inner = Inner()
+    outer: Outer = Outer()
+    eval: Eval = Eval()
+    run: Run = Run()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if self.inner.checkpoint and self.run.compile == "full":
+            raise ValueError("inner.checkpoint=true recomputes steps, which run.compile=full cannot: use compile=off.")
+        if self.outer.objective == "multitask" and self.tasks.n_tasks is None and self.tasks.family != "few-shot":
+            raise ValueError("outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100.")
+        if self.outer.objective == "reptile" and self.inner.method not in ("maml", "fomaml"):
+            raise ValueError("outer.objective=reptile moves all parameters: set inner.method=maml.")
+        return self

@@ -1,0 +1,11 @@
+"""Figures: each is a data function (run data → plain lists) and a renderer (plain lists → Figure)."""
+
+from innerloop.plots.adaptation import adaptation_curve_data as adaptation_curve_data
+from innerloop.plots.adaptation import adaptation_curve_figure as adaptation_curve_figure
+from innerloop.plots.histogram import score_histogram_data as score_histogram_data
+from innerloop.plots.histogram import score_histogram_figure as score_histogram_figure
+from innerloop.plots.sinusoid import sinusoid_data as sinusoid_data
+from innerloop.plots.sinusoid import sinusoid_figure as sinusoid_figure
+from innerloop.plots.svg import figure_to_svg as figure_to_svg
+from innerloop.plots.training import training_curve_data as training_curve_data
+from innerloop.plots.training import training_curve_figure as training_curve_figure

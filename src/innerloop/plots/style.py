@@ -1,0 +1,114 @@
+"""The house style: one look for every figure, readable at 600 px, on white and on dark paper.
+
+Figures are made without pyplot: no global state, no window, nothing to close.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#22272f"
+"""Text and axes. In an SVG this becomes ``currentColor``: the page decides."""
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c46a9b", "#a67c00", "#6b7a8f")
+"""Okabe and Ito's colour-blind-safe set; the last three darkened until they read on white and on black."""
+
+DASHES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+"""Lines differ by dash as well, for those who print in grey."""
+
+TEXT = 9.5
+"""Point size of all text: 12.7 px in a picture 480 px wide."""
+
+LOG_FROM = 10.0
+"""Positive values that span more than this factor are drawn on a logarithmic axis."""
+
+
+def colour(i: int) -> str:
+    """The ``i``-th series colour; starts again after the last."""
+    return COLOURS[i % len(COLOURS)]
+
+
+def dash(i: int) -> Any:
+    """The ``i``-th dash: changes once the colours have been used up."""
+    return DASHES[(i // len(COLOURS)) % len(DASHES)]
+
+
+def wants_log(values: list[float], score: str = "") -> bool:
+    """Whether a logarithmic axis shows these values better. Never for accuracies: they end at 1.
+
+    >>> wants_log([0.01, 1.0]), wants_log([0.5, 1.0]), wants_log([0.0, 100.0])
+    (True, False, False)
+    """
+    if not values or score == "accuracy":
+        return False
+    return min(values) > 0 and max(values) / min(values) > LOG_FROM
+
+
+def new_figure(rows: int = 1, width: float = 5.0, height: float = 3.1) -> tuple[Figure, list[Axes]]:
+    """An empty figure of ``rows`` panels with a common x axis (inches; 5 inches are 480 px in a page)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = [figure.add_subplot(rows, 1, 1)]
+    axes += [figure.add_subplot(rows, 1, i + 1, sharex=axes[0]) for i in range(1, rows)]
+    for panel in axes:
+        dress(panel)
+    for panel in axes[:-1]:
+        panel.tick_params(labelbottom=False)
+    return figure, axes
+
+
+def dress(axes: Axes) -> None:
+    """Two thin spines, a faint horizontal grid, ink-coloured text."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(INK)
+        axes.spines[side].set_linewidth(0.7)
+        axes.spines[side].set_alpha(0.55)
+    axes.tick_params(which="both", colors=INK, labelsize=TEXT, width=0.7, length=3)
+    axes.tick_params(which="minor", length=0)
+    axes.grid(axis="y", color=INK, alpha=0.13, linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def label(axes: Axes, x: str = "", y: str = "") -> None:
+    """Names the axes; y reads horizontally above its axis, where there is room for words."""
+    if x:
+        axes.set_xlabel(x, color=INK, fontsize=TEXT)
+    if y:
+        axes.set_title(y, color=INK, fontsize=TEXT, loc="left", pad=7)
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """A legend without a box, if there is more than one thing to tell apart."""
+    handles, names = axes.get_legend_handles_labels()
+    if len(handles) > 1:
+        axes.legend(
+            handles, names, frameon=False, fontsize=TEXT - 0.5, labelcolor=INK, handlelength=1.8, **options
+        )
+
+
+def log_scale(axes: Axes, which: str = "y") -> None:
+    """A logarithmic axis with plain numbers (0.1, 1, 10), which screen readers and small screens can show."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    getattr(axes, f"set_{which}scale")("log")
+    axis = axes.yaxis if which == "y" else axes.xaxis
+    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=9))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def whole_steps(axes: Axes) -> None:
+    """Ticks of the x axis at whole numbers, thousands set apart."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f")))

@@ -1,0 +1,170 @@
+"""Checkpoints that survive ``kill -9`` at any instant: safetensors and JSON, published by rename.
+
+``checkpoints/step-00000123/`` holds ``tensors.safetensors`` and ``state.json``; ``checkpoints/<tag>.json``
+names the directory that ``last`` or ``best`` means. Directories are complete before they get their name, and
+a pointer moves only to a complete directory, so at every instant each tag leads to a whole one. What no
+tag names is deleted. A run has one writer at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from innerloop.core.errors import UserError
+from innerloop.runs.files import read_json, sync_file, sync_folder, write_json_atomic
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FOLDER = "checkpoints"
+TENSORS = "tensors.safetensors"
+STATE = "state.json"
+_TEMPORARY = ".tmp-"
+_READ_ATTEMPTS = 5
+_FLOAT = "__float__"
+
+
+def save_checkpoint(
+    run: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    tags: tuple[str, ...] = ("last",),
+) -> Path:
+    """Write one checkpoint and let every tag in ``tags`` name it.
+
+    Args:
+        run: the run's directory.
+        step: how many steps are done.
+        tensors: any names, shapes and dtypes; values are copied to the CPU as they are, bit for bit.
+        state: plain data (numbers, text, lists, dicts). Floats return exactly, including NaN and infinities;
+            tuples return as lists.
+        tags: pointers to move here; the others keep what they name.
+
+    Returns:
+        The checkpoint's directory.
+    """
+    folder = run / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_encode({"step": step, "state": dict(state)}), allow_nan=False)
+    temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder))
+    try:
+        _write_tensors(temporary / TENSORS, tensors)
+        (temporary / STATE).write_text(text, encoding="utf-8")
+        sync_file(temporary / STATE)
+        sync_folder(temporary)
+        temporary.chmod(folder.stat().st_mode & 0o777)  # mkdtemp makes private folders
+        final = _publish(temporary, folder, step)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    for tag in tags:
+        write_json_atomic(folder / f"{tag}.json", {"checkpoint": final.name, "step": step})
+    _clean(folder)
+    return final
+
+
+def load_checkpoint(run: Path, tag: str = "last") -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The tensors and state that ``tag`` names, or None where there is no such checkpoint yet.
+
+    May be called while the run trains: if the checkpoint is replaced during the read, the new one is read.
+
+    Raises:
+        UserError: the checkpoint's files were damaged or removed by hand.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = run / FOLDER
+    problem: Exception | None = None
+    for _ in range(_READ_ATTEMPTS):
+        try:
+            pointer = read_json(folder / f"{tag}.json")
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise UserError(f"{error}. Was it edited by hand?") from None
+        where = folder / str(pointer["checkpoint"])
+        try:
+            state = _decode(read_json(where / STATE))["state"]
+            return load_file(where / TENSORS), state
+        except FileNotFoundError as error:
+            problem = error  # replaced while we read: the pointer now names the next one
+        except (ValueError, KeyError, SafetensorError) as error:
+            raise UserError(f"the checkpoint in {where} is damaged ({error}).") from None
+    raise UserError(f"checkpoint '{tag}' of {run} names files that are gone ({problem}).")
+
+
+def checkpoint_step(run: Path, tag: str = "last") -> int | None:
+    """The step of the checkpoint that ``tag`` names, without reading it; None where there is none."""
+    try:
+        return int(read_json(run / FOLDER / f"{tag}.json")["step"])
+    except FileNotFoundError:
+        return None
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    # the format wants contiguous tensors that share no memory, which views and tied parameters do
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    save_file(copies, path)
+    sync_file(path)
+
+
+def _publish(temporary: Path, folder: Path, step: int) -> Path:
+    """Give the finished directory its name; a step saved twice (a resumed run) gets ``-2`` and so on."""
+    attempt = 1
+    while True:
+        final = folder / (f"step-{step:08d}" if attempt == 1 else f"step-{step:08d}-{attempt}")
+        if not final.exists():
+            os.rename(temporary, final)
+            sync_folder(folder)
+            return final
+        attempt += 1
+
+
+def _clean(folder: Path) -> None:
+    named = {str(read_json(pointer)["checkpoint"]) for pointer in folder.glob("*.json")}
+    for path in folder.iterdir():
+        stale = path.name.startswith(_TEMPORARY) or (path.name.startswith("step-") and path.name not in named)
+        if stale and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name.startswith(".") and path.name.endswith(
+            ".tmp"
+        ):  # a pointer that a kill left half-written
+            path.unlink(missing_ok=True)
+
+
+def _encode(value: Any) -> Any:
+    """Plain data with non-finite floats as ``{"__float__": "inf"}``, because JSON has no such numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): _encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: repr(float(value))}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(
+        f"checkpoint state holds a {type(value).__name__}: put tensors in `tensors`, keep state plain."
+    )
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_FLOAT}:
+            return float(value[_FLOAT])
+        return {key: _decode(item) for key, item in value.items()}
+    return [_decode(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,110 @@
+"""Where a run lives: ``runs/<recipe>/<YYYYmmdd-HHMMSS>-s<seed>/``. Nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+from innerloop.core.errors import UserError, did_you_mean
+
+MANIFEST = "manifest.json"
+RECIPE = "recipe.toml"
+_NAME = re.compile(r"^(\d{8}-\d{6})-s(\d+)(?:-(\d+))?$")
+
+
+def create_run(folder: Path, name: str, seed: int, now: datetime | None = None) -> Path:
+    """Make the directory of a new run; a second run in the same second gets ``-2``, then ``-3`` and so on.
+
+    Args:
+        folder: where all runs live, usually ``runs``.
+        name: the recipe's name; characters that do not belong in a file name become ``-``.
+        seed: written into the name so that a listing tells seeds apart.
+        now: the time to use (tests); the current local time when left out.
+    """
+    parent = folder / (re.sub(r"[^\w.+=-]+", "-", name).strip("-.") or "unnamed")
+    stem = f"{(now or datetime.now()).strftime('%Y%m%d-%H%M%S')}-s{seed}"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        attempt = 1
+        while True:
+            run = parent / (stem if attempt == 1 else f"{stem}-{attempt}")
+            try:
+                run.mkdir(exist_ok=False)
+            except FileExistsError:
+                attempt += 1
+            else:
+                return run
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"cannot make a run directory in {parent} ({reason}): set run.folder elsewhere."
+        ) from error
+
+
+def is_run(path: Path) -> bool:
+    """Whether ``path`` is the directory of a run."""
+    return (path / MANIFEST).is_file() or (path / RECIPE).is_file()
+
+
+def list_runs(folder: Path) -> list[Path]:
+    """All runs below ``folder``, oldest first; also those one level deeper, where a sweep keeps its own."""
+    found = {file.parent for depth in ("*/*", "*/*/*") for file in folder.glob(f"{depth}/{MANIFEST}")}
+    found |= {file.parent for depth in ("*/*", "*/*/*") for file in folder.glob(f"{depth}/{RECIPE}")}
+    return sorted(found, key=_age)
+
+
+def find_run(text: str, folder: Path = Path("runs")) -> Path:
+    """The run that ``text`` names: a path, ``last``, or the unique beginning of a run under ``folder``.
+
+    A beginning may be that of ``recipe/time-seed`` or of ``time-seed`` alone.
+
+    Raises:
+        UserError: nothing or more than one thing is meant; the message lists what there is.
+    """
+    path = Path(text).expanduser()
+    if text and is_run(path):
+        return path
+    if path.name in (MANIFEST, RECIPE) and is_run(path.parent):
+        return path.parent
+    runs = list_runs(folder)
+    if text == "last" and runs:
+        return runs[-1]
+    labels = {run: run.relative_to(folder).as_posix() for run in runs}
+    wanted = text.rstrip("/").removeprefix(f"{folder.as_posix()}/")
+    exact = [run for run, label in labels.items() if wanted in (label, run.name)]
+    close = [
+        run
+        for run, label in labels.items()
+        if wanted and (label.startswith(wanted) or run.name.startswith(wanted))
+    ]
+    found = exact if len(exact) == 1 else close
+    if len(found) == 1:
+        return found[0]
+    raise UserError(_not_found(text, path, [labels[run] for run in found], list(labels.values()), folder))
+
+
+def _not_found(text: str, path: Path, found: list[str], labels: list[str], folder: Path) -> str:
+    if found:
+        return f"'{text}' names {len(found)} runs: {_some(found)}. Give more of the name, or `last`."
+    if text and path.is_dir() and any(path.iterdir()):
+        inside = [run.as_posix() for run in list_runs(path.parent) if path in run.parents]
+        hint = f": try {inside[-1]}" if inside else ""
+        return f"{path} is a folder but not a run (no {MANIFEST} in it){hint}."
+    if not labels:
+        return f"no run '{text}': there are none under {folder}/ yet; `innerloop train sine-maml` makes one."
+    hint = did_you_mean(text, labels) or f"; the newest are {_some(labels)}"
+    return f"no run '{text}' under {folder}/{hint}. `innerloop ls` lists all, `last` is the newest."
+
+
+def _some(labels: list[str]) -> str:
+    shown = ", ".join(reversed(labels[-3:]))
+    return shown + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
+
+
+def _age(run: Path) -> tuple[str, int, str]:
+    match = _NAME.match(run.name)
+    if match is None:
+        modified = datetime.fromtimestamp(run.stat().st_mtime)
+        return modified.strftime("%Y%m%d-%H%M%S"), 1, run.as_posix()
+    return match[1], int(match[3] or 1), run.as_posix()

@@ -1,0 +1,108 @@
+"""``manifest.json``: what ran, with which versions, where, and how it ended. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from innerloop._version import __version__
+from innerloop.core.errors import UserError
+from innerloop.runs.directory import MANIFEST
+from innerloop.runs.files import read_json, write_json_atomic
+
+ENDED = ("finished", "interrupted", "failed")
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of ``package``, or None, without importing it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cores() -> int:
+    """How many cores this process may use (a container or taskset may grant fewer than the machine has)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start_manifest(
+    run: Path, argv: list[str] | None, recipe_text: str, extra: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Write the manifest of a run that is about to start, and return it.
+
+    Args:
+        run: the run's directory.
+        argv: the command as typed; None for a run started from Python.
+        recipe_text: the complete recipe, whose hash identifies the run's settings.
+        extra: fields to add or replace, such as ``device``, ``plan`` or ``data``.
+    """
+    fields: dict[str, Any] = {
+        "argv": argv,
+        "versions": {
+            "innerloop": __version__,
+            "torch": version_of("torch"),
+            "numpy": version_of("numpy"),
+            "python": platform.python_version(),
+        },
+        "platform": platform.platform(),
+        "device": "cpu",
+        "cores": cores(),
+        "recipe_sha256": hashlib.sha256(recipe_text.encode()).hexdigest(),
+        "data": {},
+        "plan": None,
+        "pid": os.getpid(),
+        "executable": sys.executable,
+        "started": now(),
+        "ended": None,
+        "status": "running",
+        "reason": None,
+        **(extra or {}),
+    }
+    write_json_atomic(run / MANIFEST, fields)
+    return fields
+
+
+def update_manifest(run: Path, **fields: Any) -> dict[str, Any]:
+    """Change some fields and return all; a final ``status`` also stamps ``ended``, ``running`` clears it."""
+    manifest = read_manifest(run)
+    status = fields.get("status")
+    if status in ENDED:
+        fields.setdefault("ended", now())
+    elif status == "running":
+        fields.setdefault("ended", None)
+        fields.setdefault("reason", None)
+    manifest.update(fields)
+    write_json_atomic(run / MANIFEST, manifest)
+    return manifest
+
+
+def read_manifest(run: Path) -> dict[str, Any]:
+    """All fields of a run's manifest.
+
+    Raises:
+        UserError: the run has none, or it is damaged.
+    """
+    try:
+        manifest = read_json(run / MANIFEST)
+    except FileNotFoundError:
+        raise UserError(
+            f"{run} has no {MANIFEST}: it is not a run, or was killed before it started."
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{error}. Was it edited by hand?") from None
+    if not isinstance(manifest, dict):
+        raise UserError(f"{run / MANIFEST} does not hold an object. Was it edited by hand?")
+    return manifest
+
+
+def now() -> str:
+    """The current time with its zone, to the second."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,135 @@
+"""Progress for people: a live bar on a terminal, a plain line now and then elsewhere, and ``log.txt`` always.
+
+Everything goes to standard error; standard output belongs to results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+REFRESH = 0.1  # seconds between redraws of the bar: training steps may be much shorter
+QUIET = 10.0  # seconds after which a plain line is due
+SHORTEST = 2.0  # seconds that must lie between plain lines
+SHARE = 0.1  # of the whole after which a plain line is due, unless too soon
+
+
+class RunLog:
+    """Appends time-stamped lines to a run's ``log.txt``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def line(self, text: str) -> None:
+        """Append ``text``; each of its lines gets the time."""
+        stamp = datetime.now().isoformat(sep=" ", timespec="seconds")
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{stamp}  {part}\n" for part in text.splitlines() or [""])
+
+
+class Progress:
+    """How far a run is, made by :func:`progress`. Between redraws an update costs about a microsecond."""
+
+    def __init__(
+        self, total: int, what: str, start: int, stream: IO[str] | None, log: RunLog | None, bar: Any
+    ) -> None:
+        self._total, self._what, self._stream, self._log, self._bar = total, what, stream, log, bar
+        self._task = None if bar is None else bar.add_task(what, total=total, completed=start, numbers="")
+        clock = time.monotonic()
+        self._recent: deque[tuple[float, int]] = deque([(clock, start)], maxlen=50)
+        self._drawn = clock
+        self._said_at, self._said_step = clock, start
+        self._step = start
+
+    def update(self, step: int, **numbers: float) -> None:
+        """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left."""
+        self._step = step
+        clock = time.monotonic()
+        if clock - self._drawn < REFRESH and step < self._total:
+            return
+        self._drawn = clock
+        self._recent.append((clock, step))
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, numbers=self._describe(numbers))
+        waited = clock - self._said_at
+        due = waited >= QUIET or (waited >= SHORTEST and step - self._said_step >= SHARE * self._total)
+        if due or (step >= self._total and self._said_step < self._total):
+            self._said_at, self._said_step = clock, step
+            self._say(f"{self._what} {step}/{self._total}  {self._describe(numbers)}")
+
+    def line(self, text: str) -> None:
+        """Show one line of text above the bar, and keep it in the log."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(text.rstrip() + "\n")
+            self._stream.flush()
+        if self._log is not None:
+            self._log.line(text.rstrip())
+
+    def _describe(self, numbers: dict[str, float]) -> str:
+        parts = [f"{name} {value:.4g}" for name, value in numbers.items()]
+        (before, first), (after, last) = self._recent[0], self._recent[-1]
+        if last > first and after > before:
+            rate = (last - first) / (after - before)
+            parts.append(f"{rate:.3g} steps/s")
+            if last < self._total:
+                parts.append(f"{duration((self._total - last) / rate)} left")
+        return "  ".join(parts)
+
+
+@contextmanager
+def progress(
+    total: int, what: str, enabled: bool = True, *, log: RunLog | None = None, start: int = 0
+) -> Iterator[Progress]:
+    """Show progress from ``start`` to ``total`` steps of ``what`` while the block runs.
+
+    Args:
+        total: the last step.
+        what: a word or two, such as ``training``.
+        enabled: False shows nothing; the log, if there is one, is written all the same.
+        log: also gets the plain lines.
+        start: steps done before (a resumed run).
+    """
+    if not (enabled and sys.stderr.isatty()):
+        yield Progress(total, what, start, sys.stderr if enabled else None, log, None)
+        return
+    with _live_bar() as bar:
+        yield Progress(total, what, start, None, log, bar)
+
+
+def _live_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[numbers]}", markup=False),
+    )
+    return Bar(*columns, console=Console(stderr=True), refresh_per_second=5)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> duration(7.2), duration(75), duration(7330)
+    ('7 s', '1 min 15 s', '2 h 2 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

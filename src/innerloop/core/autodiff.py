@@ -1,0 +1,63 @@
+"""Inner gradients, by whichever of torch's two ways the caller runs under.
+
+``torch.func.grad`` composes with ``vmap`` and is the default. Where tasks are run one at a time
+(execution modes ``loop`` and ``threads``), ``torch.autograd.grad`` gives the same numbers about ten per
+cent faster on convolutional networks, so those executors switch to it with :func:`plain_autograd`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+from innerloop.core.types import Params
+
+_PLAIN: ContextVar[bool] = ContextVar("innerloop_plain_autograd", default=False)
+
+
+@contextmanager
+def plain_autograd() -> Iterator[None]:
+    """Inside, :func:`gradient` uses ``torch.autograd.grad``. Not for use under ``torch.func`` transforms."""
+    token = _PLAIN.set(True)
+    try:
+        yield
+    finally:
+        _PLAIN.reset(token)
+
+
+def is_plain() -> bool:
+    """Whether :func:`plain_autograd` is in force in this thread."""
+    if torch.compiler.is_compiling():  # whole functions are compiled under torch.func; no look-up to trace
+        return False
+    return _PLAIN.get()
+
+
+def gradient(loss: Callable[[Params], Tensor], params: Params, keep_graph: bool = True) -> Params:
+    """The gradient of ``loss`` at ``params``.
+
+    Args:
+        loss: a scalar function of the parameters.
+        params: where to differentiate; every entry gets a gradient (zeros if it has no influence).
+        keep_graph: whether the result can be differentiated again. Without it no second-order graph is
+            built.
+
+    >>> gradient(lambda p: (p["w"] ** 2).sum(), {"w": torch.tensor([3.0])})["w"]
+    tensor([6.])
+    """
+    if not is_plain():
+        at = params if keep_graph else {name: value.detach() for name, value in params.items()}
+        return torch.func.grad(loss)(at)
+    keep_graph = keep_graph and torch.is_grad_enabled()
+    with torch.enable_grad():
+        at = {
+            name: value if keep_graph and value.requires_grad else value.detach().requires_grad_()
+            for name, value in params.items()
+        }
+        grads = torch.autograd.grad(
+            loss(at), list(at.values()), create_graph=keep_graph, materialize_grads=True
+        )
+    return dict(zip(at, grads, strict=True))

@@ -1,0 +1,157 @@
+"""Choosing a plan by a short measurement, and saying why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params, TaskBatch
+from innerloop.execution.gradients import MetaGradient, TaskDirection, TaskLoss, meta_gradient
+from innerloop.execution.plan import Compile, Mode, Plan, available_cores, cpp_compiler, set_intra_op_threads
+
+# What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
+# whether a run is long enough, never as a claim.
+COMPILE_SECONDS = 45.0
+COMPILE_SPEEDUP = 4.0
+TRACE_SECONDS = 3.0
+TRACE_SPEEDUP = 1.5
+
+
+class Measured(NamedTuple):
+    """A plan, and the milliseconds per meta-step of every mode that was tried."""
+
+    plan: Plan
+    milliseconds: dict[str, float]
+    remarks: list[str]
+
+
+def seconds_per_call(call: Callable[[], Any], budget: float = 1.0) -> float:
+    """The fastest of up to five calls after a warm-up, within a budget of seconds."""
+    start = time.perf_counter()
+    call()
+    best, spent, repeats = float("inf"), time.perf_counter() - start, 0
+    while repeats < 2 or (repeats < 5 and spent < budget):
+        start = time.perf_counter()
+        call()
+        best, repeats = min(best, time.perf_counter() - start), repeats + 1
+        spent += time.perf_counter() - start
+    return best
+
+
+def choose_plan(
+    params: Params,
+    buffers: Buffers,
+    batch: TaskBatch,
+    *,
+    loss: TaskLoss | None = None,
+    direction: TaskDirection | None = None,
+    steps: int,
+    execution: str = "auto",
+    compile: str = "auto",
+    chunk: int | None = None,
+    threads: int | None = None,
+    allow_vmap: bool = True,
+) -> Measured:
+    """The fastest way to take this meta-gradient on this machine, measured on a real batch.
+
+    Args:
+        params: where to measure.
+        buffers: likewise.
+        batch: a batch of the size that training will use.
+        loss: the loss of one task, or
+        direction: its pseudo-gradient.
+        steps: length of the run: compiling must pay within it.
+        execution: ``auto``, or a mode to keep to.
+        compile: ``auto``, ``off``, ``trace`` or ``full``.
+        chunk: tasks at a time under ``vmap``.
+        threads: cores to use; all if omitted.
+        allow_vmap: false for what cannot run under it (recomputed inner steps).
+    """
+    cores = threads or available_cores()
+
+    def build(plan: Plan) -> MetaGradient:
+        set_intra_op_threads(plan)
+        return meta_gradient(loss, plan, direction=direction)
+
+    def measure(plan: Plan) -> float:
+        run = build(plan)
+        return seconds_per_call(lambda: run(params, buffers, batch))
+
+    modes = _candidates(execution, cores, batch.size, allow_vmap)
+    seconds: dict[Mode, float] = {}
+    remarks: list[str] = []
+    if len(modes) > 1 or modes[0] == "vmap":
+        for mode in modes:
+            try:
+                seconds[mode] = measure(Plan(mode, cores, chunk if mode == "vmap" else None))
+            except (RuntimeError, NotImplementedError) as error:
+                if len(modes) == 1:
+                    raise
+                remarks.append(f"{mode} is not possible here ({_first_line(error)})")
+    best = min(seconds, key=lambda mode: seconds[mode]) if seconds else modes[0]
+    milliseconds = {mode: 1000 * s for mode, s in seconds.items()}
+    if best != "vmap" or direction is not None:
+        if compile in ("full", "trace"):
+            remarks.append(f"run.compile={compile} is for execution=vmap with a gradient; not used with {best}")
+        plan = Plan(best, cores, chunk if best == "vmap" else None, "off", _why(best, milliseconds, execution))
+    else:
+        how, remark = _choose_compile(compile, steps, seconds["vmap"])
+        remarks.append(remark)
+        plan = Plan("vmap", cores, chunk, how, _why("vmap", milliseconds, execution))
+        if how == "trace" and compile == "auto":
+            milliseconds["vmap+trace"] = 1000 * measure(plan)
+            if milliseconds["vmap+trace"] > milliseconds["vmap"]:
+                plan = plan._replace(compile="off")
+                remarks.append("capturing the graph was measured and brought nothing")
+    set_intra_op_threads(plan)
+    return Measured(plan, milliseconds, [r for r in remarks if r])
+
+
+def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool) -> list[Mode]:
+    if execution == "vmap" and not allow_vmap:
+        raise UserError("inner.checkpoint=true needs run.execution=threads or run.execution=loop.")
+    if execution in ("vmap", "threads", "loop"):
+        return [execution]  # type: ignore[list-item]
+    if execution != "auto":
+        raise UserError(f"unknown execution '{execution}'; there are auto, vmap, threads and loop.")
+    modes: list[Mode] = ["vmap"] if allow_vmap else []
+    if cores > 1 and tasks > 1:
+        modes.append("threads")
+    return [*modes, "loop"]
+
+
+def _choose_compile(wanted: str, steps: int, eager: float) -> tuple[Compile, str]:
+    """What to compile, and the line that says why not more."""
+    compiler = cpp_compiler()
+    if wanted == "off":
+        return "off", ""
+    if wanted == "trace":
+        return "trace", ""
+    if wanted == "full":
+        if compiler is None:
+            raise UserError("run.compile=full needs a C++ compiler (g++ or clang++): install one, or set run.compile=auto.")
+        return "full", ""
+    total = steps * eager
+    if total * (1 - 1 / COMPILE_SPEEDUP) > COMPILE_SECONDS and compiler is not None:
+        return "full", f"compiled to C++: {total:.0f} s of eager steps are worth about {COMPILE_SECONDS:.0f} s of compiling"
+    why = (
+        "no C++ compiler was found"
+        if compiler is None
+        else f"{total:.0f} s of steps are too few to repay about {COMPILE_SECONDS:.0f} s of compiling"
+    )
+    if total * (1 - 1 / TRACE_SPEEDUP) > TRACE_SECONDS:
+        return "trace", f"not compiled to C++: {why}; the graph is captured instead"
+    return "off", f"not compiled: {why}"
+
+
+def _why(mode: str, milliseconds: dict[str, float], execution: str) -> str:
+    if execution != "auto":
+        return f"run.execution={execution} was asked for"
+    table = ", ".join(f"{name} {ms:.3g} ms" for name, ms in milliseconds.items())
+    return f"fastest of those measured ({table} per meta-step)" if table else f"{mode} is the only way here"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

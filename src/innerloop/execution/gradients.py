@@ -1,0 +1,133 @@
+r"""The meta-gradient: :math:`\nabla_\theta \frac1T\sum_t L_t(\theta)` over the tasks of a batch, in every mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from innerloop.core.autodiff import plain_autograd
+from innerloop.core.trees import mean_over_tasks
+from innerloop.core.types import Buffers, Params, Task, TaskBatch
+from innerloop.execution.compiled import captured, compiled
+from innerloop.execution.plan import Plan
+from innerloop.execution.pool import map_in_threads
+from innerloop.execution.tasks import map_tasks
+
+TaskLoss: TypeAlias = Callable[[Params, Buffers, Task], tuple[Tensor, Buffers]]
+TaskDirection: TypeAlias = Callable[[Params, Buffers, Task], tuple[Params, Tensor, Buffers]]
+
+
+class Gradient(NamedTuple):
+    """What one meta-batch says.
+
+    Attributes:
+        losses: one per task.
+        grads: the gradient of their mean.
+        buffers: averaged over tasks.
+    """
+
+    losses: Tensor
+    grads: Params
+    buffers: Buffers
+
+
+MetaGradient: TypeAlias = Callable[[Params, Buffers, TaskBatch], Gradient]
+
+
+def meta_gradient(
+    loss: TaskLoss | None = None, plan: Plan | None = None, *, direction: TaskDirection | None = None
+) -> MetaGradient:
+    """A function ``(params, buffers, batch) -> Gradient``.
+
+    Args:
+        loss: the loss of one task, to be differentiated; or
+        direction: the pseudo-gradient of one task, to be averaged (Reptile).
+        plan: how to run it; a plain loop if omitted.
+
+    >>> from innerloop.core.types import stack_tasks
+    >>> task = Task(*(torch.ones(1, 1) for _ in range(4)), torch.tensor(0))
+    >>> square = lambda p, b, t: ((p["w"] * t.x_query).square().sum(), b)
+    >>> meta_gradient(square)({"w": torch.tensor(3.0)}, {}, stack_tasks([task, task])).grads
+    {'w': tensor(6.)}
+    """
+    plan = plan or Plan()
+    if direction is not None:
+        return _averaged(direction, plan)
+    if loss is None:
+        raise ValueError("give a loss or a direction")
+    return _batched(loss, plan) if plan.mode == "vmap" else _task_by_task(loss, plan)
+
+
+def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
+    mapped = map_tasks(direction, plan)
+
+    def run(params: Params, buffers: Buffers, batch: TaskBatch) -> Gradient:
+        with torch.no_grad():
+            grads, losses, after = mapped(params, buffers, batch)
+        return Gradient(losses, {k: v.mean(0) for k, v in grads.items()}, {k: v.mean(0) for k, v in after.items()})
+
+    return run
+
+
+def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
+    """Each task's gradient by plain autograd; averaged in task order, so threads never change the result."""
+
+    def one_task(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Params, Buffers]:
+        with plain_autograd(), torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+            value, after = loss(leaves, buffers, task)
+            grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+        after = {name: buffer.detach() for name, buffer in after.items()}
+        return value.detach(), dict(zip(leaves, grads, strict=True)), after
+
+    def run(params: Params, buffers: Buffers, batch: TaskBatch) -> Gradient:
+        def one(task: Task) -> tuple[Tensor, Params, Buffers]:
+            return one_task(params, buffers, task)
+
+        tasks = batch.tasks()
+        results = map_in_threads(one, tasks, plan.threads) if plan.mode == "threads" else [one(t) for t in tasks]
+        losses, grads, after = zip(*results, strict=True)
+        return Gradient(torch.stack(losses), mean_over_tasks(list(grads)), mean_over_tasks(list(after)))
+
+    return run
+
+
+def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
+    """``grad(mean ∘ vmap(loss))``: one batched computation for all tasks, in chunks if asked."""
+
+    def total(params: Params, buffers: Buffers, batch: TaskBatch) -> tuple[Tensor, tuple[Tensor, Buffers]]:
+        # parameters stay unbatched, so the first inner step runs on shared weights
+        losses, after = torch.func.vmap(loss, in_dims=(None, None, 0))(params, buffers, Task(*batch))
+        return losses.mean(), (losses, {name: value.mean(0) for name, value in after.items()})
+
+    def whole(params: Params, buffers: Buffers, batch: TaskBatch) -> tuple[Params, tuple[Tensor, Buffers]]:
+        return torch.func.grad(total, has_aux=True)(params, buffers, batch)
+
+    step = {"full": compiled, "trace": captured, "off": lambda fn: fn}[plan.compile](whole)
+
+    def run(params: Params, buffers: Buffers, batch: TaskBatch) -> Gradient:
+        size = batch.size
+        chunk = min(plan.chunk or size, size)
+        parts = [batch.slice(i, min(i + chunk, size)) for i in range(0, size, chunk)]
+        results = [step(params, buffers, part) for part in parts]
+        if len(results) == 1:
+            grads, (losses, after) = results[0]
+            return Gradient(losses, grads, after)
+        shares = [part.size / size for part in parts]
+        return Gradient(
+            torch.cat([aux[0] for _, aux in results]),
+            _weighted([g for g, _ in results], shares),
+            _weighted([aux[1] for _, aux in results], shares),
+        )
+
+    return run
+
+
+def _weighted(trees: list[Params], shares: list[float]) -> Params:
+    total = {name: value * shares[0] for name, value in trees[0].items()}
+    for tree, share in zip(trees[1:], shares[1:], strict=True):
+        total = {name: total[name] + share * value for name, value in tree.items()}
+    return total

@@ -1,0 +1,69 @@
+"""How tasks are run: decided once, written into the run, used again on resume."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+Mode = Literal["vmap", "threads", "loop"]
+Compile = Literal["off", "trace", "full"]
+
+
+class Plan(NamedTuple):
+    """How a function is mapped over tasks.
+
+    Attributes:
+        mode: ``vmap`` (all tasks in one batched computation), ``threads`` (whole tasks in parallel, one
+            intra-op thread each) or ``loop`` (one after the other).
+        threads: cores in use: pool size in ``threads``, intra-op threads otherwise.
+        chunk: tasks at a time under ``vmap``, to bound memory; ``None`` is all at once.
+        compile: ``full`` (generated C++), ``trace`` (the graph is captured once and replayed; needs no
+            compiler) or ``off``. ``vmap`` only.
+        reason: why this was chosen, in one sentence.
+    """
+
+    mode: Mode = "loop"
+    threads: int = 1
+    chunk: int | None = None
+    compile: Compile = "off"
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the manifest."""
+        return self._asdict()
+
+    def __str__(self) -> str:
+        parts = [self.mode, f"{self.threads} thread{'s' if self.threads != 1 else ''}"]
+        if self.chunk:
+            parts.append(f"chunks of {self.chunk}")
+        if self.mode == "vmap":
+            parts.append(f"compile={self.compile}")
+        return ", ".join(parts)
+
+
+def available_cores() -> int:
+    """Cores this process may use (its affinity, which containers and schedulers set)."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every platform
+        return os.cpu_count() or 1
+
+
+def cpp_compiler() -> str | None:
+    """The C++ compiler that ``torch.compile`` would call, or ``None``.
+
+    Looks where torch looks: ``$CXX`` if set, else g++, clang++ or c++ on the path.
+    """
+    named = os.environ.get("CXX")
+    candidates = [named] if named else ["g++", "clang++", "c++"]
+    return next((found for c in candidates if (found := shutil.which(c))), None)
+
+
+def set_intra_op_threads(plan: Plan) -> None:
+    """Gives torch the threads that the plan leaves to it: one where tasks run in threads of their own."""
+    wanted = 1 if plan.mode == "threads" else plan.threads
+    if torch.get_num_threads() != wanted:
+        torch.set_num_threads(wanted)

@@ -1,0 +1,14 @@
+"""Learners turn a support set into a predictor."""
+
+from innerloop.learners.base import Adapted as Adapted
+from innerloop.learners.base import Learner as Learner
+from innerloop.learners.gradient import anil as anil
+from innerloop.learners.gradient import boil as boil
+from innerloop.learners.gradient import gradient_learner as gradient_learner
+from innerloop.learners.gradient import maml as maml
+from innerloop.learners.gradient import maml_lslr as maml_lslr
+from innerloop.learners.gradient import meta_sgd as meta_sgd
+from innerloop.learners.gradient import non_adaptive as non_adaptive
+from innerloop.learners.updates import adam as adam
+from innerloop.learners.updates import momentum as momentum
+from innerloop.learners.updates import sgd as sgd

@@ -1,0 +1,53 @@
+"""What a learner is: a small tuple of pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from innerloop.core.types import Buffers, Params
+
+
+class Adapted(NamedTuple):
+    """A network after adaptation: its parameters, and the statistics its normalisation layers keep."""
+
+    params: Params
+    buffers: Buffers
+
+
+class Adapt(Protocol):
+    """``(params, buffers, x, y, training=False) -> adapted``; what it returns only ``predict`` looks into."""
+
+    def __call__(
+        self, params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False
+    ) -> Any: ...
+
+
+class Predict(Protocol):
+    """``(adapted, x, training=False) -> (outputs, buffers)``."""
+
+    def __call__(self, adapted: Any, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]: ...
+
+
+def no_extra_params(params: Params) -> Params:
+    """The ``init`` of learners that own no parameters."""
+    return dict(params)
+
+
+class Learner(NamedTuple):
+    """A way to learn from a support set.
+
+    Attributes:
+        name: what reports call it.
+        adapt: ``(params, buffers, x, y, training=False) -> adapted``: pure, differentiable with respect to
+            ``params``. ``training`` matters to the norm policy ``running`` only.
+        predict: ``(adapted, x, training=False) -> (outputs, buffers)``.
+        init: ``network params -> meta-parameters``: adds what the learner owns, such as learned rates.
+    """
+
+    name: str
+    adapt: Adapt
+    predict: Predict
+    init: Callable[[Params], Params] = no_extra_params

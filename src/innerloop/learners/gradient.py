@@ -1,0 +1,243 @@
+r"""Learners that adapt by gradient steps: MAML and its family.
+
+With support loss :math:`\ell`, inner rate :math:`\alpha` and ``T`` steps,
+
+.. math:: \theta_{t+1} = \theta_t - \alpha\,\nabla\ell(\theta_t), \qquad t = 0,\dots,T-1,
+
+on all parameters (MAML, Finn et al. 2017), the last layer (ANIL, Raghu et al. 2020) or all but the last
+layer (BOIL, Oh et al. 2021), with a learned rate per weight (Meta-SGD, Li et al. 2017) or per layer and step
+(LSLR, Antoniou et al. 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint as recompute
+
+from innerloop.core import autodiff
+from innerloop.core.errors import UserError
+from innerloop.core.trees import select
+from innerloop.core.types import Buffers, Loss, Params
+from innerloop.learners.base import Adapted, Learner
+from innerloop.learners.updates import UpdateRule, sgd
+from innerloop.nets.network import Network, apply
+from innerloop.nets.norms import statistics_for
+
+RATE_PREFIX = "inner_lr."
+Adapts = Literal["all", "head", "body"]
+Rates = Literal["fixed", "per-weight", "per-layer-and-step"]
+
+InnerLoss = Callable[[Params], Tensor]
+
+
+def gradient_learner(
+    name: str,
+    network: Network,
+    loss: Loss,
+    *,
+    lr: float,
+    steps: int,
+    adapts: Adapts = "all",
+    rule: UpdateRule | None = None,
+    first_order: bool = False,
+    truncate: int | None = None,
+    checkpoint: bool = False,
+    rates: Rates = "fixed",
+) -> Learner:
+    """The general form; :func:`maml`, :func:`anil`, … are its named cases.
+
+    Args:
+        name: what reports call it.
+        network: the network to adapt.
+        loss: the support loss. Its convention gives ``lr`` its meaning.
+        lr: inner learning rate, or the initial value of learned ones.
+        steps: number of inner steps.
+        adapts: which parameters move.
+        rule: how a gradient becomes a step; plain gradient descent if omitted.
+        first_order: treat inner gradients as constants; no second-order graph is built.
+        truncate: differentiate through the last so many steps only (0 is ``first_order``).
+        checkpoint: keep no graph of inner steps and recompute them in the backward pass: memory of one
+            step instead of ``steps``, about a third more time. Execution modes ``loop`` and ``threads`` only.
+        rates: fixed, or learned.
+    """
+    rule = rule or sgd()
+    through = 0 if first_order else steps if truncate is None else min(truncate, steps)
+
+    def moving_names(params: Params) -> list[str]:
+        own = [n for n in params if not n.startswith(RATE_PREFIX)]
+        if adapts == "head":
+            return list(network.head_names)
+        return own if adapts == "all" else [n for n in own if n not in network.head_names]
+
+    def init(params: Params) -> Params:
+        if rates == "fixed":
+            return dict(params)
+        shape = None if rates == "per-weight" else (max(steps, 1),)
+        learned = {
+            RATE_PREFIX + n: torch.full(shape or tuple(params[n].shape), lr).to(params[n])
+            for n in moving_names(params)
+        }
+        return {**params, **learned}
+
+    def rate(params: Params, n: str, t: int) -> float | Tensor:
+        if rates == "fixed":
+            return lr
+        learned = params[RATE_PREFIX + n]
+        return learned if rates == "per-weight" else learned[min(t, learned.shape[0] - 1)]
+
+    def step(t: int, moving: Params, state: Any, params: Params, inner: InnerLoss) -> tuple[Params, Any]:
+        grads = autodiff.gradient(inner, moving, keep_graph=t >= steps - through)
+        direction, state = rule.direction(grads, state)
+        return {n: p - rate(params, n, t) * direction[n] for n, p in moving.items()}, state
+
+    def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
+        statistics = statistics_for(network.norm, "support", training)
+        moving = select(params, moving_names(params))
+        if adapts == "head":
+            # the body does not move: its features are computed once
+            z, buffers = network.features(params, buffers, x, statistics)
+            inner = _head_loss(network, loss, z, y)
+        else:
+            inner = _network_loss(network, loss, params, buffers, x, y, training)
+        adapted = _descend(step, moving, rule.init(moving), params, inner, steps, through, checkpoint)
+        after = {**params, **adapted}
+        if network.norm == "support" and adapts != "head":
+            # the support set's statistics under the adapted weights are what queries are normalised by
+            _, buffers = network.features(after, buffers, x, "batch")
+        return Adapted(after, buffers)
+
+    def predict(adapted: Adapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        statistics = statistics_for(network.norm, "query", training)
+        return apply(network, adapted.params, adapted.buffers, x, statistics)
+
+    return Learner(name, adapt, predict, init)
+
+
+def _head_loss(network: Network, loss: Loss, z: Tensor, y: Tensor) -> InnerLoss:
+    def inner(head: Params) -> Tensor:
+        return loss.value(network.head(head, z), y)
+
+    return inner
+
+
+def _network_loss(
+    network: Network, loss: Loss, params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
+) -> InnerLoss:
+    statistics = statistics_for(network.norm, "support", training)
+
+    def inner(moving: Params) -> Tensor:
+        outputs, _ = apply(network, {**params, **moving}, buffers, x, statistics)
+        return loss.value(outputs, y)
+
+    return inner
+
+
+def _descend(
+    step: Callable[[int, Params, Any, Params, InnerLoss], tuple[Params, Any]],
+    moving: Params,
+    state: Any,
+    params: Params,
+    inner: InnerLoss,
+    steps: int,
+    through: int,
+    checkpoint: bool,
+) -> Params:
+    """Runs the inner steps; only the last ``through`` of them keep a graph."""
+    start, constant = moving, steps - through
+    if constant:
+        moving = {n: p.detach() for n, p in moving.items()}
+    for t in range(steps):
+        if t == constant and constant:
+            moving = _reattach(start, moving)
+        if checkpoint and t >= constant and torch.is_grad_enabled():
+            if not autodiff.is_plain():
+                raise UserError("inner.checkpoint=true needs run.execution=threads or run.execution=loop.")
+            moving, state = recompute(step, t, moving, state, params, inner, use_reentrant=False)
+        else:
+            moving, state = step(t, moving, state, params, inner)
+    return _reattach(start, moving) if constant == steps and steps else moving
+
+
+def _reattach(start: Params, moved: Params) -> Params:
+    """``moved`` in value, but depending on ``start`` through the identity: the first-order derivative."""
+    return {n: p + (moved[n] - p).detach() for n, p in start.items()}
+
+
+def maml(
+    network: Network,
+    loss: Loss,
+    lr: float,
+    steps: int = 1,
+    *,
+    first_order: bool = False,
+    truncate: int | None = None,
+    checkpoint: bool = False,
+    rule: UpdateRule | None = None,
+) -> Learner:
+    """Model-agnostic meta-learning (Finn et al. 2017): all parameters take ``steps`` steps of size ``lr``.
+
+    >>> from innerloop.core.losses import get_loss
+    >>> from innerloop.nets.mlp import mlp
+    >>> net = mlp(1, [], 1)                       # y = w x + b
+    >>> learner = maml(net, get_loss("half-mse"), lr=0.5)
+    >>> params = {"layer0.weight": torch.zeros(1, 1), "layer0.bias": torch.zeros(1)}
+    >>> adapted = learner.adapt(params, {}, torch.ones(2, 1), torch.ones(2, 1))
+    >>> adapted.params["layer0.weight"]           # w − ½ ∂/∂w ½(w + b − 1)² = ½
+    tensor([[0.5000]])
+    """
+    return gradient_learner(
+        "fomaml" if first_order else "maml",
+        network,
+        loss,
+        lr=lr,
+        steps=steps,
+        first_order=first_order,
+        truncate=truncate,
+        checkpoint=checkpoint,
+        rule=rule,
+    )
+
+
+def anil(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
+    """Almost no inner loop (Raghu et al. 2020): only the last layer moves, on features computed once."""
+    return gradient_learner("anil", network, loss, lr=lr, steps=steps, adapts="head", **options)
+
+
+def boil(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
+    """Body only update in inner loop (Oh et al. 2021): all but the last layer move."""
+    return gradient_learner("boil", network, loss, lr=lr, steps=steps, adapts="body", **options)
+
+
+def meta_sgd(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
+    """Meta-SGD (Li et al. 2017): a learned rate for every weight, starting at ``lr``."""
+    return gradient_learner("meta-sgd", network, loss, lr=lr, steps=steps, rates="per-weight", **options)
+
+
+def maml_lslr(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
+    """MAML++'s learned rates (Antoniou et al. 2019): one for every layer and step, starting at ``lr``.
+
+    Asked for more steps than it was trained with, it repeats the last step's rates.
+    """
+    return gradient_learner(
+        "maml-lslr", network, loss, lr=lr, steps=steps, rates="per-layer-and-step", **options
+    )
+
+
+def non_adaptive(network: Network) -> Learner:
+    """Predicts without looking at the labels of the support set (its statistics may still normalise)."""
+
+    def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
+        del y
+        if network.norm == "support":
+            _, buffers = network.features(params, buffers, x, statistics_for("support", "support", training))
+        return Adapted(params, buffers)
+
+    def predict(adapted: Adapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        statistics = statistics_for(network.norm, "query", training)
+        return apply(network, adapted.params, adapted.buffers, x, statistics)
+
+    return Learner("none", adapt, predict)

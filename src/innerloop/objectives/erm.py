@@ -1,0 +1,25 @@
+"""Non-adaptive learning: no inner loop."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from innerloop.core.types import Buffers, Loss, Params, Task
+from innerloop.nets.network import Network, apply
+from innerloop.objectives.base import Objective
+from innerloop.objectives.episodic import all_samples
+
+
+def erm(network: Network, loss: Loss) -> Objective:
+    r"""The loss of one shared predictor on all samples of a task (ERM; NAL in Landscape).
+
+    .. math:: L(\theta) = \ell\big(f_\theta(X' \cup X), Y' \cup Y\big)
+    """
+
+    def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        x, y = all_samples(task)
+        # support and query are one training batch here, whatever the norm policy
+        outputs, buffers = apply(network, params, buffers, x, "batch")
+        return loss.value(outputs, y), buffers
+
+    return Objective("erm", loss=value)

@@ -1,0 +1,3 @@
+"""A page from run directories: one file that opens anywhere, without a network."""
+
+from innerloop.report.page import write_page as write_page

@@ -1,0 +1,148 @@
+"""Several runs side by side: names that tell them apart, differences on the same episodes, seeds together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.report.load import RunData, flatten, headline
+from innerloop.report.words import number
+
+OWN = ("name", "description", "run.seed", "run.folder", "run.threads", "run.log_every", "run.save_every")
+"""Settings that do not make two runs different experiments."""
+
+LEARNER_SIDE = frozenset(
+    {"steps", "test_steps", "norm", "method", "lr", "inner", "learner", "checkpoint", "execution", "device"}
+)
+"""Protocol entries that say how a learner was used; all others say which episodes it saw."""
+
+
+class Pair(NamedTuple):
+    """A difference on the same episodes, or the reason why there is none."""
+
+    difference: Interval | None
+    reason: str
+
+
+def differing_keys(runs: list[RunData]) -> list[str]:
+    """Settings that are not the same in all runs, in the order of the recipe."""
+    flats = [flatten(run.recipe) for run in runs]
+    keys = list(dict.fromkeys(key for flat in flats for key in flat))
+    hidden = {"description", "run.folder"}
+    return [
+        key for key in keys if key not in hidden and any(flat.get(key) != flats[0].get(key) for flat in flats)
+    ]
+
+
+def labels(runs: list[RunData]) -> list[str]:
+    """Short names, all different: the settings in which the runs differ, else recipe and time.
+
+    Args:
+        runs: at least one.
+    """
+    keys = [key for key in differing_keys(runs) if key != "name"]
+    same_name = len({run.name for run in runs}) == 1
+    parts = [[] if same_name else [run.name] for run in runs]
+    if len(keys) <= 3:
+        for run, part in zip(runs, parts, strict=True):
+            flat = flatten(run.recipe)
+            part += [f"{key.removeprefix('run.')}={number(flat.get(key))}" for key in keys]
+    names = [" · ".join(part) or run.name for part, run in zip(parts, runs, strict=True)]
+    if len(set(names)) == len(names):
+        return names
+    names = [f"{run.name}/{run.path.absolute().name}" for run in runs]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{i}: {name}" for i, name in enumerate(names, start=1)]
+
+
+def same_episodes(first: RunData, second: RunData) -> str:
+    """Empty if the headline evaluations of two runs saw the same episodes, else why not."""
+    a, b = headline(first), headline(second)
+    if a is None or b is None:
+        return "not evaluated"
+    if a.get("score") != b.get("score"):
+        return f"other score ({b.get('score')})"
+    ours, theirs = _episode_facts(first, a), _episode_facts(second, b)
+    differing = [key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)]
+    if differing:
+        return "other episodes (" + ", ".join(sorted(differing)) + ")"
+    return ""
+
+
+def _episode_facts(run: RunData, evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides which episodes were drawn: the tasks section, the protocol's own entries, the count.
+
+    The protocol wins over the recipe, since ``innerloop eval`` may have changed a setting. Training-only
+    settings of the tasks (how many there are) say nothing about the held-out ones.
+    """
+    tasks = flatten({"tasks": run.recipe.get("tasks") or {}})
+    facts = {key: value for key, value in tasks.items() if key not in ("tasks.n_tasks", "tasks.resample")}
+    facts["eval.seed"] = flatten(run.recipe).get("eval.seed", 0)
+    protocol = evaluation.get("protocol")
+    for key, value in flatten(protocol if isinstance(protocol, Mapping) else {}).items():
+        if key.split(".")[0] not in LEARNER_SIDE:
+            known = [k for k in (f"tasks.{key}", f"eval.{key}") if k in facts]
+            facts[known[0] if known else key] = value
+    facts["episodes"] = len(evaluation.get("scores") or [])
+    return facts
+
+
+def pair(run: RunData, reference: RunData) -> Pair:
+    """``run − reference`` over the same episodes, with its interval."""
+    reason = same_episodes(reference, run)
+    if reason:
+        return Pair(None, reason)
+    a, b = (headline(each) or {} for each in (run, reference))
+    ours, theirs = a.get("scores") or [], b.get("scores") or []
+    if len(ours) < 2:
+        return Pair(None, "no scores per episode")
+    if not all(isinstance(v, int | float) and math.isfinite(v) for v in [*ours, *theirs]):
+        return Pair(None, "some scores are not finite")
+    return Pair(paired_difference(ours, theirs), "")
+
+
+def verdict(difference: Interval, score: str) -> str:
+    """``better``, ``worse`` or ``no clear difference``: whether the 95 % interval leaves out zero.
+
+    >>> verdict(Interval(-0.5, 0.1, 600), "mse"), verdict(Interval(0.01, 0.02, 600), "accuracy")
+    ('better', 'no clear difference')
+    """
+    if not abs(difference.mean) > difference.ci95:
+        return "no clear difference"
+    higher_is_better = score == "accuracy"
+    return "better" if (difference.mean > 0) == higher_is_better else "worse"
+
+
+class SeedGroup(NamedTuple):
+    """Runs of one recipe that differ only in the seed, with the interval over seeds."""
+
+    members: list[int]
+    seeds: list[int]
+    score: str
+    interval: Interval
+
+
+def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
+    """Groups of two or more evaluated runs that are the same but for ``run.seed``."""
+    groups: dict[str, list[int]] = {}
+    for i, run in enumerate(runs):
+        evaluation = headline(run)
+        if evaluation is None or run.seed is None or not math.isfinite(float(evaluation["mean"])):
+            continue
+        flat = {key: value for key, value in flatten(run.recipe).items() if key not in OWN}
+        facts = _episode_facts(run, evaluation)
+        key = repr((run.name, sorted(flat.items()), evaluation.get("score"), sorted(facts.items())))
+        groups.setdefault(key, []).append(i)
+    made = []
+    for members in groups.values():
+        seeds = [run.seed for run in (runs[i] for i in members) if run.seed is not None]
+        if len(set(seeds)) < 2 or len(set(seeds)) != len(seeds):
+            continue
+        evaluations = [headline(runs[i]) or {} for i in members]
+        means = [float(evaluation["mean"]) for evaluation in evaluations]
+        score = str(evaluations[0].get("score", "score"))
+        made.append(SeedGroup(members, seeds, score, mean_interval(means)))
+    return made

@@ -1,0 +1,108 @@
+"""The pictures of a page, as inline SVG with a caption and words for those who cannot see them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from innerloop.plots import (
+    adaptation_curve_data,
+    adaptation_curve_figure,
+    figure_to_svg,
+    score_histogram_data,
+    score_histogram_figure,
+    training_curve_data,
+    training_curve_figure,
+)
+from innerloop.report.load import RunData, flatten
+from innerloop.report.words import interval, number
+
+
+class Picture(NamedTuple):
+    """A figure of the page."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def training_picture(run: RunData, name: str) -> Picture | None:
+    """Meta-loss and validation over the run, if it wrote any."""
+    flat = flatten(run.recipe)
+    loss = str(flat.get("outer.loss") or flat.get("inner.loss") or "")
+    data = training_curve_data(run.metrics, loss)
+    if not data["loss"] and not data["validation"]:
+        return None
+    words = []
+    if data["loss"]:
+        first, last = data["loss"][0], (data["trend"] or data["loss"])[-1]
+        words.append(
+            f"Meta-loss from {number(first, 3)} at step {number(data['steps'][0])} "
+            f"to {number(last, 3)} at step {number(data['steps'][-1])}."
+        )
+    if data["validation"]:
+        last_check = interval(data["validation"][-1], data["ci95"][-1], data["score"])
+        words.append(f"Last validation: {last_check}{_unit(data['score'])}.")
+    if data["trend"]:
+        words.append("Faint: every logged loss; strong: running median.")
+    svg = figure_to_svg(training_curve_figure(data), f"{name}-training", "Training curve", " ".join(words))
+    return Picture("Training", " ".join(words), svg)
+
+
+def adaptation_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -> Picture | None:
+    """Score against inner steps, one line per run."""
+    usable = {label: {**e, "by_step": _usable_rows(e)} for label, e in evaluations.items()}
+    data = adaptation_curve_data({label: e for label, e in usable.items() if len(e["by_step"]) > 1})
+    if not data["runs"]:
+        return None
+    words = []
+    for run in data["runs"]:
+        before, after = run["mean"][0], run["mean"][-1]
+        who = f"{run['name']}: " if len(data["runs"]) > 1 else ""
+        shown = [number(100 * v if data["score"] == "accuracy" else v, 3) for v in (before, after)]
+        percent = " %" if data["score"] == "accuracy" else ""
+        words.append(
+            f"{who}{shown[0]}{percent} at {run['steps'][0]} inner steps, "
+            f"{shown[1]}{percent} at {run['steps'][-1]}."
+        )
+    text = " ".join(words)
+    svg = figure_to_svg(adaptation_curve_figure(data), f"{name}-adaptation", "Adaptation curve", text)
+    return Picture("Adaptation", text, svg)
+
+
+def histogram_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -> Picture | None:
+    """How scores spread over episodes."""
+    scores = {
+        label: [float(v) if v is not None else math.nan for v in evaluation.get("scores") or []]
+        for label, evaluation in evaluations.items()
+    }
+    scores = {label: values for label, values in scores.items() if len(values) > 1}
+    if not scores:
+        return None
+    score = str(next(iter(evaluations.values())).get("score", "score"))
+    data = score_histogram_data(scores, score)
+    words = []
+    for run in data["runs"]:
+        who = f"{run['name']}: " if len(data["runs"]) > 1 else ""
+        lost = f"; {run['not_finite']} not finite" if run["not_finite"] else ""
+        words.append(f"{who}median {number(run['median'], 3)}, mean {number(run['mean'], 3)}{lost}.")
+    text = " ".join(words)
+    svg = figure_to_svg(score_histogram_figure(data), f"{name}-episodes", "Scores of the episodes", text)
+    return Picture("Episodes", text, svg)
+
+
+def _usable_rows(evaluation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Rows of ``by_step`` with a finite mean: a learner may diverge after some steps, and has none there."""
+    rows = evaluation.get("by_step")
+    return [row for row in rows if _usable(row)] if isinstance(rows, list) else []
+
+
+def _usable(row: Any) -> bool:
+    if not isinstance(row, Mapping) or not isinstance(row.get("steps"), int):
+        return False
+    return isinstance(row.get("mean"), int | float) and math.isfinite(row["mean"])
+
+
+def _unit(score: str) -> str:
+    return "" if score in ("", "accuracy") else f" {score}"

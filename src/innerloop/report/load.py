@@ -1,0 +1,176 @@
+"""Reads a run directory for the page. What is missing or damaged is noted, not raised."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError
+from innerloop.runs.directory import RECIPE, is_run
+from innerloop.runs.files import read_json
+from innerloop.runs.manifest import read_manifest
+from innerloop.runs.metrics import read_metrics
+
+_ABSENT = object()
+
+
+class RunData(NamedTuple):
+    """Everything the page says about a run comes from here.
+
+    Attributes:
+        path: the run directory.
+        recipe: ``recipe.toml`` as nested plain values.
+        recipe_text: the same as written.
+        manifest: ``manifest.json``.
+        metrics: the lines of ``metrics.jsonl``.
+        evaluations: the files of ``eval/``, oldest first, each with its ``file`` name added.
+        problems: sentences on what could not be read.
+    """
+
+    path: Path
+    recipe: dict[str, Any]
+    recipe_text: str
+    manifest: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    evaluations: list[dict[str, Any]]
+    problems: list[str]
+
+    @property
+    def name(self) -> str:
+        """The recipe's name, or the folder that holds its runs."""
+        return str(self.recipe.get("name") or self.path.absolute().parent.name)
+
+    @property
+    def seed(self) -> int | None:
+        """``run.seed``, if the recipe could be read."""
+        seed = _section(self.recipe, "run").get("seed")
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def status(self) -> str:
+        """How it ended, as the manifest says, or ``unknown``."""
+        return str(self.manifest.get("status") or "unknown")
+
+    @property
+    def steps_done(self) -> int:
+        """The last meta-step in ``metrics.jsonl``."""
+        return max((line["step"] for line in self.metrics if isinstance(line.get("step"), int)), default=0)
+
+
+def load_run(path: Path) -> RunData:
+    """Reads a run directory.
+
+    Raises:
+        UserError: ``path`` is not a run directory at all.
+    """
+    if not is_run(path):
+        raise UserError(
+            f"{path} is not a run (no {RECIPE} or manifest.json in it): `innerloop ls` lists those there are."
+        )
+    problems: list[str] = []
+    recipe, text = _recipe(path / RECIPE, problems)
+    manifest: dict[str, Any] = {}
+    metrics: list[dict[str, Any]] = []
+    try:
+        manifest = read_manifest(path)
+    except UserError as error:
+        problems.append(_short(str(error), path))
+    try:
+        metrics = read_metrics(path / "metrics.jsonl")
+    except UserError as error:
+        problems.append(_short(str(error), path))
+    evaluations = list(_evaluations(path / "eval", problems))
+    return RunData(path, recipe, text, manifest, metrics, evaluations, problems)
+
+
+def _recipe(file: Path, problems: list[str]) -> tuple[dict[str, Any], str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        problems.append(f"there is no readable {RECIPE}.")
+        return {}, ""
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"{RECIPE} is not valid TOML: {error}.")
+        return {}, text
+
+
+def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Evaluations in the order they were made."""
+    found: list[tuple[str, int, str, dict[str, Any]]] = []
+    for file in sorted(folder.glob("*.json")):
+        try:
+            value = read_json(file)
+        except (OSError, ValueError) as error:
+            problems.append(_short(str(error), folder.parent))
+            continue
+        if not isinstance(value, dict) or not isinstance(value.get("mean"), int | float):
+            problems.append(f"eval/{file.name} holds no mean.")
+            continue
+        number = file.stem.rpartition("-")[2]
+        order = int(number) if number.isdigit() else 0
+        found.append((str(value.get("time", "")), order, file.name, {**value, "file": file.name}))
+    for *_, evaluation in sorted(found, key=lambda row: row[:3]):
+        yield evaluation
+
+
+def headline(run: RunData) -> dict[str, Any] | None:
+    """The evaluation made last, which is the one a page leads with."""
+    return run.evaluations[-1] if run.evaluations else None
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys, as on the command line; free-form ``settings`` and ``options`` tables are opened too.
+
+    >>> flatten({"inner": {"lr": 0.01}, "name": "x"})
+    {'inner.lr': 0.01, 'name': 'x'}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        elif not isinstance(value, Mapping):
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def differing_settings(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Settings that differ from the schema's defaults: ``key``, ``value``, ``default``, ``about``."""
+    from innerloop.recipes.schema import Recipe
+
+    ours, defaults = flatten(recipe), flatten(Recipe.model_validate({}).model_dump())
+    about = _descriptions()
+    return [
+        {
+            "key": key,
+            "value": value,
+            "default": defaults.get(key),
+            "has_default": key in defaults,
+            "about": about.get(key, ""),
+        }
+        for key, value in ours.items()
+        if key not in ("name", "description") and defaults.get(key, _ABSENT) != value
+    ]
+
+
+def _descriptions() -> dict[str, str]:
+    from innerloop.recipes.schema import Recipe
+
+    words: dict[str, str] = {}
+    for section, field in Recipe.model_fields.items():
+        for key, inner in getattr(field.annotation, "model_fields", {}).items():
+            words[f"{section}.{key}"] = inner.description or ""
+    return words
+
+
+def _section(recipe: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = recipe.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _short(message: str, folder: Path) -> str:
+    """Paths inside the run, relative to it: the page may be shown to others."""
+    return message.replace(f"{folder}/", "").replace(str(folder), "the run")

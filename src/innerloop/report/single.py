@@ -1,0 +1,196 @@
+"""What the page says about one run, as plain values for the template."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
+from innerloop.report.load import RunData, differing_settings, flatten, headline
+from innerloop.report.words import duration, interval, moment, number, protocol_words, when
+
+SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}
+"""What a page calls a score."""
+
+ENDINGS = {
+    "finished": ("good", "It ran to its end."),
+    "interrupted": ("warn", "It was interrupted after a checkpoint; `innerloop resume` continues it."),
+    "failed": ("bad", "It failed."),
+    "running": (
+        "warn",
+        "It is still running, or was killed: if nothing writes to it now, `innerloop resume` continues it.",
+    ),
+}
+
+
+def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
+    """Everything the template shows of one run.
+
+    Args:
+        run: what was read from its directory.
+        name: prefix of the ids in its pictures.
+        label: how the page calls it; the recipe's name if empty.
+    """
+    return {
+        "label": label or run.name,
+        "name": run.name,
+        "description": str(run.recipe.get("description") or ""),
+        "id": run.path.absolute().name,
+        "status": status_view(run),
+        "problems": run.problems,
+        "headline": headline_view(run),
+        "evaluations": [evaluation_row(evaluation, run) for evaluation in run.evaluations],
+        "pictures": pictures(run, name),
+        "settings": settings_rows(run),
+        "plan": plan_view(run.manifest.get("plan")),
+        "course": course_rows(run),
+        "environment": environment_rows(run.manifest),
+        "recipe_text": run.recipe_text,
+    }
+
+
+def pictures(run: RunData, name: str) -> list[Picture]:
+    """The pictures this run has data for."""
+    evaluation = headline(run)
+    found: list[Picture | None] = [training_picture(run, name)]
+    if evaluation is not None:
+        found.append(adaptation_picture({run.name: evaluation}, name))
+        found.append(histogram_picture({run.name: evaluation}, name))
+    return [picture for picture in found if picture is not None]
+
+
+def status_view(run: RunData) -> dict[str, str]:
+    """How it ended: a word, a tone for its colour, a sentence."""
+    tone, sentence = ENDINGS.get(run.status, ("warn", "The manifest does not say how it ended."))
+    reason = str(run.manifest.get("reason") or "")
+    return {"word": run.status, "tone": tone, "sentence": sentence, "reason": reason}
+
+
+def headline_view(run: RunData) -> dict[str, str] | None:
+    """The leading number with its protocol, or None if the run was not evaluated."""
+    evaluation = headline(run)
+    if evaluation is None:
+        return None
+    score = str(evaluation.get("score", "score"))
+    value = interval(evaluation["mean"], evaluation.get("ci95"), score)
+    main, _, rest = value.partition(" ± ")
+    return {
+        "score": SCORES.get(score, score),
+        "main": main,
+        "half": f"± {rest}" if rest else "",
+        "value": value,
+        "protocol": protocol_words(evaluation, run.seed),
+        "gain": _gain(evaluation, score),
+    }
+
+
+def _gain(evaluation: Mapping[str, Any], score: str) -> str:
+    """What adaptation brought, if the evaluation looked at step 0 as well."""
+    rows = evaluation.get("by_step") or []
+    before = next((row for row in rows if row.get("steps") == 0), None)
+    if before is None or len(rows) < 2 or not isinstance(before.get("mean"), int | float):
+        return ""
+    text = f"Before adaptation: {interval(before['mean'], before.get('ci95'), score)}."
+    mean = evaluation["mean"]
+    if score == "mse" and mean and math.isfinite(mean) and before["mean"] > mean > 0:
+        text += f" Adaptation lowers the error {number(before['mean'] / mean, 2)}-fold."
+    return text
+
+
+def evaluation_row(evaluation: Mapping[str, Any], run: RunData) -> dict[str, str]:
+    """One line of the table of evaluations."""
+    score = str(evaluation.get("score", "score"))
+    return {
+        "file": str(evaluation.get("file", "")),
+        "score": score,
+        "value": interval(evaluation["mean"], evaluation.get("ci95"), score),
+        "protocol": protocol_words(evaluation, run.seed),
+        "time": when(evaluation.get("time")),
+    }
+
+
+def settings_rows(run: RunData) -> list[dict[str, str]]:
+    """Settings that differ from the defaults."""
+    return [
+        {
+            "key": row["key"],
+            "value": number(row["value"]),
+            "default": number(row["default"]) if row["has_default"] else "–",
+            "about": row["about"],
+        }
+        for row in differing_settings(run.recipe)
+    ]
+
+
+def plan_view(plan: Any) -> dict[str, Any] | None:
+    """What ``auto`` chose, the reason in words, and what was measured; None if nothing was recorded.
+
+    Scalars become rows, whatever is nested becomes tables, so that a richer plan is shown in full.
+    """
+    if not isinstance(plan, Mapping) or not plan:
+        return None
+    tables: list[dict[str, Any]] = []
+    rows: list[tuple[str, str]] = []
+    for key, value in plan.items():
+        if key == "reason":
+            continue
+        if isinstance(value, Mapping):
+            cells = [[str(k).replace("_", " "), number(v)] for k, v in flatten(value).items()]
+            if cells:
+                tables.append({"title": key, "head": ["what", "value"], "rows": cells})
+        elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+            head = list(dict.fromkeys(k for row in value for k in row))
+            cells = [[number(row.get(k)) if k in row else "–" for k in head] for row in value]
+            tables.append({"title": key, "head": [k.replace("_", " ") for k in head], "rows": cells})
+        else:
+            rows.append((str(key).replace("_", " "), number(value)))
+    return {"reason": str(plan.get("reason") or ""), "rows": rows, "tables": tables}
+
+
+def course_rows(run: RunData) -> list[tuple[str, str]]:
+    """How the run went: command, times, steps, speed."""
+    manifest = run.manifest
+    rows: list[tuple[str, str]] = []
+    argv = manifest.get("argv")
+    rows.append(("command", _command(argv) if isinstance(argv, list) and argv else "started from Python"))
+    rows.append(("started", when(manifest.get("started"))))
+    started, ended = moment(manifest.get("started")), moment(manifest.get("ended"))
+    if ended:
+        rows.append(("ended", when(manifest.get("ended"))))
+    if started and ended and (started.tzinfo is None) == (ended.tzinfo is None):
+        rows.append(("took", duration(max(0.0, (ended - started).total_seconds()))))
+    planned = flatten(run.recipe).get("outer.steps")
+    of = f" of {number(planned)}" if isinstance(planned, int) else ""
+    rows.append(("meta-steps", f"{number(run.steps_done)}{of}" if run.metrics else "none logged"))
+    speeds = [line["tasks_per_second"] for line in run.metrics if line.get("tasks_per_second")]
+    if speeds:
+        rows.append(("speed", f"{number(round(speeds[-1]))} tasks per second (last logged)"))
+    return rows
+
+
+def _command(argv: list[Any]) -> str:
+    """The command as typed, without the path of the executable."""
+    words = [str(word) for word in argv]
+    if "/" in words[0] or "\\" in words[0]:
+        words[0] = "innerloop"
+    return shlex.join(words)
+
+
+def environment_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Versions, machine, hashes, as far as recorded."""
+    rows = []
+    versions = manifest.get("versions")
+    for key, value in (versions if isinstance(versions, Mapping) else {}).items():
+        rows.append((str(key), str(value)))
+    for key in ("innerloop", "torch", "numpy", "python", "platform", "device", "cores"):
+        if manifest.get(key) is not None:
+            rows.append((key, str(manifest[key])))
+    for key in ("recipe_sha256", "recipe_hash"):
+        if manifest.get(key):
+            rows.append(("recipe hash", str(manifest[key])[:16]))
+    data = manifest.get("data")
+    for key, value in flatten(data).items() if isinstance(data, Mapping) else ():
+        rows.append((f"data {key}", str(value)))
+    return rows

@@ -1,0 +1,50 @@
+"""Families of tasks by name. A literal dict: no registration magic."""
+
+from __future__ import annotations
+
+import importlib
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.tasks.linear import linear, mixed_linear
+from innerloop.tasks.quadratic import bernacchia_quadratic, bridge_quadratic
+from innerloop.tasks.sampler import Family
+from innerloop.tasks.sine import adaptlr_sine, sine
+
+FAMILIES: dict[str, Family] = {
+    "sine": sine,
+    "adaptlr-sine": adaptlr_sine,
+    "bridge-quadratic": bridge_quadratic,
+    "bernacchia-quadratic": bernacchia_quadratic,
+    "mixed-linear": mixed_linear,
+    "linear": linear,
+}
+
+
+def get_family(name: str) -> Family:
+    """A built-in family, or ``package.module:function`` of the user's own.
+
+    >>> get_family("sine").__name__
+    'sine'
+    """
+    if name in FAMILIES:
+        return FAMILIES[name]
+    if ":" not in name:
+        known = ", ".join(FAMILIES)
+        raise UserError(
+            f"unknown task family '{name}'{did_you_mean(name, FAMILIES)}; there are {known}, "
+            "or give your own as package.module:function."
+        )
+    return load_object(name)
+
+
+def load_object(path: str) -> Family:
+    """The object at ``package.module:name``, with an error that says which part is wrong."""
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+            raise
+        raise UserError(f"'{path}': there is no module '{module}' on the Python path.") from None
+    except AttributeError:
+        raise UserError(f"'{path}': module '{module}' has no '{attribute}'.") from None

@@ -1,0 +1,102 @@
+r"""Linear regression tasks, whose optima and covariances are chosen: closed forms exist for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.random import Draws
+from innerloop.core.types import TaskBatch
+
+
+def mixed_linear(
+    draws: Draws, shots: int, queries: int, dim: int = 30, sigma: float = 0.2, nu: float = 0.2, mean: float = 0.0
+) -> TaskBatch:
+    r"""AdaptLR H.5, after Bernacchia (2021): :math:`y \sim N(x^\top w, \sigma^2)`.
+
+    :math:`w \sim N(w_0, \nu^2/p\, I_p)`, :math:`x \sim N(0, I_p)`, every entry of :math:`w_0` is ``mean``.
+    """
+    w = draws.normal("w", (dim, 1), mean=mean, std=nu / math.sqrt(dim))
+
+    def points(name: str, n: int) -> tuple[Tensor, Tensor]:
+        x = draws.normal(f"x-{name}", (n, dim), per="sample")
+        return x, x @ w + draws.normal(f"z-{name}", (n, 1), std=sigma, per="sample")
+
+    return TaskBatch(
+        *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
+    )
+
+
+def linear(
+    draws: Draws,
+    shots: int,
+    queries: int,
+    dim: int = 10,
+    rho_hard: float = 0.1,
+    rho_easy: float = 1.0,
+    R: float = 1.0,
+    r_hard: float = 0.1,
+    r_easy: float = 0.1,
+    hard_share: float = 0.5,
+    covariances: Sequence[Sequence[float] | Sequence[Sequence[float]]] | None = None,
+    optima: Sequence[Sequence[float]] | None = None,
+    weights: Sequence[float] | None = None,
+) -> TaskBatch:
+    r"""Landscape §3: :math:`x \sim N(0, \Sigma_i)`, :math:`y = \langle w_i^*, x\rangle` (noise: ``tasks.noise``).
+
+    By default the geography of §3.2: with probability ``hard_share`` a hard task,
+    :math:`\Sigma = \rho_H I`, :math:`w^* \sim N(R\mathbf 1, r_H I)`, else an easy one,
+    :math:`\Sigma = \rho_E I`, :math:`w^* \sim N(0, r_E I)`. With ``covariances`` (matrices, or their
+    diagonals) and ``optima`` given, each task is one of those, drawn with ``weights``.
+
+    >>> batch = linear(Draws(0, [0]), 3, 4, covariances=[[4.0, 0.0]], optima=[[2.0, 1.0]])
+    >>> bool(torch.allclose(batch.y_query, 2 * batch.x_query[..., :1]))
+    True
+    """
+    if (covariances is None) != (optima is None):
+        raise UserError("give tasks.settings.covariances and tasks.settings.optima together, or neither.")
+    if covariances is not None and optima is not None:
+        root, w = _chosen(draws, covariances, optima, weights)
+        dim = root.shape[-1]
+    else:
+        hard = draws.uniform("hard", (1, 1)) < hard_share
+        centre = R * hard.to(draws.dtype)
+        w = centre + torch.where(hard, math.sqrt(r_hard), math.sqrt(r_easy)) * draws.normal("w", (dim, 1))
+        rho = torch.where(hard, math.sqrt(rho_hard), math.sqrt(rho_easy)).to(draws.dtype)
+        root = rho * torch.eye(dim, dtype=draws.dtype)
+
+    def points(name: str, n: int) -> tuple[Tensor, Tensor]:
+        x = draws.normal(f"x-{name}", (n, dim), per="sample") @ root
+        return x, x @ w
+
+    return TaskBatch(
+        *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
+    )
+
+
+def _chosen(
+    draws: Draws,
+    covariances: Sequence[Sequence[float] | Sequence[Sequence[float]]],
+    optima: Sequence[Sequence[float]],
+    weights: Sequence[float] | None,
+) -> tuple[Tensor, Tensor]:
+    """Square roots of the covariances and the optima of the drawn tasks."""
+    if len(covariances) != len(optima):
+        raise UserError(f"{len(covariances)} covariances but {len(optima)} optima: give one of each per task.")
+    share = np.asarray(weights if weights is not None else [1.0] * len(optima), dtype=np.float64)
+    if len(share) != len(optima) or (share < 0).any() or share.sum() <= 0:
+        raise UserError("tasks.settings.weights needs one non-negative number per task.")
+    u = draws.uniform("which", ()).double().numpy()
+    which = np.minimum(np.searchsorted(np.cumsum(share / share.sum()), u, side="right"), len(optima) - 1)
+    matrices = [torch.tensor(c, dtype=torch.float64) for c in covariances]
+    full = torch.stack([torch.diag(m) if m.ndim == 1 else m for m in matrices])
+    values, vectors = torch.linalg.eigh(full)
+    if (values < -1e-10 * values.abs().amax(-1, keepdim=True)).any():
+        raise UserError("tasks.settings.covariances must be symmetric with no negative eigenvalue.")
+    roots = (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)) @ vectors.mT
+    return roots[which].to(draws.dtype), torch.tensor(optima, dtype=draws.dtype)[which].unsqueeze(-1)

@@ -1,0 +1,125 @@
+"""Samplers: addressable streams of tasks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.random import Draws, derive_seed, hashed_uniform
+from innerloop.core.types import Task, TaskBatch
+
+Family: TypeAlias = Callable[..., TaskBatch]
+"""``family(draws, shots, queries, **settings) -> TaskBatch``: all one writes to add a family of tasks."""
+
+
+class Sampler(NamedTuple):
+    """A stream of tasks. The ``i``-th one never changes: not with the batch size, the rank, or a resume.
+
+    Attributes:
+        episodes: indices → those episodes, stacked.
+        n_tasks: how many different tasks there are; ``None`` means no end of them.
+        name: what reports call it.
+    """
+
+    episodes: Callable[[Sequence[int]], TaskBatch]
+    n_tasks: int | None = None
+    name: str = ""
+
+    def episode(self, i: int) -> Task:
+        """The ``i``-th episode alone."""
+        return self.episodes([i]).task(0)
+
+    def batch(self, step: int, size: int) -> TaskBatch:
+        """The episodes of the ``step``-th meta-batch: ``size·step`` and the ``size − 1`` that follow."""
+        return self.episodes(range(step * size, (step + 1) * size))
+
+
+def task_order(seed: int, n_tasks: int, index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which of ``n_tasks`` tasks each episode shows: every pass over them in a new order.
+
+    >>> sorted(task_order(0, 5, np.arange(5)).tolist()), sorted(task_order(0, 5, np.arange(5, 10)).tolist())
+    ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
+    """
+    epochs, places = np.divmod(index, n_tasks)
+    out = np.empty_like(index)
+    for epoch in np.unique(epochs):
+        keys = hashed_uniform(derive_seed(seed, "order", int(epoch)), np.arange(n_tasks), 1)[:, 0]
+        mine = epochs == epoch
+        out[mine] = np.argsort(keys, kind="stable")[places[mine]]
+    return out
+
+
+def check_settings(family: Family, settings: dict[str, Any]) -> None:
+    """Refuses settings that the family does not take, with a suggestion."""
+    parameters = inspect.signature(family).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    known = [name for name in parameters if name not in ("draws", "shots", "queries")]
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        lines = [f"tasks.settings.{name} is not a setting of this family{did_you_mean(name, known)}" for name in unknown]
+        raise UserError("\n".join([*lines, f"it takes: {', '.join(known) or 'none'}."]))
+
+
+def make_sampler(
+    family: Family,
+    *,
+    seed: int,
+    split: str = "train",
+    shots: int,
+    queries: int,
+    n_tasks: int | None = None,
+    resample: bool = True,
+    noise: float = 0.0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    settings: dict[str, Any] | None = None,
+    name: str = "",
+) -> Sampler:
+    """A sampler over a family of tasks.
+
+    Args:
+        family: a function of :class:`~innerloop.core.random.Draws`, shots and queries.
+        seed: one seed; splits never share tasks.
+        split: ``train``, ``validation``, ``test``, or any other word: each has its own stream.
+        shots: support samples per task.
+        queries: query samples per task.
+        n_tasks: a finite number of tasks, visited in a new order each pass.
+        resample: with ``n_tasks``, draw new samples at each visit; otherwise a task keeps its samples.
+        noise: standard deviation of noise on all targets.
+        dtype: floating point type of the tensors.
+        device: where they are put.
+        settings: keyword arguments of the family.
+        name: what reports call it.
+
+    >>> from innerloop.tasks.families import sine
+    >>> train = make_sampler(sine, seed=0, shots=5, queries=10)
+    >>> bool((train.episode(17).x_query == train.batch(4, 4).task(1).x_query).all())
+    True
+    """
+    settings = dict(settings or {})
+    check_settings(family, settings)
+    stream = derive_seed(seed, "tasks", split)
+
+    def episodes(indices: Sequence[int]) -> TaskBatch:
+        sample = np.asarray(indices, dtype=np.int64)
+        task = sample if n_tasks is None else task_order(stream, n_tasks, sample)
+        draws = Draws(stream, task, sample if resample else task, dtype=dtype)
+        batch = family(draws, shots, queries, **settings)
+        if noise > 0:
+            batch = _add_noise(batch, draws, noise)
+        return batch.to(device=device, dtype=dtype)
+
+    return Sampler(episodes, n_tasks, name or getattr(family, "__name__", "tasks"))
+
+
+def _add_noise(batch: TaskBatch, draws: Draws, noise: float) -> TaskBatch:
+    support = draws.normal("noise-support", tuple(batch.y_support.shape[1:]), std=noise, per="sample")
+    query = draws.normal("noise-query", tuple(batch.y_query.shape[1:]), std=noise, per="sample")
+    return batch._replace(y_support=batch.y_support + support, y_query=batch.y_query + query)

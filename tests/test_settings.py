@@ -199,11 +199,11 @@ def test_no_jargon_reaches_the_user() -> None:
 
 
 def test_problems_of_a_file_name_the_file() -> None:
-    base = {"inner": {"lr": -1, "stps": 2}, "outer": 5}
+    base = {"inner": {"momentum": 2, "stps": 2}, "outer": 5}
     told = problems("inner.steps=x", base=base, source="mine.toml")
     assert told == [
-        "inner.lr must be a number above 0, not -1 (in mine.toml)",
         "inner.steps must be a whole number of at least 0, not 'x'",
+        "inner.momentum must be a number of at least 0 and below 1, not 2 (in mine.toml)",
         "unknown setting 'inner.stps' (did you mean 'inner.steps'?) (in mine.toml)",
         "outer must be a section of settings, not 5 (in mine.toml)",
     ]

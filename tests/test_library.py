@@ -1,0 +1,90 @@
+"""Shipped recipes: all valid, named after their files, documented; recipes by name, path and run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from innerloop.core.errors import UserError
+from innerloop.recipes.library import header, load_recipe, recipe_text, shipped_names, shipped_recipes
+from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_every_shipped_recipe_is_valid_and_says_what_it_is(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert 10 < len(recipe.description) < 100
+    text, _ = recipe_text(name)
+    comment = header(text).splitlines()
+    assert comment[0] == f"innerloop train {name}"
+    assert len(" ".join(comment[1:])) > 60
+    assert max(map(len, text.splitlines())) <= 120
+    assert recipe_from_toml(recipe_to_toml(recipe)) == recipe
+
+
+def test_the_recipes_of_the_first_version_are_there() -> None:
+    methods = ("maml", "fomaml", "anil", "boil", "meta-sgd", "lslr", "reptile", "erm", "multitask")
+    wanted = {f"sine-{method}" for method in methods}
+    wanted |= {f"bridge-quadratic-{m}" for m in ("maml", "anil", "multitask")}
+    wanted |= {"adaptlr-sine", "bernacchia-quadratic", "mixed-linear", "linear-maml", "linear-nal"}
+    assert wanted <= set(shipped_names())
+    assert [recipe.name for recipe in shipped_recipes()] == shipped_names()
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_task_families_take_the_settings_of_the_recipes(name: str) -> None:
+    from innerloop.tasks import get_family, make_sampler
+
+    tasks = load_recipe(name).tasks
+    sampler = make_sampler(
+        get_family(tasks.family), seed=0, shots=tasks.shots, queries=tasks.queries, settings=tasks.settings
+    )
+    assert sampler.batch(0, 2).x_support.shape[:2] == (2, tasks.shots)
+
+
+def test_settings_apply_to_a_shipped_recipe() -> None:
+    recipe = load_recipe("sine-maml", ["inner.steps=3", "seed=4"])
+    assert (recipe.inner.steps, recipe.inner.test_steps, recipe.run.seed) == (3, 5, 4)
+
+
+def test_recipes_from_files_and_runs(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[inner]\nlr = 0.5\n")
+    assert load_recipe(str(file)).name == "mine"
+    assert load_recipe(str(file)).inner.lr == 0.5
+    (tmp_path / "recipe.toml").write_text('name = "again"\n')
+    assert load_recipe(str(tmp_path)).name == "again"
+
+
+def test_mistakes_are_explained(tmp_path: Path) -> None:
+    def told(source: str, *items: str) -> str:
+        with pytest.raises(UserError) as caught:
+            load_recipe(source, items)
+        return str(caught.value)
+
+    assert told("sine-mam") == (
+        "unknown recipe 'sine-mam' (did you mean 'sine-maml'?); `innerloop ls` lists them,"
+        " or give the path of a TOML file."
+    )
+    assert "leave out .toml ('sine-maml')" in told("sine-maml.toml")
+    assert "no file nothing.toml" in told("nothing.toml")
+    assert "the recipe comes first" in told("inner.lr=3", "sine-maml")
+    assert "a folder without recipe.toml" in told(str(tmp_path))
+    (tmp_path / "bad.toml").write_text("[inner]\nsteps = -1\nstps = 3\n")
+    assert told(str(tmp_path / "bad.toml")).count("\n") == 1
+    (tmp_path / "worse.toml").write_text("[inner\n")
+    assert "not valid TOML" in told(str(tmp_path / "worse.toml"))
+
+
+def test_the_library_does_not_import_torch() -> None:
+    code = (
+        "import sys\nfrom innerloop.recipes.library import *\n"
+        "shipped_recipes(); load_recipe('sine-maml'); print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.split() == ["False", "False"]

@@ -92,15 +92,11 @@ def score_histogram_figure(data: ScoreHistogram) -> Figure:
             run["counts"], data["edges"], color=colour(i), linewidth=1.5, linestyle=dash(i), label=run["name"]
         )
         if math.isfinite(run["mean"]):
-            axes.axvline(
-                run["mean"],
-                color=colour(i),
-                linewidth=1.4,
-                linestyle=(0, (3, 2)),
-                label=None if several else "mean",
-            )
-    axes.set_ylim(bottom=0)
-    means = " (dashed: means)" if several else ""
-    label(axes, x=f"{data['score']} of an episode", y=f"episodes{means}")
+            axes.axvline(run["mean"], color=colour(i), linewidth=1.4, linestyle=(0, (3, 2)))
+    tallest = max((count for run in data["runs"] for count in run["counts"]), default=1)
+    room = 0.1 + 0.09 * len(data["runs"]) if several else 0.06  # for the legend
+    axes.set_ylim(0, max(tallest, 1) * (1 + room))
+    means = "means" if several else "mean"
+    label(axes, x=f"{data['score']} of an episode", y=f"episodes (dashed: {means})")
     legend(axes, loc="best")
     return figure

@@ -17,6 +17,9 @@ INK = "#22272f"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c46a9b", "#a67c00", "#6b7a8f")
 """Okabe and Ito's colour-blind-safe set; the last three darkened until they read on white and on black."""
 
+DARK_COLOURS = ("#4ba6e3", "#f0883e", "#2fc99a", "#e39cc4", "#d9ae3c", "#9aa9bd")
+"""The same series, lighter: what a page on dark paper puts in place of :data:`COLOURS`."""
+
 DASHES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 """Lines differ by dash as well, for those who print in grey."""
 

@@ -13,6 +13,8 @@ from innerloop.report.words import number
 OWN = ("name", "description", "run.seed", "run.folder", "run.threads", "run.log_every", "run.save_every")
 """Settings that do not make two runs different experiments."""
 
+SEPARATOR = " · "
+
 LEARNER_SIDE = frozenset(
     {"steps", "test_steps", "norm", "method", "lr", "inner", "learner", "checkpoint", "execution", "device"}
 )
@@ -37,25 +39,45 @@ def differing_keys(runs: list[RunData]) -> list[str]:
 
 
 def labels(runs: list[RunData]) -> list[str]:
-    """Short names, all different: the settings in which the runs differ, else recipe and time.
+    """Short names, all different: as few of the differing settings as tell the runs apart.
 
-    Args:
-        runs: at least one.
+    Two runs of one recipe with the same settings are told apart by their directories.
     """
-    keys = [key for key in differing_keys(runs) if key != "name"]
-    same_name = len({run.name for run in runs}) == 1
-    parts = [[] if same_name else [run.name] for run in runs]
-    if len(keys) <= 3:
-        for run, part in zip(runs, parts, strict=True):
-            flat = flatten(run.recipe)
-            part += [f"{key.removeprefix('run.')}={number(flat.get(key))}" for key in keys]
-    names = [" · ".join(part) or run.name for part, run in zip(parts, runs, strict=True)]
+    keys = ["name", *(key for key in differing_keys(runs) if key != "name")]
+    flats = [{**flatten(run.recipe), "name": run.name} for run in runs]
+    for key in [key for key in reversed(keys) if key != "name"]:
+        fewer = [other for other in keys if other != key]
+        if len(set(_named(flats, fewer))) == len(set(_named(flats, keys))):
+            keys = fewer
+    if len(keys) > 1 and len({run.name for run in runs}) == 1:
+        keys.remove("name")
+    names = _named(flats, keys) if len(keys) <= 4 else [run.name for run in runs]
     if len(set(names)) == len(names):
         return names
     names = [f"{run.name}/{run.path.absolute().name}" for run in runs]
     if len(set(names)) == len(names):
         return names
     return [f"{i}: {name}" for i, name in enumerate(names, start=1)]
+
+
+def _named(flats: list[dict[str, Any]], keys: list[str]) -> list[str]:
+    return [
+        SEPARATOR.join(
+            str(flat["name"]) if key == "name" else f"{key.removeprefix('run.')}={number(flat.get(key))}"
+            for key in keys
+        )
+        for flat in flats
+    ]
+
+
+def common_label(names: list[str]) -> str:
+    """What the labels of a group share: the label of the group.
+
+    >>> common_label(["maml · seed=0", "maml · seed=1"])
+    'maml'
+    """
+    parts = [name.split(SEPARATOR) for name in names]
+    return SEPARATOR.join(part for part in parts[0] if all(part in other for other in parts))
 
 
 def same_episodes(first: RunData, second: RunData) -> str:

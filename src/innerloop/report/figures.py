@@ -23,7 +23,7 @@ class Picture(NamedTuple):
     """A figure of the page."""
 
     title: str
-    caption: str
+    lines: list[str]
     svg: str
 
 
@@ -47,7 +47,7 @@ def training_picture(run: RunData, name: str) -> Picture | None:
     if data["trend"]:
         words.append("Faint: every logged loss; strong: running median.")
     svg = figure_to_svg(training_curve_figure(data), f"{name}-training", "Training curve", " ".join(words))
-    return Picture("Training", " ".join(words), svg)
+    return Picture("Training", [" ".join(words)], svg)
 
 
 def adaptation_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -> Picture | None:
@@ -68,7 +68,7 @@ def adaptation_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
         )
     text = " ".join(words)
     svg = figure_to_svg(adaptation_curve_figure(data), f"{name}-adaptation", "Adaptation curve", text)
-    return Picture("Adaptation", text, svg)
+    return Picture("Adaptation", words, svg)
 
 
 def histogram_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -> Picture | None:
@@ -89,7 +89,7 @@ def histogram_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -
         words.append(f"{who}median {number(run['median'], 3)}, mean {number(run['mean'], 3)}{lost}.")
     text = " ".join(words)
     svg = figure_to_svg(score_histogram_figure(data), f"{name}-episodes", "Scores of the episodes", text)
-    return Picture("Episodes", text, svg)
+    return Picture("Episodes", words, svg)
 
 
 def _usable_rows(evaluation: Mapping[str, Any]) -> list[Mapping[str, Any]]:

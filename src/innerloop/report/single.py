@@ -16,11 +16,11 @@ SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}
 
 ENDINGS = {
     "finished": ("good", "It ran to its end."),
-    "interrupted": ("warn", "It was interrupted after a checkpoint; `innerloop resume` continues it."),
+    "interrupted": ("warn", "It was interrupted after a checkpoint; “innerloop resume” continues it."),
     "failed": ("bad", "It failed."),
     "running": (
         "warn",
-        "It is still running, or was killed: if nothing writes to it now, `innerloop resume` continues it.",
+        "It is still running, or was killed: if nothing writes to it now, “innerloop resume” continues it.",
     ),
 }
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.execution.gradients import MetaGradient, TaskDirection, TaskLoss, meta_gradient
-from innerloop.execution.plan import Compile, Mode, Plan, available_cores, cpp_compiler, set_intra_op_threads
+from innerloop.execution.plan import Compile, Plan, available_cores, cpp_compiler, set_intra_op_threads
 
 # What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
 # whether a run is long enough, never as a claim.
@@ -79,47 +79,54 @@ def choose_plan(
         run = build(plan)
         return seconds_per_call(lambda: run(params, buffers, batch))
 
-    modes = _candidates(execution, cores, batch.size, allow_vmap)
-    seconds: dict[Mode, float] = {}
+    plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
+    seconds: dict[Plan, float] = {}
     remarks: list[str] = []
-    if len(modes) > 1 or modes[0] == "vmap":
-        for mode in modes:
-            try:
-                seconds[mode] = measure(Plan(mode, cores, chunk if mode == "vmap" else None))
-            except (RuntimeError, NotImplementedError) as error:
-                if len(modes) == 1:
-                    raise
-                remarks.append(f"{mode} is not possible here ({_first_line(error)})")
-    best = min(seconds, key=lambda mode: seconds[mode]) if seconds else modes[0]
-    milliseconds = {mode: 1000 * s for mode, s in seconds.items()}
-    if best != "vmap" or direction is not None:
+    for plan in plans:
+        try:
+            seconds[plan] = measure(plan)
+        except (RuntimeError, NotImplementedError) as error:
+            if not any(p.mode != plan.mode for p in plans):
+                raise
+            remarks.append(f"{plan.mode} is not possible here ({_first_line(error)})")
+    best = min(seconds, key=lambda plan: seconds[plan])
+    milliseconds = {_label(plan): 1000 * s for plan, s in seconds.items()}
+    best = best._replace(reason=_why(milliseconds, execution))
+    if best.mode != "vmap" or direction is not None:
         if compile in ("full", "trace"):
-            remarks.append(f"run.compile={compile} is for execution=vmap with a gradient; not used with {best}")
-        plan = Plan(best, cores, chunk if best == "vmap" else None, "off", _why(best, milliseconds, execution))
+            remarks.append(f"run.compile={compile} is for execution=vmap with a gradient; not used here")
     else:
-        how, remark = _choose_compile(compile, steps, seconds["vmap"])
+        how, remark = _choose_compile(compile, steps, milliseconds[_label(best)] / 1000)
         remarks.append(remark)
-        plan = Plan("vmap", cores, chunk, how, _why("vmap", milliseconds, execution))
+        eager, best = best, best._replace(compile=how)
         if how == "trace" and compile == "auto":
-            milliseconds["vmap+trace"] = 1000 * measure(plan)
-            if milliseconds["vmap+trace"] > milliseconds["vmap"]:
-                plan = plan._replace(compile="off")
+            milliseconds["vmap+trace"] = 1000 * measure(best)
+            if milliseconds["vmap+trace"] > milliseconds[_label(eager)]:
+                best = eager
                 remarks.append("capturing the graph was measured and brought nothing")
-    set_intra_op_threads(plan)
-    return Measured(plan, milliseconds, [r for r in remarks if r])
+    set_intra_op_threads(best)
+    return Measured(best, milliseconds, [r for r in remarks if r])
 
 
-def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool) -> list[Mode]:
+def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk: int | None) -> list[Plan]:
+    """What to measure. Small operations are often faster on one intra-op thread than on several."""
     if execution == "vmap" and not allow_vmap:
         raise UserError("inner.checkpoint=true needs run.execution=threads or run.execution=loop.")
-    if execution in ("vmap", "threads", "loop"):
-        return [execution]  # type: ignore[list-item]
-    if execution != "auto":
+    if execution not in ("auto", "vmap", "threads", "loop"):
         raise UserError(f"unknown execution '{execution}'; there are auto, vmap, threads and loop.")
-    modes: list[Mode] = ["vmap"] if allow_vmap else []
-    if cores > 1 and tasks > 1:
-        modes.append("threads")
-    return [*modes, "loop"]
+    counts = sorted({1, cores})
+    plans: list[Plan] = []
+    if execution == "vmap" or (execution == "auto" and allow_vmap):
+        plans += [Plan("vmap", n, chunk) for n in counts]
+    if execution == "threads" or (execution == "auto" and cores > 1 and tasks > 1):
+        plans.append(Plan("threads", cores))
+    if execution in ("auto", "loop"):
+        plans += [Plan("loop", n) for n in counts]
+    return plans
+
+
+def _label(plan: Plan) -> str:
+    return f"{plan.mode}@{plan.threads}"
 
 
 def _choose_compile(wanted: str, steps: int, eager: float) -> tuple[Compile, str]:
@@ -146,11 +153,11 @@ def _choose_compile(wanted: str, steps: int, eager: float) -> tuple[Compile, str
     return "off", f"not compiled: {why}"
 
 
-def _why(mode: str, milliseconds: dict[str, float], execution: str) -> str:
-    if execution != "auto":
-        return f"run.execution={execution} was asked for"
+def _why(milliseconds: dict[str, float], execution: str) -> str:
     table = ", ".join(f"{name} {ms:.3g} ms" for name, ms in milliseconds.items())
-    return f"fastest of those measured ({table} per meta-step)" if table else f"{mode} is the only way here"
+    if execution != "auto":
+        return f"run.execution={execution} was asked for ({table} per meta-step)"
+    return f"fastest of those measured: {table} per meta-step (mode@threads)"
 
 
 def _first_line(error: Exception) -> str:

@@ -55,7 +55,7 @@ class Inner(Section):
     method: Literal["maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr", "none"] = Field(
         "maml", description="none: predict without adapting; maml-lslr: learned rate per layer and step"
     )
-    lr: float = Field(0.01, gt=0, description="inner learning rate, under inner.loss's convention")
+    lr: float = Field(0.01, description="inner learning rate, under inner.loss's convention")
     steps: int = Field(1, ge=0, description="inner steps in training")
     test_steps: int | None = Field(None, ge=0, description="inner steps in evaluation; none means inner.steps")
     optimiser: Literal["sgd", "momentum", "adam"] = Field("sgd", description="inner update rule")
@@ -97,6 +97,8 @@ class Eval(Section):
     validation_episodes: int = Field(100, ge=1, description="tasks per validation")
     patience: int | None = Field(None, ge=1, description="stop after so many validations without improvement")
     seed: int = Field(0, ge=0, description="seed of the held-out tasks (apart from run.seed: runs are comparable)")
+    weights: Literal["best", "last"] = Field("best", description="judge the best weights by validation, or the last")
+    curve: bool = Field(True, description="also score after every number of inner steps up to inner.test_steps")
 
 
 class Run(Section):

@@ -16,7 +16,7 @@ OWN = ("name", "description", "run.seed", "run.folder", "run.threads", "run.log_
 SEPARATOR = " · "
 
 LEARNER_SIDE = frozenset(
-    {"steps", "test_steps", "norm", "method", "lr", "inner", "learner", "checkpoint", "execution", "device"}
+    {"method", "inner_steps", "inner_lr", "inner_loss", "norm", "kind", "weights", "train_seed"}
 )
 """Protocol entries that say how a learner was used; all others say which episodes it saw."""
 

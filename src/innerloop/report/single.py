@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from innerloop.report.adapted import adapted_picture
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
 from innerloop.report.load import RunData, differing_settings, flatten, headline
 from innerloop.report.words import duration, interval, moment, number, protocol_words, when
@@ -51,13 +52,15 @@ def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
     }
 
 
-def pictures(run: RunData, name: str) -> list[Picture]:
-    """The pictures this run has data for."""
+def pictures(run: RunData, name: str, with_task: bool = True) -> list[Picture]:
+    """The pictures this run has data for; the one of a task needs its checkpoint and is drawn last."""
     evaluation = headline(run)
     found: list[Picture | None] = [training_picture(run, name)]
     if evaluation is not None:
         found.append(adaptation_picture({run.name: evaluation}, name))
         found.append(histogram_picture({run.name: evaluation}, name))
+    if with_task:
+        found.append(adapted_picture(run.path, name))
     return [picture for picture in found if picture is not None]
 
 
@@ -133,20 +136,28 @@ def plan_view(plan: Any) -> dict[str, Any] | None:
         return None
     tables: list[dict[str, Any]] = []
     rows: list[tuple[str, str]] = []
+    remarks = plan.get("remarks")
     for key, value in plan.items():
-        if key == "reason":
+        if key in ("reason", "remarks"):
             continue
         if isinstance(value, Mapping):
-            cells = [[str(k).replace("_", " "), number(v)] for k, v in flatten(value).items()]
+            cells = [[str(k), number(v)] for k, v in flatten(value).items()]
+            head = ["measured", f"{key} per meta-step" if key == "milliseconds" else str(key)]
             if cells:
-                tables.append({"title": key, "head": ["what", "value"], "rows": cells})
+                tables.append({"title": "", "head": head, "rows": cells})
         elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
             head = list(dict.fromkeys(k for row in value for k in row))
             cells = [[number(row.get(k)) if k in row else "–" for k in head] for row in value]
             tables.append({"title": key, "head": [k.replace("_", " ") for k in head], "rows": cells})
         else:
             rows.append((str(key).replace("_", " "), number(value)))
-    return {"reason": str(plan.get("reason") or ""), "rows": rows, "tables": tables}
+    sentences = [str(plan.get("reason") or ""), *(remarks if isinstance(remarks, list) else [])]
+    return {"sentences": [_sentence(s) for s in sentences if s], "rows": rows, "tables": tables}
+
+
+def _sentence(text: Any) -> str:
+    words = str(text)
+    return words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")
 
 
 def course_rows(run: RunData) -> list[tuple[str, str]]:

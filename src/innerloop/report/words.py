@@ -9,6 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 MINUS = "−"
+NAMES = {"seed": "episode seed", "inner_loss": "inner loss:", "kind": "", "weights": "weights:", "method": ""}
+"""Entries of a protocol whose own name would not read well."""
+
 THIN = "\u202f"
 
 
@@ -97,15 +100,15 @@ def protocol_words(evaluation: Mapping[str, Any], seed: int | None = None) -> st
     """The protocol of a number in one line: interval, episodes, every protocol entry, the run's seed.
 
     >>> protocol_words({"episodes": 600, "protocol": {"shots": 10, "norm": "none"}}, seed=3)
-    '95 % CI over 600 episodes · shots 10 · norm none · run seed 3'
+    '95 % CI over 600 episodes · shots 10 · norm none · training seed 3'
     """
     episodes = evaluation.get("episodes")
     parts = [f"95 % CI over {number(episodes)} episodes" if episodes else "95 % CI"]
     protocol = evaluation.get("protocol")
     for key, value in (protocol if isinstance(protocol, Mapping) else {}).items():
-        if key == "episodes" or isinstance(value, Mapping):
+        if key in ("episodes", "train_seed") or isinstance(value, Mapping):
             continue
-        parts.append(f"{key.replace('_', ' ')} {number(value)}")
+        parts.append(f"{NAMES.get(key, key.replace('_', ' '))} {number(value)}".strip())
     if seed is not None:
-        parts.append(f"run seed {seed}")
+        parts.append(f"training seed {seed}")
     return " · ".join(parts)

@@ -1,0 +1,212 @@
+"""From a recipe to the parts that train it. The only place where configuration meets the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from innerloop.core.errors import UserError
+from innerloop.core.losses import get_loss, is_classification
+from innerloop.core.random import generator
+from innerloop.core.trees import split_prefix
+from innerloop.core.types import Buffers, Loss, Params, Task
+from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum, non_adaptive, sgd
+from innerloop.learners.updates import UpdateRule
+from innerloop.nets import Network, conv4, from_module, load_weights, mlp
+from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.objectives.multitask import PREFIX as HEADS
+from innerloop.recipes.schema import Inner, Recipe
+from innerloop.runs.checkpoints import load_checkpoint
+from innerloop.runs.directory import is_run
+from innerloop.tasks import Sampler, get_family, make_sampler
+from innerloop.tasks.families import load_object
+from innerloop.training import make_optimiser, make_schedule
+from innerloop.training.optimisers import MakeOptimiser
+from innerloop.training.schedules import Schedule
+from innerloop.training.state import group_of
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class Parts(NamedTuple):
+    """What a recipe means, ready to run."""
+
+    network: Network
+    loss: Loss
+    objective: Objective
+    learner_after: Callable[[int], Learner]
+    train: Sampler
+    validation: Sampler
+    test: Sampler
+    optimiser: MakeOptimiser
+    schedule: Schedule
+    params: Params
+    buffers: Buffers
+
+
+def build(recipe: Recipe) -> Parts:
+    """All parts of a recipe, with freshly drawn parameters.
+
+    Raises:
+        UserError: for whatever does not fit together.
+    """
+    check_device(recipe.run.device)
+    samplers = {split: build_sampler(recipe, split) for split in ("train", "validation", "test")}
+    network = build_network(recipe, samplers["train"].episode(0))
+    loss = get_loss(recipe.outer.loss or recipe.inner.loss)
+    learner = build_learner(recipe.inner, network, recipe.inner.steps)
+    objective = build_objective(recipe, network, learner, loss)
+    optimiser = make_optimiser(recipe.outer.optimiser, recipe.outer.lr, **recipe.outer.options)
+    outer = recipe.outer
+    schedule = make_schedule(outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup)
+    params, buffers = draw_params(recipe, network, learner, objective)
+    optimiser(params)  # finds bad options before anything is written
+    return Parts(
+        network,
+        loss,
+        objective,
+        lambda steps: build_learner(recipe.inner, network, steps),
+        samplers["train"],
+        samplers["validation"],
+        samplers["test"],
+        optimiser,
+        schedule,
+        params,
+        buffers,
+    )
+
+
+def check_device(device: str) -> None:
+    """Refuses a device that torch does not have here."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        line = (str(error).splitlines() or ["unknown"])[0]
+        raise UserError(f"run.device={device} does not work here ({line}): use run.device=cpu.") from None
+
+
+def build_sampler(recipe: Recipe, split: str) -> Sampler:
+    """The stream of training, validation or test tasks.
+
+    Held-out streams have ``eval.seed``, so that runs of different seeds are judged on the same tasks, and
+    are never limited to ``n_tasks``.
+    """
+    tasks, training = recipe.tasks, split == "train"
+    return make_sampler(
+        get_family(tasks.family),
+        seed=recipe.run.seed if training else recipe.eval.seed,
+        split=split,
+        shots=tasks.shots,
+        queries=tasks.queries,
+        n_tasks=tasks.n_tasks if training else None,
+        resample=tasks.resample,
+        noise=tasks.noise,
+        dtype=DTYPES[recipe.run.dtype],
+        device=recipe.run.device,
+        settings=tasks.settings,
+        name=tasks.family,
+    )
+
+
+def build_network(recipe: Recipe, example: Task) -> Network:
+    """The network, sized to an example task."""
+    model, x, y = recipe.model, example.x_support, example.y_support
+    labels = not y.is_floating_point()
+    needed = int(torch.cat([y, example.y_query]).max()) + 1 if labels else y.shape[-1]
+    if is_classification(get_loss(recipe.inner.loss)) != labels:
+        kind, fix = ("labels", "cross-entropy") if labels else ("numbers", "mse")
+        raise UserError(f"tasks.family={recipe.tasks.family} has {kind} as targets: set inner.loss={fix}.")
+    outputs = model.outputs or needed
+    if model.kind == "mlp":
+        inputs = x[0].numel()
+        return mlp(inputs, model.hidden, outputs, model.activation, model.parametrisation, model.bias)
+    if model.kind == "conv4":
+        if x.ndim != 4 or x.shape[-1] != x.shape[-2]:
+            raise UserError(
+                f"model.kind=conv4 wants square images, but tasks.family={recipe.tasks.family} gives inputs of "
+                f"shape {tuple(x.shape[1:])}: set model.kind=mlp."
+            )
+        return conv4(x.shape[1], x.shape[-1], outputs, model.filters, model.pooling, model.norm, model.bias)
+    if ":" not in model.kind:
+        raise UserError(
+            f"unknown model.kind '{model.kind}'; there are mlp and conv4, or give your own torch module as "
+            "package.module:factory."
+        )
+    factory = load_object(model.kind)
+
+    def make() -> nn.Module:
+        module = factory(**model.settings)
+        if not isinstance(module, nn.Module):
+            raise UserError(f"model.kind={model.kind} gave a {type(module).__name__}, not a torch module.")
+        return module
+
+    return from_module(make, model.head, model.norm)
+
+
+def build_rule(inner: Inner) -> UpdateRule:
+    """The inner update rule."""
+    return {"sgd": sgd, "momentum": lambda: momentum(inner.momentum), "adam": adam}[inner.optimiser]()
+
+
+def build_learner(inner: Inner, network: Network, steps: int) -> Learner:
+    """The learner with a given number of inner steps (training and testing may differ)."""
+    if inner.method == "none":
+        return non_adaptive(network)
+    loss, rule = get_loss(inner.loss), build_rule(inner)
+    options = {"truncate": inner.truncate, "checkpoint": inner.checkpoint, "rule": rule}
+    if inner.method in ("maml", "fomaml"):
+        return maml(network, loss, inner.lr, steps, first_order=inner.method == "fomaml", **options)  # type: ignore[arg-type]
+    factory = {"anil": anil, "boil": boil, "meta-sgd": meta_sgd, "maml-lslr": maml_lslr}[inner.method]
+    return factory(network, loss, inner.lr, steps, **options)
+
+
+def build_objective(recipe: Recipe, network: Network, learner: Learner, loss: Loss) -> Objective:
+    """The objective."""
+    outer = recipe.outer
+    if outer.objective == "erm":
+        return erm(network, loss)
+    if outer.objective == "multitask":
+        return multitask(network, loss, recipe.tasks.n_tasks or 1, outer.heads)
+    if outer.objective == "reptile":
+        return reptile(learner, loss)
+    return episodic(learner, loss, recipe.inner.split)
+
+
+def draw_params(
+    recipe: Recipe, network: Network, learner: Learner, objective: Objective
+) -> tuple[Params, Buffers]:
+    """The first parameters: drawn from ``run.seed``, or read from ``model.init``."""
+    params, buffers = network.init(generator(recipe.run.seed, "init"))
+    if recipe.model.init is not None:
+        given = read_weights(recipe.model.init)
+        own = {name: value for name, value in given.items() if name in params or name not in buffers}
+        params = load_weights(params, own, recipe.model.init)
+        buffers = {name: given.get(name, value) for name, value in buffers.items()}
+    params = objective.init(learner.init(params), generator(recipe.run.seed, "heads"))
+    place = {"device": recipe.run.device, "dtype": DTYPES[recipe.run.dtype]}
+    return {k: v.to(**place) for k, v in params.items()}, {k: v.to(**place) for k, v in buffers.items()}  # type: ignore[call-overload]
+
+
+def read_weights(source: str) -> dict[str, Tensor]:
+    """The network's weights in a run (its best checkpoint, else its last) or a ``.safetensors`` file."""
+    path = Path(source).expanduser()
+    if path.is_dir() and is_run(path):
+        found = load_checkpoint(path, "best") or load_checkpoint(path, "last")
+        if found is None:
+            raise UserError(f"model.init={source}: that run has no checkpoint yet.")
+        params = group_of(found[0], "params")
+        return {**test_params(params), **group_of(found[0], "buffers")}
+    if path.suffix == ".safetensors" and path.is_file():
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    raise UserError(f"model.init={source} is neither a run directory nor a .safetensors file.")
+
+
+def test_params(params: Params) -> Params:
+    """Without the heads of training tasks, which no test task uses."""
+    return split_prefix(params, HEADS)[1]

@@ -1,0 +1,121 @@
+"""Evaluating by a recipe's protocol, and writing the result into the run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from innerloop.core.errors import UserError
+from innerloop.core.losses import get_loss
+from innerloop.core.types import Buffers, Params
+from innerloop.evaluation import evaluate
+from innerloop.execution import Plan
+from innerloop.execution.plan import available_cores, set_intra_op_threads
+from innerloop.recipes.build import Parts, build, test_params
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import make_recipe, recipe_from_toml
+from innerloop.runs.checkpoints import load_checkpoint
+from innerloop.runs.directory import RECIPE
+from innerloop.runs.files import write_json_atomic
+from innerloop.runs.manifest import now, read_manifest
+from innerloop.training.state import TrainState, state_from
+
+TRANSDUCTIVE = {"transductive": "transductive (queries are normalised by their own batch)"}
+
+
+def test_steps(recipe: Recipe) -> int:
+    """Inner steps in evaluation."""
+    if recipe.inner.method == "none":
+        return 0
+    return recipe.inner.steps if recipe.inner.test_steps is None else recipe.inner.test_steps
+
+
+def protocol_of(recipe: Recipe, parts: Parts, weights: str) -> dict[str, Any]:
+    """Everything that a reported number depends on besides the training."""
+    tasks, inner = recipe.tasks, recipe.inner
+    return {
+        "tasks": tasks.family,
+        "shots": tasks.shots,
+        "queries": tasks.queries,
+        "episodes": recipe.eval.episodes,
+        "seed": recipe.eval.seed,
+        "method": inner.method,
+        "inner_steps": test_steps(recipe),
+        "inner_lr": inner.lr,
+        "inner_loss": get_loss(inner.loss).convention,
+        "norm": parts.network.norm,
+        "kind": TRANSDUCTIVE.get(parts.network.norm, "inductive"),
+        "weights": weights,
+        "train_seed": recipe.run.seed,
+    }
+
+
+def evaluate_parts(
+    recipe: Recipe, parts: Parts, weights: tuple[Params, Buffers], plan: Plan, run: Path, used: str
+) -> dict[str, Any]:
+    """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary."""
+    params, buffers = test_params(weights[0]), weights[1]
+    steps, episodes = test_steps(recipe), recipe.eval.episodes
+
+    def after(n: int) -> Any:
+        return evaluate(parts.learner_after(n), params, buffers, parts.test, parts.loss, episodes, plan)
+
+    found = after(steps)
+    others = range(steps) if recipe.eval.curve else ([0] if steps else [])
+    curve = [(n, after(n).interval) for n in others] + [(steps, found.interval)]
+    result = {
+        "score": found.score,
+        found.score: found.interval.mean,
+        "mean": found.interval.mean,
+        "ci95": found.interval.ci95,
+        "episodes": episodes,
+        "protocol": protocol_of(recipe, parts, used),
+        "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
+    }
+    path = _next_file(run / "eval", _label(recipe))
+    write_json_atomic(path, {**result, "scores": found.scores, "time": now()})
+    return {**result, "file": str(path)}
+
+
+def _label(recipe: Recipe) -> str:
+    tasks = recipe.tasks
+    text = f"{tasks.family}-{tasks.shots}shot-{recipe.inner.method}{test_steps(recipe)}"
+    return re.sub(r"[^\w.-]+", "-", text)
+
+
+def _next_file(folder: Path, label: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    n = 1
+    while (folder / f"{label}-{n}.json").exists():
+        n += 1
+    return folder / f"{label}-{n}.json"
+
+
+def load_parts(run: Path, overrides: list[str]) -> tuple[Recipe, Parts, TrainState, Plan]:
+    """A trained run's parts and state, its recipe changed by ``key=value`` settings."""
+    if not (run / RECIPE).is_file():
+        raise UserError(f"{run} has no {RECIPE}: it is not a run.")
+    base = recipe_from_toml(run / RECIPE)
+    recipe = make_recipe(base.model_dump(exclude_none=True), overrides) if overrides else base
+    saved = load_checkpoint(run, "last")
+    if saved is None:
+        raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")
+    parts, state = build(recipe), state_from(*saved)
+    _check_fit(parts.params, state.params, run)
+    recorded = read_manifest(run).get("plan") or {}
+    mode = recorded.get("mode", "loop") if recipe.run.execution == "auto" else recipe.run.execution
+    plan = Plan(mode, recipe.run.threads or available_cores(), recipe.run.chunk)
+    set_intra_op_threads(plan)
+    return recipe, parts, state, plan
+
+
+def _check_fit(model: Params, saved: Params, run: Path) -> None:
+    """Settings that change the network make its trained weights useless: say so."""
+    wrong = [n for n, v in model.items() if n not in saved or saved[n].shape != v.shape]
+    wrong = [n for n in wrong if not n.startswith("heads.")]
+    if wrong:
+        raise UserError(
+            f"these settings change the network that {run} trained ({', '.join(wrong[:3])}): "
+            "leave model.* and the task's dimensions as they were."
+        )

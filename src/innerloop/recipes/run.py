@@ -1,0 +1,253 @@
+"""One run: build, decide how to execute, train, evaluate, and leave everything in a directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from innerloop.core.errors import NonFiniteError, UserError
+from innerloop.core.losses import is_classification, score_name
+from innerloop.core.statistics import Interval
+from innerloop.core.types import Buffers, Params
+from innerloop.evaluation import evaluate
+from innerloop.execution import Plan, choose_plan
+from innerloop.execution.plan import set_intra_op_threads
+from innerloop.recipes.build import Parts, build, test_params
+from innerloop.recipes.evaluation import evaluate_parts, load_parts
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
+from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
+from innerloop.runs.directory import RECIPE, create_run
+from innerloop.runs.files import write_text_atomic
+from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
+from innerloop.runs.metrics import MetricsWriter, truncate_after
+from innerloop.runs.progress import Progress, RunLog, progress
+from innerloop.training import TrainState, fit, initial_state
+from innerloop.training.fit import Validation
+from innerloop.training.state import state_from
+
+
+def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True) -> dict[str, Any]:
+    """Trains a recipe in a new run directory and evaluates the result.
+
+    Args:
+        recipe: what to train.
+        argv: the command line, for the manifest.
+        progress: whether to show progress on standard error.
+
+    Returns:
+        ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``.
+    """
+    parts = build(recipe)  # all user errors come before anything is written
+    run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
+    text = recipe_to_toml(recipe)
+    write_text_atomic(run / RECIPE, text)
+    start_manifest(run, argv, text, {"device": recipe.run.device})
+    return _carry_out(recipe, parts, run, initial_state(parts.params, parts.buffers), progress)
+
+
+def resume(run: Path, *, progress: bool = True) -> dict[str, Any]:
+    """Continues a run where its last checkpoint left it; the result is as if it had never stopped.
+
+    Takes the run and nothing else: its recipe and its plan are in its directory.
+    """
+    recipe = recipe_from_toml(run / RECIPE)
+    manifest = _manifest_or_new(run)
+    if manifest["status"] == "finished":
+        raise UserError(f"{run} is finished; `innerloop eval {run}` judges it, `innerloop train` starts another.")
+    if manifest["status"] == "running" and _alive(manifest.get("pid")):
+        raise UserError(f"{run} is still running (process {manifest['pid']}): stop that first.")
+    parts = build(recipe)
+    saved = load_checkpoint(run, "last")
+    state = state_from(*saved) if saved else initial_state(parts.params, parts.buffers)
+    place = {name: value.device for name, value in parts.params.items()}
+    state = state._replace(params={k: v.to(place[k]) for k, v in state.params.items()})
+    truncate_after(run / "metrics.jsonl", state.step)
+    return _carry_out(recipe, parts, run, state, progress)
+
+
+def _manifest_or_new(run: Path) -> dict[str, Any]:
+    """The manifest; a run killed before it had one gets it now."""
+    try:
+        return read_manifest(run)
+    except UserError:
+        return start_manifest(run, None, (run / RECIPE).read_text(), {"status": "interrupted"})
+
+
+def _alive(pid: int | None) -> bool:
+    import os
+
+    if not pid or pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _carry_out(recipe: Recipe, parts: Parts, run: Path, state: TrainState, show: bool) -> dict[str, Any]:
+    import os
+
+    started, log = time.perf_counter(), RunLog(run / "log.txt")
+    update_manifest(run, status="running", pid=os.getpid())
+    first_step, steps = state.step, recipe.outer.steps
+    with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
+        bar.line(f"run: {run}")
+        try:
+            plan = _plan(recipe, parts, run, bar)
+            with MetricsWriter(run / "metrics.jsonl", tensorboard=recipe.run.tensorboard) as metrics:
+                fitted_at = time.perf_counter()
+                state = _fit(recipe, parts, run, state, plan, metrics, bar)
+                seconds = time.perf_counter() - fitted_at
+            bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
+            weights, used = best_or_last(recipe, run, state)
+            found = evaluate_parts(recipe, parts, weights, plan, run, used)
+        except KeyboardInterrupt:
+            update_manifest(run, status="interrupted", reason="interrupted; `innerloop resume` continues it")
+            bar.line(f"interrupted: `innerloop resume {run}` continues it")
+            raise
+        except BaseException as error:
+            update_manifest(run, status="failed", reason=(str(error).splitlines() or [type(error).__name__])[0])
+            log.line(f"failed: {error}")
+            raise
+    done = state.step - first_step
+    speed = done * recipe.outer.batch / seconds if done else None
+    update_manifest(run, status="finished", reason=None if state.step == steps else "validation stalled")
+    return {
+        "run": str(run),
+        "steps": state.step,
+        "metrics": found,
+        "tasks_per_second": speed,
+        "plan": plan.as_dict(),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def best_or_last(recipe: Recipe, run: Path, state: TrainState) -> tuple[tuple[Params, Buffers], str]:
+    """The weights that ``eval.weights`` asks for, and what to call them."""
+    if recipe.eval.weights == "best":
+        saved = load_checkpoint(run, "best")
+        if saved is not None:
+            best = state_from(*saved)
+            params = {name: best.params[name].to(value) for name, value in state.params.items()}
+            buffers = {name: best.buffers[name].to(value) for name, value in state.buffers.items()}
+            return (params, buffers), f"best by validation (step {best.step})"
+    return (state.params, state.buffers), f"last (step {state.step})"
+
+
+def _plan(recipe: Recipe, parts: Parts, run: Path, bar: Progress) -> Plan:
+    """What the manifest says, else a measurement, which is written there before the first step."""
+    recorded = read_manifest(run).get("plan")
+    if recorded:
+        plan = Plan(**{name: recorded[name] for name in Plan._fields})
+        set_intra_op_threads(plan)
+        bar.line(f"execution as before: {plan}")
+        return plan
+    measured = choose_plan(
+        parts.params,
+        parts.buffers,
+        parts.train.batch(0, recipe.outer.batch),
+        loss=parts.objective.loss,
+        direction=parts.objective.direction,
+        steps=recipe.outer.steps,
+        execution=recipe.run.execution,
+        compile=recipe.run.compile,
+        chunk=recipe.run.chunk,
+        threads=recipe.run.threads,
+        allow_vmap=not recipe.inner.checkpoint,
+    )
+    plan = measured.plan
+    update_manifest(
+        run, plan={**plan.as_dict(), "milliseconds": measured.milliseconds, "remarks": measured.remarks}
+    )
+    bar.line(f"execution: {plan} ({plan.reason})")
+    for remark in measured.remarks:
+        bar.line(remark)
+    return plan
+
+
+def _fit(
+    recipe: Recipe,
+    parts: Parts,
+    run: Path,
+    state: TrainState,
+    plan: Plan,
+    metrics: MetricsWriter,
+    bar: Progress,
+) -> TrainState:
+    outer, latest = recipe.outer, {"loss": float("nan")}
+    name = score_name(parts.loss)
+
+    def log(record: dict[str, Any]) -> None:
+        if "validation" in record:
+            record = {**record, "score": name}
+            bar.line(f"step {record['step']}: validation {name} {record['validation']:.4g} ± {record['ci95']:.2g}")
+        else:
+            latest["loss"] = record["loss"]
+            bar.update(record["step"], loss=record["loss"])
+        metrics.write(record)
+
+    def save(snapshot: TrainState, tags: tuple[str, ...]) -> None:
+        save_checkpoint(run, snapshot.step, snapshot.tensors(), snapshot.scalars(), tags)
+
+    try:
+        return fit(
+            parts.objective,
+            state,
+            parts.train,
+            parts.optimiser,
+            steps=outer.steps,
+            batch=outer.batch,
+            plan=plan,
+            schedule=parts.schedule,
+            clip=outer.clip,
+            validation=_validation(recipe, parts, plan),
+            log=log,
+            log_every=recipe.run.log_every,
+            save=save,
+            save_every=recipe.run.save_every,
+        )
+    except NonFiniteError as error:
+        hint = f"inner.lr is {recipe.inner.lr:g} under loss={recipe.inner.loss}, outer.lr {outer.lr:g}"
+        raise NonFiniteError(f"{error} ({hint}; run: {run})") from None
+
+
+def _validation(recipe: Recipe, parts: Parts, plan: Plan) -> Validation:
+    score = _scorer(recipe, parts, plan)
+    outer = recipe.outer
+    return Validation(
+        score,
+        every=recipe.eval.every or max(1, outer.steps // 10),
+        higher_is_better=is_classification(parts.loss),
+        patience=recipe.eval.patience,
+        plateau=(outer.factor, outer.plateau_patience) if outer.schedule == "plateau" else None,
+    )
+
+
+def _scorer(recipe: Recipe, parts: Parts, plan: Plan) -> Callable[[Params, Buffers], Interval]:
+    steps = recipe.inner.steps if recipe.inner.test_steps is None else recipe.inner.test_steps
+    learner = parts.learner_after(steps)
+
+    def score(params: Params, buffers: Buffers) -> Interval:
+        with torch.no_grad():
+            own = test_params(params)
+            found = evaluate(
+                learner, own, buffers, parts.validation, parts.loss, recipe.eval.validation_episodes, plan
+            )
+        return found.interval
+
+    return score
+
+
+def evaluate_run(run: Path, overrides: list[str]) -> dict[str, Any]:
+    """Judges a run by its own protocol, or by one changed with ``key=value`` settings."""
+    recipe, parts, state, plan = load_parts(run, overrides)
+    weights, used = best_or_last(recipe, run, state)
+    return evaluate_parts(recipe, parts, weights, plan, run, used)

@@ -1,0 +1,195 @@
+"""The one training loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from innerloop.core.errors import NonFiniteError
+from innerloop.core.statistics import Interval
+from innerloop.core.trees import global_norm
+from innerloop.core.types import Buffers, Params
+from innerloop.execution import Gradient, Plan, meta_gradient
+from innerloop.objectives.base import Objective
+from innerloop.tasks.sampler import Sampler
+from innerloop.training.optimisers import MakeOptimiser, optimiser_tensors, restore_optimiser
+from innerloop.training.schedules import Schedule, make_schedule
+from innerloop.training.state import TrainState
+
+Log = Callable[[dict[str, Any]], None]
+Save = Callable[[TrainState, tuple[str, ...]], None]
+
+
+class Validation(NamedTuple):
+    """How the run is judged on the way.
+
+    Attributes:
+        score: ``(params, buffers) -> Interval`` on held-out tasks.
+        every: steps between validations.
+        higher_is_better: true for accuracy, false for errors.
+        patience: stop after so many validations without improvement; ``None`` never stops.
+        plateau: ``(factor, patience)``: lower the rate when validation stalls; ``None`` never does.
+    """
+
+    score: Callable[[Params, Buffers], Interval]
+    every: int
+    higher_is_better: bool = False
+    patience: int | None = None
+    plateau: tuple[float, int] | None = None
+
+
+def fit(
+    objective: Objective,
+    state: TrainState,
+    sampler: Sampler,
+    optimiser: MakeOptimiser,
+    *,
+    steps: int,
+    batch: int,
+    plan: Plan | None = None,
+    schedule: Schedule | None = None,
+    clip: float | None = None,
+    validation: Validation | None = None,
+    log: Log | None = None,
+    log_every: int = 100,
+    save: Save | None = None,
+    save_every: int = 1000,
+) -> TrainState:
+    """Trains until ``steps`` meta-steps are done, validation stalls, or a loss is not finite.
+
+    Step ``s`` uses episodes ``s·batch … (s+1)·batch − 1`` of the sampler, so a run that is stopped and
+    continued from its state goes on exactly as if it had not been.
+
+    Args:
+        objective: what one task contributes.
+        state: where to start; :func:`~innerloop.training.state.initial_state` for a new run. Left alone.
+        sampler: the stream of training tasks.
+        optimiser: from :func:`~innerloop.training.optimisers.make_optimiser`.
+        steps: total number of meta-steps, those already taken included.
+        batch: tasks per meta-step.
+        plan: how to run them; a plain loop if omitted.
+        schedule: factor on the rate by step.
+        clip: largest norm of the meta-gradient.
+        validation: how to judge on the way.
+        log: receives records for ``metrics.jsonl``.
+        log_every: steps between them.
+        save: ``(state, tags)``: keeps a checkpoint; tags are ``last`` and ``best``.
+        save_every: steps between checkpoints.
+
+    Raises:
+        NonFiniteError: with step, task and a hint; the last good state has been saved.
+    """
+    loop = _Loop(objective, state, optimiser, plan or Plan(), schedule or make_schedule("constant", steps), clip)
+    clock, logged_at = time.perf_counter(), state.step
+    saved_at = -1
+    try:
+        while loop.state.step < steps:
+            step = loop.state.step
+            gradient = loop.gradient(sampler, step, batch)
+            record = loop.apply(gradient)
+            done = loop.state.step
+            if log and (done % log_every == 0 or done == steps):
+                elapsed = time.perf_counter() - clock
+                rate = (done - logged_at) * batch / max(elapsed, 1e-9)
+                log({"step": done, **record, "seconds": elapsed, "tasks_per_second": rate})
+                clock, logged_at = time.perf_counter(), done
+            stop = False
+            if validation and (done % validation.every == 0 or done == steps):
+                improved, stop = loop.validate(validation, log)
+                if improved and save:
+                    save(loop.snapshot(), ("last", "best"))
+                    saved_at = done
+            if save and saved_at != done and (done % save_every == 0 or done == steps or stop):
+                save(loop.snapshot(), ("last",))
+                saved_at = done
+            if stop:
+                break
+    except (NonFiniteError, KeyboardInterrupt):
+        if save and saved_at != loop.state.step:
+            save(loop.snapshot(), ("last",))
+        raise
+    return loop.snapshot()
+
+
+class _Loop:
+    """The moving parts: leaves that ``torch.optim`` updates in place, and the state around them."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        state: TrainState,
+        optimiser: MakeOptimiser,
+        plan: Plan,
+        schedule: Schedule,
+        clip: float | None,
+    ) -> None:
+        self.leaves = {name: value.detach().clone() for name, value in state.params.items()}
+        self.state = state._replace(params=self.leaves)
+        self.optimiser = optimiser(self.leaves)
+        self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
+        restore_optimiser(self.optimiser, self.leaves, state.optimiser)
+        self.run = meta_gradient(objective.loss, plan, direction=objective.direction)
+        self.schedule, self.clip = schedule, clip
+
+    def gradient(self, sampler: Sampler, step: int, batch: int) -> Gradient:
+        gradient = self.run(self.leaves, self.state.buffers, sampler.batch(step, batch))
+        bad = torch.nonzero(~torch.isfinite(gradient.losses))
+        if len(bad):
+            task = int(bad[0])
+            raise NonFiniteError(
+                f"step {step + 1}: the loss of task {task} (episode {step * batch + task}) is not finite; "
+                "lower inner.lr or outer.lr, or set outer.clip=10. The last good checkpoint is kept."
+            )
+        return gradient
+
+    def apply(self, gradient: Gradient) -> dict[str, float]:
+        norm = float(global_norm(gradient.grads))
+        if not math.isfinite(norm):
+            raise NonFiniteError(
+                f"step {self.state.step + 1}: the losses are finite but their gradient is not; "
+                "lower inner.lr, or take fewer inner.steps. The last good checkpoint is kept."
+            )
+        scale = min(1.0, self.clip / norm) if self.clip and norm > 0 else 1.0
+        factor = self.schedule(self.state.step) * self.state.rate_scale
+        for group, base in zip(self.optimiser.param_groups, self.base_rates, strict=True):
+            group["lr"] = base * factor
+        for name, leaf in self.leaves.items():
+            leaf.grad = gradient.grads[name] if scale == 1.0 else gradient.grads[name] * scale
+        self.optimiser.step()
+        self.state = self.state._replace(step=self.state.step + 1, buffers=gradient.buffers)
+        return {"loss": float(gradient.losses.mean()), "grad_norm": norm, "lr": self.base_rates[0] * factor}
+
+    def validate(self, validation: Validation, log: Log | None) -> tuple[bool, bool]:
+        """Scores the present parameters; returns whether they are the best so far, and whether to stop."""
+        found = validation.score(self.leaves, self.state.buffers)
+        best, s = self.state.best, self.state
+        sign = 1 if validation.higher_is_better else -1
+        improved = best is None or sign * found.mean > sign * best
+        since_drop = 0 if improved else s.since_drop + 1
+        rate_scale = s.rate_scale
+        if validation.plateau and since_drop > validation.plateau[1]:
+            rate_scale, since_drop = rate_scale * validation.plateau[0], 0
+        self.state = s._replace(
+            best=found.mean if improved else best,
+            best_step=s.step if improved else s.best_step,
+            stalled=0 if improved else s.stalled + 1,
+            since_drop=since_drop,
+            rate_scale=rate_scale,
+        )
+        if log:
+            log({"step": s.step, "validation": found.mean, "ci95": found.ci95, "episodes": found.n})
+        patience = validation.patience
+        return improved, patience is not None and self.state.stalled >= patience
+
+    def snapshot(self) -> TrainState:
+        """A copy that later steps do not change."""
+        saved = optimiser_tensors(self.optimiser, self.leaves)
+        return self.state._replace(
+            params={name: value.clone() for name, value in self.leaves.items()},
+            buffers={name: value.clone() for name, value in self.state.buffers.items()},
+            optimiser={name: value.clone() for name, value in saved.items()},
+        )

@@ -1,0 +1,72 @@
+"""All that training carries from step to step, and how it is saved and restored."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from innerloop.core.types import Buffers, Params
+
+
+class TrainState(NamedTuple):
+    """Everything a resume needs: with it, the rest of a run is a pure function of the recipe.
+
+    Attributes:
+        step: meta-steps taken.
+        params: meta-parameters.
+        buffers: running statistics.
+        optimiser: the meta-optimiser's tensors, ``<parameter>/<entry>``.
+        best: best validation so far, and
+        best_step: when it was.
+        stalled: validations since then.
+        since_drop: validations since then or since the last drop of the rate (schedule ``plateau``).
+        rate_scale: what plateaus have multiplied the rate with.
+    """
+
+    step: int
+    params: Params
+    buffers: Buffers
+    optimiser: dict[str, Tensor]
+    best: float | None = None
+    best_step: int = 0
+    stalled: int = 0
+    since_drop: int = 0
+    rate_scale: float = 1.0
+
+    def tensors(self) -> dict[str, Tensor]:
+        """One flat dict for a safetensors file."""
+        groups = {"params": self.params, "buffers": self.buffers, "optimiser": self.optimiser}
+        return {f"{group}/{name}": value for group, tree in groups.items() for name, value in tree.items()}
+
+    def scalars(self) -> dict[str, Any]:
+        """What goes into the JSON beside it."""
+        names = ("step", "best", "best_step", "stalled", "since_drop", "rate_scale")
+        return {name: getattr(self, name) for name in names}
+
+
+def initial_state(params: Params, buffers: Buffers) -> TrainState:
+    """Before the first step."""
+    return TrainState(0, params, buffers, {})
+
+
+def group_of(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:
+    """The tensors saved under ``params``, ``buffers`` or ``optimiser``, by their own names."""
+    return {name[len(group) + 1 :]: v for name, v in tensors.items() if name.startswith(group + "/")}
+
+
+def state_from(tensors: dict[str, Tensor], scalars: dict[str, Any]) -> TrainState:
+    """The inverse of :meth:`TrainState.tensors` and :meth:`TrainState.scalars`.
+
+    >>> import torch
+    >>> state = TrainState(3, {"w": torch.ones(1)}, {}, {"w/exp_avg": torch.zeros(1)}, best=0.5)
+    >>> state_from(state.tensors(), state.scalars()) == state
+    True
+    """
+    known = {name: scalars[name] for name in TrainState._fields if name in scalars}
+    return TrainState(
+        params=group_of(tensors, "params"),
+        buffers=group_of(tensors, "buffers"),
+        optimiser=group_of(tensors, "optimiser"),
+        **known,
+    )

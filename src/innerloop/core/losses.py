@@ -17,7 +17,6 @@ So a step of size :math:`\alpha` on ``mse`` equals one of :math:`2\alpha` on ``h
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -73,9 +72,7 @@ def get_loss(name: str) -> Loss:
     tensor(2.)
     """
     if name not in LOSSES:
-        raise UserError(
-            f"unknown loss '{name}'{did_you_mean(name, LOSSES)}; there are {', '.join(LOSSES)}."
-        )
+        raise UserError(f"unknown loss '{name}'{did_you_mean(name, LOSSES)}; there are {', '.join(LOSSES)}.")
     return LOSSES[name]
 
 
@@ -119,4 +116,3 @@ def score(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 def score_name(loss: Loss) -> str:
     """``accuracy`` or ``mse``: the key under which :func:`score` is reported."""
     return "accuracy" if is_classification(loss) else "mse"
-

@@ -65,9 +65,7 @@ class TaskBatch(NamedTuple):
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> TaskBatch:
         """Moved to a device; ``dtype`` applies to floating point fields only."""
-        return TaskBatch(
-            *(f.to(device=device, dtype=dtype if f.is_floating_point() else None) for f in self)
-        )
+        return TaskBatch(*(f.to(device=device, dtype=dtype if f.is_floating_point() else None) for f in self))
 
 
 def stack_tasks(tasks: list[Task]) -> TaskBatch:

@@ -138,11 +138,16 @@ def _choose_compile(wanted: str, steps: int, eager: float) -> tuple[Compile, str
         return "trace", ""
     if wanted == "full":
         if compiler is None:
-            raise UserError("run.compile=full needs a C++ compiler (g++ or clang++): install one, or set run.compile=auto.")
+            raise UserError(
+                "run.compile=full needs a C++ compiler: install g++ or clang++, or set run.compile=auto."
+            )
         return "full", ""
     total = steps * eager
     if total * (1 - 1 / COMPILE_SPEEDUP) > COMPILE_SECONDS and compiler is not None:
-        return "full", f"compiled to C++: {total:.0f} s of eager steps are worth about {COMPILE_SECONDS:.0f} s of compiling"
+        return (
+            "full",
+            f"compiled to C++: {total:.0f} s of steps are worth about {COMPILE_SECONDS:.0f} s of compiling",
+        )
     why = (
         "no C++ compiler was found"
         if compiler is None

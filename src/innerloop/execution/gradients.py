@@ -1,4 +1,4 @@
-r"""The meta-gradient: :math:`\nabla_\theta \frac1T\sum_t L_t(\theta)` over the tasks of a batch, in every mode."""
+r"""The meta-gradient :math:`\nabla_\theta \frac1T\sum_t L_t(\theta)` of a batch of tasks, in every mode."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
     def run(params: Params, buffers: Buffers, batch: TaskBatch) -> Gradient:
         with torch.no_grad():
             grads, losses, after = mapped(params, buffers, batch)
-        return Gradient(losses, {k: v.mean(0) for k, v in grads.items()}, {k: v.mean(0) for k, v in after.items()})
+        return Gradient(
+            losses, {k: v.mean(0) for k, v in grads.items()}, {k: v.mean(0) for k, v in after.items()}
+        )
 
     return run
 
@@ -88,7 +90,9 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
             return one_task(params, buffers, task)
 
         tasks = batch.tasks()
-        results = map_in_threads(one, tasks, plan.threads) if plan.mode == "threads" else [one(t) for t in tasks]
+        results = (
+            map_in_threads(one, tasks, plan.threads) if plan.mode == "threads" else [one(t) for t in tasks]
+        )
         losses, grads, after = zip(*results, strict=True)
         return Gradient(torch.stack(losses), mean_over_tasks(list(grads)), mean_over_tasks(list(after)))
 

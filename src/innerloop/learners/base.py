@@ -20,15 +20,16 @@ class Adapted(NamedTuple):
 class Adapt(Protocol):
     """``(params, buffers, x, y, training=False) -> adapted``; what it returns only ``predict`` looks into."""
 
-    def __call__(
-        self, params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False
-    ) -> Any: ...
+    def __call__(self, params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Any:
+        """Adapts to one support set."""
 
 
 class Predict(Protocol):
     """``(adapted, x, training=False) -> (outputs, buffers)``."""
 
-    def __call__(self, adapted: Any, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]: ...
+    def __call__(self, adapted: Any, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        """Predicts for inputs of the same task."""
+        ...
 
 
 def no_extra_params(params: Params) -> Params:

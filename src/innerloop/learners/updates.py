@@ -29,7 +29,7 @@ class UpdateRule(NamedTuple):
 
 def sgd() -> UpdateRule:
     """Plain gradient descent."""
-    return UpdateRule("sgd", lambda params: (), lambda grads, state: (grads, state))
+    return UpdateRule("sgd", lambda _: (), lambda grads, state: (grads, state))
 
 
 def momentum(decay: float = 0.9) -> UpdateRule:

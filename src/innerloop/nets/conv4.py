@@ -1,4 +1,4 @@
-"""Four convolution blocks and a linear readout: the field's small backbone (Vinyals et al. 2016, Finn et al. 2017)."""
+"""Conv4, the field's small backbone (Vinyals et al. 2016, Finn et al. 2017)."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@ r"""Fully connected networks, in the standard and in the NTK parametrisation."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -71,7 +72,7 @@ def mlp(
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
         params: Params = {}
-        for i, (n_in, n_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
             shape = (n_out, n_in)
             # the readout feeds no ReLU, so its standard variance is 1/n
             layer_gain = 1.0 if i == last and weight_var is None else gain

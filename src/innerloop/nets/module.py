@@ -31,8 +31,8 @@ class PolicyNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalises, and assigns (never mutates) the buffers, which functional calls hand back."""
-        params = {f"n.{k}": v for k, v in self._parameters.items() if v is not None}
-        buffers = {f"n.{k}": v for k, v in self._buffers.items() if v is not None}
+        params: Params = {f"n.{k}": v for k, v in self._parameters.items() if v is not None}
+        buffers: Buffers = {f"n.{k}": v for k, v in self._buffers.items() if v is not None}
         y, changed = norms.norm("n", self.policy, params, buffers, x, self.statistics)
         for name, value in changed.items():
             setattr(self, name[2:], value)
@@ -40,7 +40,7 @@ class PolicyNorm(nn.Module):
 
 
 def replace_batch_norms(module: nn.Module, policy: str) -> nn.Module:
-    """A copy of ``module`` in which every batch-norm layer follows ``policy``; its scale and shift are kept."""
+    """A copy of ``module`` in which every batch-norm layer follows ``policy``; scale and shift are kept."""
     module = copy.deepcopy(module)
     for name, child in list(module.named_modules()):
         if isinstance(child, nn.modules.batchnorm._BatchNorm):
@@ -63,7 +63,7 @@ def last_linear(module: nn.Module) -> str:
 
 
 class _Skeletons:
-    """One structure per thread: ``functional_call`` swaps tensors on the module, which two threads must not share."""
+    """One structure per thread, because ``functional_call`` swaps tensors on the module it is given."""
 
     def __init__(self, module: nn.Module) -> None:
         self._original = module

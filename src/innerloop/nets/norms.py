@@ -33,7 +33,9 @@ def check_policy(policy: str) -> str:
     """The policy itself, or an error that names the five there are."""
     if policy not in NORM_POLICIES:
         known = ", ".join(NORM_POLICIES)
-        raise UserError(f"unknown norm policy '{policy}'{did_you_mean(policy, NORM_POLICIES)}; there are {known}.")
+        raise UserError(
+            f"unknown norm policy '{policy}'{did_you_mean(policy, NORM_POLICIES)}; there are {known}."
+        )
     return policy
 
 

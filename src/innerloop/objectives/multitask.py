@@ -11,8 +11,8 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import is_classification
-from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.core.trees import split_prefix
+from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.nets.network import Network
 from innerloop.objectives.base import Objective
 from innerloop.objectives.episodic import all_samples

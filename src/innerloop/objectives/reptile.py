@@ -15,7 +15,8 @@ def reptile(learner: Learner, loss: Loss) -> Objective:
     r"""Reptile (Nichol et al. 2018): the pseudo-gradient of a task is :math:`\theta - A(\theta)`.
 
     The inner loop adapts to all samples of the task; no gradient flows through it. With a meta-optimiser
-    of plain SGD with rate ε this is the paper's update :math:`\theta \leftarrow \theta + \epsilon(A(\theta)-\theta)`.
+    of plain SGD with rate ε this is the paper's update
+    :math:`\theta \leftarrow \theta + \epsilon(A(\theta)-\theta)`.
     """
 
     def direction(params: Params, buffers: Buffers, task: Task) -> tuple[Params, Tensor, Buffers]:

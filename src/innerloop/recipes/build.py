@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,18 @@ from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.random import generator
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Loss, Params, Task
-from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum, non_adaptive, sgd
+from innerloop.learners import (
+    Learner,
+    adam,
+    anil,
+    boil,
+    maml,
+    maml_lslr,
+    meta_sgd,
+    momentum,
+    non_adaptive,
+    sgd,
+)
 from innerloop.learners.updates import UpdateRule
 from innerloop.nets import Network, conv4, from_module, load_weights, mlp
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
@@ -127,8 +138,8 @@ def build_network(recipe: Recipe, example: Task) -> Network:
     if model.kind == "conv4":
         if x.ndim != 4 or x.shape[-1] != x.shape[-2]:
             raise UserError(
-                f"model.kind=conv4 wants square images, but tasks.family={recipe.tasks.family} gives inputs of "
-                f"shape {tuple(x.shape[1:])}: set model.kind=mlp."
+                f"model.kind=conv4 wants square images, but tasks.family={recipe.tasks.family} gives "
+                f"inputs of shape {tuple(x.shape[1:])}: set model.kind=mlp."
             )
         return conv4(x.shape[1], x.shape[-1], outputs, model.filters, model.pooling, model.norm, model.bias)
     if ":" not in model.kind:
@@ -136,7 +147,7 @@ def build_network(recipe: Recipe, example: Task) -> Network:
             f"unknown model.kind '{model.kind}'; there are mlp and conv4, or give your own torch module as "
             "package.module:factory."
         )
-    factory = load_object(model.kind)
+    factory: Callable[..., Any] = load_object(model.kind)
 
     def make() -> nn.Module:
         module = factory(**model.settings)

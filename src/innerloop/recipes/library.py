@@ -10,8 +10,7 @@ from typing import NamedTuple
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, read_toml
-
-RECIPE = "recipe.toml"
+from innerloop.runs.directory import RECIPE, find_run
 
 
 class Shipped(NamedTuple):
@@ -65,14 +64,14 @@ def recipe_text(source: str) -> tuple[str, str]:
     """The TOML that ``source`` names, and the name of a recipe that does not name itself.
 
     Args:
-        source: a shipped recipe, a TOML file, or a run, whose recipe is meant.
+        source: a shipped recipe, a TOML file, or the path of a run or ``last``, whose recipe is meant.
 
     Raises:
         UserError: it is none of these.
     """
     if source in shipped_names():
         return shipped_text(source), source
-    path = Path(source).expanduser()
+    path = find_run(source) if source == "last" else Path(source).expanduser()
     if path.is_dir() and (path / RECIPE).is_file():
         path = path / RECIPE
     if not path.is_file():

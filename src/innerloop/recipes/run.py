@@ -58,7 +58,9 @@ def resume(run: Path, *, progress: bool = True) -> dict[str, Any]:
     recipe = recipe_from_toml(run / RECIPE)
     manifest = _manifest_or_new(run)
     if manifest["status"] == "finished":
-        raise UserError(f"{run} is finished; `innerloop eval {run}` judges it, `innerloop train` starts another.")
+        raise UserError(
+            f"{run} is finished; `innerloop eval {run}` judges it, `innerloop train` starts another."
+        )
     if manifest["status"] == "running" and _alive(manifest.get("pid")):
         raise UserError(f"{run} is still running (process {manifest['pid']}): stop that first.")
     parts = build(recipe)
@@ -114,7 +116,9 @@ def _carry_out(recipe: Recipe, parts: Parts, run: Path, state: TrainState, show:
             bar.line(f"interrupted: `innerloop resume {run}` continues it")
             raise
         except BaseException as error:
-            update_manifest(run, status="failed", reason=(str(error).splitlines() or [type(error).__name__])[0])
+            update_manifest(
+                run, status="failed", reason=(str(error).splitlines() or [type(error).__name__])[0]
+            )
             log.line(f"failed: {error}")
             raise
     done = state.step - first_step
@@ -188,7 +192,9 @@ def _fit(
     def log(record: dict[str, Any]) -> None:
         if "validation" in record:
             record = {**record, "score": name}
-            bar.line(f"step {record['step']}: validation {name} {record['validation']:.4g} ± {record['ci95']:.2g}")
+            bar.line(
+                f"step {record['step']}: validation {name} {record['validation']:.4g} ± {record['ci95']:.2g}"
+            )
         else:
             latest["loss"] = record["loss"]
             bar.update(record["step"], loss=record["loss"])

@@ -26,7 +26,9 @@ class Tasks(Section):
     family: str = Field("sine", description="a built-in family, or package.module:function of your own")
     shots: int = Field(10, ge=1, description="support samples per task")
     queries: int = Field(10, ge=1, description="query samples per task")
-    n_tasks: int | None = Field(None, ge=1, description="how many training tasks; none means new ones for ever")
+    n_tasks: int | None = Field(
+        None, ge=1, description="how many training tasks; none means new ones for ever"
+    )
     resample: bool = Field(True, description="with n_tasks: draw new samples at every visit of a task")
     noise: float = Field(0.0, ge=0, description="standard deviation of noise added to the targets")
     settings: dict[str, Any] = Field({}, description="the family's own settings, such as dim or ranges")
@@ -38,13 +40,21 @@ class Model(Section):
     kind: str = Field("mlp", description="mlp, conv4, or package.module:factory of your own torch module")
     hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")
     activation: Activation = Field("relu", description="mlp: nonlinearity")
-    parametrisation: Literal["standard", "ntk"] = Field("standard", description="mlp: NTK scales weights at use")
+    parametrisation: Literal["standard", "ntk"] = Field(
+        "standard", description="mlp: NTK scales weights at use"
+    )
     bias: bool = Field(True, description="whether layers have biases")
     outputs: int | None = Field(None, ge=1, description="outputs; none means as many as the tasks ask for")
     filters: int = Field(32, ge=1, description="conv4: channels of every block")
-    pooling: Literal["max", "stride"] = Field("max", description="conv4: halve by pooling or by strided convolution")
-    norm: Norm = Field("transductive", description="whose statistics normalise: part of every reported number")
-    head: str | None = Field(None, description="own module: name of its last layer, for ANIL, BOIL and per-task heads")
+    pooling: Literal["max", "stride"] = Field(
+        "max", description="conv4: halve by pooling or by strided convolution"
+    )
+    norm: Norm = Field(
+        "transductive", description="whose statistics normalise: part of every reported number"
+    )
+    head: str | None = Field(
+        None, description="own module: name of its last layer, for ANIL, BOIL and per-task heads"
+    )
     settings: dict[str, Any] = Field({}, description="own module: keyword arguments of the factory")
     init: str | None = Field(None, description="start from a run directory or a .safetensors file")
 
@@ -57,7 +67,9 @@ class Inner(Section):
     )
     lr: float = Field(0.01, description="inner learning rate, under inner.loss's convention")
     steps: int = Field(1, ge=0, description="inner steps in training")
-    test_steps: int | None = Field(None, ge=0, description="inner steps in evaluation; none means inner.steps")
+    test_steps: int | None = Field(
+        None, ge=0, description="inner steps in evaluation; none means inner.steps"
+    )
     optimiser: Literal["sgd", "momentum", "adam"] = Field("sgd", description="inner update rule")
     momentum: float = Field(0.9, ge=0, lt=1, description="for inner.optimiser=momentum")
     loss: LossName = Field("mse", description="inner loss; its convention gives inner.lr its meaning")
@@ -70,7 +82,8 @@ class Outer(Section):
     """What is learned across tasks."""
 
     objective: Literal["episodic", "multitask", "erm", "reptile"] = Field(
-        "episodic", description="episodic: through the inner loop; multitask: one head per task; erm: no adaptation"
+        "episodic",
+        description="episodic: through the inner loop; multitask: one head per task; erm: no adaptation",
     )
     heads: Literal["shared", "independent"] = Field(
         "independent", description="multitask: do all heads start from one draw or from one each"
@@ -80,8 +93,12 @@ class Outer(Section):
     batch: int = Field(25, ge=1, description="tasks per meta-step")
     optimiser: str = Field("adam", description="any class of torch.optim: adam, radam, sgd, adamw, …")
     lr: float = Field(1e-3, gt=0, description="meta learning rate")
-    options: dict[str, Any] = Field({}, description="further arguments of the optimiser, such as weight_decay")
-    schedule: Literal["constant", "cosine", "step", "plateau"] = Field("constant", description="how outer.lr moves")
+    options: dict[str, Any] = Field(
+        {}, description="further arguments of the optimiser, such as weight_decay"
+    )
+    schedule: Literal["constant", "cosine", "step", "plateau"] = Field(
+        "constant", description="how outer.lr moves"
+    )
     milestones: list[float] = Field([0.5, 0.75], description="schedule=step: fractions of the run")
     factor: float = Field(0.1, gt=0, lt=1, description="schedule=step and plateau: multiply the rate by this")
     plateau_patience: int = Field(4, ge=1, description="schedule=plateau: validations without improvement")
@@ -96,9 +113,15 @@ class Eval(Section):
     every: int = Field(0, ge=0, description="validate every so many steps; 0 means ten times a run")
     validation_episodes: int = Field(100, ge=1, description="tasks per validation")
     patience: int | None = Field(None, ge=1, description="stop after so many validations without improvement")
-    seed: int = Field(0, ge=0, description="seed of the held-out tasks (apart from run.seed: runs are comparable)")
-    weights: Literal["best", "last"] = Field("best", description="judge the best weights by validation, or the last")
-    curve: bool = Field(True, description="also score after every number of inner steps up to inner.test_steps")
+    seed: int = Field(
+        0, ge=0, description="seed of the held-out tasks (apart from run.seed: runs are comparable)"
+    )
+    weights: Literal["best", "last"] = Field(
+        "best", description="judge the best weights by validation, or the last"
+    )
+    curve: bool = Field(
+        True, description="also score after every number of inner steps up to inner.test_steps"
+    )
 
 
 class Run(Section):
@@ -134,9 +157,17 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
         if self.inner.checkpoint and self.run.compile == "full":
-            raise ValueError("inner.checkpoint=true recomputes steps, which run.compile=full cannot: use compile=off.")
-        if self.outer.objective == "multitask" and self.tasks.n_tasks is None and self.tasks.family != "few-shot":
-            raise ValueError("outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100.")
+            raise ValueError(
+                "inner.checkpoint=true recomputes steps, which run.compile=full cannot: use compile=off."
+            )
+        if (
+            self.outer.objective == "multitask"
+            and self.tasks.n_tasks is None
+            and self.tasks.family != "few-shot"
+        ):
+            raise ValueError(
+                "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
+            )
         if self.outer.objective == "reptile" and self.inner.method not in ("maml", "fomaml"):
             raise ValueError("outer.objective=reptile moves all parameters: set inner.method=maml.")
         return self

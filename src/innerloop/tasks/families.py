@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.tasks.linear import linear, mixed_linear
@@ -37,7 +38,7 @@ def get_family(name: str) -> Family:
     return load_object(name)
 
 
-def load_object(path: str) -> Family:
+def load_object(path: str) -> Any:
     """The object at ``package.module:name``, with an error that says which part is wrong."""
     module, _, attribute = path.partition(":")
     try:

@@ -15,7 +15,13 @@ from innerloop.core.types import TaskBatch
 
 
 def mixed_linear(
-    draws: Draws, shots: int, queries: int, dim: int = 30, sigma: float = 0.2, nu: float = 0.2, mean: float = 0.0
+    draws: Draws,
+    shots: int,
+    queries: int,
+    dim: int = 30,
+    sigma: float = 0.2,
+    nu: float = 0.2,
+    mean: float = 0.0,
 ) -> TaskBatch:
     r"""AdaptLR H.5, after Bernacchia (2021): :math:`y \sim N(x^\top w, \sigma^2)`.
 
@@ -47,7 +53,7 @@ def linear(
     optima: Sequence[Sequence[float]] | None = None,
     weights: Sequence[float] | None = None,
 ) -> TaskBatch:
-    r"""Landscape §3: :math:`x \sim N(0, \Sigma_i)`, :math:`y = \langle w_i^*, x\rangle` (noise: ``tasks.noise``).
+    r"""Landscape §3: :math:`x \sim N(0, \Sigma_i)`, :math:`y = \langle w_i^*, x\rangle`.
 
     By default the geography of §3.2: with probability ``hard_share`` a hard task,
     :math:`\Sigma = \rho_H I`, :math:`w^* \sim N(R\mathbf 1, r_H I)`, else an easy one,
@@ -87,7 +93,9 @@ def _chosen(
 ) -> tuple[Tensor, Tensor]:
     """Square roots of the covariances and the optima of the drawn tasks."""
     if len(covariances) != len(optima):
-        raise UserError(f"{len(covariances)} covariances but {len(optima)} optima: give one of each per task.")
+        raise UserError(
+            f"{len(covariances)} covariances but {len(optima)} optima: give one of each per task."
+        )
     share = np.asarray(weights if weights is not None else [1.0] * len(optima), dtype=np.float64)
     if len(share) != len(optima) or (share < 0).any() or share.sum() <= 0:
         raise UserError("tasks.settings.weights needs one non-negative number per task.")

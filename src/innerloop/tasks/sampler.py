@@ -63,7 +63,10 @@ def check_settings(family: Family, settings: dict[str, Any]) -> None:
     known = [name for name in parameters if name not in ("draws", "shots", "queries")]
     unknown = [name for name in settings if name not in known]
     if unknown:
-        lines = [f"tasks.settings.{name} is not a setting of this family{did_you_mean(name, known)}" for name in unknown]
+        lines = [
+            f"tasks.settings.{name} is not a setting of this family{did_you_mean(name, known)}"
+            for name in unknown
+        ]
         raise UserError("\n".join([*lines, f"it takes: {', '.join(known) or 'none'}."]))
 
 

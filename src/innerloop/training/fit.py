@@ -83,7 +83,9 @@ def fit(
     Raises:
         NonFiniteError: with step, task and a hint; the last good state has been saved.
     """
-    loop = _Loop(objective, state, optimiser, plan or Plan(), schedule or make_schedule("constant", steps), clip)
+    loop = _Loop(
+        objective, state, optimiser, plan or Plan(), schedule or make_schedule("constant", steps), clip
+    )
     clock, logged_at = time.perf_counter(), state.step
     saved_at = -1
     try:

@@ -67,7 +67,8 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer, params: Params) -> dict[
                 out[f"{name}/{key}"] = torch.tensor(value, dtype=torch.float64)
             elif value is not None:
                 raise UserError(
-                    f"{type(optimiser).__name__} keeps state that cannot be saved ({key}): choose another optimiser."
+                    f"{type(optimiser).__name__} keeps state that cannot be saved ({key}): "
+                    "choose another optimiser."
                 )
     return out
 

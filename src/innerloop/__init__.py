@@ -1,0 +1,73 @@
+"""innerloop: meta-learning in PyTorch that tells you before you train.
+
+>>> import innerloop
+>>> innerloop.maml.__name__
+'maml'
+
+Names are loaded when they are first used, so that ``import innerloop`` and the command start at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from innerloop._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from innerloop.core.errors import UserError as UserError
+    from innerloop.core.losses import get_loss as get_loss
+    from innerloop.core.random import Draws as Draws
+    from innerloop.core.types import Task as Task
+    from innerloop.core.types import TaskBatch as TaskBatch
+    from innerloop.evaluation import evaluate as evaluate
+    from innerloop.execution import Plan as Plan
+    from innerloop.execution import choose_plan as choose_plan
+    from innerloop.execution import meta_gradient as meta_gradient
+    from innerloop.learners import Learner as Learner
+    from innerloop.learners import anil as anil
+    from innerloop.learners import boil as boil
+    from innerloop.learners import maml as maml
+    from innerloop.learners import maml_lslr as maml_lslr
+    from innerloop.learners import meta_sgd as meta_sgd
+    from innerloop.learners import non_adaptive as non_adaptive
+    from innerloop.nets import Network as Network
+    from innerloop.nets import conv4 as conv4
+    from innerloop.nets import from_module as from_module
+    from innerloop.nets import mlp as mlp
+    from innerloop.objectives import Objective as Objective
+    from innerloop.objectives import episodic as episodic
+    from innerloop.objectives import erm as erm
+    from innerloop.objectives import multitask as multitask
+    from innerloop.objectives import reptile as reptile
+    from innerloop.tasks import Sampler as Sampler
+    from innerloop.tasks import get_family as get_family
+    from innerloop.tasks import make_sampler as make_sampler
+    from innerloop.training import fit as fit
+    from innerloop.training import initial_state as initial_state
+    from innerloop.training import make_optimiser as make_optimiser
+
+_HOMES = {
+    "innerloop.core.errors": ("UserError",),
+    "innerloop.core.losses": ("get_loss",),
+    "innerloop.core.random": ("Draws",),
+    "innerloop.core.types": ("Task", "TaskBatch"),
+    "innerloop.evaluation": ("evaluate",),
+    "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
+    "innerloop.learners": ("Learner", "anil", "boil", "maml", "maml_lslr", "meta_sgd", "non_adaptive"),
+    "innerloop.nets": ("Network", "conv4", "from_module", "mlp"),
+    "innerloop.objectives": ("Objective", "episodic", "erm", "multitask", "reptile"),
+    "innerloop.tasks": ("Sampler", "get_family", "make_sampler"),
+    "innerloop.training": ("fit", "initial_state", "make_optimiser"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'innerloop' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

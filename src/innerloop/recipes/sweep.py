@@ -1,0 +1,179 @@
+"""A grid of runs: cores divided among them, resumable, one table with intervals and paired differences."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError
+from innerloop.recipes.library import load_recipe
+from innerloop.recipes.problems import kind, known_settings
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import parse_assignments, recipe_to_toml
+from innerloop.recipes.sweep_table import table_of
+from innerloop.runs.directory import list_runs
+from innerloop.runs.files import read_json, write_text_atomic
+from innerloop.runs.manifest import cores, read_manifest
+from innerloop.runs.progress import progress as show_progress
+
+
+class Cell(NamedTuple):
+    """One point of the grid."""
+
+    label: str
+    settings: dict[str, Any]
+    recipe: Recipe
+
+
+def split_grid(assignments: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
+    """Swept keys with their values, and the assignments that hold for all runs.
+
+    A list is swept unless the setting itself is a list; then a list of lists is.
+
+    >>> split_grid(["inner.lr=[0.01,0.1]", "seed=[0,1]", "outer.steps=5", "model.hidden=[40,40]"])
+    ({'inner.lr': [0.01, 0.1], 'run.seed': [0, 1]}, ['outer.steps=5', 'model.hidden=[40,40]'])
+    """
+    swept: dict[str, list[Any]] = {}
+    fixed: list[str] = []
+    for text in assignments:
+        ((key, value),) = parse_assignments([text]).items()
+        is_list_setting = key in known_settings() and kind(known_settings()[key])[0] is list
+        is_swept = isinstance(value, list) and (
+            not is_list_setting or any(isinstance(v, list) for v in value)
+        )
+        if is_swept and not value:
+            raise UserError(f"{key}=[] sweeps over nothing: give at least one value.")
+        if is_swept:
+            swept[key] = value
+        else:
+            fixed.append(text)
+    return swept, fixed
+
+
+def make_cells(source: str, assignments: list[str]) -> list[Cell]:
+    """Every run of the sweep, checked before any of them starts."""
+    swept, fixed = split_grid(assignments)
+    if not swept:
+        raise UserError("a sweep needs at least one list, such as inner.lr=[0.001,0.01,0.1] or seed=[0,1,2].")
+    cells = []
+    for values in itertools.product(*swept.values()):
+        settings = dict(zip(swept, values, strict=True))
+        texts = [f"{key}={_as_toml(value)}" for key, value in settings.items()]
+        cells.append(Cell(_label(settings), settings, load_recipe(source, [*fixed, *texts])))
+    return cells
+
+
+def _as_toml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _label(settings: dict[str, Any]) -> str:
+    """A folder name that says which point this is."""
+    parts = [f"{key.rpartition('.')[2]}={_as_toml(value)}" for key, value in settings.items()]
+    return re.sub(r"[^\w.=+-]+", "_", ",".join(parts).replace(",", "+"))[:120].strip("_")
+
+
+def sweep(
+    recipe_source: str, assignments: list[str], *, jobs: int | None = None, progress: bool = True
+) -> dict[str, Any]:
+    """Trains every combination of the listed values; finished runs are kept, interrupted ones resumed.
+
+    Args:
+        recipe_source: a recipe's name or file.
+        assignments: ``key=value``, where lists are swept.
+        jobs: runs at a time; by default as many as there are cores. Each gets its share of the cores.
+        progress: whether to show progress on standard error.
+
+    Returns:
+        ``folder``, ``runs`` and ``table``.
+    """
+    cells = make_cells(recipe_source, assignments)
+    jobs = max(1, min(jobs or cores(), len(cells)))
+    share = max(1, cores() // jobs)
+    base = cells[0].recipe
+    digest = hashlib.sha256(repr([(c.label, recipe_to_toml(c.recipe)) for c in cells]).encode()).hexdigest()[
+        :8
+    ]
+    folder = Path(base.run.folder) / f"sweep-{base.name}-{digest}"
+    done = itertools.count(1)
+    lock = threading.Lock()
+    with show_progress(len(cells), f"sweep {base.name}", progress) as bar:
+        bar.line(f"{len(cells)} runs in {folder}, {jobs} at a time with {share} core(s) each")
+
+        def one(cell: Cell) -> Path:
+            run = _run_cell(cell, folder, share, bar.line)
+            with lock:
+                bar.update(next(done))
+            return run
+
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(one, cell) for cell in cells]
+            try:
+                runs = [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+    rows = table_of([(cell.settings, _evaluation(run)) for cell, run in zip(cells, runs, strict=True)])
+    return {"folder": str(folder), "runs": [str(run) for run in runs], "table": rows}
+
+
+def _run_cell(cell: Cell, folder: Path, share: int, say: Callable[[str], None]) -> Path:
+    """Trains, resumes, or finds finished one run, in a process of its own."""
+    earlier = list_runs_of(folder, cell.label)
+    if earlier and read_status(earlier[-1]) == "finished":
+        say(f"{cell.label}: finished before")
+        return earlier[-1]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(share)}
+    if earlier:
+        command = ["resume", str(earlier[-1])]
+    else:
+        run = cell.recipe.run.model_copy(update={"folder": str(folder), "threads": share})
+        recipe = cell.recipe.model_copy(update={"name": cell.label, "run": run})
+        path = folder / "cells" / f"{cell.label}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomic(path, recipe_to_toml(recipe))
+        command = ["train", str(path)]
+    say(f"{cell.label}: {command[0]}")
+    child = subprocess.run(
+        [sys.executable, "-m", "innerloop", *command, "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if child.returncode:
+        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UserError(
+            f"{cell.label} failed ({last}). The other runs are kept: run the same sweep again to go on."
+        )
+    return Path(json.loads(child.stdout.strip().splitlines()[-1])["run"])
+
+
+def list_runs_of(folder: Path, label: str) -> list[Path]:
+    """Runs of one point of the grid, oldest first."""
+    return [run for run in list_runs(folder) if run.parent.name == label] if folder.is_dir() else []
+
+
+def read_status(run: Path) -> str:
+    """How a run ended; ``interrupted`` if it never said."""
+    try:
+        return str(read_manifest(run)["status"])
+    except UserError:
+        return "interrupted"
+
+
+def _evaluation(run: Path) -> dict[str, Any]:
+    files = sorted((run / "eval").glob("*.json"), key=lambda path: path.stat().st_mtime)
+    if not files:
+        raise UserError(f"{run} has no evaluation: `innerloop eval {run}` makes one.")
+    return read_json(files[0])

@@ -1,0 +1,90 @@
+"""Collecting failures, comparing trees, and differences along a direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from innerloop.core.random import generator
+from innerloop.core.types import Params
+
+# One table: relative and absolute tolerance by dtype, and of finite differences against gradients.
+TOLERANCE = {torch.float64: (1e-9, 1e-11), torch.float32: (1e-4, 1e-5)}
+FINITE_DIFFERENCE = (1e-5, 1e-7)
+
+
+class Failures:
+    """What went wrong so far."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.found = what, list[str]()
+
+    def expect(self, ok: bool, message: str) -> None:
+        """Keeps ``message`` unless ``ok``."""
+        if not ok:
+            self.found.append(message)
+
+    def attempt(self, name: str, check: Callable[[], None]) -> None:
+        """Runs a check whose crash counts as a failure of its own."""
+        try:
+            check()
+        except Exception as error:  # a user's code may raise anything: it is reported beside the rest
+            self.found.append(
+                f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            )
+
+    def report(self) -> None:
+        """Raises if anything failed."""
+        if self.found:
+            raise AssertionError("\n  - ".join([f"{self.what} does not conform:", *self.found]))
+
+
+def close(a: Any, b: Any, scale: float = 1.0) -> bool:
+    """Whether two results (tensors in tuples and dicts) agree to the tolerance of their dtype."""
+    left, left_spec = pytree.tree_flatten(a)
+    right, right_spec = pytree.tree_flatten(b)
+    if left_spec != right_spec:
+        return False
+    return all(_close(x, y, scale) for x, y in zip(left, right, strict=True))
+
+
+def _close(x: Tensor, y: Tensor, scale: float) -> bool:
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    if not x.is_floating_point():
+        return bool((x == y).all())
+    rtol, atol = TOLERANCE.get(x.dtype, TOLERANCE[torch.float32])
+    # an entry may be tiny beside its neighbours: judge against the largest
+    limit = scale * (atol + rtol * float(y.abs().max() if y.numel() else 0.0))
+    return bool(((x - y).abs() <= limit).all())
+
+
+def copied(tree: Any) -> Any:
+    """A deep copy of a result."""
+    return pytree.tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, tree)
+
+
+def to_dtype(tree: Mapping[str, Tensor], dtype: torch.dtype) -> Params:
+    """Floating point entries in another dtype."""
+    return {k: v.to(dtype) if v.is_floating_point() else v for k, v in tree.items()}
+
+
+def random_direction(params: Mapping[str, Tensor]) -> Params:
+    """A fixed random direction of unit norm."""
+    source = generator(0, "direction")
+    draw = {k: torch.randn(v.shape, generator=source, dtype=torch.float64) for k, v in params.items()}
+    norm = torch.sqrt(sum((v.square().sum() for v in draw.values()), torch.zeros((), dtype=torch.float64)))
+    return {k: v / norm for k, v in draw.items()}
+
+
+def slope(value: Callable[[Params], Tensor], params: Params, direction: Params, h: float = 1e-5) -> float:
+    """The derivative of ``value`` along a direction, by central differences of fourth order."""
+
+    def at(t: float) -> float:
+        return float(value({k: v + t * direction[k] for k, v in params.items()}))
+
+    return (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)

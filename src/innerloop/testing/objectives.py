@@ -1,0 +1,99 @@
+"""Does an objective behave?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from innerloop.core.random import generator
+from innerloop.core.types import Buffers, Params, TaskBatch
+from innerloop.execution import Plan, meta_gradient
+from innerloop.objectives.base import Objective
+from innerloop.testing.collect import (
+    FINITE_DIFFERENCE,
+    Failures,
+    close,
+    copied,
+    random_direction,
+    slope,
+    to_dtype,
+)
+
+
+def check_objective(
+    objective: Objective,
+    params: Params,
+    buffers: Buffers,
+    batch: TaskBatch,
+    *,
+    exact_gradient: bool = True,
+    vmap: bool = True,
+) -> None:
+    """Pure, the same in every execution mode, gradients right and named like the parameters.
+
+    Args:
+        objective: the objective.
+        params: meta-parameters (``objective.init`` is applied here).
+        buffers: the network's buffers.
+        batch: a few tasks.
+        exact_gradient: whether its gradient should equal finite differences (false for first-order methods).
+        vmap: whether it can run under ``vmap``.
+
+    Raises:
+        AssertionError: listing everything that failed.
+    """
+    failures = Failures(f"objective '{objective.name}'")
+    params = objective.init(to_dtype(params, torch.float64), generator(0, "check"))
+    buffers, batch = to_dtype(buffers, torch.float64), batch.to(dtype=torch.float64)
+    failures.expect(
+        (objective.loss is None) != (objective.direction is None),
+        "give either a loss or a direction, not both",
+    )
+    failures.attempt("execution", lambda: _modes(objective, params, buffers, batch, vmap, failures))
+    if objective.loss is not None and exact_gradient:
+        failures.attempt("gradient", lambda: _gradient(objective, params, buffers, batch, failures))
+    failures.report()
+
+
+def _modes(
+    objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, vmap: bool, failures: Failures
+) -> None:
+    def run(plan: Plan) -> object:
+        return meta_gradient(objective.loss, plan, direction=objective.direction)(params, buffers, batch)
+
+    before = copied((params, buffers, batch))
+    looped = meta_gradient(objective.loss, Plan("loop"), direction=objective.direction)(
+        params, buffers, batch
+    )
+    failures.expect(close((params, buffers, batch), before), "it changed its inputs")
+    failures.expect(looped.grads.keys() == params.keys(), "gradients and parameters have different names")
+    failures.expect(looped.buffers.keys() == buffers.keys(), "the buffers given back have other names")
+    failures.expect(looped.losses.shape == (batch.size,), "there is not one scalar loss per task")
+    failures.expect(bool(torch.isfinite(looped.losses).all()), "losses are not finite")
+    failures.expect(close(run(Plan("threads", 2)), looped), "threads and loop disagree")
+    if vmap:
+        failures.expect(close(run(Plan("vmap")), looped, scale=100), "vmap and loop disagree")
+        failures.expect(
+            close(run(Plan("vmap", chunk=2)), looped, scale=100), "chunked vmap and loop disagree"
+        )
+
+
+def _gradient(
+    objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, failures: Failures
+) -> None:
+    loss = objective.loss
+    assert loss is not None
+
+    def total(p: Params) -> Tensor:
+        return torch.stack([loss(p, buffers, task)[0] for task in batch.tasks()]).mean()
+
+    direction = random_direction(params)
+    grads = meta_gradient(loss, Plan("loop"))(params, buffers, batch).grads
+    found = float(sum((grads[k] * direction[k]).sum() for k in params))
+    with torch.no_grad():
+        expected = slope(total, params, direction)
+    rtol, atol = FINITE_DIFFERENCE
+    ok = abs(found - expected) <= atol + rtol * max(abs(expected), abs(found))
+    failures.expect(
+        ok, f"the gradient along a direction is {found:.9g}, finite differences give {expected:.9g}"
+    )

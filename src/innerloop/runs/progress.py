@@ -42,7 +42,7 @@ class Progress:
         self._total, self._what, self._stream, self._log, self._bar = total, what, stream, log, bar
         self._task = None if bar is None else bar.add_task(what, total=total, completed=start, numbers="")
         clock = time.monotonic()
-        self._recent: deque[tuple[float, int]] = deque([(clock, start)], maxlen=50)
+        self._recent: deque[tuple[float, int]] = deque(maxlen=50)
         self._drawn = clock
         self._said_at, self._said_step = clock, start
         self._step = start
@@ -51,6 +51,8 @@ class Progress:
         """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left."""
         self._step = step
         clock = time.monotonic()
+        if not self._recent:  # rates count from here: what came before was preparation
+            self._recent.append((clock, step))
         if clock - self._drawn < REFRESH and step < self._total:
             return
         self._drawn = clock

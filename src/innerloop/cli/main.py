@@ -1,0 +1,144 @@
+"""The command ``innerloop``: registers the verbs and turns every end into an exit code.
+
+0 done, 1 crash, 2 user error (no traceback), 3 a reproduction row is not as recorded, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from innerloop._version import __version__
+from innerloop.cli import bench, demo, doctor, eval, ls, report, resume, show, sweep, train
+from innerloop.cli.options import LENIENT
+from innerloop.cli.output import say, write
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.recipes.library import shipped_names
+from innerloop.runs.files import json_line
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+# older typer raises the errors of the click package, newer typer those of its own copy: found in both
+USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+
+app = typer.Typer(
+    name="innerloop",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=CONTEXT,
+)
+_HELP = """Meta-learning in PyTorch, from the command line.
+
+\b
+Start here:
+  innerloop demo                                  train, evaluate and write a page, in a minute
+  innerloop train sine-maml                       train a recipe
+  innerloop train sine-maml inner.steps=3 seed=1  change its settings
+  innerloop ls                                    recipes, runs and benchmarks
+  innerloop show sine-maml                        what a recipe says
+
+Every verb explains itself with --help and answers in JSON with --json.
+"""
+VERBS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
+    "demo": (demo.demo, CONTEXT),
+    "train": (train.train, LENIENT),
+    "resume": (resume.resume, LENIENT),
+    "eval": (eval.evaluate, LENIENT),
+    "sweep": (sweep.sweep, LENIENT),
+    "report": (report.report, CONTEXT),
+    "ls": (ls.ls, CONTEXT),
+    "show": (show.show, LENIENT),
+    "bench": (bench.bench, CONTEXT),
+    "doctor": (doctor.doctor, CONTEXT),
+}
+
+
+def _help(function: Callable[..., None]) -> str:
+    """A docstring as help, with the character that keeps the line breaks of a paragraph."""
+    return (inspect.getdoc(function) or "").replace("\\b\n", "\b\n")
+
+
+for _name, (_function, _context) in VERBS.items():
+    app.command(_name, context_settings=_context, help=_help(_function))(_function)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        write(f"innerloop {__version__}")
+        raise typer.Exit
+
+
+@app.callback(help=_HELP)
+def innerloop(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """The options of the command itself."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    _checkpoint_when_terminated()
+    problem = ""
+    try:
+        _check_verb(given)
+        code = app(args=given or ["--help"], prog_name="innerloop", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except UserError as error:
+        code, problem = 2, str(error)
+    except USAGE_ERROR as error:
+        code, problem = 2, _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        code, problem = 130, "interrupted"
+    except BrokenPipeError:  # `innerloop ls | head`: the reader has had enough
+        sys.stdout = None  # or Python complains about it once more at exit
+        return 0
+    except Exception as error:
+        traceback.print_exc()
+        code, problem = 1, f"{type(error).__name__}: {error}"
+        say(
+            "this is a bug in innerloop: please report the lines above with the output of `innerloop doctor`."
+        )
+    for line in problem.splitlines():
+        say(f"error: {line}" if code != 130 else line)
+    if "--json" in given:
+        write(json_line({"error": problem, "exit_code": code}))
+    return int(code)
+
+
+def _check_verb(given: list[str]) -> None:
+    """A word that is no verb: perhaps a recipe, perhaps a slip."""
+    if not given or given[0].startswith("-") or given[0] in VERBS:
+        return
+    word = given[0]
+    if word in shipped_names():
+        raise UserError(
+            f"'{word}' is a recipe: `innerloop train {word}` trains it, `innerloop show {word}` prints it."
+        )
+    hint = did_you_mean(word, VERBS)
+    raise UserError(f"there is no verb '{word}'{hint}; the verbs are {', '.join(VERBS)}.")
+
+
+def _usage(error: Any) -> str:
+    command = getattr(getattr(error, "ctx", None), "command_path", "innerloop")
+    text = str(error.format_message()).rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}; `{command} --help` shows what it takes."
+
+
+def _checkpoint_when_terminated() -> None:
+    """Treat SIGTERM (a scheduler, a shutdown) as Ctrl-C, so that a run saves a checkpoint before it ends."""
+
+    def interrupt(_signum: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)

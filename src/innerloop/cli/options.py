@@ -1,0 +1,44 @@
+"""Arguments and options that several verbs share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from innerloop.core.errors import UserError
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe, a TOML file, or a run.")]
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's path, the beginning of its name, or `last`.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, such as inner.lr=0.1 seed=1.")
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object on standard output and all else on standard error."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+# settings such as --steps 5 reach our own message instead of the parser's
+LENIENT = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+
+
+def check_settings(
+    settings: Sequence[str] | None, options: Sequence[str] = ("--json", "--quiet", "--help")
+) -> list[str]:
+    """The settings as a list; a misspelt option among them is named as such.
+
+    >>> check_settings(["--jsn"])
+    Traceback (most recent call last):
+    innerloop.core.errors.UserError: there is no option --jsn (did you mean '--json'?)
+    """
+    given = list(settings or [])
+    for item in given:
+        close = difflib.get_close_matches(item, options, n=1, cutoff=0.75) if item.startswith("-") else []
+        if close:
+            raise UserError(f"there is no option {item} (did you mean '{close[0]}'?)")
+    return given

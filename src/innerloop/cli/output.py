@@ -1,0 +1,102 @@
+"""What verbs say: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from innerloop.runs.files import json_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Result = dict[str, Any]
+PIPE_WIDTH = 160  # columns of a table that does not go to a terminal, where nobody can see it wrap
+
+
+def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Result], None]) -> Result:
+    """Do the work, then print its result: one line of JSON, or what ``render`` makes of it for people."""
+    with _stdout_to_stderr() if as_json else contextlib.nullcontext():
+        result = work()
+    if as_json:
+        write(json_line(result))
+    else:
+        render(result)
+    return result
+
+
+def write(text: str) -> None:
+    """A line on standard output, as it is."""
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """A line on standard error."""
+    sys.stderr.write(text.rstrip("\n") + "\n")
+    sys.stderr.flush()
+
+
+def console() -> Console:
+    """Standard output with colours where it is a terminal; text is never read as markup."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(file=sys.stdout, highlight=False, markup=False, width=width)
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()
+) -> None:
+    """Print a table; ``right`` names the columns of numbers."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=Text(title, style="bold"), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=index == 0)
+    for row in rows:
+        made.add_row(*(Text(str(cell)) for cell in row))
+    console().print(made)
+
+
+def pairs(rows: Mapping[str, object]) -> None:
+    """Print names and values, one pair a line, values aligned."""
+    width = max(map(len, rows), default=0)
+    for name, value in rows.items():
+        write(f"{name:<{width}}  {value}")
+
+
+def score_text(name: str, mean: float | None, ci95: float | None) -> str:
+    """A score with its interval.
+
+    >>> score_text("accuracy", 0.468, 0.009), score_text("mse", 0.1234, None)
+    ('accuracy 46.8 ± 0.9 %', 'mse 0.1234')
+    """
+    if mean is None:
+        return f"{name} is not a number"
+    if name == "accuracy":
+        return f"accuracy {100 * mean:.1f}" + (f" ± {100 * ci95:.1f} %" if ci95 is not None else " %")
+    return f"{name} {mean:.4g}" + (f" ± {ci95:.2g}" if ci95 is not None else "")
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Also for libraries and child processes, which write to the descriptor and not to ``sys.stdout``."""
+    sys.stdout.flush()
+    try:
+        saved = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # closed, or not files at all
+        saved = None
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if saved is not None:
+            os.dup2(saved, 1)
+            os.close(saved)

@@ -1,0 +1,44 @@
+"""``innerloop report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from innerloop.cli.options import Json
+from innerloop.cli.output import Result, carry_out, write
+
+Runs = Annotated[
+    list[str], typer.Argument(metavar="RUN...", help="Runs: paths, beginnings of their names, or `last`.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Where to write; by default report.html in the run, or here."),
+]
+
+
+def report(runs: Runs, out: Out = None, json: Json = False) -> None:
+    r"""Write a page about a run, or one that compares several.
+
+    The page is one HTML file with its pictures inside; it may be sent by mail and opened without a network.
+
+    \b
+    Examples:
+      innerloop report last
+      innerloop report runs/sine-maml/2026* runs/sine-erm/2026* --out compare.html
+
+    \b
+    JSON: report, runs.
+    """
+
+    def work() -> Result:
+        from innerloop.runs.directory import find_run
+
+        found = [find_run(run) for run in runs]
+        from innerloop.report.page import write_page
+
+        return {"report": str(write_page(found, out)), "runs": [str(run) for run in found]}
+
+    carry_out(json, work, lambda result: write(f"wrote {result['report']}"))

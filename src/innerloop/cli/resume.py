@@ -1,0 +1,39 @@
+"""``innerloop resume``."""
+
+from __future__ import annotations
+
+from innerloop.cli.options import Json, Quiet, RunName, Settings, check_settings
+from innerloop.cli.output import Result, carry_out
+from innerloop.cli.train import render_training
+from innerloop.core.errors import UserError
+
+
+def resume(run: RunName, settings: Settings = None, json: Json = False, quiet: Quiet = False) -> None:
+    r"""Go on with a run that was interrupted or killed.
+
+    It starts from the last checkpoint, and the result is the same, bit for bit on the same machine, as if
+    it had never stopped. It takes the run and nothing else: the settings are in its directory.
+
+    \b
+    Examples:
+      innerloop resume last
+      innerloop resume runs/sine-maml/20260102-120000-s0
+
+    \b
+    JSON: run, steps, metrics, tasks_per_second.
+    """
+    if check_settings(settings):
+        raise UserError(
+            "resume takes a run and nothing else: to change settings, train anew with "
+            f"`innerloop train {run} {' '.join(settings or [])}`."
+        )
+
+    def work() -> Result:
+        from innerloop.runs.directory import find_run
+
+        found = find_run(run)
+        from innerloop.recipes.run import resume as resume_run
+
+        return resume_run(found, progress=not quiet)
+
+    carry_out(json, work, render_training)

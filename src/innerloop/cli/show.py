@@ -1,0 +1,171 @@
+"""``innerloop show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from innerloop.cli.ls import actual_status
+from innerloop.cli.options import Json, Settings, check_settings
+from innerloop.cli.output import Result, carry_out, pairs, table, write
+from innerloop.cli.train import evaluation_line, render_steps
+from innerloop.core.errors import UserError
+
+Name = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="A recipe, a TOML file, or a run (`last`).")
+]
+Schema = Annotated[
+    bool, typer.Option("--schema", help="Every setting: what it takes, its value, what it means.")
+]
+
+
+def show(name: Name = None, settings: Settings = None, schema: Schema = False, json: Json = False) -> None:
+    r"""Print a recipe, every setting there is, or the summary of a run.
+
+    \b
+    Examples:
+      innerloop show sine-maml               the recipe
+      innerloop show sine-maml > mine.toml   a copy to change
+      innerloop show sine-maml inner.lr=0.1  the complete recipe with settings applied
+      innerloop show sine-maml --schema      every setting: what it takes, its value, its meaning
+      innerloop show last                    how the newest run went
+
+    \b
+    JSON: recipe and toml; or settings (key, takes, default, value, description); or run, status, evaluations.
+    """
+    given = check_settings(settings, ("--json", "--schema", "--help"))
+
+    def work() -> Result:
+        if schema:
+            return {"settings": _settings(name or "sine-maml", given), "recipe": name or "sine-maml"}
+        if name is None:
+            raise UserError(
+                "show what? A recipe (`innerloop show sine-maml`), a run (`innerloop show last`) or --schema."
+            )
+        return _recipe(name, given) if _is_recipe(name) else _run(name, given)
+
+    carry_out(json, work, _render)
+
+
+def _is_recipe(name: str) -> bool:
+    from innerloop.recipes.library import shipped_names
+    from innerloop.runs.directory import MANIFEST, RECIPE, is_run
+
+    path = Path(name).expanduser()
+    return name in shipped_names() or (
+        path.is_file() and path.name not in (MANIFEST, RECIPE) and not is_run(path)
+    )
+
+
+def _recipe(name: str, given: list[str]) -> Result:
+    from innerloop.recipes.library import load_recipe, recipe_text
+    from innerloop.recipes.settings import recipe_to_toml
+
+    recipe = load_recipe(name, given)
+    text = (
+        recipe_to_toml(recipe, header=f"innerloop train {name} {' '.join(given)}")
+        if given
+        else recipe_text(name)[0]
+    )
+    return {"recipe": recipe.model_dump(), "toml": text}
+
+
+def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
+    from innerloop.recipes.library import load_recipe
+    from innerloop.recipes.problems import allowed, known_settings
+
+    recipe = load_recipe(name, given).model_dump()
+    rows = []
+    for key, field in known_settings().items():
+        section, _, leaf = key.rpartition(".")
+        rows.append(
+            {
+                "key": key,
+                "takes": allowed(field),
+                "default": field.default,
+                "value": recipe[section][leaf] if section else recipe[leaf],
+                "description": field.description,
+            }
+        )
+    return rows
+
+
+def _run(name: str, given: list[str]) -> Result:
+    from innerloop.recipes.library import shipped_names
+    from innerloop.report.load import load_run
+    from innerloop.runs.directory import find_run
+
+    if given:
+        raise UserError(
+            f"a run has its settings: `innerloop eval {name} {' '.join(given)}` judges it by others."
+        )
+    try:
+        path = find_run(name)
+    except UserError as error:
+        from innerloop.core.errors import did_you_mean
+
+        hint = did_you_mean(name, shipped_names())
+        raise UserError(f"'{name}' is neither a recipe{hint} nor a run: {error}") from None
+    run = load_run(path)
+    return {
+        "run": str(path),
+        "recipe": run.name,
+        "seed": run.seed,
+        "status": actual_status(run.manifest),
+        "reason": run.manifest.get("reason"),
+        "started": run.manifest.get("started"),
+        "ended": run.manifest.get("ended"),
+        "command": " ".join(run.manifest.get("argv") or []),
+        "versions": run.manifest.get("versions"),
+        "plan": run.manifest.get("plan"),
+        "steps": run.steps_done,
+        "evaluations": [{k: v for k, v in found.items() if k != "scores"} for found in run.evaluations],
+        "problems": run.problems,
+    }
+
+
+def _render(result: Result) -> None:
+    if "toml" in result:
+        write(result["toml"])
+    elif "settings" in result:
+        _render_settings(result)
+    else:
+        _render_run(result)
+
+
+def _render_settings(result: Result) -> None:
+    from innerloop.recipes.problems import show as typed
+
+    rows = []
+    for row in result["settings"]:
+        value, default = (typed(row[name]).strip("'") for name in ("value", "default"))
+        changed = value != default and row["key"] not in ("name", "description")
+        shown = f"{value} (default {default})" if changed else value
+        rows.append((row["key"], shown, row["takes"], row["description"]))
+    table(f"settings, with their values in {result['recipe']}", ("key", "value", "takes", "meaning"), rows)
+
+
+def _render_run(result: Result) -> None:
+    plan = result["plan"] or {}
+    rows = {
+        "run": result["run"],
+        "recipe": f"{result['recipe']}, seed {result['seed']}",
+        "status": result["status"] + (f": {result['reason']}" if result["reason"] else ""),
+        "started": result["started"],
+        "ended": result["ended"],
+        "command": result["command"],
+        "steps": result["steps"],
+        "execution": ", ".join(
+            f"{key} {plan[key]}" for key in ("mode", "threads", "chunk", "compile") if plan.get(key)
+        ),
+    }
+    pairs({name: value for name, value in rows.items() if value not in (None, "")})
+    for found in result["evaluations"]:
+        write(f"\n{evaluation_line(found)}")
+        render_steps(found)
+    for problem in result["problems"]:
+        write(f"note: {problem}")
+    if result["status"] in ("killed", "interrupted", "failed"):
+        write(f"\n`innerloop resume {result['run']}` goes on from its last checkpoint")

@@ -1,0 +1,74 @@
+"""``innerloop train``."""
+
+from __future__ import annotations
+
+import sys
+
+from innerloop.cli.options import Json, Quiet, RecipeName, Settings, check_settings
+from innerloop.cli.output import Result, carry_out, pairs, score_text, write
+
+
+def train(recipe: RecipeName, settings: Settings = None, json: Json = False, quiet: Quiet = False) -> None:
+    r"""Train a recipe in a new run, and evaluate the result.
+
+    \b
+    Examples:
+      innerloop train sine-maml
+      innerloop train sine-maml inner.steps=3 outer.steps=2000 seed=1
+      innerloop train sine-maml 'model.hidden=[64,64]' tasks.n_tasks=none
+      innerloop show sine-maml > mine.toml   (edit it)   innerloop train mine.toml
+
+    Settings are written section.key=value, in any order. `innerloop show sine-maml --schema` lists them all
+    with what they take and what they mean. After Ctrl-C,
+    `innerloop resume last` goes on.
+
+    \b
+    JSON: run, steps, metrics, tasks_per_second.
+    """
+    given = check_settings(settings)
+
+    def work() -> Result:
+        from innerloop.recipes.library import load_recipe
+
+        typed = load_recipe(recipe, given)  # before torch is imported: mistakes are answered at once
+        from innerloop.recipes.run import train as run_recipe
+
+        return run_recipe(typed, argv=["innerloop", *sys.argv[1:]], progress=not quiet)
+
+    carry_out(json, work, render_training)
+
+
+def render_training(result: Result) -> None:
+    """What training and its evaluation gave, for people."""
+    metrics = result.get("metrics") or {}
+    run = result["run"]
+    if "mean" in metrics:
+        write(evaluation_line(metrics))
+        render_steps(metrics)
+    speed = result.get("tasks_per_second")
+    rows = {
+        "run": run,
+        "steps": f"{result['steps']}" + (f", {speed:,.0f} tasks/s" if speed else ""),
+        "page": f"innerloop report {run}",
+    }
+    pairs(rows)
+
+
+def evaluation_line(found: Result) -> str:
+    """One number with its protocol: rule 22, no number without one."""
+    protocol = found.get("protocol") or {}
+    parts = ["95 % CI", f"{found['episodes']} tasks"]
+    parts += [f"{protocol['shots']} shots"] if "shots" in protocol else []
+    parts += [f"{protocol['inner_steps']} inner steps"] if "inner_steps" in protocol else []
+    parts += [f"norm={protocol['norm']}"] if protocol.get("norm") not in (None, "none") else []
+    parts += [f"weights: {protocol['weights']}"] if "weights" in protocol else []
+    return f"{score_text(found['score'], found['mean'], found['ci95'])} ({', '.join(parts)})"
+
+
+def render_steps(found: Result) -> None:
+    """The score after some numbers of inner steps, where it was measured: at most about seven lines."""
+    rows = found.get("by_step") or []
+    shown = sorted({round(i * (len(rows) - 1) / 6) for i in range(7)}) if len(rows) > 7 else range(len(rows))
+    for row in [rows[i] for i in shown] if len(rows) > 1 else []:
+        text = score_text(found["score"], row["mean"], row["ci95"]).removeprefix(f"{found['score']} ")
+        write(f"  after {row['steps']:>2} step{' ' if row['steps'] == 1 else 's'}  {text}")

@@ -24,7 +24,8 @@ PLAN = {
     "chunk": None,
     "compile": "off",
     "reason": "vmap was fastest of two",
-    "measurements": [{"mode": "vmap", "ms": 12.1}, {"mode": "loop", "ms": 88.2}],
+    "milliseconds": {"vmap": 12.1, "loop": 88.2},
+    "remarks": ["not compiled: no C++ compiler was found"],
 }
 
 
@@ -74,7 +75,7 @@ def write_evaluation(run, seed=0, level=0.5, number=1, **fields):
         "mean": mean,
         "ci95": ci95,
         "episodes": 50,
-        "protocol": {"shots": 10, "steps": 5, "norm": "none", "seed": 0},
+        "protocol": {"tasks": "sine", "shots": 10, "inner_steps": 5, "norm": "none", "seed": 0},
         "by_step": [{"steps": k, "mean": mean + 3 * 0.5**k, "ci95": 0.1} for k in range(6)],
         "scores": scores,
         "time": f"2026-03-01T12:02:{number:02d}+00:00",
@@ -134,10 +135,10 @@ def test_one_run_leads_with_its_number_and_protocol(tmp_path):
     page = read(out)
     value = interval(evaluation["mean"], evaluation["ci95"])
     assert value.replace(" ", "") in page.text.replace(" ", "")
-    assert "95 % CI over 50 episodes · shots 10 · steps 5 · norm none" in page.text
-    assert "run seed 3" in page.text
+    assert "95 % CI over 50 episodes · tasks sine · shots 10 · inner steps 5 · norm none" in page.text
+    assert "training seed 3" in page.text
     assert "inner.lr" in page.text
-    assert "vmap was fastest of two" in page.text
+    assert "Vmap was fastest of two. Not compiled: no C++ compiler was found." in page.text
     assert "88.2" in page.text
     assert "1 min 15 s" in page.text
     assert "2.13.0" in page.text
@@ -255,8 +256,8 @@ def test_paired_difference_is_that_of_the_same_episodes(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"protocol": {"shots": 5, "steps": 5, "norm": "none", "seed": 0}}, "shots"),
-        ({"protocol": {"shots": 10, "steps": 5, "norm": "none", "seed": 1}}, "seed"),
+        ({"protocol": {"tasks": "sine", "shots": 5, "inner_steps": 5, "norm": "none", "seed": 0}}, "shots"),
+        ({"protocol": {"tasks": "sine", "shots": 10, "inner_steps": 5, "norm": "none", "seed": 1}}, "seed"),
         ({"scores": [0.1, 0.2]}, "episodes"),
         ({"score": "accuracy"}, "score"),
         ({"scores": [None] * 50}, "not finite"),
@@ -273,7 +274,8 @@ def test_other_episodes_are_not_paired(tmp_path, fields, why):
 
 def test_steps_and_norm_do_not_prevent_pairing(tmp_path):
     first, second = make_run(tmp_path), make_run(tmp_path, seed=1)
-    write_evaluation(second, number=2, protocol={"shots": 10, "steps": 1, "norm": "running", "seed": 0})
+    protocol = {"tasks": "sine", "shots": 10, "inner_steps": 1, "norm": "running", "seed": 0}
+    write_evaluation(second, number=2, protocol=protocol)
     assert pair(load_run(second), load_run(first)).difference is not None
 
 
@@ -329,3 +331,45 @@ def test_several_runs_write_here_and_a_run_named_twice_counts_once(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     assert write_page([run, other]) == Path("report.html")
     assert write_page([run, run]) == run / "report.html"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A real run of a few steps."""
+    from innerloop.recipes.library import load_recipe
+    from innerloop.recipes.run import train
+
+    folder = tmp_path_factory.mktemp("runs")
+    settings = ["outer.steps=4", "outer.batch=2", "model.hidden=[8]", "eval.episodes=5", "run.log_every=1"]
+    settings += [
+        "eval.validation_episodes=2",
+        "run.execution=loop",
+        "run.compile=off",
+        f"run.folder={folder}",
+    ]
+    return Path(train(load_recipe("sine-maml", settings), progress=False)["run"])
+
+
+def test_a_real_run_has_all_its_pictures(trained):
+    page = read(write_page([trained]))
+    for title in ("Training", "Adaptation", "Episodes", "A held-out task"):
+        assert title in page.text
+    assert "run.execution=loop was asked for" in page.text
+    assert "5 inner steps on 10 points" in page.text
+
+
+def test_the_held_out_task_is_the_one_that_is_scored_first(trained):
+    from innerloop.recipes.build import build_sampler
+    from innerloop.recipes.settings import recipe_from_toml
+    from innerloop.report.adapted import POINTS, adapted_data
+
+    data = adapted_data(trained)
+    task = build_sampler(recipe_from_toml(trained / "recipe.toml"), "test").episode(0)
+    assert data["x_support"] == task.x_support.flatten().tolist()
+    assert data["y_support"] == task.y_support.flatten().tolist()
+    assert len(data["x"]) == POINTS
+    assert data["before"] != data["after"]
+    # the truth goes through the support points: they are drawn from one sinusoid
+    nearest = [min(range(POINTS), key=lambda i: abs(data["x"][i] - x)) for x in data["x_support"]]
+    gaps = [abs(data["truth"][i] - y) for i, y in zip(nearest, data["y_support"], strict=True)]
+    assert max(gaps) < 0.5

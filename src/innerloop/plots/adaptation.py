@@ -66,9 +66,10 @@ def adaptation_curve_data(evaluations: Mapping[str, Mapping[str, Any]]) -> Adapt
 def adaptation_curve_figure(data: AdaptationCurve) -> Figure:
     """Draws :func:`adaptation_curve_data`: a line with markers per run, its 95 % band behind it."""
     figure, (axes,) = new_figure()
+    means = [mean for run in data["runs"] for mean in run["mean"]]
     if data["log"]:
-        log_scale(axes)
-    least = min((mean for run in data["runs"] for mean in run["mean"]), default=1.0)
+        log_scale(axes, means)
+    least = min(means, default=1.0)
     for i, run in enumerate(data["runs"]):
         # a band that reaches below zero has no place on a logarithmic axis: cut it under the lowest line
         low = [max(value, least / 2) for value in run["low"]] if data["log"] else run["low"]

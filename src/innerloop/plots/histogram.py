@@ -84,7 +84,7 @@ def score_histogram_figure(data: ScoreHistogram) -> Figure:
     """Draws :func:`score_histogram_data`: filled steps, with a line at each mean."""
     figure, (axes,) = new_figure()
     if data["log"]:
-        log_scale(axes, "x")
+        log_scale(axes, data["edges"], "x")
     several = len(data["runs"]) > 1
     for i, run in enumerate(data["runs"]):
         axes.stairs(run["counts"], data["edges"], fill=True, color=colour(i), alpha=0.15 if several else 0.45)

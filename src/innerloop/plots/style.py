@@ -98,13 +98,14 @@ def legend(axes: Axes, **options: Any) -> None:
         )
 
 
-def log_scale(axes: Axes, which: str = "y") -> None:
-    """A logarithmic axis with plain numbers (0.1, 1, 10), which screen readers and small screens can show."""
+def log_scale(axes: Axes, values: list[float], which: str = "y") -> None:
+    """A logarithmic axis for ``values``, with plain numbers (0.1, 1, 10) that every screen can show."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     getattr(axes, f"set_{which}scale")("log")
     axis = axes.yaxis if which == "y" else axes.xaxis
-    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=9))
+    wide = max(values) / min(values) > (3000.0 if which == "y" else 300.0)
+    axis.set_major_locator(LogLocator(base=10, subs=(1.0,) if wide else (1.0, 2.0, 5.0), numticks=9))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
     axis.set_minor_formatter(NullFormatter())
 

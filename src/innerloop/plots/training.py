@@ -89,7 +89,7 @@ def training_curve_figure(data: TrainingCurve) -> Figure:
     scores = ["", data["score"]] if two else [data["score"]]
     for panel, values, score in zip(axes, shown, scores, strict=True):
         if wants_log(values, score):
-            log_scale(panel)
+            log_scale(panel, values)
         legend(panel, loc="upper right")
     whole_steps(axes[-1])
     label(axes[-1], x="meta-steps")

@@ -57,15 +57,17 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
     (params, buffers), _ = best_or_last(recipe, run, state)
     grid = build_sampler(_dense(recipe), "test").episode(episode)
     steps = test_steps(recipe)
-    curves = []
-    for n in (0, steps):
+
+    def curve(n: int) -> list[float]:
         learner = parts.learner_after(n)
         adapted = learner.adapt(test_params(params), buffers, task.x_support, task.y_support)
-        curves.append(learner.predict(adapted, grid.x_query)[0].detach().flatten().tolist())
+        return learner.predict(adapted, grid.x_query)[0].detach().flatten().tolist()
+
     return sinusoid_data(
         grid.x_query.flatten().tolist(),
         grid.y_query.flatten().tolist(),
-        *curves,
+        curve(0),
+        curve(steps),
         task.x_support.flatten().tolist(),
         task.y_support.flatten().tolist(),
         steps,

@@ -152,7 +152,7 @@ def differing_settings(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
             "about": about.get(key, ""),
         }
         for key, value in ours.items()
-        if key not in ("name", "description") and defaults.get(key, _ABSENT) != value
+        if key not in ("name", "description", "run.folder") and defaults.get(key, _ABSENT) != value
     ]
 
 

@@ -157,7 +157,9 @@ def plan_view(plan: Any) -> dict[str, Any] | None:
 
 def _sentence(text: Any) -> str:
     words = str(text)
-    return words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")
+    first = words.partition(" ")[0]
+    plain = first.isalpha() and first not in ("vmap", "threads", "loop")  # names and settings keep their case
+    return (words[:1].upper() + words[1:] if plain else words) + ("" if words.endswith(".") else ".")
 
 
 def course_rows(run: RunData) -> list[tuple[str, str]]:

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, check_settings
-from innerloop.cli.output import Result, carry_out, table, write
-from innerloop.core.errors import UserError
+from innerloop.cli.output import Result, carry_out, score_text, table, write
 
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one per core.")
@@ -26,7 +25,7 @@ def sweep(
       innerloop sweep sine-maml 'inner.method=[maml,fomaml,anil]' outer.steps=2000 'seed=[0,1]' --jobs 2
 
     Give the same command again after an interruption: finished runs are not repeated. The table has one row
-    per setting, with the interval over seeds and the paired difference to the first row.
+    per setting, best first, with its interval over seeds and the paired difference to the best.
 
     \b
     JSON: runs, table.
@@ -34,15 +33,6 @@ def sweep(
     given = check_settings(settings, ("--json", "--quiet", "--jobs", "--help"))
 
     def work() -> Result:
-        from innerloop.recipes.library import load_recipe
-        from innerloop.recipes.settings import parse_assignments
-
-        lists = [key for key, value in parse_assignments(given).items() if isinstance(value, list)]
-        if not lists:
-            raise UserError(
-                "a sweep needs a list of values, such as 'inner.lr=[0.003,0.01]' or 'seed=[0,1,2]'."
-            )
-        load_recipe(recipe)
         from innerloop.recipes.sweep import sweep as run_sweep
 
         return run_sweep(recipe, given, jobs=jobs, progress=not quiet)
@@ -51,17 +41,15 @@ def sweep(
 
 
 def _render(result: Result) -> None:
-    rows = result.get("table") or []
-    if rows:
-        columns = list(rows[0])
-        numbers = [column for column in columns if isinstance(rows[0][column], (int, float))]
-        table(
-            "sweep", columns, [[_cell(row.get(column)) for column in columns] for row in rows], right=numbers
+    rows = []
+    for row in result["table"]:
+        settings = (
+            " ".join(f"{key}={value}" for key, value in row["settings"].items()) or "as the recipe says"
         )
+        gap = row.get("difference")
+        behind = "" if gap is None or not rows else f"{gap:+.3g} ± {row['difference_ci95']:.2g}"
+        rows.append((settings, score_text(row["score"], row["mean"], row["ci95"]), row["over"], behind))
+    table("best first", ("settings", "score", "95 % interval over", "paired difference to the best"), rows)
     write(
-        f"{len(result.get('runs') or [])} runs; `innerloop report` with their paths compares them on a page"
+        f"{len(result['runs'])} runs in {result['folder']}; `innerloop report` with their paths compares them"
     )
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -28,15 +28,16 @@ class Measured(NamedTuple):
 
 
 def seconds_per_call(call: Callable[[], Any], budget: float = 1.0) -> float:
-    """The fastest of up to five calls after a warm-up, within a budget of seconds."""
+    """The fastest of up to five calls after a warm-up, within a budget of seconds; one call if it is long."""
     start = time.perf_counter()
     call()
-    best, spent, repeats = float("inf"), time.perf_counter() - start, 0
+    spent = time.perf_counter() - start
+    best, repeats = (spent, 2) if spent > budget else (float("inf"), 0)
     while repeats < 2 or (repeats < 5 and spent < budget):
         start = time.perf_counter()
         call()
-        best, repeats = min(best, time.perf_counter() - start), repeats + 1
-        spent += time.perf_counter() - start
+        took = time.perf_counter() - start
+        best, repeats, spent = min(best, took), repeats + 1, spent + took
     return best
 
 
@@ -75,15 +76,19 @@ def choose_plan(
         set_intra_op_threads(plan)
         return meta_gradient(loss, plan, direction=direction)
 
-    def measure(plan: Plan) -> float:
+    def measure(plan: Plan, on: TaskBatch = batch) -> float:
         run = build(plan)
-        return seconds_per_call(lambda: run(params, buffers, batch))
+        return seconds_per_call(lambda: run(params, buffers, on))
 
     plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
     seconds: dict[Plan, float] = {}
     remarks: list[str] = []
     for plan in plans:
         try:
+            best_so_far = min(seconds.values(), default=float("inf"))
+            if plan.mode == "vmap" and batch.size > 2 and measure(plan, batch.slice(0, 2)) > best_so_far:
+                remarks.append(f"{_label(plan)} takes longer for two tasks than the best way for all")
+                continue
             seconds[plan] = measure(plan)
         except (RuntimeError, NotImplementedError) as error:
             if not any(p.mode != plan.mode for p in plans):
@@ -116,12 +121,12 @@ def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk:
         raise UserError(f"unknown execution '{execution}'; there are auto, vmap, threads and loop.")
     counts = sorted({1, cores})
     plans: list[Plan] = []
-    if execution == "vmap" or (execution == "auto" and allow_vmap):
-        plans += [Plan("vmap", n, chunk) for n in counts]
     if execution == "threads" or (execution == "auto" and cores > 1 and tasks > 1):
         plans.append(Plan("threads", cores))
     if execution in ("auto", "loop"):
         plans += [Plan("loop", n) for n in counts]
+    if execution == "vmap" or (execution == "auto" and allow_vmap):
+        plans += [Plan("vmap", n, chunk) for n in counts]
     return plans
 
 

@@ -42,8 +42,8 @@ def check_policy(policy: str) -> str:
 def statistics_for(policy: str, phase: str, training: bool) -> Statistics:
     """Where statistics come from in a phase ("support" or "query"): the table above, as a function.
 
-    >>> statistics_for("support", "query", training=True), statistics_for("running", "support", training=False)
-    ('stored', 'stored')
+    >>> [statistics_for(policy, "query", training=True) for policy in ("support", "running")]
+    ['stored', 'batch']
     """
     if policy == "support" and phase == "query":
         return "stored"

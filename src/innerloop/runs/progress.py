@@ -45,11 +45,9 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque(maxlen=50)
         self._drawn = clock
         self._said_at, self._said_step = clock, start
-        self._step = start
 
     def update(self, step: int, **numbers: float) -> None:
         """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left."""
-        self._step = step
         clock = time.monotonic()
         if not self._recent:  # rates count from here: what came before was preparation
             self._recent.append((clock, step))

@@ -138,7 +138,7 @@ def test_one_run_leads_with_its_number_and_protocol(tmp_path):
     assert "95 % CI over 50 episodes · tasks sine · shots 10 · inner steps 5 · norm none" in page.text
     assert "training seed 3" in page.text
     assert "inner.lr" in page.text
-    assert "Vmap was fastest of two. Not compiled: no C++ compiler was found." in page.text
+    assert "vmap was fastest of two. Not compiled: no C++ compiler was found." in page.text
     assert "88.2" in page.text
     assert "1 min 15 s" in page.text
     assert "2.13.0" in page.text

@@ -68,6 +68,7 @@ LOSSES: dict[str, Loss] = {
 def get_loss(name: str) -> Loss:
     """The loss of that name.
 
+    >>> import torch
     >>> get_loss("half-sse").value(torch.tensor([[3.0], [0.0]]), torch.tensor([[1.0], [0.0]]))
     tensor(2.)
     """
@@ -105,6 +106,7 @@ def is_classification(loss: Loss) -> bool:
 def score(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """What evaluation reports of one task: accuracy for labels, mean squared error (no ½) otherwise.
 
+    >>> import torch
     >>> score(LOSSES["cross-entropy"], torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]))
     tensor(0.5000)
     """

@@ -101,14 +101,12 @@ def choose_plan(
         if compile in ("full", "trace"):
             remarks.append(f"run.compile={compile} is for execution=vmap with a gradient; not used here")
     else:
-        how, remark = _choose_compile(compile, steps, milliseconds[_label(best)] / 1000)
+        images = batch.x_support.ndim > 3
+        how, remark = _choose_compile(compile, steps, milliseconds[_label(best)] / 1000, images)
         remarks.append(remark)
-        eager, best = best, best._replace(compile=how)
-        if how == "trace" and compile == "auto":
-            milliseconds["vmap+trace"] = 1000 * measure(best)
-            if milliseconds["vmap+trace"] > milliseconds[_label(eager)]:
-                best = eager
-                remarks.append("capturing the graph was measured and brought nothing")
+        if how != "off":
+            best, remark = _try_compiled(best, how, measure, milliseconds, forced=compile != "auto")
+            remarks.append(remark)
     set_intra_op_threads(best)
     return Measured(best, milliseconds, [r for r in remarks if r])
 
@@ -134,7 +132,28 @@ def _label(plan: Plan) -> str:
     return f"{plan.mode}@{plan.threads}"
 
 
-def _choose_compile(wanted: str, steps: int, eager: float) -> tuple[Compile, str]:
+def _try_compiled(
+    eager: Plan, how: Compile, measure: Callable[[Plan], float], milliseconds: dict[str, float], forced: bool
+) -> tuple[Plan, str]:
+    """Compiles and measures; back to eager steps if that fails or brings nothing, unless it was asked for."""
+    plan, label = eager._replace(compile=how), f"{_label(eager)}+{how}"
+    try:
+        milliseconds[label] = 1000 * measure(plan)
+    except Exception as error:  # compilers fail in many ways, and eager steps always work
+        if forced:
+            raise UserError(
+                f"run.compile={how} failed here ({_first_line(error)}): set run.compile=auto."
+            ) from error
+        return eager, f"compile={how} failed here ({_first_line(error)}); steps stay eager"
+    if milliseconds[label] > milliseconds[_label(eager)] and not forced:
+        return eager, f"compile={how} was measured ({milliseconds[label]:.3g} ms) and brought nothing"
+    return (
+        plan,
+        f"compile={how}: {milliseconds[label]:.3g} ms instead of {milliseconds[_label(eager)]:.3g} ms",
+    )
+
+
+def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tuple[Compile, str]:
     """What to compile, and the line that says why not more."""
     compiler = cpp_compiler()
     if wanted == "off":
@@ -147,6 +166,8 @@ def _choose_compile(wanted: str, steps: int, eager: float) -> tuple[Compile, str
                 "run.compile=full needs a C++ compiler: install g++ or clang++, or set run.compile=auto."
             )
         return "full", ""
+    if images:
+        return "off", "not compiled: image networks are compiled only with run.compile=full or trace"
     total = steps * eager
     if total * (1 - 1 / COMPILE_SPEEDUP) > COMPILE_SECONDS and compiler is not None:
         return (

@@ -2,6 +2,7 @@ r"""The meta-gradient :math:`\nabla_\theta \frac1T\sum_t L_t(\theta)` of a batch
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -58,7 +59,10 @@ def meta_gradient(
         return _averaged(direction, plan)
     if loss is None:
         raise ValueError("give a loss or a direction")
-    return _batched(loss, plan) if plan.mode == "vmap" else _task_by_task(loss, plan)
+    if plan.mode == "vmap":
+        # a compiled function is worth keeping: measuring it and training with it must not compile it twice
+        return _batched(loss, plan._replace(reason=""))
+    return _task_by_task(loss, plan)
 
 
 def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
@@ -99,6 +103,7 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
     return run
 
 
+@functools.lru_cache(maxsize=8)
 def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
     """``grad(mean ∘ vmap(loss))``: one batched computation for all tasks, in chunks if asked."""
 

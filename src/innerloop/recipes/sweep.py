@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.errors import UserError
 from innerloop.recipes.library import load_recipe
@@ -47,7 +47,7 @@ def split_grid(assignments: list[str]) -> tuple[dict[str, list[Any]], list[str]]
     fixed: list[str] = []
     for text in assignments:
         ((key, value),) = parse_assignments([text]).items()
-        is_list_setting = key in known_settings() and kind(known_settings()[key])[0] is list
+        is_list_setting = key in known_settings() and get_origin(kind(known_settings()[key])[0]) is list
         is_swept = isinstance(value, list) and (
             not is_list_setting or any(isinstance(v, list) for v in value)
         )

@@ -13,7 +13,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.recipes.schema import Recipe
 from innerloop.report import write_page
-from innerloop.report.compare import labels, pair, seed_groups
+from innerloop.report.compare import group_label, labels, pair, seed_groups
 from innerloop.report.load import differing_settings, load_run
 from innerloop.report.page import MARKER
 from innerloop.report.words import interval
@@ -287,7 +287,19 @@ def test_seeds_are_taken_together_only_within_one_recipe(tmp_path):
     assert group.members == [0, 1, 2]
     assert group.seeds == [0, 1, 2]
     assert group.interval == mean_interval([run.evaluations[0]["mean"] for run in loaded[:3]])
+    assert group_label(loaded, group.members) == "sine-maml · inner.lr=0.01"
     assert "Over seeds" in read(write_page(runs, tmp_path / "out.html")).text
+
+
+def test_seeds_of_a_sweep_are_taken_together_though_every_run_has_its_own_name(tmp_path):
+    runs = [
+        load_run(make_run(tmp_path, name=f"lr={lr}+seed={seed}", seed=seed, inner={"lr": lr}))
+        for lr in (0.01, 0.05)
+        for seed in (0, 1)
+    ]
+    groups = seed_groups(runs)
+    assert [group.members for group in groups] == [[0, 1], [2, 3]]
+    assert [group_label(runs, g.members) for g in groups] == ["inner.lr=0.01", "inner.lr=0.05"]
 
 
 def test_labels_are_short_and_all_different(tmp_path):

@@ -44,7 +44,7 @@ def labels(runs: list[RunData]) -> list[str]:
     Two runs of one recipe with the same settings are told apart by their directories.
     """
     keys = ["name", *(key for key in differing_keys(runs) if key != "name")]
-    flats = [{**flatten(run.recipe), "name": run.name} for run in runs]
+    flats = [_flat(run) for run in runs]
     for key in [key for key in reversed(keys) if key != "name"]:
         fewer = [other for other in keys if other != key]
         if len(set(_named(flats, fewer))) == len(set(_named(flats, keys))):
@@ -70,14 +70,22 @@ def _named(flats: list[dict[str, Any]], keys: list[str]) -> list[str]:
     ]
 
 
-def common_label(names: list[str]) -> str:
-    """What the labels of a group share: the label of the group.
+def group_label(runs: list[RunData], members: list[int]) -> str:
+    """The name of runs that differ in the seed only: their recipe, or what sets them off from the others.
 
-    >>> common_label(["maml · seed=0", "maml · seed=1"])
-    'maml'
+    The runs of a sweep are each named after their own settings, so a name counts only if all share it.
     """
-    parts = [name.split(SEPARATOR) for name in names]
-    return SEPARATOR.join(part for part in parts[0] if all(part in other for other in parts))
+    first = runs[members[0]]
+    names = {runs[i].name for i in members}
+    keys = [key for key in differing_keys(runs) if key not in OWN]
+    shared = ["name"] if len(names) == 1 else []
+    if shared and len({run.name for run in runs}) == len({_named([_flat(run)], keys)[0] for run in runs}):
+        keys = []
+    return _named([_flat(first)], [*shared, *keys])[0] or "all settings the same"
+
+
+def _flat(run: RunData) -> dict[str, Any]:
+    return {**flatten(run.recipe), "name": run.name}
 
 
 def same_episodes(first: RunData, second: RunData) -> str:
@@ -156,7 +164,7 @@ def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
             continue
         flat = {key: value for key, value in flatten(run.recipe).items() if key not in OWN}
         facts = _episode_facts(run, evaluation)
-        key = repr((run.name, sorted(flat.items()), evaluation.get("score"), sorted(facts.items())))
+        key = repr((sorted(flat.items()), evaluation.get("score"), sorted(facts.items())))
         groups.setdefault(key, []).append(i)
     made = []
     for members in groups.values():

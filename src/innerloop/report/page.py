@@ -8,7 +8,7 @@ from typing import Any
 from innerloop._version import __version__
 from innerloop.core.errors import UserError
 from innerloop.plots.style import COLOURS, DARK_COLOURS
-from innerloop.report.compare import common_label, differing_keys, labels, pair, seed_groups, verdict
+from innerloop.report.compare import differing_keys, group_label, labels, pair, seed_groups, verdict
 from innerloop.report.figures import adaptation_picture, histogram_picture
 from innerloop.report.load import RunData, flatten, headline, load_run
 from innerloop.report.single import run_view
@@ -102,7 +102,7 @@ def comparison_view(runs: list[RunData], names: list[str]) -> dict[str, Any]:
         "reference": names[0],
         "groups": [
             {
-                "name": common_label([names[i] for i in group.members]) or runs[group.members[0]].name,
+                "name": group_label(runs, group.members),
                 "seeds": ", ".join(map(str, group.seeds)),
                 "value": interval(group.interval.mean, group.interval.ci95, group.score),
                 "score": group.score,

@@ -49,8 +49,11 @@ def gradient(loss: Callable[[Params], Tensor], params: Params, keep_graph: bool 
     tensor([6.])
     """
     if not is_plain():
-        at = params if keep_graph else {name: value.detach() for name, value in params.items()}
-        return torch.func.grad(loss)(at)
+        if keep_graph:
+            return torch.func.grad(loss)(params)
+        grads = torch.func.grad(loss)({name: value.detach() for name, value in params.items()})
+        # the loss may also depend on the outer parameters by itself (ANIL's features): cut that too
+        return {name: value.detach() for name, value in grads.items()}
     keep_graph = keep_graph and torch.is_grad_enabled()
     with torch.enable_grad():
         at = {

@@ -103,7 +103,8 @@ def gradient_learner(
             inner = _head_loss(network, loss, z, y)
         else:
             inner = _network_loss(network, loss, params, buffers, x, y, training)
-        adapted = _descend(step, moving, rule.init(moving), params, inner, steps, through, checkpoint)
+        cut = rates == "fixed"
+        adapted = _descend(step, moving, rule.init(moving), params, inner, steps, through, checkpoint, cut)
         after = {**params, **adapted}
         if network.norm == "support" and adapts != "head":
             # the support set's statistics under the adapted weights are what queries are normalised by
@@ -145,13 +146,19 @@ def _descend(
     steps: int,
     through: int,
     checkpoint: bool,
+    cut: bool,
 ) -> Params:
-    """Runs the inner steps; only the last ``through`` of them keep a graph."""
+    """Runs the inner steps; only the last ``through`` of them are differentiated through.
+
+    With ``cut`` the others leave no graph at all. Learned rates forbid that: they act on the constant gradients
+    of those steps, and would otherwise never be learned.
+    """
     start, constant = moving, steps - through
-    if constant:
+    cut = cut and constant > 0
+    if cut:
         moving = {n: p.detach() for n, p in moving.items()}
     for t in range(steps):
-        if t == constant and constant:
+        if cut and t == constant:
             moving = _reattach(start, moving)
         if checkpoint and t >= constant and torch.is_grad_enabled():
             if not autodiff.is_plain():
@@ -159,7 +166,7 @@ def _descend(
             moving, state = recompute(step, t, moving, state, params, inner, use_reentrant=False)
         else:
             moving, state = step(t, moving, state, params, inner)
-    return _reattach(start, moving) if constant == steps and steps else moving
+    return _reattach(start, moving) if cut and constant == steps else moving
 
 
 def _reattach(start: Params, moved: Params) -> Params:

@@ -1,0 +1,58 @@
+"""Shared fixtures. Nothing is seeded globally: what is random here names its seed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from innerloop.core.types import TaskBatch
+from innerloop.nets import Network, conv4, mlp
+from oracles import problems
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Plans set torch's thread count; no test may leave it changed."""
+    yield
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real data, where it is to be had."""
+    named = os.environ.get("INNERLOOP_TEST_DATA")
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no data at {folder}: set INNERLOOP_TEST_DATA")
+    return folder
+
+
+@pytest.fixture()
+def smooth_net() -> Network:
+    """A small network without kinks, for finite differences."""
+    return mlp(2, [5, 4], 1, activation="tanh")
+
+
+@pytest.fixture()
+def small_conv() -> Network:
+    """Conv4 on 16×16 pictures."""
+    return conv4(1, 16, 3, filters=4)
+
+
+@pytest.fixture()
+def regression_batch() -> TaskBatch:
+    """Three regression tasks in float64."""
+    return problems.regression()
+
+
+@pytest.fixture()
+def image_batch() -> TaskBatch:
+    """Two 3-way classification tasks of pictures in float64."""
+    return problems.images()

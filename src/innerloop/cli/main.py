@@ -23,6 +23,7 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.recipes.library import shipped_names
 from innerloop.runs.files import json_line
 
+INTERRUPTED = 130
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 # older typer raises the errors of the click package, newer typer those of its own copy: found in both
 USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
@@ -92,13 +93,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _check_verb(given)
         code = app(args=given or ["--help"], prog_name="innerloop", standalone_mode=False)
-        return code if isinstance(code, int) else 0
+        if code != INTERRUPTED:  # newer typer makes this of Ctrl-C, older typer an exception
+            return code if isinstance(code, int) else 0
+        problem = "interrupted"
     except UserError as error:
         code, problem = 2, str(error)
     except USAGE_ERROR as error:
         code, problem = 2, _usage(error)
     except (KeyboardInterrupt, typer.Abort):
-        code, problem = 130, "interrupted"
+        code, problem = INTERRUPTED, "interrupted"
     except BrokenPipeError:  # `innerloop ls | head`: the reader has had enough
         sys.stdout = None  # or Python complains about it once more at exit
         return 0
@@ -109,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
             "this is a bug in innerloop: please report the lines above with the output of `innerloop doctor`."
         )
     for line in problem.splitlines():
-        say(f"error: {line}" if code != 130 else line)
+        say(f"error: {line}" if code != INTERRUPTED else line)
     if "--json" in given:
         write(json_line({"error": problem, "exit_code": code}))
     return int(code)

@@ -1,0 +1,377 @@
+"""The command: JSON contract, exit codes, help without torch, and one clear sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from innerloop import __version__
+from innerloop.cli.bench import BENCHMARKS
+from innerloop.cli.main import VERBS, main
+from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
+from innerloop.recipes.problems import known_settings
+from innerloop.runs.checkpoints import checkpoint_step
+from innerloop.runs.manifest import read_manifest
+
+TINY = [
+    "outer.steps=3",
+    "eval.episodes=4",
+    "eval.validation_episodes=2",
+    "run.execution=vmap",
+    "run.compile=off",
+]
+TINY += ["outer.batch=2", "model.hidden=[8]"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        shown = capfd.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def answer(out: str) -> dict[str, Any]:
+    """The JSON object on the last line of standard output; NaN is an error in it."""
+
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} in JSON")
+
+    return dict(json.loads(out.splitlines()[-1], parse_constant=refuse))
+
+
+def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "innerloop", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+# ---- starting ----
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["ls"], ["train", "--help"], ["show", "--schema"], ["train", "typo"]],
+)
+def test_starting_does_not_import_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom innerloop.cli.main import main\n"
+        f"main({arguments!r})\n"
+        "heavy = {'torch', 'numpy', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version_and_module() -> None:
+    assert finish(start("--version")) == (0, f"innerloop {__version__}\n", "")
+
+
+def test_no_arguments_give_help(call: Any) -> None:
+    code, out, _ = call()
+    assert code == 0
+    assert "innerloop train sine-maml" in out
+    assert all(verb in out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_json(verb: str, call: Any) -> None:
+    code, out, _ = call(verb, "--help")
+    assert code == 0
+    assert "--json" in out
+    assert "JSON:" in out
+    assert "\\b" not in out
+
+
+def test_train_help_points_to_the_schema(call: Any) -> None:
+    _, out, _ = call("train", "--help")
+    assert "innerloop show sine-maml --schema" in " ".join(out.split()).replace("sine- maml", "sine-maml")
+
+
+# ---- mistakes ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["trian"], "there is no verb 'trian' (did you mean 'train'?)"),
+        (["sine-maml"], "'sine-maml' is a recipe: `innerloop train sine-maml` trains it"),
+        (["train"], "missing argument 'RECIPE'; `innerloop train --help`"),
+        (["train", "sine-mam"], "unknown recipe 'sine-mam' (did you mean 'sine-maml'?)"),
+        (["train", "inner.lr=1", "sine-maml"], "the recipe comes first"),
+        (
+            ["train", "sine-maml", "--steps", "5"],
+            "'--steps 5': settings have no dashes, write steps=5 (did you",
+        ),
+        (["train", "sine-maml", "--outer.steps=5"], "settings have no dashes, write outer.steps=5"),
+        (["train", "sine-maml", "--jsn"], "there is no option --jsn (did you mean '--json'?)"),
+        (
+            ["train", "sine-maml", "inner.stps=5"],
+            "unknown setting 'inner.stps' (did you mean 'inner.steps'?)",
+        ),
+        (["train", "sine-maml", "tasks.settings.amplitud=[1,2]"], "tasks.settings.amplitud is not a setting"),
+        (["train", "sine-maml", "tasks.family=sin"], "unknown task family 'sin' (did you mean 'sine'?)"),
+        (["train", "sine-maml", "outer.optimiser=adm"], "adm"),
+        (["train", "sine-maml", "run.device=gpu"], "gpu"),
+        (["resume", "last"], "there are none under runs/ yet"),
+        (["resume", "last", "seed=1"], "resume takes a run and nothing else"),
+        (["eval", "nothing"], "no run 'nothing'"),
+        (["report", "nothing"], "no run 'nothing'"),
+        (["report"], "missing argument"),
+        (["show"], "show what?"),
+        (["show", "sine-mamm"], "'sine-mamm' is neither a recipe (did you mean 'sine-maml'?) nor a run"),
+        (["show", "last", "seed=1"], "a run has its settings"),
+        (["ls", "recipe"], "ls knows recipes, runs, benchmarks, not 'recipe' (did you mean 'recipes'?)"),
+        (["bench", "maml-sin"], "unknown benchmark 'maml-sin' (did you mean 'maml-sine'?)"),
+        (["doctor", "--foo"], "no such option: --foo; `innerloop doctor --help`"),
+        (["sweep", "sine-maml"], "a sweep needs at least one list"),
+        (["sweep", "sine-maml", "seed=[0,1]", "--jobs", "0"], "--jobs"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_exit_code_2(
+    arguments: list[str], sentence: str, call: Any, tmp_path: Path
+) -> None:
+    code, out, err = call(*arguments)
+    assert code == 2
+    assert sentence in err
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []  # and nothing was made
+
+
+def test_four_mistakes_four_lines(call: Any) -> None:
+    code, _, err = call("train", "sine-maml", "inner.stps=1", "inner.steps=x", "outer.lr=-1", "zebra=1")
+    assert code == 2
+    assert len(err.splitlines()) == 4
+    assert all(line.startswith("error: ") for line in err.splitlines())
+
+
+def test_mistakes_in_json(call: Any) -> None:
+    code, out, err = call("train", "sine-mam", "--json")
+    assert code == 2
+    assert answer(out)["exit_code"] == 2
+    assert "did you mean 'sine-maml'" in answer(out)["error"]
+    assert "error: " in err
+
+
+def test_a_crash_is_exit_code_1_with_a_traceback(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("innerloop.cli.ls._recipes", broken)
+    code, out, err = call("ls", "--json")
+    assert code == 1
+    assert "Traceback" in err
+    assert "this is a bug in innerloop" in err
+    assert answer(out) == {"error": "RuntimeError: broken", "exit_code": 1}
+
+
+def test_a_reader_that_stops_reading_is_no_error() -> None:
+    process = start("show", "--schema")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=60) in (0, 1)
+    assert "Traceback" not in err
+
+
+# ---- looking ----
+
+
+def test_ls(call: Any) -> None:
+    code, out, _ = call("ls", "--json")
+    found = answer(out)
+    assert code == 0
+    assert [recipe["name"] for recipe in found["recipes"]] == shipped_names()
+    assert found["runs"] == []
+    assert [bench["name"] for bench in found["benchmarks"]] == list(BENCHMARKS)
+    _, out, _ = call("ls")
+    assert all(name in out for name in shipped_names())
+
+
+def test_show_prints_a_recipe_that_trains(call: Any) -> None:
+    _, out, _ = call("show", "sine-maml")
+    assert out == shipped_text("sine-maml")
+    Path("mine.toml").write_text(out)
+    assert load_recipe("mine.toml") == load_recipe("sine-maml")
+    _, out, _ = call("show", "mine.toml", "inner.lr=0.5")
+    Path("other.toml").write_text(out)
+    assert load_recipe("other.toml") == load_recipe("sine-maml", ["inner.lr=0.5"])
+    _, out, _ = call("show", "sine-maml", "seed=3", "--json")
+    assert answer(out)["recipe"]["run"]["seed"] == 3
+
+
+def test_show_schema_lists_every_setting(call: Any) -> None:
+    _, out, _ = call("show", "sine-erm", "--schema")
+    assert all(key in out for key in known_settings())
+    _, out, _ = call("show", "sine-erm", "--schema", "--json")
+    rows = {row["key"]: row for row in answer(out)["settings"]}
+    assert rows.keys() == known_settings().keys()
+    assert rows["outer.objective"]["value"] == "erm"
+    assert rows["outer.objective"]["default"] == "episodic"
+    assert all(row["takes"] and row["description"] for row in rows.values())
+
+
+def test_doctor(call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, out, _ = call("doctor", "--json")
+    found = answer(out)
+    assert code == 0
+    assert found["versions"]["innerloop"] == __version__
+    assert found["torch"]["works"]
+    assert found["cores"] >= 1
+    assert found["data"]["folder"] == str(tmp_path / "data")
+    assert found["compiler"] is None
+    assert any("C++ compiler" in tip for tip in found["tips"])
+    _, out, _ = call("doctor")
+    assert "no C++ compiler" in out
+
+
+# ---- running ----
+
+
+def test_train_eval_show_report(call: Any) -> None:
+    code, out, err = call("train", "sine-maml", *TINY, "--json")
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    result = answer(out)
+    assert result["steps"] == 3
+    assert {"run", "metrics", "tasks_per_second"} <= result.keys()
+    assert "run: " in err
+    assert read_manifest(Path(result["run"]))["argv"][0] == "innerloop"
+
+    code, out, _ = call("eval", "last", "inner.test_steps=2", "--json")
+    judged = answer(out)
+    assert code == 0
+    assert {"mse", "ci95", "episodes", "protocol"} <= judged.keys()
+    assert judged["protocol"]["inner_steps"] == 2
+    assert len(json.loads(Path(judged["file"]).read_text())["scores"]) == judged["episodes"] == 4
+
+    code, out, _ = call("eval", "last")
+    assert code == 0
+    assert "95 % CI, 4 tasks, 10 shots, 5 inner steps" in out
+
+    _, out, _ = call("ls", "runs", "--json")
+    assert [(row["run"], row["status"], row["steps"]) for row in answer(out)["runs"]] == [
+        (result["run"], "finished", 3)
+    ]
+    _, out, _ = call("show", "last", "--json")
+    assert answer(out)["status"] == "finished"
+    assert len(answer(out)["evaluations"]) == 3
+    _, out, _ = call("show", "last")
+    assert "finished" in out
+
+    code, out, _ = call("report", "last", "--out", "page.html", "--json")
+    assert code == 0
+    assert answer(out)["report"] == "page.html"
+    assert "<html" in Path("page.html").read_text()
+
+    code, _, err = call("resume", "last")
+    assert code == 2
+    assert "finished" in err
+    code, _, err = call("eval", "last", "model.hidden=[9]")
+    assert code == 2
+
+
+def test_train_for_people(call: Any) -> None:
+    code, out, err = call("train", "sine-maml", *TINY, "--quiet")
+    assert code == 0
+    assert err == ""
+    assert "mse" in out
+    assert "innerloop report runs/sine-maml/" in out
+
+
+def test_a_recipe_of_a_run_repeats_it(call: Any) -> None:
+    _, first, _ = call("train", "sine-erm", *TINY, "seed=7", "--json")
+    _, second, _ = call("train", "last", "--json")
+    assert answer(first)["run"] != answer(second)["run"]
+    assert answer(first)["metrics"]["mean"] == answer(second)["metrics"]["mean"]
+
+
+def test_a_diverging_run_is_a_user_error(call: Any) -> None:
+    code, _, err = call("train", "sine-maml", *TINY, "inner.lr=1e30", "inner.steps=5")
+    assert code == 2
+    assert "not finite" in err
+    assert "Traceback" not in err
+    _, out, _ = call("ls", "runs", "--json")
+    assert answer(out)["runs"][0]["status"] == "failed"
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_saves_a_checkpoint_and_resume_goes_on(kind: signal.Signals, call: Any) -> None:
+    tiny = [item for item in TINY if not item.startswith("outer.steps")]
+    process = start(
+        "train", "sine-maml", *tiny, "outer.steps=100000", "run.log_every=1", "eval.every=100000", "--json"
+    )
+    deadline = time.monotonic() + 60
+    metrics: list[Path] = []
+    while time.monotonic() < deadline and not (metrics and metrics[0].read_text().count("\n") > 5):
+        time.sleep(0.05)
+        metrics = list(Path("runs").glob("*/*/metrics.jsonl"))
+    process.send_signal(kind)
+    code, out, err = finish(process)
+    assert code == 130
+    assert "Traceback" not in err
+    assert answer(out)["exit_code"] == 130
+    run = metrics[0].parent
+    assert read_manifest(run)["status"] == "interrupted"
+    saved = checkpoint_step(run)
+    assert saved is not None
+    assert saved >= 5
+    text = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(text.replace("steps = 100000", f"steps = {saved + 2}"))
+    code, out, _ = call("resume", "last", "--json")
+    assert code == 0
+    assert answer(out)["steps"] == saved + 2
+
+
+def test_json_is_alone_on_standard_output_whatever_libraries_print(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noisy() -> list[dict[str, str]]:
+        sys.stdout.write("a library speaks\n")
+        os.write(1, b"its C code too\n")
+        subprocess.run(["echo", "and a child"], check=True)
+        return []
+
+    monkeypatch.setattr("innerloop.cli.ls._recipes", noisy)
+    code, out, err = call("ls", "--json")
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    assert all(text in err for text in ("a library speaks", "its C code too", "and a child"))
+
+
+def test_sweep(call: Any) -> None:
+    arguments = ["sweep", "sine-maml", "inner.method=[maml,fomaml]", *TINY, "--jobs", "2"]
+    code, out, err = call(*arguments, "--json")
+    assert code == 0, err
+    found = answer(out)
+    assert len(found["runs"]) == 2
+    assert len(found["table"]) == 2
+    code, out, err = call(*arguments)
+    assert code == 0
+    assert "finished before" in err
+    assert "inner.method=" in out

@@ -1,0 +1,117 @@
+"""What every dataset becomes: pictures sorted by class, and the published lists of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop.core.errors import UserError, did_you_mean
+
+
+class ImageSource(NamedTuple):
+    """Labelled pictures, class after class, in memory or mapped from a file.
+
+    Attributes:
+        name: as in the catalogue, or the folder's.
+        images: (N, H, W, C) uint8; the rows of a class are contiguous.
+        starts: (n_classes + 1,) int64; class c owns rows ``starts[c]:starts[c + 1]``.
+        class_names: one per class.
+        splits: "train", "validation", "test" (or the user's words) to int64 class numbers.
+        groups: (n_classes,) int64 group of each class (alphabet, superclass), or None.
+        group_names: one per group.
+        files: row to file name inside the publisher's archive or the user's folder.
+        content_sha256: over the pixels, see ``content_hash``.
+    """
+
+    name: str
+    images: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    splits: dict[str, NDArray[np.int64]]
+    groups: NDArray[np.int64] | None
+    group_names: tuple[str, ...]
+    files: Callable[[int], str]
+    content_sha256: str
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are, in all splits together."""
+        return len(self.class_names)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(n_classes,) pictures of each class."""
+        return np.diff(self.starts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Mapped pictures travel to worker processes as the name of their file, not as their bytes."""
+        images = self.images
+        whole = isinstance(images, np.memmap) and images.filename and _mapped_size(images) == images.size
+        if not whole:
+            return ImageSource, tuple(self)
+        assert isinstance(images, np.memmap)
+        return _reopen, (str(images.filename), self._replace(images=np.empty((0, 0, 0, 0), np.uint8)))
+
+
+class ListedFiles(NamedTuple):
+    """File names from a sequence; picklable, unlike a closure.
+
+    >>> ListedFiles(("a.png", "b.png"))(1)
+    'b.png'
+    """
+
+    names: Sequence[str]
+
+    def __call__(self, row: int) -> str:
+        return str(self.names[row])
+
+
+class NumberedFiles(NamedTuple):
+    """File names made from the row, for arrays that never were files.
+
+    >>> NumberedFiles("X[{row}]")(3)
+    'X[3]'
+    """
+
+    pattern: str
+
+    def __call__(self, row: int) -> str:
+        return self.pattern.format(row=row)
+
+
+def labels(source: ImageSource) -> NDArray[np.int64]:
+    """(N,) class number of every row."""
+    return np.repeat(np.arange(source.n_classes, dtype=np.int64), source.counts)
+
+
+def classes_of(source: ImageSource, split: str) -> NDArray[np.int64]:
+    """Class numbers of a split.
+
+    Raises:
+        UserError: there is no such split; the message names those there are.
+    """
+    if split not in source.splits:
+        known = ", ".join(f"'{name}'" for name in source.splits)
+        raise UserError(
+            f"'{source.name}' has no split '{split}'{did_you_mean(split, source.splits)}: it has {known}."
+        )
+    return source.splits[split]
+
+
+def map_array(path: Path) -> NDArray[np.uint8]:
+    """Open ``images.npy`` without reading it."""
+    images: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return images
+
+
+def _mapped_size(images: np.memmap[Any, Any]) -> int:
+    path = Path(str(images.filename))
+    return path.stat().st_size - images.offset if path.is_file() else -1
+
+
+def _reopen(path: str, rest: ImageSource) -> ImageSource:
+    return rest._replace(images=map_array(Path(path)))

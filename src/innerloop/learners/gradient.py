@@ -78,7 +78,7 @@ def gradient_learner(
             return dict(params)
         shape = None if rates == "per-weight" else (max(steps, 1),)
         learned = {
-            RATE_PREFIX + n: torch.full(shape or tuple(params[n].shape), lr).to(params[n])
+            RATE_PREFIX + n: params[n].new_full(shape or tuple(params[n].shape), lr)
             for n in moving_names(params)
         }
         return {**params, **learned}

@@ -34,25 +34,25 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture()
+@pytest.fixture
 def smooth_net() -> Network:
     """A small network without kinks, for finite differences."""
     return mlp(2, [5, 4], 1, activation="tanh")
 
 
-@pytest.fixture()
+@pytest.fixture
 def small_conv() -> Network:
     """Conv4 on 16×16 pictures."""
     return conv4(1, 16, 3, filters=4)
 
 
-@pytest.fixture()
+@pytest.fixture
 def regression_batch() -> TaskBatch:
     """Three regression tasks in float64."""
     return problems.regression()
 
 
-@pytest.fixture()
+@pytest.fixture
 def image_batch() -> TaskBatch:
     """Two 3-way classification tasks of pictures in float64."""
     return problems.images()

@@ -67,6 +67,6 @@ def drawn(network: Network, seed: int = 0, dtype: torch.dtype = torch.float64) -
 
 
 def shaken(params: Tree, seed: int = 5) -> Tree:
-    """Every entry times its own factor between 0.5 and 1.5 (learned rates become unequal, and stay positive)."""
+    """Every entry times its own factor between 0.5 and 1.5 (so rates stay positive)."""
     draw = torch.Generator().manual_seed(seed)
     return {n: p * (0.5 + torch.rand(p.shape, generator=draw, dtype=p.dtype)) for n, p in params.items()}

@@ -26,6 +26,7 @@ from innerloop.learners import (
     non_adaptive,
     sgd,
 )
+from innerloop.learners.gradient import RATE_PREFIX
 from innerloop.learners.updates import UpdateRule
 from innerloop.nets import Network, conv4, from_module, load_weights, mlp
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
@@ -191,15 +192,20 @@ def draw_params(
     recipe: Recipe, network: Network, learner: Learner, objective: Objective
 ) -> tuple[Params, Buffers]:
     """The first parameters: drawn from ``run.seed``, or read from ``model.init``."""
+    device, dtype = recipe.run.device, DTYPES[recipe.run.dtype]
     params, buffers = network.init(generator(recipe.run.seed, "init"))
+    # placed first, so that what is read or set below keeps its full precision
+    params = {name: value.to(device, dtype) for name, value in params.items()}
+    buffers = {
+        name: value.to(device, dtype if value.is_floating_point() else value.dtype)
+        for name, value in buffers.items()
+    }
     if recipe.model.init is not None:
         given = read_weights(recipe.model.init)
         own = {name: value for name, value in given.items() if name in params or name not in buffers}
         params = load_weights(params, own, recipe.model.init)
-        buffers = {name: given.get(name, value) for name, value in buffers.items()}
-    params = objective.init(learner.init(params), generator(recipe.run.seed, "heads"))
-    place = {"device": recipe.run.device, "dtype": DTYPES[recipe.run.dtype]}
-    return {k: v.to(**place) for k, v in params.items()}, {k: v.to(**place) for k, v in buffers.items()}  # type: ignore[call-overload]
+        buffers = {name: given.get(name, value).to(value) for name, value in buffers.items()}
+    return objective.init(learner.init(params), generator(recipe.run.seed, "heads")), buffers
 
 
 def read_weights(source: str) -> dict[str, Tensor]:
@@ -209,8 +215,10 @@ def read_weights(source: str) -> dict[str, Tensor]:
         found = load_checkpoint(path, "best") or load_checkpoint(path, "last")
         if found is None:
             raise UserError(f"model.init={source}: that run has no checkpoint yet.")
-        params = group_of(found[0], "params")
-        return {**test_params(params), **group_of(found[0], "buffers")}
+        params = test_params(group_of(found[0], "params"))
+        # learned rates are the learner's, not the network's
+        own = {name: value for name, value in params.items() if not name.startswith(RATE_PREFIX)}
+        return {**own, **group_of(found[0], "buffers")}
     if path.suffix == ".safetensors" and path.is_file():
         from safetensors.torch import load_file
 

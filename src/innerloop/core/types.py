@@ -68,6 +68,45 @@ class TaskBatch(NamedTuple):
         return TaskBatch(*(f.to(device=device, dtype=dtype if f.is_floating_point() else None) for f in self))
 
 
+class RaggedBatch(NamedTuple):
+    """Tasks of unequal shapes (mixtures of ways and shots), in order; used like a :class:`TaskBatch`."""
+
+    items: tuple[Task, ...]
+
+    @property
+    def size(self) -> int:
+        """How many tasks there are."""
+        return len(self.items)
+
+    def task(self, i: int) -> Task:
+        """The ``i``-th task."""
+        return self.items[i]
+
+    def tasks(self) -> list[Task]:
+        """All tasks, in order."""
+        return list(self.items)
+
+    def slice(self, start: int, stop: int) -> RaggedBatch:
+        """Tasks ``start`` to ``stop``."""
+        return RaggedBatch(self.items[start:stop])
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> RaggedBatch:
+        """Moved to a device; ``dtype`` applies to floating point fields only."""
+        whole = [stack_tasks([task]).to(device, dtype).task(0) for task in self.items]
+        return RaggedBatch(tuple(whole))
+
+    def groups(self) -> list[tuple[list[int], TaskBatch]]:
+        """Tasks of equal shape stacked, each group with the places of its tasks."""
+        places: dict[tuple[torch.Size, ...], list[int]] = {}
+        for i, task in enumerate(self.items):
+            places.setdefault(tuple(field.shape for field in task), []).append(i)
+        return [(mine, stack_tasks([self.items[i] for i in mine])) for mine in places.values()]
+
+
+Batch: TypeAlias = TaskBatch | RaggedBatch
+"""What samplers give and executors take."""
+
+
 def stack_tasks(tasks: list[Task]) -> TaskBatch:
     """Stacks tasks of equal shape.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.core.types import Buffers, Params, TaskBatch
+from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution.gradients import MetaGradient, TaskDirection, TaskLoss, meta_gradient
 from innerloop.execution.plan import Compile, Plan, available_cores, cpp_compiler, set_intra_op_threads
 
@@ -44,7 +44,7 @@ def seconds_per_call(call: Callable[[], Any], budget: float = 1.0) -> float:
 def choose_plan(
     params: Params,
     buffers: Buffers,
-    batch: TaskBatch,
+    batch: Batch,
     *,
     loss: TaskLoss | None = None,
     direction: TaskDirection | None = None,
@@ -76,7 +76,7 @@ def choose_plan(
         set_intra_op_threads(plan)
         return meta_gradient(loss, plan, direction=direction)
 
-    def measure(plan: Plan, on: TaskBatch = batch) -> float:
+    def measure(plan: Plan, on: Batch = batch) -> float:
         run = build(plan)
         return seconds_per_call(lambda: run(params, buffers, on))
 
@@ -101,7 +101,7 @@ def choose_plan(
         if compile in ("full", "trace"):
             remarks.append(f"run.compile={compile} is for execution=vmap with a gradient; not used here")
     else:
-        images = batch.x_support.ndim > 3
+        images = batch.task(0).x_support.ndim > 3
         how, remark = _choose_compile(compile, steps, milliseconds[_label(best)] / 1000, images)
         remarks.append(remark)
         if how != "off":

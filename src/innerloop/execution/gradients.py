@@ -11,7 +11,7 @@ from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.trees import mean_over_tasks
-from innerloop.core.types import Buffers, Params, Task, TaskBatch
+from innerloop.core.types import Batch, Buffers, Params, RaggedBatch, Task, TaskBatch
 from innerloop.execution.compiled import captured, compiled
 from innerloop.execution.plan import Plan
 from innerloop.execution.pool import map_in_threads
@@ -35,7 +35,7 @@ class Gradient(NamedTuple):
     buffers: Buffers
 
 
-MetaGradient: TypeAlias = Callable[[Params, Buffers, TaskBatch], Gradient]
+MetaGradient: TypeAlias = Callable[[Params, Buffers, Batch], Gradient]
 
 
 def meta_gradient(
@@ -68,7 +68,7 @@ def meta_gradient(
 def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
     mapped = map_tasks(direction, plan)
 
-    def run(params: Params, buffers: Buffers, batch: TaskBatch) -> Gradient:
+    def run(params: Params, buffers: Buffers, batch: Batch) -> Gradient:
         with torch.no_grad():
             grads, losses, after = mapped(params, buffers, batch)
         return Gradient(
@@ -89,7 +89,7 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
         after = {name: buffer.detach() for name, buffer in after.items()}
         return value.detach(), dict(zip(leaves, grads, strict=True)), after
 
-    def run(params: Params, buffers: Buffers, batch: TaskBatch) -> Gradient:
+    def run(params: Params, buffers: Buffers, batch: Batch) -> Gradient:
         def one(task: Task) -> tuple[Tensor, Params, Buffers]:
             return one_task(params, buffers, task)
 
@@ -117,17 +117,22 @@ def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
 
     step = {"full": compiled, "trace": captured, "off": lambda fn: fn}[plan.compile](whole)
 
-    def run(params: Params, buffers: Buffers, batch: TaskBatch) -> Gradient:
+    def run(params: Params, buffers: Buffers, batch: Batch) -> Gradient:
         size = batch.size
-        chunk = min(plan.chunk or size, size)
-        parts = [batch.slice(i, min(i + chunk, size)) for i in range(0, size, chunk)]
+        groups = batch.groups() if isinstance(batch, RaggedBatch) else [(list(range(size)), batch)]
+        parts: list[TaskBatch] = []
+        for _, group in groups:
+            chunk = min(plan.chunk or group.size, group.size)
+            parts += [group.slice(i, min(i + chunk, group.size)) for i in range(0, group.size, chunk)]
         results = [step(params, buffers, part) for part in parts]
         if len(results) == 1:
             grads, (losses, after) = results[0]
             return Gradient(losses, grads, after)
         shares = [part.size / size for part in parts]
+        places = torch.tensor([i for mine, _ in groups for i in mine])
+        losses = torch.cat([aux[0] for _, aux in results])
         return Gradient(
-            torch.cat([aux[0] for _, aux in results]),
+            torch.empty_like(losses).index_copy_(0, places.to(losses.device), losses),
             _weighted([g for g, _ in results], shares),
             _weighted([aux[1] for _, aux in results], shares),
         )

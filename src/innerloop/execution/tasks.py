@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.core.types import Buffers, Params, Task, TaskBatch
+from innerloop.core.types import Batch, Buffers, Params, Task, TaskBatch
 from innerloop.execution.plan import Plan
 from innerloop.execution.pool import map_in_threads
 
@@ -19,7 +19,7 @@ TaskFunction = Callable[[Params, Buffers, Task], Out]
 """``(params, buffers, task) -> tensors`` (a tensor, or tuples and dicts of them)."""
 
 
-def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, TaskBatch], Any]:
+def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, Batch], Any]:
     """``fn`` over every task of a batch; the results stacked along a new first axis, in task order.
 
     All modes agree. For training use :func:`innerloop.execution.gradients.meta_gradient`.
@@ -33,7 +33,7 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, T
     if plan.mode == "vmap":
         return _vmapped(fn, plan.chunk)
 
-    def mapped(params: Params, buffers: Buffers, batch: TaskBatch) -> Any:
+    def mapped(params: Params, buffers: Buffers, batch: Batch) -> Any:
         def one(task: Task) -> Any:
             with plain_autograd():
                 return fn(params, buffers, task)
@@ -45,14 +45,24 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, T
     return mapped
 
 
-def _vmapped(fn: TaskFunction[Any], chunk: int | None) -> Callable[[Params, Buffers, TaskBatch], Any]:
-    def mapped(params: Params, buffers: Buffers, batch: TaskBatch) -> Any:
+def _vmapped(fn: TaskFunction[Any], chunk: int | None) -> Callable[[Params, Buffers, Batch], Any]:
+    def mapped(params: Params, buffers: Buffers, batch: Batch) -> Any:
         def one(*fields: Tensor) -> Any:
             return fn(params, buffers, Task(*fields))
 
-        return torch.func.vmap(one, chunk_size=chunk)(*batch)
+        if isinstance(batch, TaskBatch):
+            return torch.func.vmap(one, chunk_size=chunk)(*batch)
+        return _in_order([(places, mapped(params, buffers, group)) for places, group in batch.groups()])
 
     return mapped
+
+
+def _in_order(parts: list[tuple[list[int], Any]]) -> Any:
+    """Results of groups of tasks, put back in the order of the tasks."""
+    order = torch.tensor([i for places, _ in parts for i in places]).argsort()
+    return pytree.tree_map(
+        lambda *leaves: torch.cat(leaves)[order.to(leaves[0].device)], *(r for _, r in parts)
+    )
 
 
 def stack_results(results: list[Any]) -> Any:

@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.random import Draws, derive_seed, hashed_uniform
-from innerloop.core.types import Task, TaskBatch
+from innerloop.core.types import Batch, Task, TaskBatch
 
 Family: TypeAlias = Callable[..., TaskBatch]
 """``family(draws, shots, queries, **settings) -> TaskBatch``: all one writes to add a family of tasks."""
+
+
+def _no_files(i: int) -> dict[str, Any]:
+    """What samplers say whose tasks are not made of files."""
+    del i
+    return {}
 
 
 class Sampler(NamedTuple):
@@ -25,17 +31,19 @@ class Sampler(NamedTuple):
         episodes: indices → those episodes, stacked.
         n_tasks: how many different tasks there are; ``None`` means no end of them.
         name: what reports call it.
+        files: episode number → the names of the files behind it, where there are files.
     """
 
-    episodes: Callable[[Sequence[int]], TaskBatch]
+    episodes: Callable[[Sequence[int]], Batch]
     n_tasks: int | None = None
     name: str = ""
+    files: Callable[[int], dict[str, Any]] = _no_files
 
     def episode(self, i: int) -> Task:
         """The ``i``-th episode alone."""
         return self.episodes([i]).task(0)
 
-    def batch(self, step: int, size: int) -> TaskBatch:
+    def batch(self, step: int, size: int) -> Batch:
         """The episodes of the ``step``-th meta-batch: ``size·step`` and the ``size − 1`` that follow."""
         return self.episodes(range(step * size, (step + 1) * size))
 

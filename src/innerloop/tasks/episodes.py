@@ -1,0 +1,151 @@
+"""Which pictures make an episode: pure functions of ``(seed, episode)`` on class and row numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop.core.errors import UserError
+from innerloop.core.random import derive_seed, hashed_bits, hashed_uniform
+from innerloop.data.source import ImageSource
+
+_TOP = np.uint64(2**64 - 1)
+
+
+class EpisodeRows(NamedTuple):
+    """Class numbers ``(E, ways)`` and picture rows ``(E, samples)`` with their local labels."""
+
+    classes: NDArray[np.int64]
+    support: NDArray[np.int64]
+    support_labels: NDArray[np.int64]
+    query: NDArray[np.int64]
+    query_labels: NDArray[np.int64]
+
+
+class Shape(NamedTuple):
+    """Ways, shots and queries of an episode (shots and queries per class)."""
+
+    ways: int
+    shots: int
+    queries: int
+
+
+def first_by_key(keys: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
+    """The places of the ``count`` smallest keys along the last axis, smallest first: a random selection."""
+    if count < keys.shape[-1]:
+        some = np.argpartition(keys, count - 1, axis=-1)[..., :count]
+    else:
+        some = np.broadcast_to(np.arange(count), keys.shape).copy()
+    order = np.argsort(np.take_along_axis(keys, some, -1), axis=-1)
+    return np.take_along_axis(some, order, -1)
+
+
+def choose_classes(
+    seed: int, index: NDArray[np.int64], pool: NDArray[np.int64], ways: int
+) -> NDArray[np.int64]:
+    """``ways`` different classes of a pool for every episode: ``(E, ways)``."""
+    keys = hashed_bits(derive_seed(seed, "classes"), index, len(pool))
+    return pool[first_by_key(keys, ways)]
+
+
+def choose_from_one_group(
+    seed: int, index: NDArray[np.int64], pools: list[NDArray[np.int64]], ways: int
+) -> NDArray[np.int64]:
+    """All classes of an episode from one group (an alphabet), which is drawn first."""
+    group = (hashed_uniform(derive_seed(seed, "group"), index, 1)[:, 0] * len(pools)).astype(np.int64)
+    out = np.empty((len(index), ways), np.int64)
+    for g in np.unique(group):
+        mine = group == g
+        out[mine] = choose_classes(derive_seed(seed, "within"), index[mine], pools[g], ways)
+    return out
+
+
+def choose_across_groups(
+    seed: int, index: NDArray[np.int64], pools: list[NDArray[np.int64]], ways: int
+) -> NDArray[np.int64]:
+    """Every class of an episode from another group."""
+    keys = hashed_bits(derive_seed(seed, "groups"), index, len(pools))
+    groups = first_by_key(keys, ways)
+    sizes = np.array([len(pool) for pool in pools])
+    which = (hashed_uniform(derive_seed(seed, "member"), index, ways) * sizes[groups]).astype(np.int64)
+    padded = np.zeros((len(pools), sizes.max()), np.int64)
+    for g, pool in enumerate(pools):
+        padded[g, : len(pool)] = pool
+    return padded[groups, which]
+
+
+def choose_rows(
+    seed: int, index: NDArray[np.int64], classes: NDArray[np.int64], source: ImageSource, per_class: int
+) -> NDArray[np.int64]:
+    """``per_class`` different pictures of every class: ``(E, ways, per_class)``."""
+    counts = source.counts[classes]
+    widest = int(counts.max())
+    ways = classes.shape[1]
+    keys = hashed_bits(derive_seed(seed, "rows"), index, ways * widest).reshape(len(index), ways, widest)
+    if int(counts.min()) < widest:
+        keys = np.where(np.arange(widest) < counts[..., None], keys, _TOP)
+    return source.starts[classes][..., None] + first_by_key(keys, per_class)
+
+
+def unbalanced_shots(seed: int, index: NDArray[np.int64], shape: Shape) -> NDArray[np.int64]:
+    """Random shots per class with the total kept: at least one each, the rest thrown at random."""
+    extra = shape.ways * (shape.shots - 1)
+    shots = np.ones((len(index), shape.ways), np.int64)
+    if extra:
+        thrown = hashed_uniform(derive_seed(seed, "unbalanced"), index, extra + shape.ways)
+        # each episode has its own taste: classes differ by more than chance would make them
+        taste = np.cumsum(-np.log(thrown[:, : shape.ways]), 1)
+        landed = thrown[:, shape.ways :] * taste[:, -1:]
+        which = (landed[..., None] > taste[:, None, :]).sum(-1)
+        for w in range(shape.ways):
+            shots[:, w] += (which == w).sum(1)
+    return shots
+
+
+def split_rows(
+    rows: NDArray[np.int64], classes: NDArray[np.int64], shape: Shape, shots: NDArray[np.int64] | None
+) -> EpisodeRows:
+    """Support first, then query, class after class."""
+    episodes, ways = classes.shape
+    if shots is None:
+        support = rows[..., : shape.shots].reshape(episodes, -1)
+        labels = np.tile(np.repeat(np.arange(ways), shape.shots), (episodes, 1))
+    else:
+        place = np.arange(rows.shape[-1])
+        taken = place < shots[..., None]
+        labels = np.nonzero(taken)[1].reshape(episodes, -1)
+        support = rows[taken].reshape(episodes, -1)
+    query = rows[..., rows.shape[-1] - shape.queries :].reshape(episodes, -1)
+    query_labels = np.tile(np.repeat(np.arange(ways), shape.queries), (episodes, 1))
+    return EpisodeRows(classes, support, labels, query, query_labels)
+
+
+def check_counts(source: ImageSource, pool: NDArray[np.int64], shape: Shape, balanced: bool) -> None:
+    """Refuses before sampling what could not be sampled, naming the class and the fix.
+
+    Raises:
+        UserError: with too few classes, or a class with too few pictures.
+    """
+    if len(pool) < shape.ways:
+        raise UserError(
+            f"{source.name} has {len(pool)} classes here; {shape.ways}-way tasks need {shape.ways}. "
+            f"Lower tasks.ways to {len(pool)}."
+        )
+    most = shape.shots if balanced else shape.ways * (shape.shots - 1) + 1
+    needed = most + shape.queries
+    counts = source.counts[pool]
+    smallest = int(counts.argmin())
+    have = int(counts[smallest])
+    if have < needed:
+        name = source.class_names[int(pool[smallest])]
+        fix = (
+            f"Lower tasks.queries to {have - most}"
+            if have > most
+            else f"Lower tasks.shots to {max(1, have - shape.queries)}"
+        )
+        raise UserError(
+            f"class '{name}' of {source.name} has {have} pictures; {most} shot{'s' * (most > 1)} + "
+            f"{shape.queries} queries need {needed}. {fix}, or add pictures."
+        )

@@ -1,0 +1,303 @@
+"""Few-shot classification episodes from labelled pictures."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.random import derive_seed, hashed_uniform
+from innerloop.core.types import Batch, RaggedBatch, TaskBatch
+from innerloop.data.source import ImageSource
+from innerloop.tasks.episodes import (
+    EpisodeRows,
+    Shape,
+    check_counts,
+    choose_across_groups,
+    choose_classes,
+    choose_from_one_group,
+    choose_rows,
+    split_rows,
+    unbalanced_shots,
+)
+from innerloop.tasks.sampler import Sampler
+
+Choice: TypeAlias = Literal["any", "one-group", "across-groups"]
+Transform: TypeAlias = Callable[[Tensor, Sequence[int]], Tensor]
+"""``(pictures (E, n, C, H, W), episode numbers) -> pictures``: augmentation, pure in the numbers."""
+
+
+class Kind(NamedTuple):
+    """One kind of task in a mixture.
+
+    Attributes:
+        shape: ways, shots and queries.
+        choice: ``any`` classes, all from ``one-group`` (an alphabet: hard), or each from another group
+            (``across-groups``: easy).
+        groups: names of the groups to draw from; all of the split's if ``None``.
+        share: how often, relative to the other kinds.
+        name: for reports.
+    """
+
+    shape: Shape
+    choice: Choice = "any"
+    groups: tuple[str, ...] | None = None
+    share: float = 1.0
+    name: str = ""
+
+
+class FewShot(NamedTuple):
+    """Episodes down to row numbers, before any picture is touched.
+
+    Attributes:
+        source: the pictures.
+        rows: episode numbers (of one kind) → their rows.
+        kind_of: episode numbers → which kind each is.
+        kinds: the kinds there are.
+        classes: class numbers of the split; a task's ``id`` counts within it.
+    """
+
+    source: ImageSource
+    rows: Callable[[NDArray[np.int64], int], EpisodeRows]
+    kind_of: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    kinds: tuple[Kind, ...]
+    classes: NDArray[np.int64]
+
+
+def split_classes(source: ImageSource, split: str) -> NDArray[np.int64]:
+    """The classes of a split, or an error that lists the splits there are."""
+    if split == "all":
+        return np.arange(source.n_classes)
+    if split not in source.splits:
+        known = ", ".join(source.splits) or "none"
+        raise UserError(
+            f"{source.name} has no split '{split}'{did_you_mean(split, source.splits)}; it has {known}."
+        )
+    return source.splits[split]
+
+
+def few_shot(
+    source: ImageSource, split: str, seed: int, kinds: Sequence[Kind], balanced: bool = True
+) -> FewShot:
+    """Episodes of a mixture of kinds of tasks, checked before any is drawn.
+
+    Raises:
+        UserError: for classes or groups too small for what is asked.
+    """
+    pool = split_classes(source, split)
+    base = derive_seed(seed, "few-shot", split)
+    pools = [_group_pools(source, pool, kind) for kind in kinds]
+    for kind, groups in zip(kinds, pools, strict=True):
+        members = np.concatenate(groups) if groups else pool
+        check_counts(source, members, kind.shape, balanced)
+    shares = np.cumsum([kind.share for kind in kinds])
+
+    def kind_of(index: NDArray[np.int64]) -> NDArray[np.int64]:
+        if len(kinds) == 1:
+            return np.zeros(len(index), np.int64)
+        u = hashed_uniform(derive_seed(base, "kind"), index, 1)[:, 0] * shares[-1]
+        return np.minimum(np.searchsorted(shares, u, side="right"), len(kinds) - 1)
+
+    def rows(index: NDArray[np.int64], which: int) -> EpisodeRows:
+        kind, groups = kinds[which], pools[which]
+        shape = kind.shape
+        if kind.choice == "one-group":
+            classes = choose_from_one_group(base, index, groups, shape.ways)
+        elif kind.choice == "across-groups":
+            classes = choose_across_groups(base, index, groups, shape.ways)
+        else:
+            classes = choose_classes(base, index, np.concatenate(groups) if groups else pool, shape.ways)
+        shots = None if balanced else unbalanced_shots(base, index, shape)
+        most = shape.shots if shots is None else int(shots.max())
+        picked = choose_rows(base, index, classes, source, most + shape.queries)
+        return split_rows(picked, classes, shape, shots)
+
+    return FewShot(source, rows, kind_of, tuple(kinds), pool)
+
+
+class RowBlocks:
+    """Rows of single episodes, looked up in blocks that were computed together.
+
+    Drawing the rows of one episode costs many small operations, most of them per call and not per episode.
+    Blocks change no result: rows are a pure function of the episode's number.
+    """
+
+    SIZE, KEPT = 128, 8
+
+    def __init__(self, plan: FewShot) -> None:
+        self._plan = plan
+        self._blocks: dict[int, EpisodeRows] = {}
+
+    def __call__(self, index: NDArray[np.int64], kind: int) -> EpisodeRows:
+        """The rows of those episodes."""
+        first, n = int(index[0]), len(index)
+        block, place = divmod(first, self.SIZE)
+        if (
+            place + n > self.SIZE
+            or int(index[-1]) != first + n - 1
+            or (n > 2 and (np.diff(index) != 1).any())
+        ):
+            return self._plan.rows(index, kind)
+        whole = self._blocks.get(block)
+        if whole is None:
+            whole = self._plan.rows(np.arange(block * self.SIZE, (block + 1) * self.SIZE), kind)
+            self._blocks[block] = whole
+            if len(self._blocks) > self.KEPT:
+                self._blocks.pop(next(iter(self._blocks)), None)
+        return EpisodeRows(*(field[place : place + n] for field in whole))
+
+
+def _group_pools(source: ImageSource, pool: NDArray[np.int64], kind: Kind) -> list[NDArray[np.int64]]:
+    """The classes of every group that the kind draws from, within the split."""
+    if kind.choice == "any" and kind.groups is None:
+        return []
+    if source.groups is None:
+        raise UserError(
+            f"{source.name} has no groups of classes (alphabets, superclasses): set tasks.choice=any."
+        )
+    names = list(source.group_names)
+    unknown = [g for g in kind.groups or () if g not in names]
+    if unknown:
+        raise UserError(f"{source.name} has no group '{unknown[0]}'{did_you_mean(unknown[0], names)}.")
+    wanted = range(len(names)) if kind.groups is None else [names.index(g) for g in kind.groups]
+    of_pool = source.groups[pool]
+    found = [pool[of_pool == g] for g in wanted if (of_pool == g).any()]
+    ways = kind.shape.ways
+    if kind.choice == "one-group":
+        large = [group for group in found if len(group) >= ways]
+        if not large:
+            raise UserError(f"no group of this split of {source.name} has {ways} classes: lower tasks.ways.")
+        return large
+    if kind.choice == "across-groups" and len(found) < ways:
+        raise UserError(
+            f"{ways} classes from different groups need {ways} groups; this split of {source.name} has "
+            f"{len(found)}: lower tasks.ways to {len(found)}."
+        )
+    return found
+
+
+def few_shot_sampler(
+    source: ImageSource,
+    split: str,
+    *,
+    seed: int,
+    ways: int = 5,
+    shots: int = 1,
+    queries: int = 15,
+    kinds: Sequence[Kind] | None = None,
+    balanced: bool = True,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    transform: Transform | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Sampler:
+    """N-way K-shot episodes; the ``i``-th one is a pure function of ``(seed, i)``, down to file names.
+
+    Args:
+        source: the pictures.
+        split: ``train``, ``validation``, ``test``, or ``all``.
+        seed: of the stream; splits never share episodes.
+        ways: classes per episode.
+        shots: support pictures per class.
+        queries: query pictures per class.
+        kinds: a mixture of kinds of tasks instead of one; kinds of unequal shape make ragged batches.
+        balanced: false draws unequal shots per class, with the same total and at least one each.
+        mean: of each channel on a scale of 0 to 1, subtracted; pictures stay in 0 to 1 if omitted.
+        std: of each channel, divided by.
+        transform: augmentation of the batch, after scaling.
+        dtype: of the pictures given out.
+        device: where they are put.
+
+    >>> from innerloop.data.glyphs import glyphs
+    >>> episodes = few_shot_sampler(glyphs(), "train", seed=0, ways=5, shots=1, queries=3)
+    >>> task = episodes.episode(17)
+    >>> task.x_support.shape, task.y_query.tolist()[:6]
+    (torch.Size([5, 1, 28, 28]), [0, 0, 0, 1, 1, 1])
+    >>> episodes.files(17)["support"][0]
+    'alphabet05/character03/17'
+    """
+    kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
+    plan = few_shot(source, split, seed, kinds, balanced)
+    rows_of = RowBlocks(plan) if len(kinds) == 1 else plan.rows
+    load = _loader(source, mean, std, dtype, device)
+    number = np.full(source.n_classes, -1, np.int64)
+    number[plan.classes] = np.arange(len(plan.classes))
+    same_shape = len({kind.shape for kind in kinds}) == 1
+
+    def of_kind(index: NDArray[np.int64], kind: int) -> TaskBatch:
+        rows = rows_of(index, kind)
+        # support and query are gathered together: one pass over the bytes, one conversion
+        pictures = load(np.concatenate([rows.support, rows.query], 1))
+        xs, xq = pictures[:, : rows.support.shape[1]], pictures[:, rows.support.shape[1] :]
+        if transform is not None:
+            xs, xq = transform(xs, (2 * index).tolist()), transform(xq, (2 * index + 1).tolist())
+        ys, yq = torch.from_numpy(rows.support_labels), torch.from_numpy(rows.query_labels)
+        ids = torch.from_numpy(number[rows.classes])
+        return TaskBatch(xs, ys.to(device), xq, yq.to(device), ids.to(device))
+
+    def episodes(indices: Sequence[int]) -> Batch:
+        index = np.asarray(indices, dtype=np.int64)
+        if len(kinds) == 1:
+            return of_kind(index, 0)
+        which = plan.kind_of(index)
+        parts = [(np.flatnonzero(which == kind), int(kind)) for kind in np.unique(which)]
+        batches = [of_kind(index[places], kind) for places, kind in parts]
+        order = np.argsort(np.concatenate([places for places, _ in parts]), kind="stable")
+        if not same_shape:
+            tasks = [task for batch in batches for task in batch.tasks()]
+            return RaggedBatch(tuple(tasks[i] for i in order))
+        back = torch.from_numpy(order)
+        return TaskBatch(*(torch.cat(fields)[back] for fields in zip(*batches, strict=True)))
+
+    def files(i: int) -> dict[str, object]:
+        index = np.asarray([i], dtype=np.int64)
+        kind = int(plan.kind_of(index)[0])
+        rows = plan.rows(index, kind)
+        return {
+            "kind": kinds[kind].name,
+            "classes": [source.class_names[c] for c in rows.classes[0]],
+            "support": [source.files(int(r)) for r in rows.support[0]],
+            "query": [source.files(int(r)) for r in rows.query[0]],
+        }
+
+    return Sampler(episodes, None, f"{source.name}/{split}", files)
+
+
+def _loader(
+    source: ImageSource,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> Callable[[NDArray[np.int64]], Tensor]:
+    """Rows ``(E, n)`` → pictures ``(E, n, C, H, W)``: one gather of bytes, one conversion."""
+    _, height, width, channels = source.images.shape
+    with warnings.catch_warnings():
+        # torch warns that it could write to the read-only map; it is only read from
+        warnings.simplefilter("ignore", UserWarning)
+        flat = torch.from_numpy(source.images.reshape(len(source.images), -1))
+    scale = torch.tensor(1.0 / 255.0, dtype=dtype)
+    shift = None
+    if mean is not None:
+        deviation = torch.tensor(std if std is not None else [1.0] * channels, dtype=dtype).view(-1, 1, 1)
+        shift = torch.tensor(mean, dtype=dtype).view(-1, 1, 1)
+
+    def load(rows: NDArray[np.int64]) -> Tensor:
+        picked = flat.index_select(0, torch.from_numpy(rows.reshape(-1)))
+        if channels == 1:
+            pictures = torch.mul(picked, scale).view(*rows.shape, 1, height, width)
+        else:
+            hwc = picked.view(*rows.shape, height, width, channels)
+            pictures = torch.mul(hwc.movedim(-1, -3).contiguous(), scale)
+        if shift is not None:
+            pictures = pictures.sub_(shift).div_(deviation)
+        return pictures.to(device)
+
+    return load

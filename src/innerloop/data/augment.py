@@ -40,7 +40,7 @@ def lee2019(size: int) -> Augmentation:
 
 def pad_crop(x: Tensor, dx: Tensor, dy: Tensor, pad: int) -> Tensor:
     """Crops of the original size out of zero-padded pictures, each at its own offset (0 to 2·pad)."""
-    n, c, h, w = x.shape
+    n, _, h, w = x.shape
     padded = F.pad(x, (pad, pad, pad, pad))
     rows = dy[:, None] + torch.arange(h, device=x.device)
     columns = dx[:, None] + torch.arange(w, device=x.device)
@@ -92,7 +92,7 @@ def augment(x: Tensor, numbers: Sequence[int], seed: int, strength: Augmentation
 def episode_transform(
     seed: int, strength: Augmentation, after: Callable[[Tensor], Tensor] | None = None
 ) -> Callable[[Tensor, Sequence[int]], Tensor]:
-    """Augmentation for few-shot episodes ``(E, n, C, H, W)``: picture ``j`` of episode ``i`` is the same always."""
+    """Augmentation of episodes ``(E, n, C, H, W)``: picture ``j`` of episode ``i`` never changes."""
 
     def transform(x: Tensor, numbers: Sequence[int]) -> Tensor:
         n = x.shape[1]

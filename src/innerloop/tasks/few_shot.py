@@ -211,7 +211,7 @@ def few_shot_sampler(
         balanced: false draws unequal shots per class, with the same total and at least one each.
         mean: of each channel on a scale of 0 to 1, subtracted; pictures stay in 0 to 1 if omitted.
         std: of each channel, divided by.
-        transform: augmentation of the batch, after scaling.
+        transform: augmentation of the batch in 0 to 1, before mean and deviation.
         dtype: of the pictures given out.
         device: where they are put.
 
@@ -226,7 +226,7 @@ def few_shot_sampler(
     kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
     plan = few_shot(source, split, seed, kinds, balanced)
     rows_of = RowBlocks(plan) if len(kinds) == 1 else plan.rows
-    load = _loader(source, mean, std, dtype, device)
+    load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
     number = np.full(source.n_classes, -1, np.int64)
     number[plan.classes] = np.arange(len(plan.classes))
     same_shape = len({kind.shape for kind in kinds}) == 1
@@ -238,6 +238,7 @@ def few_shot_sampler(
         xs, xq = pictures[:, : rows.support.shape[1]], pictures[:, rows.support.shape[1] :]
         if transform is not None:
             xs, xq = transform(xs, (2 * index).tolist()), transform(xq, (2 * index + 1).tolist())
+        xs, xq = scale(xs), scale(xq)
         ys, yq = torch.from_numpy(rows.support_labels), torch.from_numpy(rows.query_labels)
         ids = torch.from_numpy(number[rows.classes])
         return TaskBatch(xs, ys.to(device), xq, yq.to(device), ids.to(device))
@@ -270,34 +271,38 @@ def few_shot_sampler(
     return Sampler(episodes, None, f"{source.name}/{split}", files)
 
 
-def _loader(
-    source: ImageSource,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    dtype: torch.dtype,
-    device: torch.device | str,
+def image_loader(
+    source: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Callable[[NDArray[np.int64]], Tensor]:
-    """Rows ``(E, n)`` → pictures ``(E, n, C, H, W)``: one gather of bytes, one conversion."""
+    """Rows ``(E, n)`` → pictures ``(E, n, C, H, W)`` in 0 to 1: one gather of bytes, one conversion."""
     _, height, width, channels = source.images.shape
     with warnings.catch_warnings():
         # torch warns that it could write to the read-only map; it is only read from
         warnings.simplefilter("ignore", UserWarning)
         flat = torch.from_numpy(source.images.reshape(len(source.images), -1))
     scale = torch.tensor(1.0 / 255.0, dtype=dtype)
-    shift = None
-    if mean is not None:
-        deviation = torch.tensor(std if std is not None else [1.0] * channels, dtype=dtype).view(-1, 1, 1)
-        shift = torch.tensor(mean, dtype=dtype).view(-1, 1, 1)
 
     def load(rows: NDArray[np.int64]) -> Tensor:
         picked = flat.index_select(0, torch.from_numpy(rows.reshape(-1)))
         if channels == 1:
-            pictures = torch.mul(picked, scale).view(*rows.shape, 1, height, width)
-        else:
-            hwc = picked.view(*rows.shape, height, width, channels)
-            pictures = torch.mul(hwc.movedim(-1, -3).contiguous(), scale)
-        if shift is not None:
-            pictures = pictures.sub_(shift).div_(deviation)
-        return pictures.to(device)
+            return torch.mul(picked, scale).view(*rows.shape, 1, height, width).to(device)
+        hwc = picked.view(*rows.shape, height, width, channels)
+        return torch.mul(hwc.movedim(-1, -3).contiguous(), scale).to(device)
 
     return load
+
+
+def standardiser(
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Callable[[Tensor], Tensor]:
+    """Subtracts the mean of each channel and divides by its deviation; does nothing if none is given."""
+    if mean is None:
+        return lambda x: x
+    shift = torch.tensor(mean, dtype=dtype, device=device).view(-1, 1, 1)
+    width = torch.tensor(std if std is not None else [1.0] * len(mean), dtype=dtype, device=device).view(
+        -1, 1, 1
+    )
+    return lambda x: (x - shift) / width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -57,10 +58,15 @@ def task_order(seed: int, n_tasks: int, index: NDArray[np.int64]) -> NDArray[np.
     epochs, places = np.divmod(index, n_tasks)
     out = np.empty_like(index)
     for epoch in np.unique(epochs):
-        keys = hashed_uniform(derive_seed(seed, "order", int(epoch)), np.arange(n_tasks), 1)[:, 0]
         mine = epochs == epoch
-        out[mine] = np.argsort(keys, kind="stable")[places[mine]]
+        out[mine] = _order_of_pass(seed, n_tasks, int(epoch))[places[mine]]
     return out
+
+
+@functools.lru_cache(maxsize=8)
+def _order_of_pass(seed: int, n_tasks: int, epoch: int) -> NDArray[np.int64]:
+    keys = hashed_uniform(derive_seed(seed, "order", epoch), np.arange(n_tasks), 1)[:, 0]
+    return np.argsort(keys, kind="stable")
 
 
 def check_settings(family: Family, settings: dict[str, Any]) -> None:

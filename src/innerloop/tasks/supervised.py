@@ -1,0 +1,55 @@
+"""Plain minibatches of labelled pictures, as tasks without a query set: what pre-training consumes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from innerloop.core.random import derive_seed
+from innerloop.core.types import TaskBatch
+from innerloop.data.source import ImageSource
+from innerloop.tasks.few_shot import Transform, image_loader, split_classes, standardiser
+from innerloop.tasks.sampler import Sampler, task_order
+
+
+def supervised_sampler(
+    source: ImageSource,
+    split: str,
+    *,
+    seed: int,
+    size: int = 64,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    transform: Transform | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Sampler:
+    """Minibatch ``i`` holds ``size`` pictures of the split; every pass over them is in a new order.
+
+    Labels count the split's classes from 0. The pictures stand in the support set; the query set is empty.
+
+    >>> from innerloop.data.glyphs import glyphs
+    >>> batch = supervised_sampler(glyphs(), "train", seed=0, size=8).batch(0, 1)
+    >>> batch.x_support.shape, batch.x_query.shape
+    (torch.Size([1, 8, 1, 28, 28]), torch.Size([1, 0, 1, 28, 28]))
+    """
+    classes = split_classes(source, split)
+    rows = np.concatenate([np.arange(source.starts[c], source.starts[c + 1]) for c in classes])
+    labels = np.repeat(np.arange(len(classes)), source.counts[classes])
+    stream = derive_seed(seed, "supervised", split)
+    load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
+
+    def episodes(indices: Sequence[int]) -> TaskBatch:
+        index = np.asarray(indices, dtype=np.int64)
+        places = (index[:, None] * size + np.arange(size)).reshape(-1)
+        chosen = task_order(stream, len(rows), places).reshape(len(index), size)
+        x = load(rows[chosen])
+        if transform is not None:
+            x = transform(x, index.tolist())
+        x, y = scale(x), torch.from_numpy(labels[chosen]).to(device)
+        number = torch.from_numpy(index.copy()).to(device)
+        return TaskBatch(x, y, x[:, :0], y[:, :0], number)
+
+    return Sampler(episodes, None, f"{source.name}/{split} minibatches")

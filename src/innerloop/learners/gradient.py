@@ -150,8 +150,8 @@ def _descend(
 ) -> Params:
     """Runs the inner steps; only the last ``through`` of them are differentiated through.
 
-    With ``cut`` the others leave no graph at all. Learned rates forbid that: they act on the constant gradients
-    of those steps, and would otherwise never be learned.
+    With ``cut`` the others leave no graph at all. Learned rates forbid that: they act on the constant
+    gradients of those steps, and would otherwise never be learned.
     """
     start, constant = moving, steps - through
     cut = cut and constant > 0

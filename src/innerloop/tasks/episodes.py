@@ -107,18 +107,18 @@ def unbalanced_shots(seed: int, index: NDArray[np.int64], shape: Shape) -> NDArr
 def split_rows(
     rows: NDArray[np.int64], classes: NDArray[np.int64], shape: Shape, shots: NDArray[np.int64] | None
 ) -> EpisodeRows:
-    """Support first, then query, class after class."""
+    """Class after class. Queries are the first rows drawn, so more shots leave an episode's queries alone."""
     episodes, ways = classes.shape
+    query = rows[..., : shape.queries].reshape(episodes, -1)
+    query_labels = np.tile(np.repeat(np.arange(ways), shape.queries), (episodes, 1))
+    rest = rows[..., shape.queries :]
     if shots is None:
-        support = rows[..., : shape.shots].reshape(episodes, -1)
+        support = rest[..., : shape.shots].reshape(episodes, -1)
         labels = np.tile(np.repeat(np.arange(ways), shape.shots), (episodes, 1))
     else:
-        place = np.arange(rows.shape[-1])
-        taken = place < shots[..., None]
+        taken = np.arange(rest.shape[-1]) < shots[..., None]
+        support = rest[taken].reshape(episodes, -1)
         labels = np.nonzero(taken)[1].reshape(episodes, -1)
-        support = rows[taken].reshape(episodes, -1)
-    query = rows[..., rows.shape[-1] - shape.queries :].reshape(episodes, -1)
-    query_labels = np.tile(np.repeat(np.arange(ways), shape.queries), (episodes, 1))
     return EpisodeRows(classes, support, labels, query, query_labels)
 
 

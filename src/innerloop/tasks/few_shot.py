@@ -221,7 +221,7 @@ def few_shot_sampler(
     >>> task.x_support.shape, task.y_query.tolist()[:6]
     (torch.Size([5, 1, 28, 28]), [0, 0, 0, 1, 1, 1])
     >>> episodes.files(17)["support"][0]
-    'alphabet05/character03/17'
+    'alphabet05/character03/07'
     """
     kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
     plan = few_shot(source, split, seed, kinds, balanced)

@@ -232,6 +232,26 @@ def test_scores_that_are_not_finite_are_counted(tmp_path):
     assert "4 at 0 inner steps, 1 at 1." in page.text
 
 
+def test_accuracies_are_per_cent_everywhere(tmp_path):
+    run = make_run(tmp_path)
+    rows = [{"steps": 0, "mean": 0.2, "ci95": 0.01}, {"steps": 5, "mean": 0.468, "ci95": 0.009}]
+    scores = [0.4, 0.5, 0.504]
+    write_evaluation(run, number=2, score="accuracy", mean=0.468, ci95=0.009, by_step=rows, scores=scores)
+    text = read(write_page([run])).text
+    assert "46.80 ± 0.90 %" in text
+    assert "20 % at 0 inner steps, 46.8 % at 5." in text
+    assert "median 50 %, mean 46.8 %." in text
+
+
+def test_a_mean_made_by_few_episodes_is_marked(tmp_path):
+    run = make_run(tmp_path)
+    assert "Few episodes make this mean" not in read(write_page([run])).text
+    scores = [0.1, 0.2, 0.3, 0.2, 0.1, 90.0]
+    write_evaluation(run, number=2, mean=sum(scores) / 6, ci95=30.0, scores=scores)
+    text = read(write_page([run])).text
+    assert "Few episodes make this mean: 1 of 6 lie above it, and the median is 0.2." in text
+
+
 def test_only_settings_that_differ_are_listed():
     recipe = Recipe.model_validate({"inner": {"lr": 0.4}, "tasks": {"settings": {"dim": 3}}})
     rows = differing_settings(recipe.model_dump())

@@ -60,12 +60,8 @@ def adaptation_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
     for run in data["runs"]:
         before, after = run["mean"][0], run["mean"][-1]
         who = f"{run['name']}: " if len(data["runs"]) > 1 else ""
-        shown = [number(100 * v if data["score"] == "accuracy" else v, 3) for v in (before, after)]
-        percent = " %" if data["score"] == "accuracy" else ""
-        words.append(
-            f"{who}{shown[0]}{percent} at {run['steps'][0]} inner steps, "
-            f"{shown[1]}{percent} at {run['steps'][-1]}."
-        )
+        shown = [_level(value, data["score"]) for value in (before, after)]
+        words.append(f"{who}{shown[0]} at {run['steps'][0]} inner steps, {shown[1]} at {run['steps'][-1]}.")
     text = " ".join(words)
     svg = figure_to_svg(adaptation_curve_figure(data), f"{name}-adaptation", "Adaptation curve", text)
     return Picture("Adaptation", words, svg)
@@ -86,7 +82,7 @@ def histogram_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -
     for run in data["runs"]:
         who = f"{run['name']}: " if len(data["runs"]) > 1 else ""
         lost = f"; {run['not_finite']} not finite" if run["not_finite"] else ""
-        words.append(f"{who}median {number(run['median'], 3)}, mean {number(run['mean'], 3)}{lost}.")
+        words.append(f"{who}median {_level(run['median'], score)}, mean {_level(run['mean'], score)}{lost}.")
     text = " ".join(words)
     svg = figure_to_svg(score_histogram_figure(data), f"{name}-episodes", "Scores of the episodes", text)
     return Picture("Episodes", words, svg)
@@ -102,6 +98,10 @@ def _usable(row: Any) -> bool:
     if not isinstance(row, Mapping) or not isinstance(row.get("steps"), int):
         return False
     return isinstance(row.get("mean"), int | float) and math.isfinite(row["mean"])
+
+
+def _level(value: float, score: str) -> str:
+    return f"{number(100 * value, 3)} %" if score == "accuracy" else number(value, 3)
 
 
 def _unit(score: str) -> str:

@@ -12,7 +12,7 @@ from innerloop.report.compare import differing_keys, group_label, labels, pair, 
 from innerloop.report.figures import adaptation_picture, histogram_picture
 from innerloop.report.load import RunData, flatten, headline, load_run
 from innerloop.report.single import run_view
-from innerloop.report.words import interval, number
+from innerloop.report.words import interval, median_text, number
 from innerloop.runs.files import write_text_atomic
 
 MARKER = "<!-- innerloop:report -->"
@@ -119,13 +119,14 @@ def comparison_view(runs: list[RunData], names: list[str]) -> dict[str, Any]:
 def _comparison_row(run: RunData, name: str, reference: RunData) -> dict[str, str]:
     evaluation = headline(run)
     row = {"name": name, "status": run.status, "value": "not evaluated", "score": "", "episodes": "–"}
-    row |= {"difference": "–", "verdict": "", "protocol": ""}
+    row |= {"difference": "–", "verdict": "", "median": "–"}
     if evaluation is None:
         return row
     score = str(evaluation.get("score", "score"))
     row["score"] = score
     row["value"] = interval(evaluation["mean"], evaluation.get("ci95"), score)
     row["episodes"] = number(evaluation.get("episodes"))
+    row["median"] = median_text(evaluation, score)
     if run is reference:
         return {**row, "verdict": "reference"}
     paired = pair(run, reference)

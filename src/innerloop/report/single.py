@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import shlex
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
 from innerloop.report.adapted import adapted_picture
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
 from innerloop.report.load import RunData, differing_settings, flatten, headline
-from innerloop.report.words import duration, interval, moment, number, protocol_words, when
+from innerloop.report.words import duration, finite_scores, interval, moment, number, protocol_words, when
+
+SKEWED = 3.0
+"""A mean error this many times the median deserves a word of warning."""
 
 SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}
 """What a page calls a score."""
@@ -85,7 +89,7 @@ def headline_view(run: RunData) -> dict[str, str] | None:
         "half": f"± {rest}" if rest else "",
         "value": value,
         "protocol": protocol_words(evaluation, run.seed),
-        "gain": _gain(evaluation, score),
+        "gain": " ".join(text for text in (_gain(evaluation, score), _skew(evaluation, score)) if text),
     }
 
 
@@ -100,6 +104,21 @@ def _gain(evaluation: Mapping[str, Any], score: str) -> str:
     if score == "mse" and mean and math.isfinite(mean) and before["mean"] > mean > 0:
         text += f" Adaptation lowers the error {number(before['mean'] / mean, 2)}-fold."
     return text
+
+
+def _skew(evaluation: Mapping[str, Any], score: str) -> str:
+    """A warning where few episodes make the mean: then the interval says little, and the median more."""
+    scores = finite_scores(evaluation)
+    if score != "mse" or len(scores) < 2:
+        return ""
+    middle, mean = statistics.median(scores), statistics.fmean(scores)
+    if not mean > SKEWED * middle > 0:
+        return ""
+    above = sum(value > mean for value in scores)
+    return (
+        f"Few episodes make this mean: {number(above)} of {number(len(scores))} lie above it, "
+        f"and the median is {number(middle, 3)}."
+    )
 
 
 def evaluation_row(evaluation: Mapping[str, Any], run: RunData) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import pairwise
@@ -56,6 +57,25 @@ def interval(mean: float | None, ci95: float | None, score: str = "", signed: bo
     if digits > 8 or abs(mean) >= 1e6:
         return f"{sign}{abs(mean):.4g} ± {half:.2g}{unit}"
     return f"{sign}{abs(mean):.{digits}f} ± {half:.{digits}f}{unit}"
+
+
+def finite_scores(evaluation: Mapping[str, Any]) -> list[float]:
+    """The scores per episode that are numbers."""
+    scores = evaluation.get("scores") or []
+    return [float(v) for v in scores if isinstance(v, int | float) and math.isfinite(v)]
+
+
+def median_text(evaluation: Mapping[str, Any], score: str) -> str:
+    """The median over episodes, which a few failed ones do not move.
+
+    >>> median_text({"scores": [0.1, 0.2, 1e9]}, "mse"), median_text({"scores": [0.5, 0.7]}, "accuracy")
+    ('0.2', '60 %')
+    """
+    scores = finite_scores(evaluation)
+    if not scores:
+        return "–"
+    middle = statistics.median(scores)
+    return f"{number(100 * middle, 3)} %" if score == "accuracy" else number(middle, 3)
 
 
 def duration(seconds: float) -> str:

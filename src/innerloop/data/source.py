@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,8 @@ class ImageSource(NamedTuple):
         return _reopen, (str(images.filename), self._replace(images=np.empty((0, 0, 0, 0), np.uint8)))
 
 
-class ListedFiles(NamedTuple):
+@dataclass(frozen=True)
+class ListedFiles:
     """File names from a sequence; picklable, unlike a closure.
 
     >>> ListedFiles(("a.png", "b.png"))(1)
@@ -67,10 +69,12 @@ class ListedFiles(NamedTuple):
     names: Sequence[str]
 
     def __call__(self, row: int) -> str:
+        """The name of a row."""
         return str(self.names[row])
 
 
-class NumberedFiles(NamedTuple):
+@dataclass(frozen=True)
+class NumberedFiles:
     """File names made from the row, for arrays that never were files.
 
     >>> NumberedFiles("X[{row}]")(3)
@@ -80,6 +84,7 @@ class NumberedFiles(NamedTuple):
     pattern: str
 
     def __call__(self, row: int) -> str:
+        """The name of a row."""
         return self.pattern.format(row=row)
 
 

@@ -1,0 +1,169 @@
+"""Zip, tar, folder or file: names and bytes. Nothing is ever unpacked to disk under a name from inside."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Collection, Generator, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import IO, Final
+
+from innerloop.core.errors import UserError
+
+_DAMAGE: Final = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    EOFError,
+    OSError,
+    NotImplementedError,  # compression that this Python cannot undo
+    RuntimeError,  # encrypted zips
+    UnicodeDecodeError,
+)
+
+
+class Archive:
+    """What a publisher hands out, whatever it is packed in.
+
+    ``names`` lists regular files by their path inside; ``read`` gives one; ``stream`` gives many in the order
+    in which they are packed, which is the only quick way through a compressed tar.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            raise UserError(f"there is no file or folder {path}.")
+        self.kind = _kind(path)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Regular files, as packed.
+
+        Raises:
+            UserError: damaged, or a name points outside of the archive.
+        """
+        if self.kind == "folder":
+            inside = (file for file in sorted(self.path.rglob("*")) if file.is_file())
+            return tuple(file.relative_to(self.path).as_posix() for file in inside)
+        if self.kind == "file":
+            return (self.path.name,)
+        try:
+            names = self._zip_names() if self.kind == "zip" else self._tar_names()
+        except _DAMAGE as error:
+            raise self._damaged(error) from None
+        for name in names:
+            _check_inside(name, self.path)
+        return tuple(names)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one file."""
+        with self.open(name) as opened:
+            return opened.read()
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """One file, to be read piece by piece: some are larger than memory allows twice.
+
+        Raises:
+            UserError: damaged, or there is no such file.
+        """
+        opener = self._open_each({name})
+        try:
+            found = next(opener, None)
+            if found is None:
+                raise UserError(f"{self.path.name} lacks {name}; get it again from its publisher.")
+            with found[1] as opened:
+                yield opened
+        except _DAMAGE as error:
+            raise self._damaged(error) from None
+        finally:
+            opener.close()
+
+    def stream(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """Name and bytes of every wanted file, in packed order.
+
+        Raises:
+            UserError: damaged, or a file is missing.
+        """
+        left = set(wanted)
+        try:
+            for name, opened in self._open_each(left):
+                with opened:
+                    yield name, opened.read()
+                left.discard(name)
+        except _DAMAGE as error:
+            raise self._damaged(error) from None
+        if left:
+            raise UserError(f"{self.path.name} lacks {min(left)}; get it again from its publisher.")
+
+    def _open_each(self, wanted: set[str]) -> Generator[tuple[str, IO[bytes]], None, None]:
+        if self.kind in ("folder", "file"):
+            root = self.path if self.kind == "folder" else self.path.parent
+            for name in sorted(wanted):
+                yield name, (root / name).open("rb")
+        elif self.kind == "zip":
+            with zipfile.ZipFile(self.path) as archive:
+                for entry in archive.infolist():
+                    if entry.filename in wanted:
+                        yield entry.filename, archive.open(entry)
+        else:
+            with tarfile.open(self.path) as packed:
+                for member in packed:
+                    name = _tidy(member.name)
+                    if member.isfile() and name in wanted:
+                        opened = packed.extractfile(member)
+                        assert opened is not None  # it is a regular file
+                        yield name, opened
+
+    def _zip_names(self) -> list[str]:
+        with zipfile.ZipFile(self.path) as archive:
+            return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+
+    def _tar_names(self) -> list[str]:
+        names = []
+        with tarfile.open(self.path) as packed:
+            for member in packed:
+                if member.issym() or member.islnk():
+                    raise UserError(
+                        f"{self.path.name} was refused: it holds the link {member.name}, which may lead "
+                        "outside; publishers' archives hold files only."
+                    )
+                if member.isfile():
+                    names.append(_tidy(member.name))
+        return names
+
+    def _damaged(self, error: BaseException) -> UserError:
+        reason = str(error).strip().splitlines()[0][:80] if str(error).strip() else type(error).__name__
+        return UserError(f"{self.path.name} is damaged ({reason}); get it again from its publisher.")
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        return "folder"
+    try:
+        if zipfile.is_zipfile(path) and path.suffix.lower() != ".npz":
+            return "zip"
+        if tarfile.is_tarfile(path):
+            return "tar"
+    except (OSError, zlib.error, EOFError):
+        pass
+    if path.name.lower().endswith((".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")):
+        raise UserError(
+            f"{path.name} is damaged or not the archive that its name says; get it again from its publisher."
+        )
+    return "file"
+
+
+def _tidy(name: str) -> str:
+    return name.removeprefix("./")
+
+
+def _check_inside(name: str, archive: Path) -> None:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        raise UserError(
+            f"{archive.name} was refused: its file '{name}' points outside of it, as no publisher's does."
+        )

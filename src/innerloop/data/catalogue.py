@@ -1,0 +1,164 @@
+"""The datasets that are known by name: where they come from, what they must contain, how they are split."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop.core.errors import UserError, did_you_mean
+
+UNKNOWN = "unknown"
+EMBEDDED = "glyphs"
+
+
+class Published(NamedTuple):
+    """One archive as its publisher names it; ``md5`` is "unknown" where nobody told us."""
+
+    file: str
+    url: str | None
+    md5: str
+    md5_source: str
+
+
+class Entry(NamedTuple):
+    """A row of the catalogue.
+
+    Attributes:
+        name: what the user types.
+        title: what people call it.
+        store: folder that holds it; several datasets may share one (CIFAR-100, CIFAR-FS and FC100).
+        layout: the loader.
+        publisher: who made it.
+        page: where to read about it and its terms.
+        licence: as stated by its source.
+        archives: the publisher's files; empty where there is nothing to download.
+        obtain: what to do when nothing can be downloaded.
+        classes: how many.
+        images: how many.
+        per_class: how many of each, where all have the same number.
+        shape: (height, width, channels) of the store.
+        content_sha256: over the store's pixels, or "unknown".
+        decoded_sha256: over the pixels before they were resized, or "unknown"; None where they are not.
+        class_list: file with classes, groups and splits.
+        split: which of its splits is meant; None where all classes are one.
+    """
+
+    name: str
+    title: str
+    store: str
+    layout: str
+    publisher: str
+    page: str
+    licence: str
+    archives: tuple[Published, ...]
+    obtain: str
+    classes: int
+    images: int
+    per_class: int | None
+    shape: tuple[int, int, int]
+    content_sha256: str
+    decoded_sha256: str | None
+    class_list: str
+    split: str | None
+
+
+class Classes(NamedTuple):
+    """Class names in catalogue order, their groups, and the published splits by name."""
+
+    names: tuple[str, ...]
+    groups: tuple[int, ...] | None
+    group_names: tuple[str, ...]
+    splits: dict[str, dict[str, tuple[str, ...]]]
+    sources: dict[str, str]
+
+
+@cache
+def catalogue() -> dict[str, Entry]:
+    """Every dataset that can be fetched or adopted by name.
+
+    >>> catalogue()["omniglot"].classes
+    1623
+    """
+    table = _shipped("catalogue")
+    return {name: _entry(name, row) for name, row in table.items()}
+
+
+def find_entry(name: str) -> Entry:
+    """The row of a dataset.
+
+    Raises:
+        UserError: it is not in the catalogue.
+    """
+    known = catalogue()
+    if name not in known:
+        raise UserError(
+            f"no dataset is called '{name}'{did_you_mean(name, known)}: the catalogue has {', '.join(known)}."
+        )
+    return known[name]
+
+
+@cache
+def class_list(name: str) -> Classes:
+    """Classes and splits as published.
+
+    >>> [len(names) for names in class_list("cifar100").splits["fc100"].values()]
+    [60, 20, 20]
+    """
+    table = _shipped(name)
+    return Classes(
+        tuple(table["classes"]),
+        tuple(table["groups"]) if table.get("groups") else None,
+        tuple(table.get("group_names", ())),
+        {
+            split: {part: tuple(names) for part, names in parts.items()}
+            for split, parts in table["splits"].items()
+        },
+        dict(table["sources"]),
+    )
+
+
+def split_names(entry: Entry) -> tuple[str, ...]:
+    """Names of the published splits of a dataset's classes."""
+    return tuple(class_list(entry.class_list).splits)
+
+
+def published_splits(entry: Entry, which: str | None = None) -> dict[str, NDArray[np.int64]]:
+    """Class numbers of every part of a split; all classes as one part where the dataset has no split.
+
+    Raises:
+        UserError: there is no such split.
+    """
+    classes = class_list(entry.class_list)
+    split = which or entry.split
+    if split is None:
+        return {"all": np.arange(entry.classes)}
+    if split not in classes.splits:
+        known = ", ".join(classes.splits)
+        raise UserError(
+            f"{entry.name} has no published split '{split}'{did_you_mean(split, classes.splits)}: {known}."
+        )
+    number = {name: i for i, name in enumerate(classes.names)}
+    return {
+        part: np.array(sorted(number[name] for name in names), dtype=np.int64)
+        for part, names in classes.splits[split].items()
+    }
+
+
+def _entry(name: str, row: dict[str, Any]) -> Entry:
+    known = {
+        **row,
+        "archives": tuple(Published(**archive) for archive in row["archives"]),
+        "shape": tuple(row["shape"]),
+    }
+    return Entry(name=name, **known)
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    text = files("innerloop.data").joinpath("shipped", f"{name}.json").read_text(encoding="utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table

@@ -1,0 +1,98 @@
+"""What mini- and tiered-ImageNet share when they come as picture files: the class is in the name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop.core.errors import UserError
+from innerloop.data.archives import Archive
+from innerloop.data.catalogue import Classes
+from innerloop.data.layouts.layout import Layout, fill_from, grouped_rows, where
+from innerloop.data.pictures import fit_picture, is_picture, open_picture
+
+SIZE: Final = 84
+_WNID: Final = re.compile(r"n\d{8}")
+
+
+def decode_84(data: bytes) -> NDArray[np.uint8]:
+    """Any picture as 84×84 RGB; proportions are not kept, as in the published data."""
+    return fit_picture(open_picture(data), SIZE, "rgb", "squash")
+
+
+def from_files(archives: Sequence[Archive], classes: Classes, labels: Mapping[str, str]) -> Layout:
+    """Pictures by class.
+
+    Args:
+        archives: where to look.
+        classes: those wanted; pictures of others are left alone.
+        labels: file name to class, from csv lists; where a name is not in it, its folder or its beginning
+            tells (``n01532829/x.JPEG``, ``n01532829_1.JPEG``, ``n0153282900000005.jpg``).
+    """
+    members: dict[str, list[tuple[Archive, str]]] = {name: [] for name in classes.names}
+    for archive in archives:
+        for name in filter(is_picture, archive.names):
+            label = _label(name, labels, members)
+            if label is not None:
+                members[label].append((archive, name))
+    missing = [name for name, found in members.items() if not found]
+    if missing:
+        raise UserError(
+            f"{where(archives)} has no pictures of {len(missing)} of the {len(classes.names)} classes, such "
+            f"as {missing[0]}: give the folder (or archive) of all pictures."
+        )
+    for found in members.values():
+        found.sort(key=_file_name)
+    return _layout(*grouped_rows(members, classes.names), classes)
+
+
+def read_lists(archives: Sequence[Archive]) -> dict[str, str]:
+    """File name to class from every csv with the columns filename and label (Ravi) or class (Vinyals)."""
+    labels: dict[str, str] = {}
+    for archive in archives:
+        for name in archive.names:
+            if not name.lower().endswith(".csv"):
+                continue
+            table = csv.DictReader(io.StringIO(archive.read(name).decode("utf-8", "replace")))
+            column = next((key for key in ("label", "class") if key in (table.fieldnames or ())), None)
+            if column is None or "filename" not in (table.fieldnames or ()):
+                raise UserError(f"'{name}' needs the columns filename and label in its first line.")
+            labels.update((row["filename"], row[column]) for row in table)
+    return labels
+
+
+def _label(name: str, labels: Mapping[str, str], wanted: Mapping[str, object]) -> str | None:
+    folder, _, file = name.rpartition("/")
+    if labels:
+        found = labels.get(file)
+        return found if found in wanted else None
+    for part in (folder.rpartition("/")[2], folder.rpartition("/")[0].rpartition("/")[2], file):
+        match = _WNID.match(part)
+        if match and match[0] in wanted:
+            return match[0]
+    return None
+
+
+def _file_name(item: tuple[Archive, str]) -> str:
+    return item[1].rpartition("/")[2]
+
+
+def _layout(rows: list[tuple[Archive, str]], counts: list[int], classes: Classes) -> Layout:
+    packed: dict[int, tuple[Archive, dict[str, int]]] = {}
+    for row, (archive, name) in enumerate(rows):
+        packed.setdefault(id(archive), (archive, {}))[1][name] = row
+    return Layout(
+        classes.names,
+        tuple(counts),
+        [name for _, name in rows],
+        (SIZE, SIZE, 3),
+        fill_from(list(packed.values()), decode_84),
+        classes.groups,
+        classes.group_names,
+    )

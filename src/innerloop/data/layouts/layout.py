@@ -1,0 +1,106 @@
+"""What a loader finds in an archive before any pixel is decoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop.core.errors import UserError
+from innerloop.data.archives import Archive
+from innerloop.data.pictures import BadPictureError, in_threads
+
+A = TypeVar("A")
+Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
+Fill = Callable[[NDArray[np.uint8], Progress], str | None]
+
+
+class Layout(NamedTuple):
+    """Classes, counts and file names, and how to fill the array.
+
+    Attributes:
+        class_names: in catalogue order.
+        counts: pictures of each class.
+        files: one name per row.
+        shape: (height, width, channels) of the store.
+        fill: writes every row into an array; returns the sha256 over the pixels as decoded where the store
+            holds them resized, else None.
+        groups: group of each class, or None.
+        group_names: one per group.
+        splits: class numbers of each split, where the archive itself says; else None.
+    """
+
+    class_names: tuple[str, ...]
+    counts: tuple[int, ...]
+    files: Sequence[str]
+    shape: tuple[int, int, int]
+    fill: Fill
+    groups: tuple[int, ...] | None = None
+    group_names: tuple[str, ...] = ()
+    splits: dict[str, tuple[int, ...]] | None = None
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """No progress shown."""
+
+
+def cores() -> int:
+    """Threads to decode with: those this process may use, at most eight."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(8, usable)
+
+
+def where(archives: Sequence[Archive]) -> str:
+    """Archives by name, for a message."""
+    return ", ".join(archive.path.name for archive in archives)
+
+
+def find_file(archives: Sequence[Archive], name: str) -> tuple[Archive, str] | None:
+    """The file of that name in whichever archive and folder it is, or None."""
+    for archive in archives:
+        for inside in archive.names:
+            if inside.rpartition("/")[2] == name:
+                return archive, inside
+    return None
+
+
+def grouped_rows(members: Mapping[str, list[A]], classes: Sequence[str]) -> tuple[list[A], list[int]]:
+    """Members class after class, and how many each class has.
+
+    >>> grouped_rows({"b": ["3"], "a": ["1", "2"]}, ["a", "b"])
+    (['1', '2', '3'], [2, 1])
+    """
+    rows = [name for label in classes for name in members[label]]
+    return rows, [len(members[label]) for label in classes]
+
+
+def fill_from(
+    packed: Sequence[tuple[Archive, Mapping[str, int]]], decode: Callable[[bytes], NDArray[np.uint8]]
+) -> Fill:
+    """A ``fill`` that decodes every wanted file of every archive into its row, in packed order."""
+    total = sum(len(rows) for _, rows in packed)
+
+    def fill(images: NDArray[np.uint8], progress: Progress) -> None:
+        def work(item: tuple[str, int, bytes]) -> tuple[int, NDArray[np.uint8]]:
+            name, row, data = item
+            try:
+                return row, decode(data)
+            except BadPictureError as error:
+                raise UserError(
+                    f"'{name}' in the archive cannot be read as a picture ({error}); get the archive again."
+                ) from None
+
+        for done, (row, picture) in enumerate(in_threads(work, _items(packed), cores()), start=1):
+            images[row] = picture
+            progress("converting", done, total)
+
+    return fill
+
+
+def _items(packed: Iterable[tuple[Archive, Mapping[str, int]]]) -> Iterator[tuple[str, int, bytes]]:
+    for archive, rows in packed:
+        for name, data in archive.stream(rows):
+            yield name, rows[name], data

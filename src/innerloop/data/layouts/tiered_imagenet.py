@@ -1,0 +1,169 @@
+"""tiered-ImageNet: {train,val,test}_images_png.pkl (or _images.npz) with _labels.pkl, or pictures by synset.
+
+The publisher wrote the arrays with OpenCV: a PNG decodes to red-green-blue, but the arrays of the .npz form
+are blue-green-red, and are turned round here. Class names in the label files are words, not synset numbers,
+so a class belongs to the split whose file holds it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop.core.errors import UserError
+from innerloop.data.archives import Archive
+from innerloop.data.catalogue import Classes
+from innerloop.data.layouts.imagenet import SIZE, decode_84, from_files
+from innerloop.data.layouts.layout import Layout, Progress, cores, find_file, where
+from innerloop.data.npz import stream_rows
+from innerloop.data.pickles import by_text, load_pickle, text
+from innerloop.data.pictures import BadPictureError, in_threads
+
+PARTS: Final = {"train": "train", "val": "validation", "test": "test"}
+Rows = Callable[[], Iterator[NDArray[np.uint8]]]
+
+
+class _Part(NamedTuple):
+    labels: NDArray[np.int64]
+    names: list[str]
+    general: list[int] | None  # group of each class
+    general_names: list[str]
+    rows: Rows
+
+
+def tiered_imagenet(archives: Sequence[Archive], classes: Classes) -> Layout:
+    """Either form."""
+    if find_file(archives, "train_labels.pkl") is None:
+        return from_files(archives, classes, {})
+    parts = {part: _part(archives, part) for part in PARTS}
+    names, numbers, first = _unique(parts), {}, 0
+    for part, found in parts.items():
+        numbers[part] = tuple(range(first, first + len(found.names)))
+        first += len(found.names)
+    groups, group_names = _groups(list(parts.values()))
+    orders = {part: np.argsort(found.labels, kind="stable") for part, found in parts.items()}
+    counts = [
+        int(count)
+        for found in parts.values()
+        for count in np.bincount(found.labels, minlength=len(found.names))
+    ]
+
+    def fill(images: NDArray[np.uint8], progress: Progress) -> None:
+        start = done = 0
+        for part, found in parts.items():
+            place = np.empty(len(orders[part]), np.int64)
+            place[orders[part]] = np.arange(start, start + len(place))
+            for row, picture in enumerate(found.rows()):
+                images[place[row]] = picture
+                done += 1
+                progress("converting", done, len(images))
+            start += len(place)
+
+    return Layout(
+        tuple(names),
+        tuple(counts),
+        [f"{part}_images#{row}" for part, order in orders.items() for row in order],
+        (SIZE, SIZE, 3),
+        fill,
+        groups,
+        group_names,
+        {PARTS[part]: found for part, found in numbers.items()},
+    )
+
+
+def _part(archives: Sequence[Archive], part: str) -> _Part:
+    table = _pickle(archives, f"{part}_labels.pkl")
+    try:
+        found = np.asarray(table.get("label_specific", table.get("labels")), dtype=np.int64)
+        names = [text(name) for name in table.get("label_specific_str") or []]
+        if not names:  # bare numbers, which need not begin at 0
+            known, found = np.unique(found, return_inverse=True)
+            names = [f"{part}-{number}" for number in known]
+        if found.ndim != 1 or not found.size or found.min() < 0 or found.max() >= len(names):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise UserError(f"'{part}_labels.pkl' does not hold a class for every picture.") from None
+    general, general_names = _general(table, found, len(names))
+    return _Part(found, names, general, general_names, _rows(archives, part, len(found)))
+
+
+def _general(
+    table: dict[str, Any], labels: NDArray[np.int64], n_classes: int
+) -> tuple[list[int] | None, list[str]]:
+    """Superclasses, where the file's numbers can be right.
+
+    The published code counted some of them one too high; numbers that name no superclass show it.
+    """
+    names = [text(name) for name in table.get("label_general_str") or []]
+    general = np.asarray(table.get("label_general", []))
+    if general.shape != labels.shape or not names:
+        return None, []
+    of = [np.unique(general[labels == c]) for c in range(n_classes)]
+    if any(len(found) != 1 or not 0 <= found[0] < len(names) for found in of):
+        return None, []
+    return [int(found[0]) for found in of], names
+
+
+def _groups(parts: Sequence[_Part]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+    groups: list[int] = []
+    names: list[str] = []
+    for part in parts:
+        if part.general is None:
+            return None, ()
+        groups += [len(names) + group for group in part.general]
+        names += part.general_names
+    return tuple(groups), tuple(names)
+
+
+def _unique(parts: dict[str, _Part]) -> list[str]:
+    """Class names; those that occur twice (both cranes) with their split and number."""
+    seen = Counter(name for part in parts.values() for name in part.names)
+    return [
+        name if seen[name] == 1 else f"{name} ({part} {number})"
+        for part, found in parts.items()
+        for number, name in enumerate(found.names)
+    ]
+
+
+def _rows(archives: Sequence[Archive], part: str, expected: int) -> Rows:
+    if found := find_file(archives, f"{part}_images_png.pkl"):
+        return partial(_pngs, *found, expected)
+    if found := find_file(archives, f"{part}_images.npz"):
+        return partial(_arrays, *found, expected)
+    raise UserError(f"{where(archives)} lacks {part}_images_png.pkl (or {part}_images.npz).")
+
+
+def _pngs(archive: Archive, name: str, expected: int) -> Iterator[NDArray[np.uint8]]:
+    with archive.open(name) as file:
+        pictures = load_pickle(file, f"'{name}'")
+    if not isinstance(pictures, list) or len(pictures) != expected:
+        raise UserError(f"'{name}' does not hold one picture for each of {expected} labels.")
+    return in_threads(partial(_png, name), pictures, cores())
+
+
+def _png(name: str, packed: Any) -> NDArray[np.uint8]:
+    try:
+        return decode_84(packed if isinstance(packed, bytes) else np.asarray(packed, np.uint8).tobytes())
+    except (BadPictureError, ValueError, TypeError) as error:
+        raise UserError(f"a picture in '{name}' cannot be read ({error}).") from None
+
+
+def _arrays(archive: Archive, name: str, expected: int) -> Iterator[NDArray[np.uint8]]:
+    with archive.open(name) as file:
+        for shape, block in stream_rows(file, "images", name):
+            if shape != (expected, SIZE, SIZE, 3) or block.dtype != np.uint8:
+                raise UserError(f"'{name}' holds {shape}, not ({expected}, {SIZE}, {SIZE}, 3).")
+            yield from block[..., ::-1]
+
+
+def _pickle(archives: Sequence[Archive], name: str) -> dict[str, Any]:
+    found = find_file(archives, name)
+    if found is None:
+        raise UserError(f"{where(archives)} lacks {name}.")
+    with found[0].open(found[1]) as file:
+        return by_text(load_pickle(file, f"'{name}'"), f"'{name}'")

@@ -1,0 +1,157 @@
+"""One picture: from any file Pillow reads to a square uint8 array."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from innerloop.core.errors import UserError
+
+Colour = Literal["grey", "rgb"]
+Fit = Literal["crop", "squash", "pad"]
+SUFFIXES = frozenset(
+    (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
+)
+_GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"))
+_WHITE = 255
+_SIXTEEN_BIT = 65535
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class BadPictureError(Exception):
+    """A file that cannot be read as a picture; says why in a few words."""
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file name ends like a picture's, and is not one of the files systems leave behind.
+
+    >>> is_picture("a/b.JPEG"), is_picture("a/Thumbs.db"), is_picture("__MACOSX/._b.jpg")
+    (True, False, False)
+    """
+    path = Path(name)
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
+def open_picture(data: bytes | Path) -> Image.Image:
+    """Decode fully, turn as its EXIF says, and flatten to mode "L" or "RGB".
+
+    Transparent parts become white; 16-bit grey is scaled from 0…65535; of an animation the first
+    frame is taken.
+
+    Raises:
+        BadPictureError: it cannot be decoded.
+    """
+    try:
+        with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
+            picture.load()
+            return _flat(ImageOps.exif_transpose(picture))
+    except BadPictureError:
+        raise
+    except Image.DecompressionBombError:
+        raise BadPictureError("it unpacks to an enormous picture") from None
+    except Exception as error:  # decoders of damaged files fail in many ways
+        if isinstance(data, Path) and not data.is_file():
+            raise BadPictureError("there is no such file") from None
+        raise BadPictureError(_reason(error)) from None
+
+
+def fit_picture(picture: Image.Image, size: int, colour: Colour, fit: Fit = "crop") -> NDArray[np.uint8]:
+    """(size, size, channels) by Lanczos resampling of 8-bit values.
+
+    Args:
+        picture: mode "L" or "RGB"; never 1-bit, which Pillow would resize by nearest neighbour.
+        size: side in pixels.
+        colour: one channel or three.
+        fit: "crop" keeps the proportions and cuts the longer side; "squash" does not keep them, as in the
+            published few-shot datasets; "pad" fills up with the mean of the border.
+    """
+    picture = picture.convert("L" if colour == "grey" else "RGB")
+    if picture.size != (size, size):
+        lanczos = Image.Resampling.LANCZOS
+        if fit == "crop":
+            picture = ImageOps.fit(picture, (size, size), lanczos)
+        elif fit == "pad":
+            picture = ImageOps.pad(picture, (size, size), lanczos, color=_border(picture))
+        else:
+            picture = picture.resize((size, size), lanczos)
+    array = np.asarray(picture, dtype=np.uint8)
+    return array[:, :, None] if array.ndim == 2 else array
+
+
+def read_picture(data: bytes | Path, size: int, colour: Colour, fit: Fit = "crop") -> NDArray[np.uint8]:
+    """Open and fit in one go.
+
+    Raises:
+        UserError: it cannot be decoded; the message names the file.
+    """
+    try:
+        return fit_picture(open_picture(data), size, colour, fit)
+    except BadPictureError as error:
+        name = data if isinstance(data, Path) else "the picture"
+        raise UserError(f"{name} cannot be read as a picture: {error}.") from None
+
+
+def in_threads(work: Callable[[A], B], items: Iterable[A], workers: int) -> Iterator[B]:
+    """``map`` in order over a few threads, with few items under way at a time.
+
+    Pillow lets go of the interpreter's lock while it decodes, so threads suffice, and nothing need be
+    pickled for other processes.
+    """
+    if workers < 2:
+        yield from map(work, items)
+        return
+    rest = iter(items)
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: list[Future[B]] = [pool.submit(work, item) for item in islice(rest, 4 * workers)]
+        try:
+            while waiting:
+                yield waiting.pop(0).result()
+                waiting += [pool.submit(work, item) for item in islice(rest, 1)]
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _flat(picture: Image.Image) -> Image.Image:
+    mode = picture.mode
+    if mode == "F":
+        raise BadPictureError("its pixels are floats, and what is white is not said; save it as 8 or 16 bits")
+    if mode.startswith("I"):
+        return _from_sixteen(picture)
+    if "transparency" in picture.info or mode in ("RGBA", "LA", "PA", "RGBa", "La"):
+        whole = picture.convert("RGBA")
+        white = Image.new("RGBA", whole.size, (_WHITE,) * 4)
+        flat = Image.alpha_composite(white, whole).convert("RGB")
+        return flat.convert("L") if mode in _GREY_MODES else flat
+    return picture.convert("L" if mode in _GREY_MODES else "RGB")
+
+
+def _from_sixteen(picture: Image.Image) -> Image.Image:
+    values = np.asarray(picture).astype(np.int64)
+    if values.size and (values.min() < 0 or values.max() > _SIXTEEN_BIT):
+        raise BadPictureError("its pixels have more than 16 bits; save it as 8 or 16 bits")
+    return Image.fromarray(((values * _WHITE + _SIXTEEN_BIT // 2) // _SIXTEEN_BIT).astype(np.uint8))
+
+
+def _border(picture: Image.Image) -> Any:
+    array = np.asarray(picture)
+    edge = np.concatenate([array[0], array[-1], array[:, 0], array[:, -1]])
+    mean = edge.mean(0)
+    return int(mean) if edge.ndim == 1 else tuple(int(value) for value in mean)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "it is of no known format"
+    text = str(error).strip().rstrip(".")
+    return text.splitlines()[0][:100] if text else type(error).__name__

@@ -1,0 +1,24 @@
+"""Where data lives on this machine. Imports nothing heavy: the command asks it at every start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def data_folder() -> Path:
+    """``$INNERLOOP_DATA``, else the user's cache folder as the platform has it."""
+    if named := os.environ.get("INNERLOOP_DATA"):
+        return Path(named).expanduser()
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "innerloop"
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA", home)) / "innerloop"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "innerloop"
+
+
+def cache_folder() -> Path:
+    """Conversions of the user's own folders and arrays; may be deleted at any time, they are made again."""
+    return data_folder() / "cache"

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from innerloop._version import __version__
-from innerloop.cli import bench, demo, doctor, eval, ls, report, resume, show, sweep, train
+from innerloop.cli import bench, data, demo, doctor, eval, ls, report, resume, show, sweep, train
 from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, write
 from innerloop.core.errors import UserError, did_you_mean
@@ -70,6 +70,11 @@ for _name, (_function, _context) in VERBS.items():
     app.command(_name, context_settings=_context, help=_help(_function))(_function)
 
 
+GROUPS = {"data": data.app}  # verbs with verbs of their own
+for _name, _group in GROUPS.items():
+    app.add_typer(_group, name=_name)
+
+
 def _version(asked: bool) -> None:
     if asked:
         write(f"innerloop {__version__}")
@@ -120,15 +125,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _check_verb(given: list[str]) -> None:
     """A word that is no verb: perhaps a recipe, perhaps a slip."""
-    if not given or given[0].startswith("-") or given[0] in VERBS:
+    if not given or given[0].startswith("-") or given[0] in VERBS or given[0] in GROUPS:
         return
     word = given[0]
     if word in shipped_names():
         raise UserError(
             f"'{word}' is a recipe: `innerloop train {word}` trains it, `innerloop show {word}` prints it."
         )
-    hint = did_you_mean(word, VERBS)
-    raise UserError(f"there is no verb '{word}'{hint}; the verbs are {', '.join(VERBS)}.")
+    verbs = [*VERBS, *GROUPS]
+    hint = did_you_mean(word, verbs)
+    raise UserError(f"there is no verb '{word}'{hint}; the verbs are {', '.join(verbs)}.")
 
 
 def _usage(error: Any) -> str:

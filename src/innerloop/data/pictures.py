@@ -20,7 +20,7 @@ Fit = Literal["crop", "squash", "pad"]
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 )
-_GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"))
+GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"))
 _WHITE = 255
 _SIXTEEN_BIT = 65535
 
@@ -54,7 +54,7 @@ def open_picture(data: bytes | Path) -> Image.Image:
     try:
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
             picture.load()
-            return _flat(ImageOps.exif_transpose(picture))
+            return flatten(ImageOps.exif_transpose(picture))
     except BadPictureError:
         raise
     except Image.DecompressionBombError:
@@ -62,7 +62,7 @@ def open_picture(data: bytes | Path) -> Image.Image:
     except Exception as error:  # decoders of damaged files fail in many ways
         if isinstance(data, Path) and not data.is_file():
             raise BadPictureError("there is no such file") from None
-        raise BadPictureError(_reason(error)) from None
+        raise BadPictureError(reason_of(error)) from None
 
 
 def fit_picture(picture: Image.Image, size: int, colour: Colour, fit: Fit = "crop") -> NDArray[np.uint8]:
@@ -122,7 +122,12 @@ def in_threads(work: Callable[[A], B], items: Iterable[A], workers: int) -> Iter
                 future.cancel()
 
 
-def _flat(picture: Image.Image) -> Image.Image:
+def flatten(picture: Image.Image) -> Image.Image:
+    """Any mode as "L" or "RGB", transparent parts white.
+
+    Raises:
+        BadPictureError: its numbers do not say what is white.
+    """
     mode = picture.mode
     if mode == "F":
         raise BadPictureError("its pixels are floats, and what is white is not said; save it as 8 or 16 bits")
@@ -132,8 +137,8 @@ def _flat(picture: Image.Image) -> Image.Image:
         whole = picture.convert("RGBA")
         white = Image.new("RGBA", whole.size, (_WHITE,) * 4)
         flat = Image.alpha_composite(white, whole).convert("RGB")
-        return flat.convert("L") if mode in _GREY_MODES else flat
-    return picture.convert("L" if mode in _GREY_MODES else "RGB")
+        return flat.convert("L") if mode in GREY_MODES else flat
+    return picture.convert("L" if mode in GREY_MODES else "RGB")
 
 
 def _from_sixteen(picture: Image.Image) -> Image.Image:
@@ -150,7 +155,8 @@ def _border(picture: Image.Image) -> Any:
     return int(mean) if edge.ndim == 1 else tuple(int(value) for value in mean)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why Pillow could not read a file, in a few words."""
     if isinstance(error, UnidentifiedImageError):
         return "it is of no known format"
     text = str(error).strip().rstrip(".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -22,3 +23,12 @@ def data_folder() -> Path:
 def cache_folder() -> Path:
     """Conversions of the user's own folders and arrays; may be deleted at any time, they are made again."""
     return data_folder() / "cache"
+
+
+def is_name(name: str) -> bool:
+    """Whether a word may name a dataset of one's own; paths may not.
+
+    >>> is_name("my-birds"), is_name("../birds"), is_name("cache")
+    (True, False, False)
+    """
+    return re.fullmatch(r"\w[\w.-]*", name) is not None and name != "cache"

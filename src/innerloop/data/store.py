@@ -59,7 +59,7 @@ def build_store(
         progress: told how far it is.
         replace: take the place of a store that is there already; else that one is kept.
     """
-    with _partial(folder) as work:
+    with workspace(folder) as work:
         images = _new_array(work / IMAGES, (sum(layout.counts), *layout.shape))
         decoded = layout.fill(images, progress)
         images.flush()
@@ -161,8 +161,12 @@ def _file_names(path: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _partial(folder: Path) -> Iterator[Path]:
-    """A folder to work in beside ``folder``; gone afterwards, whatever happens."""
+def workspace(folder: Path) -> Iterator[Path]:
+    """A folder to work in beside ``folder``; gone afterwards, whatever happens.
+
+    Raises:
+        UserError: there is no writing there.
+    """
     parent = folder.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)

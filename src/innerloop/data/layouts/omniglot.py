@@ -71,7 +71,7 @@ def _fill(
 
 
 def _paper(data: bytes, name: str) -> Image.Image:
-    """(105, 105), black ink on white; turned round only after resizing, which decides how halves are rounded."""
+    """(105, 105), black ink on white; inverted only after resizing, which decides how halves are rounded."""
     try:
         drawing = open_picture(data)
     except BadPictureError as error:

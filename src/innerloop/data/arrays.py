@@ -1,0 +1,138 @@
+"""Pictures that are arrays already: ``(X, y)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop.core.errors import UserError
+from innerloop.data.hashing import content_hash
+from innerloop.data.layouts.layout import Layout, Progress, silent
+from innerloop.data.source import ImageSource, ListedFiles
+from innerloop.data.splits import divide, named_splits
+
+_BLOCK: Final = 1000  # pictures at a time
+
+
+def from_arrays(
+    X: Any,
+    y: Any,
+    *,
+    class_names: Sequence[str] | None = None,
+    splits: Mapping[str, Sequence[Any]] | None = None,
+    groups: Sequence[Any] | None = None,
+    name: str = "arrays",
+) -> ImageSource:
+    """Labelled arrays in memory.
+
+    Args:
+        X: (N, H, W), (N, H, W, C) or (N, C, H, W); uint8, or floats between 0 and 1.
+        y: (N,) integers or text.
+        class_names: one per class, in the order of the sorted labels; by default the labels as text.
+        splits: part to class names; by default 60/20/20 % of the classes.
+        groups: one per class, in the same order.
+        name: what to call it.
+
+    Raises:
+        UserError: the arrays cannot be read as labelled pictures.
+
+    >>> X, y = np.zeros((4, 8, 8), np.uint8), ["b", "a", "b", "a"]
+    >>> source = from_arrays(X, y, splits={"train": ["a", "b"]})
+    >>> source.images.shape, source.counts.tolist(), source.files(0)
+    ((4, 8, 8, 1), [2, 2], 'X[1]')
+    """
+    layout = arrays_layout(X, y, class_names, splits, groups)
+    images = np.empty((sum(layout.counts), *layout.shape), np.uint8)
+    layout.fill(images, silent)
+    return ImageSource(
+        name=name,
+        images=images,
+        starts=np.concatenate([[0], np.cumsum(layout.counts, dtype=np.int64)]),
+        class_names=layout.class_names,
+        splits={part: np.array(found, dtype=np.int64) for part, found in (layout.splits or {}).items()},
+        groups=None if layout.groups is None else np.array(layout.groups, dtype=np.int64),
+        group_names=layout.group_names,
+        files=ListedFiles(layout.files),
+        content_sha256=content_hash(images),
+    )
+
+
+def arrays_layout(
+    X: Any,
+    y: Any,
+    class_names: Sequence[str] | None,
+    splits: Mapping[str, Sequence[Any]] | None,
+    groups: Sequence[Any] | NDArray[Any] | None,
+    pattern: str = "X[{row}]",
+) -> Layout:
+    """Sort rows by class, in the order they have within it."""
+    images, given = _channels_last(np.asarray(X)), np.asarray(y)
+    if given.ndim != 1 or len(given) != len(images) or not len(images):
+        raise UserError(
+            f"X holds {len(images)} pictures and y has the shape {given.shape}: one label for each."
+        )
+    found, labels = np.unique(given, return_inverse=True)
+    names = [str(name) for name in (found if class_names is None else class_names)]
+    if len(names) != len(found):
+        raise UserError(f"there are {len(found)} classes in y and {len(names)} class names.")
+    order = np.argsort(labels, kind="stable")
+    group_names = tuple(dict.fromkeys(str(group) for group in groups)) if groups is not None else ()
+    return Layout(
+        tuple(names),
+        tuple(np.bincount(labels, minlength=len(names)).tolist()),
+        [pattern.format(row=row) for row in order],
+        (images.shape[1], images.shape[2], images.shape[3]),
+        partial(_fill, images, order),
+        tuple(group_names.index(str(group)) for group in groups) if groups is not None else None,
+        group_names,
+        divide(names) if splits is None else named_splits(splits, names, "splits"),
+    )
+
+
+def _fill(
+    pictures: NDArray[Any], order: NDArray[np.int64], images: NDArray[np.uint8], progress: Progress
+) -> None:
+    for start in range(0, len(order), _BLOCK):
+        rows = order[start : start + _BLOCK]
+        images[start : start + len(rows)] = as_bytes(pictures[rows])
+        progress("converting", start + len(rows), len(order))
+
+
+def as_bytes(pictures: NDArray[Any]) -> NDArray[np.uint8]:
+    """Floats between 0 and 1 as 0…255; uint8 as it is.
+
+    >>> as_bytes(np.array([0.0, 0.5, 1.0])).tolist()
+    [0, 128, 255]
+
+    Raises:
+        UserError: other numbers, whose white is not known.
+    """
+    if pictures.dtype == np.uint8:
+        return pictures
+    if pictures.dtype == np.bool_:
+        return pictures.astype(np.uint8) * np.uint8(255)
+    low, high = (float(pictures.min()), float(pictures.max())) if pictures.size else (0.0, 0.0)
+    if np.issubdtype(pictures.dtype, np.floating) and low >= 0 and high <= 1:
+        return np.floor(pictures * 255 + 0.5).astype(np.uint8)
+    if np.issubdtype(pictures.dtype, np.integer) and low >= 0 and high <= 255:
+        return pictures.astype(np.uint8)
+    raise UserError(
+        f"pictures must be uint8, or floats between 0 and 1; these are {pictures.dtype} from {low:g} to "
+        f"{high:g}: undo the normalisation, or rescale them."
+    )
+
+
+def _channels_last(images: NDArray[Any]) -> NDArray[Any]:
+    if images.ndim == 3:
+        return images[..., None]
+    if images.ndim == 4 and images.shape[3] in (1, 3):
+        return images
+    if images.ndim == 4 and images.shape[1] in (1, 3):
+        return images.transpose(0, 2, 3, 1)
+    raise UserError(
+        f"pictures of shape {images.shape} are not (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)."
+    )

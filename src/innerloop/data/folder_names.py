@@ -1,0 +1,75 @@
+"""What the folders of a folder mean: classes, groups of classes, splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from innerloop.core.errors import UserError
+from innerloop.data.splits import WORDS, Splits
+
+
+def by_class(root: Path, paths: Sequence[str]) -> dict[str, list[str]]:
+    """Paths by the folder they are in.
+
+    Raises:
+        UserError: pictures lie outside of class folders, or a class folder holds others.
+    """
+    members: dict[str, list[str]] = {}
+    for path in paths:
+        members.setdefault(path.rpartition("/")[0], []).append(path)
+    if "" in members:
+        loose = members[""][0]
+        raise UserError(
+            f"{loose} lies directly in {root}: put the pictures of each class into a folder of its own."
+        )
+    for label in members:
+        above = next((str(up) for up in PurePosixPath(label).parents if str(up) in members), None)
+        if above is not None:
+            raise UserError(
+                f"'{above}' in {root} holds pictures and also '{label}', a folder of pictures: separate them."
+            )
+    return members
+
+
+def class_names(labels: Sequence[str], root: Path) -> tuple[list[str], Splits | None]:
+    """Class names, and the splits where the outermost folders are called train, val and test.
+
+    Raises:
+        UserError: a class is in two of them.
+
+    >>> class_names(["train/cat", "test/owl"], Path("pets"))
+    (['cat', 'owl'], {'train': (0,), 'test': (1,)})
+    """
+    names = list(labels)
+    if len(names) > 1 and all("/" in name for name in names):
+        shorter, tails = zip(*(name.rsplit("/", 1) for name in names), strict=True)
+        if len(set(tails)) == 1 and len(set(shorter)) == len(names):  # …/<class>/images/x.jpg
+            names = list(shorter)
+    first = [name.partition("/")[0].lower() for name in names]
+    if not all("/" in name for name in names) or not set(first) <= set(WORDS):
+        return names, None
+    inner = [name.partition("/")[2] for name in names]
+    if len(set(inner)) < len(inner):
+        twice = next(name for name in inner if inner.count(name) > 1)
+        raise UserError(
+            f"the class '{twice}' is in several of {root}'s split folders; splits of few-shot learning hold "
+            "different classes: put each class into one folder, or all into one with a split file."
+        )
+    parts: dict[str, list[int]] = {}
+    for number, word in enumerate(first):
+        parts.setdefault(WORDS[word], []).append(number)
+    return inner, {part: tuple(numbers) for part, numbers in parts.items()} if len(parts) > 1 else None
+
+
+def groups_of(names: Sequence[str]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+    """The folder above each class, where every class has one.
+
+    >>> groups_of(["greek/alpha", "greek/beta", "latin/a"])
+    ((0, 0, 1), ('greek', 'latin'))
+    """
+    if not all("/" in name for name in names):
+        return None, ()
+    of = [name.rpartition("/")[0] for name in names]
+    group_names = tuple(dict.fromkeys(of))
+    return tuple(group_names.index(group) for group in of), group_names

@@ -1,0 +1,90 @@
+"""The catalogue beside what is on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from innerloop.core.errors import UserError
+from innerloop.data.catalogue import EMBEDDED, UNKNOWN, Published, catalogue
+from innerloop.data.place import data_folder, is_name
+from innerloop.data.store import INDEX, read_index
+
+ABSENT = "no"
+
+
+def list_datasets() -> list[dict[str, Any]]:
+    """Every dataset of the catalogue, the embedded one, and those of the user's own that are stored."""
+    rows = []
+    for name, entry in catalogue().items():
+        here = _status(entry.store)
+        rows.append(
+            {
+                "name": name,
+                "classes": entry.classes,
+                "images": entry.images,
+                "content_sha256": entry.content_sha256,
+                "here": here != ABSENT,
+                "status": here,
+                "title": entry.title,
+                "licence": entry.licence,
+                "publisher": entry.publisher,
+                "page": entry.page,
+                "checksums": {archive.file: _checksum(archive) for archive in entry.archives},
+            }
+        )
+    return [*rows, _embedded(), *_own()]
+
+
+def _checksum(archive: Published) -> str:
+    if archive.md5 == UNKNOWN:
+        return UNKNOWN
+    return f"md5 {archive.md5} (as {archive.md5_source} states it)"
+
+
+def _status(store: str) -> str:
+    try:
+        index = read_index(data_folder() / store)
+    except UserError:
+        return "damaged"
+    return ABSENT if index is None else str(index.get("status", "your own"))
+
+
+def _embedded() -> dict[str, Any]:
+    from innerloop.data.glyphs import ALPHABETS, CHARACTERS, DRAWINGS
+
+    return {
+        "name": EMBEDDED,
+        "classes": ALPHABETS * CHARACTERS,
+        "images": ALPHABETS * CHARACTERS * DRAWINGS,
+        "content_sha256": None,
+        "here": True,
+        "status": "embedded",
+        "title": "glyphs: handwriting-like alphabets drawn by innerloop itself, no download",
+        "licence": "that of innerloop",
+    }
+
+
+def _own() -> list[dict[str, Any]]:
+    stores = {entry.store for entry in catalogue().values()}
+    rows = []
+    for index_file in sorted(data_folder().glob(f"*/{INDEX}")):
+        name = index_file.parent.name
+        if name in stores or not is_name(name):
+            continue
+        try:
+            index = read_index(index_file.parent) or {}
+        except UserError:
+            continue
+        rows.append(
+            {
+                "name": name,
+                "classes": len(index["class_names"]),
+                "images": index["images"],
+                "content_sha256": index["content_sha256"],
+                "here": True,
+                "status": "your own",
+                "title": f"from {index['origin'][0]['file']}",
+                "licence": "your own",
+            }
+        )
+    return rows

@@ -1,0 +1,177 @@
+"""Open a dataset by its name or path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.data.catalogue import EMBEDDED, catalogue, published_splits
+from innerloop.data.folder import FolderOptions, OnBad, fingerprint, folder_layout, scan
+from innerloop.data.get import how_to_get
+from innerloop.data.hashing import text_hash
+from innerloop.data.layouts.layout import Layout, Progress, cores, silent
+from innerloop.data.npz_layout import npz_layout
+from innerloop.data.pictures import Colour, Fit, fit_picture, in_threads
+from innerloop.data.place import cache_folder, data_folder, is_name
+from innerloop.data.source import ImageSource
+from innerloop.data.splits import read_split_file
+from innerloop.data.store import build_store, open_store, read_index
+
+ALL = "all"
+
+
+def open_source(
+    name_or_path: str | Path,
+    *,
+    size: int | None = None,
+    colour: Literal["auto", "grey", "rgb"] = "auto",
+    fit: Fit = "crop",
+    splits: str | None = None,
+    split_file: str | Path | None = None,
+    on_bad: OnBad = "refuse",
+    min_images: int = 2,
+    progress: Progress = silent,
+) -> ImageSource:
+    """Labelled pictures, mapped from disk.
+
+    Args:
+        name_or_path: a dataset of the catalogue ("omniglot", "cifar-fs", …), "glyphs", a dataset of your own
+            that ``innerloop data get`` stored, a folder with one folder per class, or an .npz file.
+        size: side in pixels; by default the dataset's own.
+        colour: "grey", "rgb", or as the pictures are.
+        fit: how pictures of other proportions become square: "crop", "squash" or "pad".
+        splits: which published split (Omniglot has "vinyals" and "alphabet"); "all" takes all classes as one.
+        split_file: JSON or csv that lists the classes of each split.
+        on_bad: what to do with files that cannot be read: "refuse" names them, "skip" leaves them out.
+        min_images: the fewest pictures a class of a folder may have.
+        progress: told how far a first conversion is.
+
+    Raises:
+        UserError: there is no such dataset, or it cannot be used; the message says what to do.
+    """
+    name = str(name_or_path)
+    if name == EMBEDDED:
+        from innerloop.data.glyphs import glyphs
+
+        source = glyphs()
+    elif name in catalogue():
+        source = _open_known(name, splits)
+    elif own_store(name) is not None:
+        source = open_store(data_folder() / name, name)
+    else:
+        options = FolderOptions(size, colour, fit, on_bad, min_images)
+        source = open_path(Path(name).expanduser(), options, progress)
+    if split_file is not None:
+        listed = read_split_file(Path(split_file).expanduser(), source.class_names)
+        source = source._replace(splits=_numbers(listed))
+    elif splits == ALL:
+        source = source._replace(splits={ALL: np.arange(source.n_classes)})
+    elif splits is not None and name not in catalogue():
+        raise UserError(f"{name} has no published split '{splits}': give a split_file, or splits=\"all\".")
+    return resized(source, size, colour, fit, progress)
+
+
+def own_store(name: str) -> Path | None:
+    """Where a dataset of the user's own is stored by that name, or None."""
+    folder = data_folder() / name
+    return folder if is_name(name) and read_index(folder) is not None else None
+
+
+def open_path(path: Path, options: FolderOptions, progress: Progress = silent) -> ImageSource:
+    """A folder or .npz file; converted once, and again when it changes."""
+    if path.is_dir():
+        found = scan(path)
+        key = fingerprint(path, found, options)
+        return _cached(path.name, key, partial(folder_layout, path, found, options), progress)
+    if path.is_file() and path.suffix.lower() == ".npz":
+        state = path.stat()
+        key = text_hash("npz", str(path.resolve()), str(state.st_size), str(state.st_mtime_ns))
+        return _cached(path.stem, key, partial(npz_layout, path), progress)
+    if path.is_file():
+        raise UserError(
+            f"{path} is neither a folder of class folders nor an .npz file; an archive of the catalogue is "
+            f"adopted by `innerloop data get NAME --from {path}`."
+        )
+    known = [*catalogue(), EMBEDDED]
+    raise UserError(
+        f"'{path}' is neither a dataset{did_you_mean(str(path), known)} nor a folder or file: the catalogue "
+        f"has {', '.join(known)}."
+    )
+
+
+def resized(
+    source: ImageSource, size: int | None, colour: str, fit: Fit = "crop", progress: Progress = silent
+) -> ImageSource:
+    """The same pictures in another size or colour; converted once, then mapped."""
+    height, width, channels = source.images.shape[1:]
+    wanted: Colour = "grey" if (channels == 1 if colour == "auto" else colour == "grey") else "rgb"
+    shape = (size or height, size or width, 1 if wanted == "grey" else 3)
+    if shape == (height, width, channels):
+        return source
+    if size is not None and size < 1:
+        raise UserError(f"size={size} is no size for a picture: give at least 1.")
+    key = text_hash("resized", source.content_sha256, repr(shape), fit, repr(source.counts.tolist()))
+    layout = partial(_resized_layout, source, shape, fit)
+    made = _cached(source.name, key, layout, progress)
+    return source._replace(images=made.images, content_sha256=made.content_sha256)
+
+
+def _resized_layout(source: ImageSource, shape: tuple[int, int, int], fit: Fit) -> Layout:
+    return Layout(
+        source.class_names,
+        tuple(source.counts.tolist()),
+        [source.files(row) for row in range(len(source.images))],
+        shape,
+        partial(_resize_all, source.images, shape, fit),
+        None if source.groups is None else tuple(source.groups.tolist()),
+        source.group_names,
+    )
+
+
+def _open_known(name: str, splits: str | None) -> ImageSource:
+    entry = catalogue()[name]
+    folder = data_folder() / entry.store
+    index = read_index(folder)
+    if index is None:
+        raise UserError(how_to_get(entry))
+    if index["splits"]:  # the archive itself said which class is in which split
+        return open_store(folder, name)
+    return open_store(folder, name, published_splits(entry, None if splits == ALL else splits))
+
+
+def _cached(name: str, key: str, layout: Callable[[], Layout], progress: Progress) -> ImageSource:
+    folder = cache_folder() / key[:32]
+    if read_index(folder) is None:
+        build_store(folder, layout(), {"name": name}, progress=progress)
+    return open_store(folder, name)
+
+
+def _resize_all(
+    pictures: NDArray[np.uint8],
+    shape: tuple[int, int, int],
+    fit: Fit,
+    images: NDArray[np.uint8],
+    progress: Progress,
+) -> None:
+    work = partial(_resize, shape, fit)
+    for row, picture in enumerate(in_threads(work, pictures, cores())):
+        images[row] = picture
+        progress("resizing", row + 1, len(images))
+
+
+def _resize(shape: tuple[int, int, int], fit: Fit, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    flat = Image.fromarray(np.ascontiguousarray(picture[..., 0] if picture.shape[-1] == 1 else picture))
+    if shape[:2] != picture.shape[:2]:
+        return fit_picture(flat, shape[0], "grey" if shape[2] == 1 else "rgb", fit)
+    return np.asarray(flat.convert("L" if shape[2] == 1 else "RGB"), np.uint8).reshape(shape)
+
+
+def _numbers(splits: dict[str, tuple[int, ...]]) -> dict[str, NDArray[np.int64]]:
+    return {part: np.array(found, dtype=np.int64) for part, found in splits.items()}

@@ -1,0 +1,112 @@
+"""Which classes to train, validate and test on, for data that comes without a published split."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.data.hashing import text_hash
+
+Splits = dict[str, tuple[int, ...]]
+WORDS = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+}
+_HELD_OUT = 0.2  # of the classes, for validation and again for test
+
+
+def divide(class_names: Sequence[str]) -> Splits:
+    """60/20/20 % of the classes, chosen by a hash of their names: the same on every machine, in any order.
+
+    Fewer than three classes cannot be divided, and are one part "all".
+
+    >>> divide(["ant", "bee", "cat", "dog", "eel"])
+    {'train': (0, 3, 4), 'validation': (1,), 'test': (2,)}
+    """
+    n = len(class_names)
+    if n < 3:
+        return {"all": tuple(range(n))}
+    held = max(1, round(_HELD_OUT * n))
+    order = sorted(range(n), key=lambda c: text_hash("split", class_names[c]))
+    parts = {"train": order[2 * held :], "validation": order[:held], "test": order[held : 2 * held]}
+    return {part: tuple(sorted(found)) for part, found in parts.items()}
+
+
+def read_split_file(path: Path, class_names: Sequence[str]) -> Splits:
+    """A JSON object of lists of class names, or a csv file with the columns class and split.
+
+    Raises:
+        UserError: it cannot be read, or names a class that is not there.
+    """
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the split file {path} cannot be read: {error}.") from None
+    listed = _from_csv(content, path) if path.suffix.lower() == ".csv" else _from_json(content, path)
+    return named_splits(listed, class_names, str(path))
+
+
+def named_splits(listed: Mapping[str, Sequence[Any]], class_names: Sequence[str], origin: str) -> Splits:
+    """Lists of class names as class numbers.
+
+    A class may be called by the last part of its name where that is not ambiguous.
+
+    >>> named_splits({"val": ["b"], "train": ["x/a"]}, ["x/a", "y/b"], "splits.json")
+    {'validation': (1,), 'train': (0,)}
+
+    Raises:
+        UserError: a class is not there, or in two parts.
+    """
+    number = {name: c for c, name in enumerate(class_names)}
+    tails = [name.rpartition("/")[2] for name in class_names]
+    number.update({tail: c for c, tail in enumerate(tails) if tails.count(tail) == 1 and tail not in number})
+    home: dict[int, str] = {}
+    splits: Splits = {}
+    for word, names in listed.items():
+        part = WORDS.get(str(word).lower(), str(word))
+        for name in names:
+            if str(name) not in number:
+                raise UserError(
+                    f"{origin} names the class '{name}'{did_you_mean(str(name), number)}, which is not there."
+                )
+            if home.setdefault(number[str(name)], part) != part:
+                raise UserError(
+                    f"{origin} puts the class '{name}' in both {home[number[str(name)]]} and {part}; the "
+                    "splits of few-shot learning hold different classes."
+                )
+        splits[part] = tuple(sorted({number[str(name)] for name in names} | set(splits.get(part, ()))))
+    if not any(splits.values()):
+        raise UserError(f"{origin} lists no classes.")
+    return splits
+
+
+def _from_json(content: str, path: Path) -> dict[str, list[Any]]:
+    try:
+        table = json.loads(content)
+    except ValueError as error:
+        raise UserError(f"the split file {path} is not valid JSON: {error}.") from None
+    if not isinstance(table, dict) or not all(isinstance(names, list) for names in table.values()):
+        raise UserError(f'the split file {path} must look like {{"train": ["cat", "dog"], "test": ["owl"]}}.')
+    return table
+
+
+def _from_csv(content: str, path: Path) -> dict[str, list[str]]:
+    table = csv.DictReader(content.splitlines())
+    columns = table.fieldnames or ()
+    name = next((column for column in ("class", "label", "name") if column in columns), None)
+    if name is None or "split" not in columns:
+        raise UserError(f"the split file {path} needs the columns class and split in its first line.")
+    listed: dict[str, list[str]] = {}
+    for row in table:
+        listed.setdefault((row["split"] or "").strip(), []).append((row[name] or "").strip())
+    return listed

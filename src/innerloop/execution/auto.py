@@ -83,17 +83,25 @@ def choose_plan(
     plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
     seconds: dict[Plan, float] = {}
     remarks: list[str] = []
+    failures: dict[str, Exception] = {}
     for plan in plans:
         try:
             best_so_far = min(seconds.values(), default=float("inf"))
-            if plan.mode == "vmap" and batch.size > 2 and measure(plan, batch.slice(0, 2)) > best_so_far:
-                remarks.append(f"{_label(plan)} takes longer for two tasks than the best way for all")
-                continue
+            if batch.size > 2 and seconds:
+                two = measure(plan, batch.slice(0, 2))
+                # under vmap more tasks may cost little more; a loop costs at least in proportion
+                at_least = two if plan.mode == "vmap" else two * batch.size / 2 / 1.5
+                if at_least > best_so_far:
+                    remarks.append(
+                        f"{_label(plan)}: {1000 * two:.3g} ms for two tasks, too slow to try on all"
+                    )
+                    continue
             seconds[plan] = measure(plan)
         except (RuntimeError, NotImplementedError) as error:
-            if not any(p.mode != plan.mode for p in plans):
-                raise
-            remarks.append(f"{plan.mode} is not possible here ({_first_line(error)})")
+            failures.setdefault(plan.mode, error)
+    if not seconds:
+        raise next(iter(failures.values()))
+    remarks += [f"{mode} is not possible here ({_first_line(error)})" for mode, error in failures.items()]
     best = min(seconds, key=lambda plan: seconds[plan])
     milliseconds = {_label(plan): 1000 * s for plan, s in seconds.items()}
     best = best._replace(reason=_why(milliseconds, execution))
@@ -163,7 +171,8 @@ def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tupl
     if wanted == "full":
         if compiler is None:
             raise UserError(
-                "run.compile=full needs a C++ compiler: install g++ or clang++, or set run.compile=auto."
+                "run.compile=full needs a C++ compiler: install g++ (or name yours in $CXX), "
+                "or set run.compile=auto."
             )
         return "full", ""
     if images:

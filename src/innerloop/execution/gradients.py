@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.core.trees import mean_over_tasks
+from innerloop.core.trees import detach, mean_over_tasks
 from innerloop.core.types import Batch, Buffers, Params, RaggedBatch, Task, TaskBatch
 from innerloop.execution.compiled import captured, compiled
 from innerloop.execution.plan import Plan
@@ -118,6 +118,7 @@ def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
     step = {"full": compiled, "trace": captured, "off": lambda fn: fn}[plan.compile](whole)
 
     def run(params: Params, buffers: Buffers, batch: Batch) -> Gradient:
+        params, buffers = detach(params), detach(buffers)  # or autograd would record all of this once more
         size = batch.size
         groups = batch.groups() if isinstance(batch, RaggedBatch) else [(list(range(size)), batch)]
         parts: list[TaskBatch] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -55,11 +56,10 @@ def available_cores() -> int:
 def cpp_compiler() -> str | None:
     """The C++ compiler that ``torch.compile`` would call, or ``None``.
 
-    Looks where torch looks: ``$CXX`` if set, else g++, clang++ or c++ on the path.
+    Looks where torch looks: for ``$CXX`` if set, else for g++ (clang++ on a Mac) on the path.
     """
-    named = os.environ.get("CXX")
-    candidates = [named] if named else ["g++", "clang++", "c++"]
-    return next((found for c in candidates if (found := shutil.which(c))), None)
+    usual = "clang++" if sys.platform == "darwin" else "g++"
+    return shutil.which(os.environ.get("CXX") or usual)
 
 
 def set_intra_op_threads(plan: Plan) -> None:

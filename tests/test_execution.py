@@ -1,0 +1,347 @@
+"""Every way to run a meta-gradient gives the same numbers; ``auto`` measures and says what it chose."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from innerloop.core.errors import UserError
+from innerloop.core.losses import get_loss
+from innerloop.core.trees import mean_over_tasks
+from innerloop.core.types import Task, TaskBatch
+from innerloop.execution import Gradient, Plan, choose_plan, map_tasks, meta_gradient
+from innerloop.execution.plan import available_cores, set_intra_op_threads
+from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum
+from innerloop.nets import NORM_POLICIES, Network, conv4, from_module, mlp
+from innerloop.objectives import Objective, episodic, erm, multitask
+from oracles import problems
+from oracles.tolerance import assert_close, assert_trees_close, assert_trees_equal
+
+Tree = dict[str, Tensor]
+
+PLANS = {
+    "vmap": Plan("vmap"),
+    "threads": Plan("threads", 2),
+    "chunks": Plan("vmap", chunk=2),  # batches of three: the last chunk is smaller
+}
+TRACE = {"trace": Plan("vmap", compile="trace")}  # seconds per capture on image networks
+LEARNERS: dict[str, Callable[..., Learner]] = {
+    "maml": maml,
+    "fomaml": lambda *a: maml(*a, first_order=True),
+    "truncated": lambda *a: maml(*a, truncate=1),
+    "momentum": lambda *a: maml(*a, rule=momentum()),
+    "adam": lambda *a: maml(*a, rule=adam()),
+    "anil": anil,
+    "anil-truncated": lambda *a: anil(*a, truncate=1, rule=adam()),
+    "boil": boil,
+    "meta-sgd": meta_sgd,
+    "lslr": maml_lslr,
+}
+
+
+def check_plans(
+    objective: Objective, params: Tree, buffers: Tree, batch: TaskBatch, plans: dict[str, Plan] = PLANS
+) -> None:
+    """The plain loop against everything else."""
+    expected = meta_gradient(objective.loss, Plan("loop"))(params, buffers, batch)
+    assert any(g.any() for g in expected.grads.values())
+    for name, plan in plans.items():
+        found = meta_gradient(objective.loss, plan)(params, buffers, batch)
+        try:
+            assert_close(found.losses, expected.losses)
+            assert_trees_close(found.grads, expected.grads)
+            assert_trees_close(found.buffers, expected.buffers)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_all_modes_agree_on_mlps(name: str) -> None:
+    network, loss = mlp(2, [6], 1), get_loss("mse")
+    learner = LEARNERS[name](network, loss, 0.1, 2)
+    params = problems.shaken(learner.init(problems.drawn(network)[0]))
+    check_plans(episodic(learner, loss), params, {}, problems.regression(), {**PLANS, **TRACE})
+
+
+def test_captured_chunks_agree() -> None:
+    network, loss = mlp(2, [6], 1), get_loss("mse")
+    objective = episodic(maml(network, loss, 0.1, 1), loss)
+    plans = {"traced-chunks": Plan("vmap", chunk=2, compile="trace")}
+    check_plans(objective, problems.drawn(network)[0], {}, problems.regression(), plans)
+
+
+@pytest.mark.parametrize("pooling", ["max", "stride"])
+@pytest.mark.parametrize("norm", NORM_POLICIES)
+@pytest.mark.parametrize("name", ["maml", "fomaml", "anil", "boil", "meta-sgd"])
+def test_all_modes_agree_on_conv4(name: str, norm: str, pooling: str) -> None:
+    network, loss = conv4(1, 16, 3, filters=3, pooling=pooling, norm=norm), get_loss("cross-entropy")
+    learner = LEARNERS[name](network, loss, 0.1, 2)
+    params, buffers = problems.drawn(network)
+    check_plans(episodic(learner, loss), learner.init(params), buffers, problems.images(3))
+
+
+@pytest.mark.parametrize(
+    ("norm", "pooling"),
+    [("transductive", "max"), ("support", "stride"), ("running", "stride"), ("group", "stride")],
+)
+def test_captured_conv4_agrees(norm: str, pooling: str) -> None:
+    network, loss = conv4(1, 16, 3, filters=2, pooling=pooling, norm=norm), get_loss("cross-entropy")
+    params, buffers = problems.drawn(network)
+    check_plans(episodic(maml(network, loss, 0.1, 1), loss), params, buffers, problems.images(3), TRACE)
+
+
+@pytest.mark.parametrize("norm", ["running", "support"])
+def test_all_modes_agree_without_an_inner_loop(norm: str) -> None:
+    network, loss, batch = (
+        conv4(1, 16, 3, filters=3, norm=norm),
+        get_loss("cross-entropy"),
+        problems.images(3),
+    )
+    params, buffers = problems.drawn(network)
+    check_plans(erm(network, loss), params, buffers, batch)
+    heads = multitask(network, loss, 7)
+    check_plans(heads, heads.init(params, torch.Generator().manual_seed(0)), buffers, batch)
+
+
+def test_all_modes_agree_on_modules() -> None:
+    made = nn.Sequential(
+        nn.Conv2d(1, 3, 3, stride=4), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)
+    )
+    for norm in NORM_POLICIES:
+        network, loss = from_module(made.double(), norm=norm), get_loss("cross-entropy")
+        params, buffers = problems.drawn(network)
+        check_plans(episodic(maml(network, loss, 0.1, 2), loss), params, buffers, problems.images(3))
+
+
+def test_buffers_are_averaged_over_tasks() -> None:
+    network, loss, batch = (
+        conv4(1, 16, 3, filters=3, norm="running"),
+        get_loss("cross-entropy"),
+        problems.images(3),
+    )
+    params, buffers = problems.drawn(network)
+    objective = erm(network, loss)
+    assert objective.loss is not None
+    each = [objective.loss(params, buffers, task)[1] for task in batch.tasks()]
+    found = meta_gradient(objective.loss, Plan("vmap"))(params, buffers, batch)
+    assert_trees_close(found.buffers, mean_over_tasks(each))
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan("loop"), Plan("vmap"), Plan("vmap", chunk=2), Plan("threads", 2)], ids=str
+)
+def test_mapped_results_are_stacked_in_task_order(plan: Plan) -> None:
+    batch = problems.regression(5)
+
+    def fn(params: Tree, buffers: Tree, task: Task) -> dict[str, Any]:
+        return {"sum": task.x_query.sum() * params["w"], "parts": (task.y_support + buffers["b"], task.id)}
+
+    params, buffers = {"w": torch.tensor(2.0, dtype=torch.float64)}, {"b": torch.ones(1, dtype=torch.float64)}
+    found = map_tasks(fn, plan)(params, buffers, batch)
+    assert_close(found["sum"], 2 * batch.x_query.sum((1, 2)))
+    assert torch.equal(found["parts"][0], batch.y_support + 1)
+    assert torch.equal(found["parts"][1], torch.arange(5))
+
+
+# ---- threads ----
+
+
+def test_threads_sum_in_task_order_whoever_is_first() -> None:
+    network, loss, batch = mlp(2, [8], 1), get_loss("mse"), problems.regression(8)
+    params, _ = problems.drawn(network, dtype=torch.float32)
+    batch = batch.to(dtype=torch.float32)  # where the order of a sum shows in the last bits
+    value = episodic(maml(network, loss, 0.1, 2), loss).loss
+    assert value is not None
+    turn = iter(range(10**6))
+
+    def late(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
+        time.sleep(0.003 * (next(turn) * 7 % 5))  # tasks finish in another order every time
+        return value(params, buffers, task)
+
+    expected = meta_gradient(value, Plan("loop"))(params, {}, batch)
+    for _ in range(5):
+        found = meta_gradient(late, Plan("threads", 2))(params, {}, batch)
+        assert torch.equal(found.losses, expected.losses)
+        assert_trees_equal(found.grads, expected.grads)
+    backwards = TaskBatch(*(field.flip(0) for field in batch))
+    other = meta_gradient(value, Plan("loop"))(params, {}, backwards)
+    assert any(not torch.equal(other.grads[n], g) for n, g in expected.grads.items())  # the order does matter
+
+
+def test_threads_run_at_the_same_time_with_one_intra_op_thread_each() -> None:
+    meeting, counts = threading.Barrier(2, timeout=20), []
+
+    def fn(params: Tree, buffers: Tree, task: Task) -> Tensor:
+        meeting.wait()  # passes only if two tasks are under way at once
+        counts.append(torch.get_num_threads())
+        return task.x_query.sum()
+
+    map_tasks(fn, Plan("threads", 2))({}, {}, problems.regression(4))
+    assert counts == [1] * 4
+
+
+def test_errors_and_no_grad_reach_threads() -> None:
+    batch = problems.regression(3)
+
+    def fails(params: Tree, buffers: Tree, task: Task) -> Tensor:
+        raise ValueError("task trouble")
+
+    with pytest.raises(ValueError, match="task trouble"):
+        map_tasks(fails, Plan("threads", 2))({}, {}, batch)
+    w = {"w": torch.ones(1, dtype=torch.float64, requires_grad=True)}
+    double = map_tasks(lambda p, b, task: p["w"] * task.x_query.sum(), Plan("threads", 2))
+    with torch.no_grad():
+        assert not double(w, {}, batch).requires_grad
+    assert double(w, {}, batch).requires_grad
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan("loop"), *PLANS.values(), *TRACE.values()], ids=["loop", *PLANS, *TRACE]
+)
+def test_results_hang_on_no_graph(plan: Plan) -> None:
+    network, loss = mlp(2, [4], 1), get_loss("mse")
+    params = {n: p.requires_grad_() for n, p in problems.drawn(network)[0].items()}
+    run = meta_gradient(episodic(maml(network, loss, 0.1, 2), loss).loss, plan)
+    found: Gradient = run(params, {}, problems.regression())
+    assert all(t.grad_fn is None for t in (found.losses, *found.grads.values()))
+    with torch.no_grad():  # a caller's no_grad must not turn gradients into zeros
+        again = run(params, {}, problems.regression())
+    assert_trees_equal(again.grads, found.grads)
+
+
+# ---- auto ----
+
+
+def sleepy(under_vmap: float, alone: float) -> Callable[[Tree, Tree, Task], tuple[Tensor, Tree]]:
+    """A loss that takes as many seconds as we say, under vmap and otherwise."""
+
+    def loss(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
+        batched = torch._C._functorch.is_batchedtensor(task.x_query)
+        time.sleep(under_vmap if batched else alone)
+        return (params["w"] * task.x_query).square().sum(), buffers
+
+    return loss
+
+
+W = {"w": torch.ones(1, dtype=torch.float64)}
+
+
+@pytest.mark.parametrize(
+    ("under_vmap", "alone", "best"), [(0.2, 0.0, ("loop", "threads")), (0.0, 0.05, ("vmap",))]
+)
+def test_auto_takes_the_fastest(under_vmap: float, alone: float, best: tuple[str, ...]) -> None:
+    found = choose_plan(
+        W, {}, problems.regression(4), loss=sleepy(under_vmap, alone), steps=10, threads=2, compile="off"
+    )
+    assert found.plan.mode in best
+    label = f"{found.plan.mode}@{found.plan.threads}"
+    assert found.milliseconds[label] == min(found.milliseconds.values())
+    assert label in found.plan.reason
+    assert f"{found.milliseconds[label]:.3g} ms" in found.plan.reason
+
+
+def test_auto_is_no_slower_than_what_can_be_measured() -> None:
+    network, loss = mlp(2, [64, 64], 1), get_loss("mse")
+    params, buffers = problems.drawn(network, dtype=torch.float32)
+    batch, learner = problems.regression(8).to(dtype=torch.float32), maml(network, loss, 0.1, 2)
+    value = episodic(learner, loss).loss
+
+    def seconds(plan: Plan) -> float:
+        set_intra_op_threads(plan)
+        run, took = meta_gradient(value, plan), []
+        for _ in range(10):
+            start = time.perf_counter()
+            run(params, buffers, batch)
+            took.append(time.perf_counter() - start)
+        return min(took)
+
+    chosen = choose_plan(params, buffers, batch, loss=value, steps=10).plan
+    best = min(seconds(Plan(mode, n)) for mode in ("loop", "vmap", "threads") for n in (1, available_cores()))
+    assert seconds(chosen) < 3 * best
+
+
+@pytest.mark.parametrize("mode", ["vmap", "threads", "loop"])
+def test_a_mode_that_is_asked_for_is_kept(mode: str) -> None:
+    found = choose_plan(
+        W, {}, problems.regression(4), loss=sleepy(0.01, 0.01), steps=10, execution=mode, chunk=3
+    )
+    assert found.plan.mode == mode
+    assert found.plan.chunk == (3 if mode == "vmap" else None)
+    assert set(found.milliseconds) <= {f"{mode}@{n}" for n in (1, available_cores())}
+    assert f"execution={mode} was asked for" in found.plan.reason
+
+
+def unfit(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
+    scale = task.x_query.abs().max().item()  # a number from a tensor: impossible under vmap
+    return (params["w"] * task.x_query / scale).square().sum(), buffers
+
+
+def test_what_cannot_be_vmapped_falls_back_with_a_remark() -> None:
+    found = choose_plan(W, {}, problems.regression(4), loss=unfit, steps=10**9, threads=2)
+    assert found.plan.mode in ("loop", "threads")
+    remarks = [r for r in found.remarks if "vmap is not possible here" in r]
+    assert len(remarks) == 1
+    assert ".item()" in remarks[0]
+
+
+def test_a_module_that_cannot_be_vmapped_trains_all_the_same() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.readout = nn.Linear(2, 4), nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            z = self.body(x)
+            return self.readout(z if float(z.detach().abs().max()) < 1e6 else z.tanh())
+
+    network, loss = from_module(Odd().double()), get_loss("mse")
+    params, buffers = network.init(torch.Generator())
+    value = episodic(maml(network, loss, 0.1, 2), loss).loss
+    found = choose_plan(params, buffers, problems.regression(), loss=value, steps=10, threads=2)
+    assert found.plan.mode != "vmap"
+    assert torch.isfinite(
+        meta_gradient(value, found.plan)(params, buffers, problems.regression()).losses
+    ).all()
+
+
+def test_what_cannot_run_at_all_says_so_itself() -> None:
+    def broken(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
+        raise RuntimeError("sizes do not fit")
+
+    with pytest.raises(RuntimeError, match="sizes do not fit"):
+        choose_plan(W, {}, problems.regression(4), loss=broken, steps=10, threads=2)
+
+
+def test_modes_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(UserError, match="there are auto, vmap, threads and loop"):
+        choose_plan(W, {}, problems.regression(4), loss=sleepy(0, 0), steps=10, execution="parallel")
+    with pytest.raises(UserError, match=r"inner\.checkpoint"):
+        choose_plan(
+            W, {}, problems.regression(4), loss=sleepy(0, 0), steps=10, execution="vmap", allow_vmap=False
+        )
+
+
+def test_recomputed_steps_are_never_given_to_vmap(smooth_net: Network, regression_batch: TaskBatch) -> None:
+    learner = maml(smooth_net, get_loss("mse"), 0.1, 2, checkpoint=True)
+    found = choose_plan(
+        problems.drawn(smooth_net)[0],
+        {},
+        regression_batch,
+        loss=episodic(learner, get_loss("mse")).loss,
+        steps=10**6,
+        allow_vmap=False,
+    )
+    assert found.plan.mode != "vmap"
+    assert not any(label.startswith("vmap") for label in found.milliseconds)
+
+
+def test_plans_survive_json() -> None:
+    plan = Plan("vmap", 2, 8, "trace", "because")
+    assert Plan(**plan.as_dict()) == plan
+    assert str(plan) == "vmap, 2 threads, chunks of 8, compile=trace"

@@ -24,6 +24,7 @@ from innerloop.learners import (
     meta_sgd,
     momentum,
     non_adaptive,
+    protonet,
     sgd,
 )
 from innerloop.learners.gradient import RATE_PREFIX
@@ -31,6 +32,13 @@ from innerloop.learners.updates import UpdateRule
 from innerloop.nets import Network, conv4, from_module, load_weights, mlp
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
 from innerloop.objectives.multitask import PREFIX as HEADS
+from innerloop.recipes.pictures import (
+    IMAGE_FAMILIES,
+    build_image_sampler,
+    largest_ways,
+    outputs_needed,
+    training_classes,
+)
 from innerloop.recipes.schema import Inner, Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
@@ -70,7 +78,8 @@ def build(recipe: Recipe) -> Parts:
     samplers = {split: build_sampler(recipe, split) for split in ("train", "validation", "test")}
     network = build_network(recipe, samplers["train"].episode(0))
     loss = get_loss(recipe.outer.loss or recipe.inner.loss)
-    learner = build_learner(recipe.inner, network, recipe.inner.steps)
+    ways = largest_ways(recipe) if recipe.tasks.family in IMAGE_FAMILIES else 0
+    learner = build_learner(recipe.inner, network, recipe.inner.steps, ways)
     objective = build_objective(recipe, network, learner, loss)
     optimiser = make_optimiser(recipe.outer.optimiser, recipe.outer.lr, **recipe.outer.options)
     outer = recipe.outer
@@ -81,7 +90,7 @@ def build(recipe: Recipe) -> Parts:
         network,
         loss,
         objective,
-        lambda steps: build_learner(recipe.inner, network, steps),
+        lambda steps: build_learner(recipe.inner, network, steps, ways),
         samplers["train"],
         samplers["validation"],
         samplers["test"],
@@ -108,12 +117,14 @@ def build_sampler(recipe: Recipe, split: str) -> Sampler:
     are never limited to ``n_tasks``.
     """
     tasks, training = recipe.tasks, split == "train"
+    if tasks.family in IMAGE_FAMILIES:
+        return build_image_sampler(recipe, split, DTYPES[recipe.run.dtype])
     return make_sampler(
         get_family(tasks.family),
         seed=recipe.run.seed if training else recipe.eval.seed,
         split=split,
-        shots=tasks.shots,
-        queries=tasks.queries,
+        shots=tasks.shots if training else recipe.eval.shots or tasks.shots,
+        queries=tasks.queries if training else recipe.eval.queries or tasks.queries,
         n_tasks=tasks.n_tasks if training else None,
         resample=tasks.resample,
         noise=tasks.noise,
@@ -128,7 +139,10 @@ def build_network(recipe: Recipe, example: Task) -> Network:
     """The network, sized to an example task."""
     model, x, y = recipe.model, example.x_support, example.y_support
     labels = not y.is_floating_point()
-    needed = int(torch.cat([y, example.y_query]).max()) + 1 if labels else y.shape[-1]
+    if recipe.tasks.family in IMAGE_FAMILIES:
+        needed = outputs_needed(recipe)
+    else:
+        needed = int(torch.cat([y, example.y_query]).max()) + 1 if labels else y.shape[-1]
     if is_classification(get_loss(recipe.inner.loss)) != labels:
         kind, fix = ("labels", "cross-entropy") if labels else ("numbers", "mse")
         raise UserError(f"tasks.family={recipe.tasks.family} has {kind} as targets: set inner.loss={fix}.")
@@ -164,10 +178,12 @@ def build_rule(inner: Inner) -> UpdateRule:
     return {"sgd": sgd, "momentum": lambda: momentum(inner.momentum), "adam": adam}[inner.optimiser]()
 
 
-def build_learner(inner: Inner, network: Network, steps: int) -> Learner:
+def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:
     """The learner with a given number of inner steps (training and testing may differ)."""
     if inner.method == "none":
         return non_adaptive(network)
+    if inner.method == "protonet":
+        return protonet(network, ways)
     loss, rule = get_loss(inner.loss), build_rule(inner)
     options = {"truncate": inner.truncate, "checkpoint": inner.checkpoint, "rule": rule}
     if inner.method in ("maml", "fomaml"):
@@ -182,7 +198,8 @@ def build_objective(recipe: Recipe, network: Network, learner: Learner, loss: Lo
     if outer.objective == "erm":
         return erm(network, loss)
     if outer.objective == "multitask":
-        return multitask(network, loss, recipe.tasks.n_tasks or 1, outer.heads)
+        rows = training_classes(recipe) if recipe.tasks.family in IMAGE_FAMILIES else recipe.tasks.n_tasks
+        return multitask(network, loss, rows or 1, outer.heads)
     if outer.objective == "reptile":
         return reptile(learner, loss)
     return episodic(learner, loss, recipe.inner.split)

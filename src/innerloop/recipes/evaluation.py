@@ -13,6 +13,7 @@ from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.recipes.build import Parts, build, test_params
+from innerloop.recipes.pictures import IMAGE_FAMILIES
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_from_toml
 from innerloop.runs.checkpoints import load_checkpoint
@@ -26,7 +27,7 @@ TRANSDUCTIVE = {"transductive": "transductive (queries are normalised by their o
 
 def test_steps(recipe: Recipe) -> int:
     """Inner steps in evaluation."""
-    if recipe.inner.method == "none":
+    if recipe.inner.method in ("none", "protonet"):
         return 0
     return recipe.inner.steps if recipe.inner.test_steps is None else recipe.inner.test_steps
 
@@ -34,10 +35,12 @@ def test_steps(recipe: Recipe) -> int:
 def protocol_of(recipe: Recipe, parts: Parts, weights: str) -> dict[str, Any]:
     """Everything that a reported number depends on besides the training."""
     tasks, inner = recipe.tasks, recipe.inner
+    pictures = {"data": recipe.data.name, "ways": recipe.eval.ways or tasks.ways}
     return {
         "tasks": tasks.family,
-        "shots": tasks.shots,
-        "queries": tasks.queries,
+        **(pictures if tasks.family in IMAGE_FAMILIES else {}),
+        "shots": recipe.eval.shots or tasks.shots,
+        "queries": recipe.eval.queries or tasks.queries,
         "episodes": recipe.eval.episodes,
         "seed": recipe.eval.seed,
         "method": inner.method,
@@ -80,7 +83,9 @@ def evaluate_parts(
 
 def _label(recipe: Recipe) -> str:
     tasks = recipe.tasks
-    text = f"{tasks.family}-{tasks.shots}shot-{recipe.inner.method}{test_steps(recipe)}"
+    images = tasks.family in IMAGE_FAMILIES
+    name = f"{recipe.data.name}-{recipe.eval.ways or tasks.ways}way" if images else tasks.family
+    text = f"{name}-{recipe.eval.shots or tasks.shots}shot-{recipe.inner.method}{test_steps(recipe)}"
     return re.sub(r"[^\w.-]+", "-", text)
 
 

@@ -17,7 +17,7 @@ from innerloop.evaluation import evaluate
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import set_intra_op_threads
 from innerloop.recipes.build import Parts, build, test_params
-from innerloop.recipes.evaluation import evaluate_parts, load_parts
+from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
@@ -238,8 +238,7 @@ def _validation(recipe: Recipe, parts: Parts, plan: Plan) -> Validation:
 
 
 def _scorer(recipe: Recipe, parts: Parts, plan: Plan) -> Callable[[Params, Buffers], Interval]:
-    steps = recipe.inner.steps if recipe.inner.test_steps is None else recipe.inner.test_steps
-    learner = parts.learner_after(steps)
+    learner = parts.learner_after(test_steps(recipe))
 
     def score(params: Params, buffers: Buffers) -> Interval:
         with torch.no_grad():

@@ -14,18 +14,69 @@ Norm = Literal["transductive", "support", "running", "group", "none"]
 LossName = Literal["mse", "half-mse", "half-sse", "cross-entropy", "cross-entropy-sum"]
 
 
+Choice = Literal["any", "one-group", "across-groups"]
+
+
 class Section(BaseModel):
     """A part of a recipe: unknown keys are errors, values are not coerced across kinds."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
 
 
+class Kind(Section):
+    """One kind of task in a mixture."""
+
+    name: str = Field("", description="for reports")
+    share: float = Field(1.0, gt=0, description="how often, relative to the other kinds")
+    ways: int = Field(5, ge=2, description="classes per task")
+    shots: int = Field(1, ge=1, description="support pictures per class")
+    queries: int = Field(15, ge=1, description="query pictures per class")
+    choice: Choice = Field("any", description="as tasks.choice")
+    groups: list[str] = Field([], description="as tasks.groups")
+
+
+class Data(Section):
+    """Which pictures, for tasks.family few-shot and supervised."""
+
+    name: str = Field(
+        "glyphs", description="a dataset of `innerloop data ls`, a folder of class folders, or a .npz"
+    )
+    size: int | None = Field(None, ge=8, description="own pictures: side in pixels; none means as they are")
+    split_file: str | None = Field(
+        None, description="own pictures: json or csv that says which class is in which split"
+    )
+    on_bad: Literal["refuse", "skip"] = Field(
+        "refuse", description="own pictures: what to do with damaged files"
+    )
+    rotations: bool = Field(False, description="turns by 90, 180 and 270 degrees are classes of their own")
+    augment: Literal["none", "lee2019"] = Field(
+        "none", description="pad-crop, flip and colour jitter in training"
+    )
+    standardise: bool = Field(
+        False, description="subtract mean and divide by deviation of the training pictures"
+    )
+
+
 class Tasks(Section):
     """Where tasks come from."""
 
-    family: str = Field("sine", description="a built-in family, or package.module:function of your own")
-    shots: int = Field(10, ge=1, description="support samples per task")
-    queries: int = Field(10, ge=1, description="query samples per task")
+    family: str = Field(
+        "sine", description="a built-in family, few-shot, supervised, or package.module:function of your own"
+    )
+    ways: int = Field(5, ge=2, description="few-shot: classes per task")
+    shots: int = Field(10, ge=1, description="support samples per task (few-shot: per class)")
+    queries: int = Field(10, ge=1, description="query samples per task (few-shot: per class)")
+    choice: Choice = Field(
+        "any", description="few-shot: any classes, all from one group (alphabet), or across groups"
+    )
+    groups: list[str] = Field([], description="few-shot: groups to draw from; empty means all of the split")
+    balanced: bool = Field(
+        True, description="few-shot: false draws unequal shots per class with the same total"
+    )
+    mixture: list[Kind] = Field(
+        [], description="few-shot: several kinds of tasks with their shares, instead of one"
+    )
+    minibatch: int = Field(64, ge=1, description="supervised: pictures per step")
     n_tasks: int | None = Field(
         None, ge=1, description="how many training tasks; none means new ones for ever"
     )
@@ -37,7 +88,9 @@ class Tasks(Section):
 class Model(Section):
     """Which network, and how it starts."""
 
-    kind: str = Field("mlp", description="mlp, conv4, or package.module:factory of your own torch module")
+    kind: str = Field(
+        "mlp", description="mlp, conv4, resnet12, wrn-28-10, timm:NAME, or package.module:factory of your own"
+    )
     hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")
     activation: Activation = Field("relu", description="mlp: nonlinearity")
     parametrisation: Literal["standard", "ntk"] = Field(
@@ -62,7 +115,7 @@ class Model(Section):
 class Inner(Section):
     """What happens inside a task."""
 
-    method: Literal["maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr", "none"] = Field(
+    method: Literal["maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr", "protonet", "none"] = Field(
         "maml", description="none: predict without adapting; maml-lslr: learned rate per layer and step"
     )
     lr: float = Field(0.01, description="inner learning rate, under inner.loss's convention")
@@ -116,6 +169,14 @@ class Eval(Section):
     seed: int = Field(
         0, ge=0, description="seed of the held-out tasks (apart from run.seed: runs are comparable)"
     )
+    ways: int | None = Field(None, ge=2, description="few-shot: ways in evaluation; none means tasks.ways")
+    shots: int | None = Field(None, ge=1, description="shots in evaluation; none means tasks.shots")
+    queries: int | None = Field(None, ge=1, description="queries in evaluation; none means tasks.queries")
+    head: Literal["learner", "logistic", "svm", "ridge", "centroid", "cosine"] = Field(
+        "learner", description="adapt as inner.method says, or fit this head on frozen features"
+    )
+    C: float = Field(1.0, gt=0, description="head logistic and svm: inverse penalty; ridge: likewise")
+    normalise_features: bool = Field(True, description="heads: divide features by their norm")
     weights: Literal["best", "last"] = Field(
         "best", description="judge the best weights by validation, or the last"
     )
@@ -130,6 +191,9 @@ class Run(Section):
     seed: int = Field(0, ge=0, description="one seed for initialisation and training tasks (short: seed=)")
     device: str = Field("cpu", description="a torch device")
     dtype: Literal["float32", "float64"] = Field("float32", description="floating point type")
+    bfloat16: bool = Field(
+        False, description="compute in bfloat16 where it is safe; weights stay as they are"
+    )
     execution: Literal["auto", "vmap", "threads", "loop"] = Field("auto", description="how tasks are mapped")
     compile: Literal["auto", "off", "trace", "full"] = Field(
         "auto", description="full needs a C++ compiler; trace captures the graph without one"
@@ -147,6 +211,7 @@ class Recipe(Section):
 
     name: str = Field("unnamed", description="names the folder of its runs")
     description: str = Field("", description="one line for `innerloop ls`")
+    data: Data = Data()
     tasks: Tasks = Tasks()
     model: Model = Model()
     inner: Inner = Inner()

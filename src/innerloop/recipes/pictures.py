@@ -1,0 +1,117 @@
+"""Samplers of pictures, from a recipe."""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+import numpy as np
+import torch
+
+from innerloop.core.random import derive_seed
+from innerloop.data import ImageSource, open_source
+from innerloop.data.augment import episode_transform, lee2019
+from innerloop.recipes.schema import Recipe
+from innerloop.tasks import Sampler
+from innerloop.tasks.episodes import Shape
+from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
+from innerloop.tasks.rotations import with_rotations
+from innerloop.tasks.supervised import supervised_sampler
+
+IMAGE_FAMILIES = ("few-shot", "supervised")
+
+
+@functools.lru_cache(maxsize=4)
+def _source(
+    name: str,
+    size: int | None,
+    split_file: str | None,
+    on_bad: Literal["refuse", "skip"],
+    rotations: bool,
+) -> ImageSource:
+    source = open_source(name, size=size, split_file=split_file, on_bad=on_bad)
+    return with_rotations(source) if rotations else source
+
+
+def build_source(recipe: Recipe) -> ImageSource:
+    """The pictures of a recipe; opened once per process."""
+    data = recipe.data
+    return _source(data.name, data.size, data.split_file, data.on_bad, data.rotations)
+
+
+def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each channel over (about 5,000 of) the training pictures, from 0 to 1."""
+    classes = split_classes(source, "train")
+    rows = np.concatenate([np.arange(source.starts[c], source.starts[c + 1]) for c in classes])
+    some = rows[:: max(1, len(rows) // 5000)]
+    pixels = source.images[some].reshape(-1, source.images.shape[-1]).astype(np.float64) / 255
+    return pixels.mean(0).tolist(), pixels.std(0).tolist()
+
+
+def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
+    """The kinds of tasks; in evaluation ``eval.ways``, ``eval.shots`` and ``eval.queries`` come first."""
+    tasks, held_out = recipe.tasks, recipe.eval
+    if tasks.mixture:
+        return [
+            Kind(Shape(k.ways, k.shots, k.queries), k.choice, tuple(k.groups) or None, k.share, k.name)
+            for k in tasks.mixture
+        ]
+    shape = Shape(tasks.ways, tasks.shots, tasks.queries)
+    if not training:
+        shape = Shape(
+            held_out.ways or shape.ways, held_out.shots or shape.shots, held_out.queries or shape.queries
+        )
+    return [Kind(shape, tasks.choice, tuple(tasks.groups) or None)]
+
+
+def build_image_sampler(recipe: Recipe, split: str, dtype: torch.dtype) -> Sampler:
+    """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``."""
+    source, training = build_source(recipe), split == "train"
+    seed = recipe.run.seed if training else recipe.eval.seed
+    mean, std = None, None
+    if recipe.data.standardise:
+        mean, std = channel_statistics(source)
+    transform = None
+    if training and recipe.data.augment == "lee2019":
+        transform = episode_transform(derive_seed(seed, "augment"), lee2019(source.images.shape[1]))
+    if training and recipe.tasks.family == "supervised":
+        return supervised_sampler(
+            source,
+            split,
+            seed=seed,
+            size=recipe.tasks.minibatch,
+            mean=mean,
+            std=std,
+            transform=transform,
+            dtype=dtype,
+            device=recipe.run.device,
+        )
+    return few_shot_sampler(
+        source,
+        split,
+        seed=seed,
+        kinds=build_kinds(recipe, training),
+        balanced=recipe.tasks.balanced,
+        mean=mean,
+        std=std,
+        transform=transform,
+        dtype=dtype,
+        device=recipe.run.device,
+    )
+
+
+def outputs_needed(recipe: Recipe) -> int:
+    """Training classes for plain supervision, else the largest number of ways in training or evaluation."""
+    if recipe.tasks.family == "supervised":
+        return len(split_classes(build_source(recipe), "train"))
+    return largest_ways(recipe)
+
+
+def largest_ways(recipe: Recipe) -> int:
+    """The largest number of ways that a task of the recipe can have."""
+    return max(kind.shape.ways for training in (True, False) for kind in build_kinds(recipe, training))
+
+
+def training_classes(recipe: Recipe) -> int:
+    """How many classes the training split has: rows of a multi-task head."""
+    return len(split_classes(build_source(recipe), "train"))

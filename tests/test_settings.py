@@ -146,7 +146,7 @@ def test_all_problems_at_once() -> None:
         "unknown setting 'zebra'; `innerloop show sine-maml --schema` lists them all",
         "inner.lr must be finite, not nan",
         "model.hidden must be a list of whole numbers such as [40, 40], not 64",
-        "inner.method must be maml, fomaml, anil, boil, meta-sgd, maml-lslr or none, not 'mamll'"
+        "inner.method must be maml, fomaml, anil, boil, meta-sgd, maml-lslr, protonet or none, not 'mamll'"
         " (did you mean 'maml'?)",
         "inner.steps must be a whole number of at least 0, not -1",
         "inner.split must be true or false, not 'maybe'",

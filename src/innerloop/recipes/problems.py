@@ -67,7 +67,9 @@ def allowed(field: FieldInfo) -> str:
         words = [str(word) for word in get_args(core)]
         text = f"{', '.join(words[:-1])} or {words[-1]}"
     elif get_origin(core) is list:
-        text = f"a list of {_PLURALS[get_args(core)[0]]} such as {show(field.default)}"
+        inside = get_args(core)[0]
+        example = f" such as {show(field.default)}" if field.default else ""
+        text = f"a list of {_PLURALS.get(inside, 'tables')}{example}"
     elif is_table(field):
         text = "a table"
     else:

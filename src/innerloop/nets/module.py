@@ -19,38 +19,38 @@ from innerloop.nets.network import Network
 class PolicyNorm(nn.Module):
     """Stands in for a batch-norm layer of a user's module; normalises by the declared policy."""
 
-    def __init__(self, channels: int, policy: str) -> None:
+    def __init__(self, replaced: nn.modules.batchnorm._BatchNorm, policy: str) -> None:
         super().__init__()
-        self.policy = policy
+        self.policy, self.eps, self.channels = policy, replaced.eps, replaced.num_features
         self.statistics: Statistics = "batch"
-        params, buffers = norms.init_norm("n", channels, policy)
-        for name, value in params.items():
-            setattr(self, name[2:], nn.Parameter(value))
+        if replaced.affine and policy != "none":
+            self.weight, self.bias = replaced.weight, replaced.bias
+        _, buffers = norms.init_norm("n", replaced.num_features, policy)
+        known = {"mean": replaced.running_mean, "var": replaced.running_var} if policy == "running" else {}
+        example = next(iter([*replaced.parameters(), *replaced.buffers()]), torch.empty(0))
         for name, value in buffers.items():
-            self.register_buffer(name[2:], value)
+            given = known.get(name[2:])
+            self.register_buffer(name[2:], value.to(example) if given is None else given.clone())
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalises, and assigns (never mutates) the buffers, which functional calls hand back."""
         params: Params = {f"n.{k}": v for k, v in self._parameters.items() if v is not None}
+        if not params and self.policy != "none":  # a layer without scale and shift stays one
+            params = {"n.weight": x.new_ones(self.channels), "n.bias": x.new_zeros(self.channels)}
         buffers: Buffers = {f"n.{k}": v for k, v in self._buffers.items() if v is not None}
-        y, changed = norms.norm("n", self.policy, params, buffers, x, self.statistics)
+        y, changed = norms.norm("n", self.policy, params, buffers, x, self.statistics, self.eps)
         for name, value in changed.items():
             setattr(self, name[2:], value)
         return y
 
 
 def replace_batch_norms(module: nn.Module, policy: str) -> nn.Module:
-    """A copy of ``module`` in which every batch-norm layer follows ``policy``; scale and shift are kept."""
+    """A copy of ``module`` whose batch-norm layers follow ``policy``; scale, shift and epsilon are kept."""
     module = copy.deepcopy(module)
     for name, child in list(module.named_modules()):
         if isinstance(child, nn.modules.batchnorm._BatchNorm):
             parent = module.get_submodule(name.rpartition(".")[0])
-            made = PolicyNorm(child.num_features, policy)
-            if child.affine and policy != "none":
-                made.weight, made.bias = child.weight, child.bias
-            if policy == "running" and child.running_mean is not None and child.running_var is not None:
-                made.mean, made.var = child.running_mean.clone(), child.running_var.clone()
-            setattr(parent, name.rpartition(".")[2], made)
+            setattr(parent, name.rpartition(".")[2], PolicyNorm(child, policy))
     return module
 
 

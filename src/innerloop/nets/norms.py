@@ -72,18 +72,24 @@ def init_norm(name: str, channels: int, policy: str) -> tuple[Params, Buffers]:
 
 
 def norm(
-    name: str, policy: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+    name: str,
+    policy: str,
+    params: Params,
+    buffers: Buffers,
+    x: Tensor,
+    statistics: Statistics,
+    eps: float = EPS,
 ) -> tuple[Tensor, Buffers]:
     """Normalises ``x`` (samples, channels, …) and returns the entries of the buffers that changed."""
     if policy == "none":
         return x, {}
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
     if policy == "group":
-        return primitives.group_norm(x, groups_for(x.shape[1]), weight, bias, EPS), {}
+        return primitives.group_norm(x, groups_for(x.shape[1]), weight, bias, eps), {}
     if statistics == "stored" and policy != "transductive":
         mean, var = buffers[f"{name}.mean"], buffers[f"{name}.var"]
-        return primitives.normalise(x, mean, var, weight, bias, EPS), {}
-    y, mean, var = primitives.batch_norm(x, weight, bias, EPS)
+        return primitives.normalise(x, mean, var, weight, bias, eps), {}
+    y, mean, var = primitives.batch_norm(x, weight, bias, eps)
     if policy == "transductive":
         return y, {}
     if policy == "running":

@@ -1,0 +1,275 @@
+"""Any torch module as a pure function: same outputs, explicit buffers, safe in threads."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import TaskBatch
+from innerloop.nets import NORM_POLICIES, Network, apply, from_module, load_weights
+from oracles.tolerance import assert_close, assert_trees_equal
+
+Tree = dict[str, Tensor]
+
+
+class Block(nn.Module):
+    """A residual block with batch normalisation."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), nn.BatchNorm2d(n_out)
+        self.conv2, self.norm2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False), nn.BatchNorm2d(n_out)
+        self.short = nn.Sequential(nn.Conv2d(n_in, n_out, 1, bias=False), nn.BatchNorm2d(n_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)))
+        return F.max_pool2d(F.relu(self.norm2(self.conv2(y)) + self.short(x)), 2)
+
+
+class SmallResNet(nn.Module):
+    """Two blocks, an average and a readout that is not the last in line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readout = nn.Linear(6, 3)
+        self.blocks = nn.Sequential(Block(1, 4), Block(4, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.readout(self.blocks(x).mean((2, 3)))
+
+
+def resnet(seed: int = 0) -> SmallResNet:
+    """Weights that do not depend on anything else, normalisation layers with a history."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = SmallResNet().double()
+        for layer in module.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.uniform_(layer.weight, 0.5, 1.5)
+                nn.init.normal_(layer.bias)
+        module.train()(torch.randn(8, 1, 8, 8, dtype=torch.float64) + 1)
+    return module.eval()
+
+
+X = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def start(network: Network, seed: int = 0) -> tuple[Tree, Tree]:
+    return network.init(torch.Generator().manual_seed(seed))
+
+
+# ---- the same outputs ----
+
+
+def test_running_statistics_give_the_module_in_evaluation_mode() -> None:
+    module = resnet()
+    network = from_module(module, head="readout", norm="running")
+    outputs, _ = apply(network, *start(network), X, "stored")
+    assert_close(outputs, module(X).detach())
+
+
+@pytest.mark.parametrize("norm", ["transductive", "support", "running"])
+def test_batch_statistics_give_the_module_in_training_mode(norm: str) -> None:
+    module = resnet()
+    network = from_module(module, head="readout", norm=norm)
+    outputs, _ = apply(network, *start(network), X, "batch")
+    assert_close(outputs, module.train()(X).detach())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"eps": 0.1}, {"affine": False}, {"track_running_stats": False}], ids=str
+)
+def test_settings_of_batch_norm_layers_are_kept(settings: dict[str, float]) -> None:
+    module = nn.Sequential(nn.BatchNorm1d(3, **settings), nn.Linear(3, 1)).double()  # type: ignore[arg-type]
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    network = from_module(module, norm="transductive")
+    params, buffers = start(network)
+    outputs, _ = apply(network, params, buffers, x, "batch")
+    assert_close(outputs, module.train()(x).detach())
+    assert ("0.weight" in params) == settings.get("affine", True)
+
+
+def test_a_module_without_batch_norm_is_itself() -> None:
+    module = nn.Sequential(
+        nn.Linear(2, 4), nn.Tanh(), nn.LayerNorm(4), nn.Dropout(0.9), nn.Linear(4, 1)
+    ).double()
+    x = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for norm in NORM_POLICIES:
+        network = from_module(module, norm=norm)
+        outputs, buffers = apply(network, *start(network), x)
+        assert torch.equal(outputs, module.eval()(x).detach())  # dropout is off
+        assert buffers == {}
+
+
+def test_features_and_head_make_the_output() -> None:
+    network = from_module(resnet(), head="readout")
+    params, buffers = start(network)
+    z, _ = network.features(params, buffers, X, "batch")
+    assert z.shape == (5, 6)
+    assert network.head_names == ("readout.weight", "readout.bias")
+    assert_close(network.head(params, z), apply(network, params, buffers, X)[0])
+    only_head = {name: params[name] for name in network.head_names}
+    assert torch.equal(network.head(only_head, z), network.head(params, z))
+
+
+def test_the_last_linear_layer_is_the_usual_head() -> None:
+    module = nn.Sequential(nn.Linear(2, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 3)))
+    assert from_module(module).head_names == ("1.1.weight", "1.1.bias")
+
+
+def test_wrong_heads_are_refused() -> None:
+    with pytest.raises(UserError, match="no layer 'redout'; its layers are readout, blocks"):
+        from_module(resnet(), head="redout")
+    with pytest.raises(UserError, match=r"no nn\.Linear"):
+        from_module(nn.Conv2d(1, 1, 3))
+
+
+# ---- purity ----
+
+
+@pytest.mark.parametrize("norm", NORM_POLICIES)
+def test_nothing_that_is_given_changes(norm: str) -> None:
+    module = resnet()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    network = from_module(module, head="readout", norm=norm)
+    params, buffers = start(network)
+    copies = ({n: t.clone() for n, t in tree.items()} for tree in (params, buffers))
+    for statistics in ("batch", "stored"):
+        _, after = apply(network, params, buffers, X, statistics)  # type: ignore[arg-type]
+        assert set(after) == set(buffers)
+    for tree, copy in zip((params, buffers), copies, strict=True):
+        assert_trees_equal(tree, copy)
+    assert_trees_equal(module.state_dict(), before)
+    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in from_module(module).init.__closure__ or ())
+
+
+def test_batch_norms_are_replaced_wherever_they_are() -> None:
+    network = from_module(resnet(), head="readout", norm="support")
+    params, buffers = start(network)
+    places = [f"blocks.{i}.{p}" for i in (0, 1) for p in ("norm1", "norm2", "short.1")]
+    assert set(buffers) == {f"{place}.{name}" for place in places for name in ("mean", "var")}
+    assert {f"{place}.{name}" for place in places for name in ("weight", "bias")} < set(params)
+    assert set(start(from_module(resnet(), head="readout", norm="none"))[0]) == {
+        name for name in params if not name.startswith(tuple(places))
+    }
+    for statistics, same in (("batch", False), ("stored", True)):
+        _, after = apply(network, params, buffers, X, statistics)  # type: ignore[arg-type]
+        assert all(torch.equal(after[n], buffers[n]) == same for n in buffers)
+
+
+def test_buffers_given_are_the_ones_used() -> None:
+    network = from_module(resnet(), head="readout", norm="running")
+    params, buffers = start(network)
+    one, _ = apply(network, params, buffers, X, "stored")
+    other, _ = apply(network, params, {n: b + 0.5 for n, b in buffers.items()}, X, "stored")
+    again, _ = apply(network, params, buffers, X, "stored")
+    assert not torch.allclose(one, other)
+    assert torch.equal(one, again)
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    network = from_module(resnet(), head="readout", norm="support")
+    params, buffers = start(network)
+    sets = [{n: p * (1 + i) for n, p in params.items()} for i in range(2)]
+    ways = ("batch", "stored")
+    expected = [apply(network, sets[i], buffers, X, ways[i]) for i in range(2)]  # type: ignore[arg-type]
+    wrong: list[int] = []
+    meeting = threading.Barrier(2)
+
+    def work(i: int) -> None:
+        meeting.wait()
+        for _ in range(100):
+            outputs, after = apply(network, sets[i], buffers, X, ways[i])  # type: ignore[arg-type]
+            if not torch.equal(outputs, expected[i][0]):
+                wrong.append(i)
+            if any(not torch.equal(after[n], b) for n, b in expected[i][1].items()):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+# ---- first parameters ----
+
+
+def test_a_module_starts_from_its_weights_and_a_factory_from_the_generator() -> None:
+    module = resnet()
+    network = from_module(module, head="readout")
+    params, _ = start(network)
+    assert_trees_equal(params, dict(module.named_parameters()))
+    params["readout.weight"].zero_()
+    assert module.readout.weight.any()  # a copy was given
+    made = from_module(SmallResNet, head="readout")
+    state = torch.random.get_rng_state()
+    assert_trees_equal(start(made, 3)[0], start(made, 3)[0])
+    assert not torch.equal(start(made, 3)[0]["readout.weight"], start(made, 4)[0]["readout.weight"])
+    assert torch.equal(torch.random.get_rng_state(), state)  # the global generator is left alone
+
+
+def test_all_mismatches_of_weights_are_reported_at_once() -> None:
+    params = {"a": torch.zeros(2), "b": torch.zeros(3), "c": torch.zeros(1)}
+    given = {"a": torch.ones(2), "b": torch.ones(4), "d": torch.ones(1), "e": torch.ones(1)}
+    with pytest.raises(UserError) as error:
+        load_weights(params, given, "old.safetensors")
+    text = str(error.value)
+    assert "4 mismatches" in text
+    assert "c: missing in old.safetensors" in text
+    assert "b: old.safetensors has shape (4,), the model (3,)" in text
+    assert all(f"{name}: in old.safetensors but not in the model" in text for name in "de")
+    assert "\n  a:" not in text
+
+
+def test_loaded_weights_take_the_models_precision_and_are_copies() -> None:
+    given = {"a": torch.ones(2)}
+    loaded = load_weights({"a": torch.zeros(2, dtype=torch.float64)}, given)
+    assert loaded["a"].dtype == torch.float64
+    same = load_weights({"a": torch.zeros(2)}, given)
+    same["a"].zero_()
+    assert given["a"].all()
+
+
+# ---- dtype and device ----
+
+
+@pytest.mark.parametrize("norm", NORM_POLICIES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_modules_follow_the_dtype_of_their_inputs(dtype: torch.dtype, norm: str) -> None:
+    network = from_module(resnet(), head="readout", norm=norm)
+    params, buffers = ({n: t.to(dtype) for n, t in tree.items()} for tree in start(network))
+    outputs, after = apply(network, params, buffers, X.to(dtype))
+    assert outputs.dtype == dtype
+    assert all(b.dtype == dtype for b in after.values())
+
+
+@pytest.mark.parametrize("norm", NORM_POLICIES)
+def test_modules_keep_their_own_dtype_at_the_start(norm: str) -> None:
+    params, buffers = start(from_module(resnet(), head="readout", norm=norm))
+    assert {t.dtype for t in (*params.values(), *buffers.values())} == {torch.float64}
+
+
+@pytest.mark.parametrize("norm", NORM_POLICIES)
+def test_modules_follow_the_device_of_their_inputs(norm: str) -> None:
+    network = from_module(resnet(), head="readout", norm=norm)
+    params, buffers = ({n: t.to("meta") for n, t in tree.items()} for tree in start(network))
+    outputs, after = apply(network, params, buffers, X.to("meta"))
+    assert outputs.device.type == "meta"
+    assert all(b.device.type == "meta" for b in after.values())
+
+
+def test_modules_can_be_vmapped_over_parameters(image_batch: TaskBatch) -> None:
+    network = from_module(resnet(), head="readout", norm="transductive")
+    params, buffers = start(network)
+    stacked = {n: torch.stack([p, 2 * p]) for n, p in params.items()}
+    together = torch.func.vmap(lambda p: apply(network, p, buffers, X)[0])(stacked)
+    for i in (0, 1):
+        alone, _ = apply(network, {n: p[i] for n, p in stacked.items()}, buffers, X)
+        assert_close(together[i], alone)

@@ -103,7 +103,8 @@ class Archive:
         if self.kind in ("folder", "file"):
             root = self.path if self.kind == "folder" else self.path.parent
             for name in sorted(wanted):
-                yield name, (root / name).open("rb")
+                if (root / name).is_file():
+                    yield name, (root / name).open("rb")
         elif self.kind == "zip":
             with zipfile.ZipFile(self.path) as archive:
                 for entry in archive.infolist():
@@ -144,10 +145,10 @@ def _kind(path: Path) -> str:
     if path.is_dir():
         return "folder"
     try:
+        if tarfile.is_tarfile(path):  # first: a tar that ends with a zip looks like a zip
+            return "tar"
         if zipfile.is_zipfile(path) and path.suffix.lower() != ".npz":
             return "zip"
-        if tarfile.is_tarfile(path):
-            return "tar"
     except (OSError, zlib.error, EOFError):
         pass
     if path.name.lower().endswith((".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")):

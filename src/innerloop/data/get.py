@@ -124,7 +124,7 @@ def summary(name: str, index: Index, folder: Path) -> dict[str, Any]:
         "content_known": entry is not None and entry.content_sha256 != UNKNOWN,
         "status": index.get("status", OWN),
         "origin": index.get("origin", []),
-        "licence": entry.licence if entry else "your own",
+        "licence": entry.licence if entry else "not known to innerloop",
         "folder": str(folder),
     }
 

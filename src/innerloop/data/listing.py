@@ -84,7 +84,7 @@ def _own() -> list[dict[str, Any]]:
                 "here": True,
                 "status": "your own",
                 "title": f"from {index['origin'][0]['file']}",
-                "licence": "your own",
+                "licence": "not known to innerloop",
             }
         )
     return rows

@@ -1,0 +1,85 @@
+"""From frozen features of a few labelled pictures to a linear classifier."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.learners.prototype import class_means
+from innerloop.solvers.logistic import logistic
+
+HEADS = ("logistic", "centroid")
+
+
+class LinearHead(NamedTuple):
+    """Logits are ``scale · normalised(z) @ weightᵀ + bias``, features normalised if it was fitted so."""
+
+    weight: Tensor
+    bias: Tensor
+    normalise: bool
+
+    def logits(self, z: Tensor) -> Tensor:
+        """One row of logits per feature row."""
+        z = F.normalize(z, dim=-1) if self.normalise else z
+        return z @ self.weight.T + self.bias
+
+
+class Prediction(NamedTuple):
+    """Labels with how sure the classifier is of each, and where it is not sure enough to be believed."""
+
+    labels: list[object]
+    confidence: list[float]
+    unsure: list[bool]
+
+
+def fit_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalise: bool) -> LinearHead:
+    """Fits a head on features ``(n, d)`` and labels ``0 … ways − 1``.
+
+    ``logistic``: ℓ₂-penalised logistic regression, as scikit-learn's with the same ``C``. ``centroid``:
+    logits are minus squared distances to class means, up to a constant.
+    """
+    z = F.normalize(z, dim=-1) if normalise else z
+    if head == "logistic":
+        found = logistic(z[None].double(), y[None], ways, C=C)
+        return LinearHead(found.weights[0].to(z), found.bias[0].to(z), normalise)
+    if head == "centroid":
+        means, _ = class_means(z, y, ways)
+        return LinearHead(2 * means, -means.square().sum(-1), normalise)
+    raise UserError(f"unknown head '{head}'; there are {', '.join(HEADS)}.")
+
+
+def confident(probabilities: Tensor, names: list[object], unsure_below: float) -> Prediction:
+    """The most probable label of each row, its probability, and whether that is below the limit."""
+    best = probabilities.max(-1)
+    confidence = [float(p) for p in best.values]
+    return Prediction(
+        [names[int(i)] for i in best.indices], confidence, [p < unsure_below for p in confidence]
+    )
+
+
+class AdaptedModule(torch.nn.Module):
+    """Body and head as one module without arguments but pictures, for ``torch.export``."""
+
+    def __init__(
+        self, features: object, params: dict[str, Tensor], buffers: dict[str, Tensor], head: LinearHead
+    ):
+        super().__init__()
+        self._features, self._names = features, (list(params), list(buffers))
+        for i, value in enumerate([*params.values(), *buffers.values()]):
+            self.register_buffer(f"tensor{i}", value)
+        self.register_buffer("weight", head.weight)
+        self.register_buffer("bias", head.bias)
+        self._normalise = head.normalise
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Probabilities of the adapted classes for pictures in 0…1."""
+        tensors = [getattr(self, f"tensor{i}") for i in range(sum(map(len, self._names)))]
+        params = dict(zip(self._names[0], tensors, strict=False))
+        buffers = dict(zip(self._names[1], tensors[len(params) :], strict=True))
+        z, _ = self._features(params, buffers, x, "stored")  # type: ignore[operator]
+        z = F.normalize(z, dim=-1) if self._normalise else z
+        return (z @ self.weight.T + self.bias).softmax(-1)  # type: ignore[operator]

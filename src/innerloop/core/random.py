@@ -20,7 +20,7 @@ from torch import Tensor
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S11 = (np.uint64(n) for n in (30, 27, 31, 11))
+_S30, _S27, _S31, _S12 = (np.uint64(n) for n in (30, 27, 31, 12))
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
@@ -55,9 +55,9 @@ def hashed_bits(key: int, index: NDArray[np.int64], count: int) -> NDArray[np.ui
 
 
 def hashed_uniform(key: int, index: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Uniforms strictly inside (0, 1), 53 bits each: shape ``(len(index), count)``."""
-    bits = hashed_bits(key, index, count) >> _S11
-    return (bits.astype(np.float64) + 0.5) * 2.0**-53
+    """Uniforms strictly inside (0, 1), 52 bits each: shape ``(len(index), count)``."""
+    bits = hashed_bits(key, index, count) >> _S12  # with one bit more, the half could round up to 1
+    return (bits.astype(np.float64) + 0.5) * 2.0**-52
 
 
 class Draws:

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from innerloop.core.errors import UserError
-from innerloop.core.types import TaskBatch
 from innerloop.nets import NORM_POLICIES, Network, apply, from_module, load_weights
 from oracles.tolerance import assert_close, assert_trees_equal
 
@@ -145,7 +144,6 @@ def test_nothing_that_is_given_changes(norm: str) -> None:
     for tree, copy in zip((params, buffers), copies, strict=True):
         assert_trees_equal(tree, copy)
     assert_trees_equal(module.state_dict(), before)
-    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in from_module(module).init.__closure__ or ())
 
 
 def test_batch_norms_are_replaced_wherever_they_are() -> None:
@@ -265,7 +263,7 @@ def test_modules_follow_the_device_of_their_inputs(norm: str) -> None:
     assert all(b.device.type == "meta" for b in after.values())
 
 
-def test_modules_can_be_vmapped_over_parameters(image_batch: TaskBatch) -> None:
+def test_modules_can_be_vmapped_over_parameters() -> None:
     network = from_module(resnet(), head="readout", norm="transductive")
     params, buffers = start(network)
     stacked = {n: torch.stack([p, 2 * p]) for n, p in params.items()}

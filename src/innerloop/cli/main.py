@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from innerloop._version import __version__
-from innerloop.cli import bench, data, demo, doctor, eval, ls, report, resume, show, sweep, train
+from innerloop.cli import bench, data, demo, doctor, eval, ls, predict, report, resume, show, sweep, train
 from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, write
 from innerloop.core.errors import UserError, did_you_mean
@@ -52,6 +52,7 @@ VERBS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "train": (train.train, LENIENT),
     "resume": (resume.resume, LENIENT),
     "eval": (eval.evaluate, LENIENT),
+    "predict": (predict.predict, LENIENT),
     "sweep": (sweep.sweep, LENIENT),
     "report": (report.report, CONTEXT),
     "ls": (ls.ls, CONTEXT),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -115,3 +115,18 @@ def largest_ways(recipe: Recipe) -> int:
 def training_classes(recipe: Recipe) -> int:
     """How many classes the training split has: rows of a multi-task head."""
     return len(split_classes(build_source(recipe), "train"))
+
+
+def data_record(recipe: Recipe) -> dict[str, Any]:
+    """What the manifest keeps of the pictures: name, content, shape, and the scale that training used."""
+    if recipe.tasks.family not in IMAGE_FAMILIES:
+        return {}
+    source = build_source(recipe)
+    mean, std = channel_statistics(source) if recipe.data.standardise else (None, None)
+    return {
+        "name": source.name,
+        "content_sha256": source.content_sha256,
+        "shape": list(source.images.shape[1:]),
+        "mean": mean,
+        "std": std,
+    }

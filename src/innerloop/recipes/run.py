@@ -18,6 +18,7 @@ from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import set_intra_op_threads
 from innerloop.recipes.build import Parts, build, test_params
 from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
+from innerloop.recipes.pictures import data_record
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
@@ -46,7 +47,7 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
     write_text_atomic(run / RECIPE, text)
-    start_manifest(run, argv, text, {"device": recipe.run.device})
+    start_manifest(run, argv, text, {"device": recipe.run.device, "data": data_record(recipe)})
     return _carry_out(recipe, parts, run, initial_state(parts.params, parts.buffers), progress)
 
 

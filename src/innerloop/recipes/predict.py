@@ -1,0 +1,161 @@
+"""Labelling new pictures with a trained run: adapt to labelled folders, then predict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params
+from innerloop.data import open_source, read_picture
+from innerloop.data.pictures import Colour, is_picture
+from innerloop.learners import Learner, protonet
+from innerloop.recipes.build import test_params
+from innerloop.recipes.evaluation import load_parts, test_steps
+from innerloop.recipes.pictures import IMAGE_FAMILIES, data_record
+from innerloop.recipes.run import best_or_last
+from innerloop.recipes.schema import Recipe
+from innerloop.runs.manifest import read_manifest
+from innerloop.solvers.logistic import logistic
+from innerloop.tasks.few_shot import standardiser
+
+UNSURE_BELOW = 0.5
+
+
+class Pictures(NamedTuple):
+    """What pictures must become to fit the run: side, colour, and how they are scaled."""
+
+    size: int
+    colour: Colour
+    mean: list[float] | None
+    std: list[float] | None
+
+    def batch(self, arrays: np.ndarray[Any, Any], dtype: torch.dtype) -> Tensor:
+        """``(n, C, H, W)`` as training saw them, from uint8 ``(n, H, W, C)``."""
+        x = torch.from_numpy(np.moveaxis(arrays, -1, 1).copy()).to(dtype) / 255
+        return standardiser(self.mean, self.std, dtype)(x)
+
+
+def predict_pictures(
+    run: Path,
+    support: Path,
+    queries: Sequence[Path],
+    overrides: Sequence[str] = (),
+    unsure_below: float = UNSURE_BELOW,
+) -> dict[str, Any]:
+    """Adapts the run to the classes of a folder and labels pictures.
+
+    Args:
+        run: a run on pictures.
+        support: a folder with one folder of labelled pictures per class.
+        queries: picture files, or folders of them.
+        overrides: ``key=value`` settings for the adaptation, such as ``inner.test_steps=10``.
+        unsure_below: predictions less probable than this are marked unsure.
+
+    Returns:
+        ``classes``, ``method``, and ``predictions``: file, label, probability, unsure, and all probabilities.
+    """
+    recipe, parts, state, _ = load_parts(run, list(overrides))
+    if recipe.tasks.family not in IMAGE_FAMILIES:
+        raise UserError(f"{run} was trained on {recipe.tasks.family} tasks, not on pictures.")
+    (params, buffers), used = best_or_last(recipe, run, state)
+    params = test_params(params)
+    look = _look(recipe, run)
+    files = list_pictures(queries)
+    source = open_source(support, size=look.size, colour=look.colour, min_images=1, splits="all")
+    y = torch.from_numpy(np.repeat(np.arange(source.n_classes), source.counts))
+    dtype = next(iter(params.values())).dtype
+    xs = look.batch(np.asarray(source.images), dtype)
+    xq = look.batch(np.stack([read_picture(f, look.size, look.colour) for f in files]), dtype)
+    method, predict = _predictor(recipe, parts, params, buffers, xs, y, source.n_classes)
+    with torch.no_grad():
+        chunks = [predict(part) for part in (xq.split(64) if parts.network.norm != "transductive" else [xq])]
+    probabilities = torch.cat(chunks)[:, : source.n_classes].double()
+    probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    names = list(source.class_names)
+    return {
+        "run": str(run),
+        "method": method,
+        "weights": used,
+        "norm": parts.network.norm,
+        "classes": names,
+        "support": {name: int(n) for name, n in zip(names, source.counts, strict=True)},
+        "predictions": [_one(f, p, names, unsure_below) for f, p in zip(files, probabilities, strict=True)],
+    }
+
+
+def _one(file: Path, p: Tensor, names: list[str], unsure_below: float) -> dict[str, Any]:
+    best = int(p.argmax())
+    return {
+        "file": str(file),
+        "label": names[best],
+        "probability": float(p[best]),
+        "unsure": bool(p[best] < unsure_below),
+        "probabilities": {name: float(value) for name, value in zip(names, p, strict=True)},
+    }
+
+
+def _predictor(
+    recipe: Recipe, parts: Any, params: Params, buffers: Buffers, xs: Tensor, y: Tensor, ways: int
+) -> tuple[str, Any]:
+    """How the run adapts: its own learner where it can tell that many classes apart, else a logistic head."""
+    learner: Learner | None = None
+    method = recipe.inner.method
+    if recipe.eval.head == "learner" and method == "protonet":
+        learner = protonet(parts.network, ways)
+    elif recipe.eval.head == "learner" and recipe.tasks.family == "few-shot" and method != "none":
+        outputs = params[parts.network.head_names[0]].shape[0]
+        if ways > outputs:
+            raise UserError(
+                f"the run tells {outputs} classes apart, the folder has {ways}: give fewer class folders, or "
+                "add eval.head=logistic to fit a new last layer."
+            )
+        learner = parts.learner_after(test_steps(recipe))
+    if learner is not None:
+        chosen = learner
+        with torch.no_grad():
+            adapted = chosen.adapt(params, buffers, xs, y)
+        return method, lambda x: chosen.predict(adapted, x)[0][:, :ways].softmax(-1)
+    statistics = "batch" if parts.network.norm in ("support", "transductive") else "stored"
+    with torch.no_grad():
+        z, after = parts.network.features(params, buffers, xs, statistics)
+    normalise = recipe.eval.normalise_features
+    z = torch.nn.functional.normalize(z, dim=-1) if normalise else z
+    head = logistic(z[None].double(), y[None], ways, C=recipe.eval.C)
+
+    def predict(x: Tensor) -> Tensor:
+        q, _ = parts.network.features(params, after, x, "stored")
+        q = torch.nn.functional.normalize(q, dim=-1) if normalise else q
+        return (q.double() @ head.weights[0].T + head.bias[0]).softmax(-1)
+
+    return f"logistic head, C={recipe.eval.C:g}", predict
+
+
+def _look(recipe: Recipe, run: Path) -> Pictures:
+    """Size, colour and scale from the manifest; from the data itself for runs that did not record them."""
+    recorded = read_manifest(run).get("data") or data_record(recipe)
+    height, _, channels = recorded["shape"]
+    return Pictures(height, "grey" if channels == 1 else "rgb", recorded["mean"], recorded["std"])
+
+
+def list_pictures(paths: Sequence[Path]) -> list[Path]:
+    """Files as given, and the pictures in folders, sorted."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and is_picture(p.name))
+            if not inside:
+                raise UserError(f"{path} has no pictures in it.")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise UserError(f"there is no picture '{path}'.")
+    if not found:
+        raise UserError("give at least one picture to label.")
+    return found

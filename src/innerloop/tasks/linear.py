@@ -70,10 +70,10 @@ def linear(
         root, w = _chosen(draws, covariances, optima, weights)
         dim = root.shape[-1]
     else:
-        hard = draws.uniform("hard", (1, 1)) < hard_share
-        centre = R * hard.to(draws.dtype)
-        w = centre + torch.where(hard, math.sqrt(r_hard), math.sqrt(r_easy)) * draws.normal("w", (dim, 1))
-        rho = torch.where(hard, math.sqrt(rho_hard), math.sqrt(rho_easy)).to(draws.dtype)
+        hard = (draws.uniform("hard", (1, 1)) < hard_share).to(draws.dtype)
+        # not torch.where on plain numbers: that is float32, whatever the dtype of the draws
+        w = R * hard + _either(hard, math.sqrt(r_hard), math.sqrt(r_easy)) * draws.normal("w", (dim, 1))
+        rho = _either(hard, math.sqrt(rho_hard), math.sqrt(rho_easy))
         root = rho * torch.eye(dim, dtype=draws.dtype)
 
     def points(name: str, n: int) -> tuple[Tensor, Tensor]:
@@ -83,6 +83,11 @@ def linear(
     return TaskBatch(
         *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
     )
+
+
+def _either(yes: Tensor, a: float, b: float) -> Tensor:
+    """``a`` where ``yes`` is 1, ``b`` where it is 0."""
+    return a * yes + b * (1 - yes)
 
 
 def _chosen(
@@ -102,9 +107,15 @@ def _chosen(
     u = draws.uniform("which", ()).double().numpy()
     which = np.minimum(np.searchsorted(np.cumsum(share / share.sum()), u, side="right"), len(optima) - 1)
     matrices = [torch.tensor(c, dtype=torch.float64) for c in covariances]
-    full = torch.stack([torch.diag(m) if m.ndim == 1 else m for m in matrices])
+    square = [torch.diag(m) if m.ndim == 1 else m for m in matrices]
+    if any(
+        m.shape != (len(w), len(w)) or len(w) != len(optima[0]) for m, w in zip(square, optima, strict=True)
+    ):
+        raise UserError("tasks.settings: covariances and optima need one dimension, the same in all tasks.")
+    full = torch.stack(square)
     values, vectors = torch.linalg.eigh(full)
-    if (values < -1e-10 * values.abs().amax(-1, keepdim=True)).any():
+    negative = (values < -1e-10 * values.abs().amax(-1, keepdim=True)).any()
+    if negative or not torch.allclose(full, full.mT):
         raise UserError("tasks.settings.covariances must be symmetric with no negative eigenvalue.")
     roots = (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)) @ vectors.mT
     return roots[which].to(draws.dtype), torch.tensor(optima, dtype=draws.dtype)[which].unsqueeze(-1)

@@ -88,10 +88,11 @@ def fit(
     )
     clock, logged_at = time.perf_counter(), state.step
     saved_at = -1
+    # a run that was killed while its result was evaluated had stopped already
+    stop = validation is not None and loop.stalled(validation)
     try:
-        while loop.state.step < steps:
-            step = loop.state.step
-            gradient = loop.gradient(sampler, step, batch)
+        while loop.state.step < steps and not stop:
+            gradient = loop.gradient(sampler, loop.state.step, batch)
             record = loop.apply(gradient)
             done = loop.state.step
             if log and (done % log_every == 0 or done == steps):
@@ -99,19 +100,18 @@ def fit(
                 rate = (done - logged_at) * batch / max(elapsed, 1e-9)
                 log({"step": done, **record, "seconds": elapsed, "tasks_per_second": rate})
                 clock, logged_at = time.perf_counter(), done
-            stop = False
+            improved = False
             if validation and (done % validation.every == 0 or done == steps):
-                improved, stop = loop.validate(validation, log)
-                if improved and save:
-                    save(loop.snapshot(), ("last", "best"))
-                    saved_at = done
-            if save and saved_at != done and (done % save_every == 0 or done == steps or stop):
-                save(loop.snapshot(), ("last",))
+                improved = loop.validate(validation, log)
+                stop = loop.stalled(validation)
+            if save and (improved or stop or done % save_every == 0 or done == steps):
+                loop.check_params()
+                # best first: a kill between the two is repaired by repeating the step
+                save(loop.snapshot(), ("best", "last") if improved else ("last",))
                 saved_at = done
-            if stop:
-                break
+            loop.settled = True
     except (NonFiniteError, KeyboardInterrupt):
-        if save and saved_at != loop.state.step:
+        if save and loop.settled and saved_at != loop.state.step and loop.broken() is None:
             save(loop.snapshot(), ("last",))
         raise
     return loop.snapshot()
@@ -136,6 +136,7 @@ class _Loop:
         restore_optimiser(self.optimiser, self.leaves, state.optimiser)
         self.run = meta_gradient(objective.loss, plan, direction=objective.direction)
         self.schedule, self.clip = schedule, clip
+        self.settled = True  # false while a step, or the validation that belongs to it, is half done
 
     def gradient(self, sampler: Sampler, step: int, batch: int) -> Gradient:
         gradient = self.run(self.leaves, self.state.buffers, sampler.batch(step, batch))
@@ -161,16 +162,35 @@ class _Loop:
             group["lr"] = base * factor
         for name, leaf in self.leaves.items():
             leaf.grad = gradient.grads[name] if scale == 1.0 else gradient.grads[name] * scale
+        self.settled = False
         self.optimiser.step()
         self.state = self.state._replace(step=self.state.step + 1, buffers=gradient.buffers)
         return {"loss": float(gradient.losses.mean()), "grad_norm": norm, "lr": self.base_rates[0] * factor}
 
-    def validate(self, validation: Validation, log: Log | None) -> tuple[bool, bool]:
-        """Scores the present parameters; returns whether they are the best so far, and whether to stop."""
+    def broken(self) -> str | None:
+        """The name of a parameter that is not finite, if there is one."""
+        bad = (name for name, value in self.leaves.items() if not bool(torch.isfinite(value).all()))
+        return next(bad, None)
+
+    def check_params(self) -> None:
+        """Refuses to keep parameters that an update has made useless."""
+        if name := self.broken():
+            raise NonFiniteError(
+                f"step {self.state.step}: {name} is not finite after the update; "
+                "lower outer.lr, or set outer.clip=10. The last good checkpoint is kept."
+            )
+
+    def stalled(self, validation: Validation) -> bool:
+        """Whether validation has gone without improvement for too long."""
+        return validation.patience is not None and self.state.stalled >= validation.patience
+
+    def validate(self, validation: Validation, log: Log | None) -> bool:
+        """Scores the present parameters; returns whether they are the best so far."""
         found = validation.score(self.leaves, self.state.buffers)
         best, s = self.state.best, self.state
         sign = 1 if validation.higher_is_better else -1
-        improved = best is None or sign * found.mean > sign * best
+        # never nan: nothing would ever be better again
+        improved = not math.isnan(found.mean) and (best is None or sign * found.mean > sign * best)
         since_drop = 0 if improved else s.since_drop + 1
         rate_scale = s.rate_scale
         if validation.plateau and since_drop > validation.plateau[1]:
@@ -184,8 +204,7 @@ class _Loop:
         )
         if log:
             log({"step": s.step, "validation": found.mean, "ci95": found.ci95, "episodes": found.n})
-        patience = validation.patience
-        return improved, patience is not None and self.state.stalled >= patience
+        return improved
 
     def snapshot(self) -> TrainState:
         """A copy that later steps do not change."""

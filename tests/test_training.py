@@ -1,0 +1,542 @@
+"""The one training loop, against a loop written by hand; what stops it; what it keeps."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.core.errors import NonFiniteError, UserError
+from innerloop.core.losses import get_loss
+from innerloop.core.statistics import Interval
+from innerloop.core.types import Task, TaskBatch
+from innerloop.execution import Plan
+from innerloop.learners import maml
+from innerloop.nets import Network, conv4, mlp
+from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.tasks import Sampler, get_family, make_sampler
+from innerloop.training import TrainState, fit, initial_state, make_optimiser, make_schedule
+from innerloop.training.fit import Validation
+from innerloop.training.optimisers import optimiser_classes
+from innerloop.training.state import state_from
+from oracles import maml_loop, problems
+from oracles.forward import mlp_forward
+from oracles.tolerance import assert_trees_equal
+
+Tree = dict[str, Tensor]
+
+
+def sines(**options: Any) -> Sampler:
+    defaults: dict[str, Any] = {"seed": 0, "shots": 5, "queries": 5, "dtype": torch.float64}
+    return make_sampler(get_family("sine"), **{**defaults, **options})
+
+
+def problem(steps: int = 1, lr: float = 0.01) -> tuple[Objective, TrainState]:
+    network, loss = mlp(1, [6], 1, activation="tanh"), get_loss("mse")
+    params, buffers = problems.drawn(network)
+    return episodic(maml(network, loss, lr, steps), loss), initial_state(params, buffers)
+
+
+def quadratic(shift: float = 0.0) -> tuple[Objective, TrainState]:
+    """Loss ½(w − 1)², whatever the task: cheap, and every number can be known."""
+
+    def value(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
+        return 0.5 * (params["w"] - 1 - shift).square().sum() + 0 * task.x_query.sum(), buffers
+
+    return Objective("quadratic", loss=value), initial_state({"w": torch.zeros(1, dtype=torch.float64)}, {})
+
+
+# ---- the loop itself ----
+
+
+def by_hand(
+    params: Tree, sampler: Sampler, steps: int, batch: int, make: Callable[..., Any], inner: maml_loop.Inner
+) -> tuple[Tree, list[float]]:
+    """MAML as one writes it with torch alone."""
+    leaves = {n: p.clone().requires_grad_() for n, p in params.items()}
+    optimiser, losses, forward = make(list(leaves.values())), [], mlp_forward(torch.tanh)
+    for step in range(steps):
+        tasks = sampler.episodes(range(step * batch, (step + 1) * batch)).tasks()
+        total: dict[str, Tensor] = {}
+        values = []
+        for task in tasks:
+            loss = maml_loop.task_loss(forward, mse, leaves, inner, task)
+            values.append(loss.detach())
+            for name, g in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
+                total[name] = total[name] + g if name in total else g
+        for name, leaf in leaves.items():
+            leaf.grad = total[name] / batch
+        optimiser.step()
+        losses.append(float(torch.stack(values).mean()))
+    return {n: p.detach() for n, p in leaves.items()}, losses
+
+
+def mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square().sum() / outputs.shape[0]
+
+
+def linear_forward(params: Tree, x: Tensor, stats: Any = None) -> tuple[Tensor, list[Any]]:
+    z = torch.tanh(F.linear(x, params["layer0.weight"], params["layer0.bias"]))
+    return F.linear(z, params["layer1.weight"], params["layer1.bias"]), []
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("sgd", {}), ("sgd", {"momentum": 0.9, "nesterov": True}), ("adam", {}), ("radam", {}), ("adamw", {})],
+)
+def test_fit_equals_a_loop_by_hand_bit_for_bit(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(by_hand.__globals__, "mlp_forward", lambda activation: linear_forward)
+    objective, state = problem(steps=2)
+    logged: list[dict[str, Any]] = []
+    found = fit(
+        objective,
+        state,
+        sines(),
+        make_optimiser(name, 0.01, **options),
+        steps=12,
+        batch=3,
+        log=logged.append,
+        log_every=1,
+    )
+    maker = optimiser_classes()[name]
+    expected, losses = by_hand(
+        state.params, sines(), 12, 3, lambda p: maker(p, lr=0.01, **options), maml_loop.Inner(0.01, 2)
+    )
+    assert_trees_equal(found.params, expected)
+    assert [record["loss"] for record in logged] == losses
+    assert found.step == 12
+
+
+def test_fit_leaves_its_start_alone() -> None:
+    objective, state = problem()
+    before = {n: p.clone() for n, p in state.params.items()}
+    found = fit(objective, state, sines(), make_optimiser("adam", 0.1), steps=3, batch=2)
+    assert_trees_equal(state.params, before)
+    assert state.optimiser == {}
+    assert state.step == 0
+    assert any(not torch.equal(found.params[n], p) for n, p in before.items())
+
+
+@pytest.mark.parametrize("mode", ["loop", "vmap", "threads"])
+def test_steps_use_the_episodes_of_their_number(mode: str) -> None:
+    seen: list[int] = []
+
+    def episodes(indices: Any) -> TaskBatch:
+        seen.extend(indices)
+        return sines().episodes(indices)  # type: ignore[return-value]
+
+    objective, state = problem()
+    for start, steps in ((state, 2), (state._replace(step=2), 4)):
+        fit(
+            objective,
+            start,
+            Sampler(episodes),
+            make_optimiser("sgd", 0.1),
+            steps=steps,
+            batch=3,
+            plan=Plan(mode, 2),  # type: ignore[arg-type]
+        )
+    assert seen == list(range(12))
+
+
+@pytest.mark.parametrize("name", sorted(optimiser_classes()))
+def test_stopping_and_going_on_changes_nothing(name: str) -> None:
+    objective, state = problem()
+    make = make_optimiser(name, 0.01)
+    whole = fit(objective, state, sines(), make, steps=8, batch=2)
+    for cut in (1, 5):
+        half = fit(objective, state, sines(), make, steps=cut, batch=2)
+        half = state_from(half.tensors(), half.scalars())  # through what is saved
+        again = fit(objective, half, sines(), make, steps=8, batch=2)
+        assert_trees_equal(again.params, whole.params)
+        assert_trees_equal(again.optimiser, whole.optimiser)
+
+
+@pytest.mark.parametrize("kind", ["multitask", "reptile", "erm", "running"])
+def test_other_objectives_stop_and_go_on_too(kind: str) -> None:
+    loss = get_loss("mse")
+    network: Network = mlp(1, [5], 1)
+    sampler = sines(n_tasks=6)
+    objective = {
+        "multitask": lambda: multitask(network, loss, 6),
+        "reptile": lambda: reptile(maml(network, loss, 0.01, 3), loss),
+        "erm": lambda: erm(network, loss),
+        "running": lambda: erm(network, get_loss("cross-entropy")),
+    }
+    if kind == "running":
+        network = conv4(1, 16, 3, filters=2, norm="running")
+        sampler = Sampler(lambda indices: problems.images(len(indices), seed=int(indices[0])))
+    made = objective[kind]()
+    params, buffers = problems.drawn(network)
+    state = initial_state(made.init(params, torch.Generator().manual_seed(0)), buffers)
+    make, plan = make_optimiser("adam", 0.01), Plan("vmap")
+    whole = fit(made, state, sampler, make, steps=6, batch=2, plan=plan)
+    half = fit(made, state, sampler, make, steps=3, batch=2, plan=plan)
+    again = fit(made, half, sampler, make, steps=6, batch=2, plan=plan)
+    assert_trees_equal(again.params, whole.params)
+    assert_trees_equal(again.buffers, whole.buffers)
+    if kind == "running":
+        assert any(not torch.equal(whole.buffers[n], b) for n, b in buffers.items())
+    if kind == "multitask":
+        assert torch.equal(whole.params["layer1.weight"], params["layer1.weight"])  # test tasks' head
+
+
+def test_states_survive_saving() -> None:
+    state = TrainState(
+        7, {"a.b": torch.ones(2)}, {"m": torch.zeros(1)}, {"a.b/exp_avg": torch.ones(2)}, 0.5, 3, 2, 1, 0.1
+    )
+    again = state_from(state.tensors(), state.scalars())
+    assert again.scalars() == state.scalars()
+    assert_trees_equal(again.tensors(), state.tensors())
+
+
+# ---- rate and clipping ----
+
+
+def test_the_gradient_is_clipped_to_the_norm() -> None:
+    objective, state = quadratic()
+    logged: list[dict[str, Any]] = []
+    make = make_optimiser("sgd", 1.0)
+    found = fit(objective, state, sines(), make, steps=1, batch=2, clip=0.25, log=logged.append, log_every=1)
+    assert float(found.params["w"]) == pytest.approx(0.25)
+    assert logged[0]["grad_norm"] == pytest.approx(1.0)  # what it was before
+    free = fit(objective, state, sines(), make, steps=1, batch=2, clip=1.5)
+    assert float(free.params["w"]) == pytest.approx(1.0)
+
+
+def test_clipping_acts_on_all_parameters_together() -> None:
+    objective, state = problem()
+    moved = {}
+    for clip in (None, 1e-3):
+        found = fit(objective, state, sines(), make_optimiser("sgd", 1.0), steps=1, batch=2, clip=clip)
+        moved[clip] = torch.cat([(found.params[n] - p).flatten() for n, p in state.params.items()])
+    assert float(moved[1e-3].norm()) == pytest.approx(1e-3)
+    cosine = torch.nn.functional.cosine_similarity(moved[None], moved[1e-3], dim=0)
+    assert float(cosine) == pytest.approx(1.0)
+
+
+def test_schedules() -> None:
+    constant, warm = make_schedule("constant", 10), make_schedule("constant", 10, warmup=4)
+    assert [constant(s) for s in (0, 5, 9)] == [1, 1, 1]
+    assert [warm(s) for s in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
+    cosine = make_schedule("cosine", 100)
+    assert [cosine(s) for s in (0, 25, 50)] == pytest.approx([1, (1 + math.sqrt(0.5)) / 2, 0.5])
+    assert all(cosine(s) > cosine(s + 1) > 0 for s in range(99))
+    stepped = make_schedule("step", 100, [0.5, 0.75], 0.1)
+    assert [stepped(s) for s in (49, 50, 74, 75, 99)] == pytest.approx([1, 0.1, 0.1, 0.01, 0.01])
+    with pytest.raises(UserError, match="constant, cosine, step and plateau"):
+        make_schedule("linear", 10)
+
+
+def test_the_rate_follows_the_schedule() -> None:
+    objective, state = quadratic()
+    logged: list[dict[str, Any]] = []
+    schedule = make_schedule("step", 4, [0.5], 0.1)
+    found = fit(
+        objective,
+        state,
+        sines(),
+        make_optimiser("sgd", 0.5),
+        steps=4,
+        batch=1,
+        schedule=schedule,
+        log=logged.append,
+        log_every=1,
+    )
+    assert [r["lr"] for r in logged] == pytest.approx([0.5, 0.5, 0.05, 0.05])
+    assert float(found.params["w"]) == pytest.approx(1 - 0.5 * 0.5 * 0.95 * 0.95)
+
+
+def test_unknown_optimisers_and_options_are_refused() -> None:
+    with pytest.raises(UserError, match="did you mean 'adam'"):
+        make_optimiser("adamm", 0.1)
+    with pytest.raises(UserError, match=r"outer\.options do not fit outer\.optimiser=adam"):
+        make_optimiser("adam", 0.1, momentun=0.9)({"w": torch.zeros(1)})
+    with pytest.raises(UserError, match=r"outer\.options"):
+        make_optimiser("adam", 0.1, betas=[2.0, 0.9])({"w": torch.zeros(1)})
+
+
+# ---- validation ----
+
+
+class Kept:
+    """Collects what fit saves and logs."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[int, tuple[str, ...], TrainState]] = []
+        self.records: list[dict[str, Any]] = []
+
+    def save(self, state: TrainState, tags: tuple[str, ...]) -> None:
+        self.saved.append((state.step, tags, state))
+
+    def steps(self, tag: str) -> list[int]:
+        return [step for step, tags, _ in self.saved if tag in tags]
+
+
+def judged(scores: list[float], **options: Any) -> Validation:
+    """A validation whose scores are given in advance."""
+    stream = iter(scores)
+    return Validation(lambda params, buffers: Interval(next(stream), 0.1, 9), **{"every": 1, **options})
+
+
+def run(kept: Kept, validation: Validation | None, steps: int, **options: Any) -> TrainState:
+    objective, state = quadratic()
+    defaults: dict[str, Any] = {"batch": 1, "save_every": 1000, "log_every": 1000}
+    state = options.pop("state", state)
+    return fit(
+        objective,
+        state,
+        sines(),
+        make_optimiser("sgd", 0.5),
+        steps=steps,
+        validation=validation,
+        save=kept.save,
+        log=kept.records.append,
+        **{**defaults, **options},
+    )
+
+
+@pytest.mark.parametrize("higher", [False, True])
+def test_the_best_by_validation_is_kept(higher: bool) -> None:
+    scores = [3.0, 2.0, 2.5, 1.0, 4.0]
+    kept = Kept()
+    found = run(kept, judged([-s if higher else s for s in scores], higher_is_better=higher), 5)
+    assert kept.steps("best") == [1, 2, 4]
+    assert kept.steps("last")[-1] == 5
+    assert (found.best, found.best_step, found.stalled) == (-1.0 if higher else 1.0, 4, 1)
+    best = [state for step, tags, state in kept.saved if "best" in tags][-1]
+    assert float(best.params["w"]) == pytest.approx(1 - 0.5**4)
+    assert [r["validation"] for r in kept.records if "validation" in r] == [
+        -s if higher else s for s in scores
+    ]
+
+
+def test_validation_comes_at_its_steps_and_at_the_end() -> None:
+    kept = Kept()
+    run(kept, judged([1.0] * 9, every=3), 8)
+    assert [r["step"] for r in kept.records if "validation" in r] == [3, 6, 8]
+
+
+def test_validation_that_stalls_stops_the_run() -> None:
+    kept = Kept()
+    scores = [3.0, 2.0, 2.0, 2.1, 1.9, 2.0, 2.0, 2.0, 0.0]
+    found = run(kept, judged(scores, patience=3), 50)
+    assert found.step == 8
+    assert kept.steps("last")[-1] == 8
+    assert found.best_step == 5
+    # a run killed while its result is evaluated has stopped: going on must not train further
+    again = run(Kept(), judged([0.0] * 9, patience=3), 50, state=found)
+    assert again.step == 8
+
+
+def test_stalling_is_counted_across_a_resume() -> None:
+    scores = [3.0, 2.0, 2.0, 2.1, 1.9, 2.0, 2.0, 2.0, 0.0]
+    half = run(Kept(), judged(scores[:7], patience=3), 7)
+    assert run(Kept(), judged(scores[7:], patience=3), 50, state=half).step == 8
+
+
+def test_the_rate_drops_on_a_plateau() -> None:
+    kept = Kept()
+    scores = [3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0, 2.0]
+    found = run(kept, judged(scores, plateau=(0.1, 2)), 8, log_every=1)
+    rates = [r["lr"] for r in kept.records if "lr" in r]
+    # validations 2, 3, 4 show no improvement: the step after the third has a tenth of the rate
+    assert rates == pytest.approx([0.5] * 4 + [0.05] * 4)
+    assert found.rate_scale == pytest.approx(0.1)
+    assert found.since_drop == 1
+
+
+def test_a_score_that_is_not_a_number_is_never_the_best() -> None:
+    kept = Kept()
+    found = run(kept, judged([math.nan, 3.0, math.nan, 2.0]), 4)
+    assert kept.steps("best") == [2, 4]
+    assert found.best == 2.0
+
+
+def test_best_is_named_before_last() -> None:
+    """A kill between the two must not leave a ``last`` that knows of a best which was never kept."""
+    kept = Kept()
+    run(kept, judged([1.0]), 1)
+    assert kept.saved[0][1] == ("best", "last")
+
+
+def test_checkpoints_come_at_their_steps_and_at_the_end() -> None:
+    kept = Kept()
+    run(kept, None, 10, save_every=4)
+    assert kept.steps("last") == [4, 8, 10]
+    assert [float(s.params["w"]) for *_, s in kept.saved] == pytest.approx([1 - 0.5**k for k in (4, 8, 10)])
+
+
+# ---- what is not finite ----
+
+
+def poisoned(step: int, task: int, where: str) -> tuple[Objective, Sampler]:
+    """A stream in which one task of one step (batches of 3) has a loss or gradient that is not finite."""
+
+    def episodes(indices: Any) -> TaskBatch:
+        batch = sines().episodes(indices)
+        assert isinstance(batch, TaskBatch)
+        mark = torch.tensor([float(i == 3 * step + task) for i in indices], dtype=torch.float64)
+        return batch._replace(y_query=mark.reshape(-1, 1, 1).expand_as(batch.y_query))
+
+    def value(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
+        marked = task.y_query[0, 0]
+        w = params["w"].sum()
+        if where == "loss":
+            extra = marked * (1 - marked).log()  # 0·log 1, or 1·log 0
+        else:
+            extra = (marked * (w - w.detach()) + 1 - marked).abs().sqrt()  # 1, or 0 with no slope there
+        return 0.5 * (w - 1).square() + extra, buffers
+
+    return Objective("poisoned", loss=value), Sampler(episodes)
+
+
+@pytest.mark.parametrize("mode", ["loop", "vmap"])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_what_is_not_finite_stops_the_run_and_keeps_the_last_good_state(where: str, mode: str) -> None:
+    objective, sampler = poisoned(step=5, task=2, where=where)
+    kept = Kept()
+    state = initial_state({"w": torch.zeros(1, dtype=torch.float64)}, {})
+    with pytest.raises(NonFiniteError) as error:
+        fit(
+            objective,
+            state,
+            sampler,
+            make_optimiser("sgd", 0.5),
+            steps=20,
+            batch=3,
+            plan=Plan(mode),  # type: ignore[arg-type]
+            save=kept.save,
+            save_every=4,
+        )
+    text = str(error.value)
+    assert "step 6" in text
+    assert "inner.lr" in text
+    if where == "loss":
+        assert "task 2 (episode 17)" in text
+    assert kept.steps("last") == [4, 5]
+    assert float(kept.saved[-1][2].params["w"]) == pytest.approx(1 - 0.5**5)
+
+
+def test_a_diverging_run_says_so() -> None:
+    objective, state = problem(steps=3, lr=1e200)
+    with pytest.raises(NonFiniteError, match=r"step 1: .* lower inner\.lr"):
+        fit(objective, state, sines(), make_optimiser("sgd", 0.1), steps=3, batch=2)
+
+
+@pytest.mark.parametrize("save_every", [1, 1000])
+def test_parameters_that_are_not_finite_are_never_kept(save_every: int) -> None:
+    objective, state = quadratic()
+    huge = make_optimiser("sgd", 1e308)  # 0 → 1e308 → −∞: the loss overflows, or the parameter does
+    kept = Kept()
+    with pytest.raises(NonFiniteError):
+        fit(
+            objective,
+            state,
+            sines(),
+            huge,
+            steps=9,
+            batch=1,
+            clip=10.0,
+            save=kept.save,
+            save_every=save_every,
+        )
+    assert all(bool(torch.isfinite(s.params["w"]).all()) for *_, s in kept.saved)
+
+
+# ---- interruption ----
+
+
+@pytest.mark.parametrize("moment", ["gradient", "update", "validation"])
+def test_interrupting_at_any_moment_keeps_a_whole_state(moment: str) -> None:
+    """Going on after Ctrl-C gives what an uninterrupted run gives."""
+    objective, state = problem()
+    armed = False
+
+    def strike(now: str) -> None:
+        nonlocal armed
+        if armed and now == moment:
+            armed = False
+            raise KeyboardInterrupt
+
+    def value(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
+        strike("gradient")
+        assert objective.loss is not None
+        return objective.loss(params, buffers, task)
+
+    class Striking(torch.optim.Adam):
+        def step(self, closure: Any = None) -> Any:
+            for group in self.param_groups[:]:  # one parameter after the other, as torch does inside
+                whole = group["params"]
+                for i, p in enumerate(whole):
+                    group["params"] = [p]
+                    super().step()
+                    group["params"] = whole
+                    if i == 1:
+                        strike("update")
+
+    def score(params: Tree, buffers: Tree) -> Interval:
+        strike("validation")
+        return Interval(float(params["layer0.weight"].sum()), 0.0, 1)
+
+    def train(start: TrainState, kept: Kept) -> TrainState:
+        return fit(
+            Objective("striking", loss=value),
+            start,
+            sines(),
+            lambda p: Striking(list(p.values()), lr=0.01),
+            steps=10,
+            batch=2,
+            validation=Validation(score, every=2),
+            save=kept.save,
+            save_every=3,
+        )
+
+    whole_kept, kept = Kept(), Kept()
+    whole = train(state, whole_kept)
+    start = next(s for step, _, s in whole_kept.saved if step == 3)
+    armed = True
+    with pytest.raises(KeyboardInterrupt):
+        train(start, kept)
+    last = kept.saved[-1][2] if kept.saved else start
+    again = train(last, kept)
+    assert_trees_equal(again.params, whole.params)
+    assert_trees_equal(again.optimiser, whole.optimiser)
+    assert again.scalars() == whole.scalars()
+
+
+# ---- memory ----
+
+
+def test_training_does_not_grow() -> None:
+    objective, state = problem()
+    counts: list[int] = []
+
+    def count(record: dict[str, Any]) -> None:
+        if "loss" in record:
+            gc.collect()
+            counts.append(sum(issubclass(type(o), Tensor) for o in gc.get_objects()))
+
+    for mode in ("loop", "vmap", "threads"):
+        counts.clear()
+        fit(
+            objective,
+            state,
+            sines(),
+            make_optimiser("adam", 0.01),
+            steps=200,
+            batch=2,
+            plan=Plan(mode, 2),  # type: ignore[arg-type]
+            log=count,
+            log_every=50,
+        )
+        assert len(counts) == 4
+        assert len(set(counts)) == 1, f"{mode}: {counts}"

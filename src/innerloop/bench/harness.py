@@ -1,155 +1,217 @@
-"""Both sides alternate in one run, each in a process of its own: neither's threads touch the other."""
+"""Alternates sides block by block, each in its own process, and compares them.
+
+Timings drift: with temperature, with neighbours on the same machine, with what ran just before. So every side
+lives in a child process for the whole run (its threads and its memory are its own), only one of them computes
+at a time, they take turns in short blocks, and a ratio is taken between blocks of the same round.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from innerloop.bench.machine import Bystanders
 
 Say = Callable[[str], None]
+AGREE = 1e-3
+"""Sides must have the same meta-gradient: float32, relative to its norm."""
 
 
 class Side(NamedTuple):
-    """One competitor: ``module:function`` that makes its step, its threads, the function's arguments."""
+    """Who takes part: a name for people, and what the worker is to build."""
 
-    label: str
-    target: str
-    threads: int
-    options: dict[str, Any]
+    name: str
+    spec: dict[str, Any]
 
 
-class Measured(NamedTuple):
-    """Median milliseconds of a call, peak memory, and what the side says of its gradient."""
+class Timing(NamedTuple):
+    """What was measured of one side.
+
+    Attributes:
+        side: which.
+        rounds: milliseconds per call, one median per round.
+        peak_mb: peak resident memory of its process.
+        empty_mb: the same before the first call: interpreter, libraries, parameters and data.
+        repeats: calls that were timed.
+        first_call_s: seconds of the first call, compiling included.
+    """
 
     side: Side
-    milliseconds: float
-    spread: float
-    megabytes: float
-    digest: list[float]
-    setup_seconds: float
+    rounds: list[float]
+    peak_mb: float
+    empty_mb: float
     repeats: int
+    first_call_s: float
+
+    @property
+    def ms(self) -> float:
+        """Median over rounds."""
+        return statistics.median(self.rounds)
+
+
+class Comparison(NamedTuple):
+    """All sides, how far their gradients differ, and how many cores others kept busy meanwhile."""
+
+    timings: dict[str, Timing]
+    disagreement: float
+    bystanders: float | None
 
 
 class Child:
-    """A worker process that is told to run its step so many times."""
+    """A worker process; use as a context."""
 
-    def __init__(self, side: Side) -> None:
-        self.side = side
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": str(side.threads),
-            "MKL_NUM_THREADS": str(side.threads),
-        }
-        command = [sys.executable, "-m", "innerloop.bench.worker", side.target, str(side.threads)]
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
         self.process = subprocess.Popen(
-            [*command, json.dumps(side.options)],
+            [sys.executable, "-m", "innerloop.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            stderr=self.errors,
             text=True,
+            encoding="utf-8",
         )
-        self.ready = self._read()
-        self.times: list[float] = []
 
-    def _read(self) -> dict[str, Any]:
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.stdin and self.process.stdout:
+            self.process.stdin.close()
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process.stdout.close()
+        self.errors.close()
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        """One request, one answer.
+
+        Raises:
+            RuntimeError: with the end of the worker's error output, if it died.
+        """
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died: the empty answer below says why
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"benchmark side '{self.side.label}' stopped without an answer")
-        return json.loads(line)
-
-    def ask(self, **message: Any) -> dict[str, Any]:
-        """Sends a request and waits for its answer."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
-        return self._read()
-
-    def close(self) -> dict[str, Any]:
-        """Ends the process; returns its peak memory."""
-        last = self.ask(do="quit")
-        self.process.wait(timeout=60)
-        return last
+            self.process.wait()
+            self.errors.seek(0)
+            raise RuntimeError(f"{self.name} failed:\n{self.errors.read()[-2000:]}")
+        return dict(json.loads(line))
 
 
-def alternate(sides: list[Side], *, blocks: int, seconds: float, say: Say) -> list[Measured]:
-    """Blocks of calls, side after side, again and again; the median over all calls of each side.
+def compare(
+    sides: Sequence[Side],
+    *,
+    rounds: int,
+    block_seconds: float,
+    say: Say,
+    reference: str,
+) -> Comparison:
+    """Builds all sides, makes sure that they compute the same, then lets them take turns.
 
     Args:
-        sides: who competes.
-        blocks: how often each side has its turn.
-        seconds: about how long a turn lasts.
-        say: progress.
+        sides: who takes part.
+        rounds: how many turns each gets.
+        block_seconds: about how long one turn lasts.
+        say: receives lines for people.
+        reference: name of the side whose gradient the others' must equal.
     """
-    children = []
-    try:
-        for side in sides:
-            say(f"  starting {side.label} ({side.threads} thread{'s' * (side.threads > 1)})")
-            children.append(Child(side))
-        for block in range(blocks):
-            for child in children:
-                calls = max(1, min(50, int(seconds / max(child.ready["call_seconds"], 1e-6))))
-                child.times += child.ask(do="run", calls=calls)["seconds"]
-            say(f"  block {block + 1} of {blocks}")
-        return [_measured(child) for child in children]
-    finally:
-        for child in children:
-            if child.process.poll() is None:
-                child.process.kill()
-
-
-def _measured(child: Child) -> Measured:
-    digest = child.ask(do="digest")["digest"]
-    memory = child.close()["peak_mb"]
-    middle = statistics.median(child.times)
-    quartiles = statistics.quantiles(child.times, n=4) if len(child.times) > 3 else [middle, middle, middle]
-    spread = (quartiles[2] - quartiles[0]) / middle
-    setup = child.ready["setup_seconds"]
-    return Measured(child.side, 1000 * middle, spread, memory, digest, setup, len(child.times))
-
-
-def agree(a: Measured, b: Measured, tolerance: float = 1e-3) -> bool:
-    """Whether two sides computed the same gradient: norm and random projections, relative to the norm."""
-    scale = max(abs(a.digest[0]), abs(b.digest[0]), 1e-12)
-    return all(abs(x - y) <= tolerance * scale for x, y in zip(a.digest, b.digest, strict=True))
-
-
-def case_row(
-    case: str, ours: Measured, peer: Measured, flops: float | None, sgemm: float, **more: Any
-) -> dict[str, Any]:
-    """One row of the table."""
-    rate = flops / ours.milliseconds / 1e6 if flops else None
-    return {
-        "case": case,
-        "peer": peer.side.label,
-        "ours": ours.side.label,
-        "ours_ms": ours.milliseconds,
-        "peer_ms": peer.milliseconds,
-        "ratio": peer.milliseconds / ours.milliseconds,
-        "ours_mb": ours.megabytes,
-        "peer_mb": peer.megabytes,
-        "threads": {"ours": ours.side.threads, "peer": peer.side.threads},
-        "repeats": {"ours": ours.repeats, "peer": peer.repeats},
-        "spread": {"ours": ours.spread, "peer": peer.spread},
-        "gflops": rate,
-        "sgemm_share": rate / sgemm if rate else None,
-        "same_gradient": agree(ours, peer),
-        "setup_seconds": ours.setup_seconds,
-        **more,
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        children = {side.name: stack.enter_context(Child(side.name)) for side in sides}
+        first = {}
+        for i, side in enumerate(sides):
+            answer = children[side.name].ask("setup", spec=side.spec, gradient=str(folder / f"{i}.npy"))
+            first[side.name] = float(answer["first_call_s"])
+            if first[side.name] > 5:
+                say(f"{side.name}: first call {first[side.name]:.0f} s")
+        gradients = {side.name: np.load(folder / f"{i}.npy") for i, side in enumerate(sides)}
+        off = disagreement(gradients, reference)
+        say(f"{len(sides)} sides compute the same meta-gradient (largest relative difference {off:.1g})")
+        watch = Bystanders([child.process.pid for child in children.values()])
+        blocks = take_turns(children, rounds, block_seconds)
+        others = watch.cores()
+    timings = {
+        side.name: Timing(
+            side,
+            [statistics.median(answer["seconds"]) * 1e3 for answer in blocks[side.name]],
+            max(answer["peak_mb"] for answer in blocks[side.name]),
+            blocks[side.name][0]["empty_mb"],
+            sum(len(answer["seconds"]) for answer in blocks[side.name]),
+            first[side.name],
+        )
+        for side in sides
     }
+    if others is not None and others > 0.1:
+        say(f"others kept {others:.1f} cores busy meanwhile: measure again on an idle machine before quoting")
+    return Comparison(timings, off, others)
 
 
-def better(measured: list[Measured]) -> Measured:
-    """The fastest of a side's thread counts."""
-    return min(measured, key=lambda m: m.milliseconds)
+def disagreement(gradients: dict[str, np.ndarray[Any, Any]], reference: str) -> float:
+    """The largest relative distance from the reference gradient.
+
+    Raises:
+        RuntimeError: if it exceeds :data:`AGREE`; a faster wrong answer is no result.
+    """
+    norm = float(np.linalg.norm(gradients[reference]))
+    worst = 0.0
+    for name, gradient in gradients.items():
+        off = float(np.linalg.norm(gradient - gradients[reference])) / norm
+        if not off <= AGREE:
+            raise RuntimeError(
+                f"{name} and {reference} disagree: meta-gradients differ by {off:.2g} of the norm"
+            )
+        worst = max(worst, off)
+    return worst
 
 
-def stopwatch() -> Callable[[], float]:
-    """Seconds since it was made."""
-    start = time.perf_counter()
-    return lambda: time.perf_counter() - start
+def take_turns(
+    children: dict[str, Child], rounds: int, block_seconds: float
+) -> dict[str, list[dict[str, Any]]]:
+    """``rounds`` blocks of every child, in an order that moves on by one each round."""
+    names = list(children)
+    repeats = {}
+    for name in names:  # also the warm-up
+        seconds = children[name].ask("block", repeats=3)["seconds"]
+        repeats[name] = max(1, min(1000, round(block_seconds / min(seconds))))
+    blocks: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for i in range(rounds):
+        for j in range(len(names)):
+            name = names[(i + j) % len(names)]
+            blocks[name].append(children[name].ask("block", repeats=repeats[name]))
+    return blocks
+
+
+def ratio(ours: Timing, peer: Timing) -> float:
+    """How many times our time the peer takes: the median over rounds of the ratio within a round."""
+    return statistics.median(p / o for p, o in zip(peer.rounds, ours.rounds, strict=True))
+
+
+def machine() -> dict[str, Any]:
+    """Limits of this machine, measured in a process of its own."""
+    with Child("the machine's limits") as child:
+        return child.ask("machine")
+
+
+def flops(side: Side) -> float:
+    """Floating point operations of one call, counted in a process of its own: counting costs memory."""
+    with Child(side.name) as child:
+        child.ask("setup", spec=side.spec)
+        return float(child.ask("flops")["flops"])

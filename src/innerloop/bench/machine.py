@@ -1,52 +1,85 @@
-"""What this machine can do at most: the yardstick for every rate we state."""
+"""What this machine can do at most, and who else is using it."""
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from pathlib import Path
 from typing import Any
 
-from innerloop.execution.plan import available_cores
+
+def describe() -> dict[str, Any]:
+    """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
+    import torch
+
+    from innerloop.execution.plan import available_cores, cpp_compiler
+
+    cores = available_cores()
+    return {
+        "cpu": cpu_name(),
+        "cores": cores,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "compiler": cpp_compiler() is not None,
+        "sgemm_gflops": {str(n): sgemm(n) for n in sorted({1, cores})},
+    }
+
+
+def sgemm(threads: int, size: int = 768, repeats: int = 30) -> float:
+    """The fastest of some products of two square float32 matrices."""
+    import torch
+
+    torch.set_num_threads(threads)
+    a, b, out = (torch.randn(size, size) for _ in range(3))
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best / 1e9
 
 
 def cpu_name() -> str:
-    """The processor's own name, where the system tells it."""
+    """The processor's own name, where the system tells."""
     info = Path("/proc/cpuinfo")
-    if info.is_file():
+    if info.exists():
         for line in info.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 
-def sgemm_gflops(threads: int, size: int = 2048, seconds: float = 1.0) -> float:
-    """The best rate of a square float32 matrix product, in GFLOP/s."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    a @ b
-    best, spent = float("inf"), 0.0
-    while spent < seconds:
-        start = time.perf_counter()
-        a @ b
-        took = time.perf_counter() - start
-        best, spent = min(best, took), spent + took
-    torch.set_num_threads(before)
-    return 2 * size**3 / best / 1e9
+def busy_seconds() -> float | None:
+    """Processor seconds that everybody has used since the machine started; None if not known (not Linux)."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+    fields = [int(f) for f in stat.read_text().splitlines()[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
-def machine(quick: bool = False) -> dict[str, Any]:
-    """Name, cores, versions, and the measured sgemm rate on one and on all cores."""
-    import torch
+def used_seconds(pid: int) -> float:
+    """Processor seconds of one process (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    cores = available_cores()
-    size, seconds = (512, 0.1) if quick else (2048, 1.5)
-    return {
-        "cpu": cpu_name(),
-        "cores": cores,
-        "torch": torch.__version__,
-        "sgemm_gflops": {str(n): sgemm_gflops(n, size, seconds) for n in sorted({1, cores})},
-    }
+
+class Bystanders:
+    """How much of the machine others used while we measured: such numbers are not to be quoted."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.pids = [os.getpid(), *pids]
+        self.start = time.perf_counter()
+        self.before = self._others()
+
+    def _others(self) -> float | None:
+        total = busy_seconds()
+        return None if total is None else total - sum(used_seconds(pid) for pid in self.pids)
+
+    def cores(self) -> float | None:
+        """Cores that others kept busy on average; None if the system does not tell."""
+        now = self._others()
+        if now is None or self.before is None:
+            return None
+        return max(0.0, now - self.before) / max(time.perf_counter() - self.start, 1e-9)

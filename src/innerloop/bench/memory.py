@@ -1,113 +1,73 @@
-"""Memory: does it grow over thousands of meta-steps, and what do first order and recomputation save?"""
+"""Peak memory: it must not grow with the number of meta-steps; first-order and checkpointed loops save."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import statistics
 from typing import Any
 
-from innerloop.bench.harness import Say, Side, alternate
-from innerloop.bench.machine import machine
+from innerloop.bench import harness
+from innerloop.bench.harness import Child, Say
 
-EARLY, LATE = 100, 3000
-
-
-def run(*, quick: bool, say: Say) -> dict[str, Any]:
-    """Peak memory of training after many steps against after few, and of variants of the conv inner loop."""
-    cases = [_growth(quick, say)]
-    cases += _variants(quick, say)
-    return {"machine": machine(quick), "cases": cases}
+GROWTH = 1.01
+"""Peak memory after all meta-steps, over that after the first hundred: the most we allow."""
 
 
-def _growth(quick: bool, say: Say) -> dict[str, Any]:
-    early, late = (5, 20) if quick else (EARLY, LATE)
-    say(f"sine MAML through fit(): peak memory after {late} meta-steps against after {early}")
-    child = subprocess.run(
-        [sys.executable, "-m", "innerloop.bench.memory", str(early), str(late)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    peaks = json.loads(child.stdout.strip().splitlines()[-1])
-    first, last = peaks[str(early)], peaks[str(late)]
+def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
+    """Long sinusoid runs by ``fit``, and single meta-gradients of Conv4 with five inner steps."""
+    steps, every = (200, 50) if quick else (3000, 100)
+    rows = [
+        growth(mode, compile, steps, every, say) for mode, compile in (("vmap", "off"), ("vmap", "trace"))
+    ]
+    rows += savings(quick, say)
+    return {"cases": rows, "machine": harness.machine()}
+
+
+def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> dict[str, Any]:
+    """One process, one call of ``fit``: the peak at its end against that after ``every`` steps."""
+    spec = {"mode": mode, "compile": compile, "threads": 1, "steps": steps, "every": every}
+    with Child("training") as child:
+        peaks = {int(step): mb for step, mb in child.ask("train", spec=spec)["peaks"].items()}
+    early, late = peaks[every], peaks[steps]
+    say(f"{mode}, compile={compile}: {early:.1f} MB after {every} meta-steps, {late:.1f} MB after {steps}")
     return {
-        "case": f"fit(), sine MAML: after {late} meta-steps against after {early}",
-        "peer": f"itself after {early} steps",
-        "ours_ms": None,
-        "peer_ms": None,
-        "ratio": last / first,
-        "ours_mb": last,
-        "peer_mb": first,
-        "threads": {"ours": 1, "peer": 1},
-        "repeats": {"ours": 1, "peer": 1},
-        "at_most": 1.01,
+        "case": f"sine MAML, {mode}, compile={compile}, after {steps} meta-steps",
+        "peer": f"after {every}",
+        "ours_mb": late,
+        "peer_mb": early,
+        "ratio": late / early,
+        "threads": "1",
+        "repeats": 1,
+        "at_most": GROWTH,
+        "notes": "ratio of peak resident memory, late over early",
     }
 
 
-def _variants(quick: bool, say: Say) -> list[dict[str, Any]]:
-    say("Conv4-64, 10 inner steps: second order, first order, recomputed inner steps")
-    base = {"steps": 2 if quick else 10, "mode": "loop", "tasks": 1 if quick else 2}
-    sides = [
-        Side("second order", "innerloop.bench.ours:conv", 1, base),
-        Side("first order", "innerloop.bench.ours:conv", 1, {**base, "first_order": True}),
-        Side("recomputed", "innerloop.bench.ours:conv", 1, {**base, "checkpoint": True}),
-    ]
-    measured = alternate(sides, blocks=1 if quick else 3, seconds=0.5, say=say)
-    full = measured[0]
+def savings(quick: bool, say: Say) -> list[dict[str, Any]]:
+    """What first-order and checkpointed inner loops need of a full one, beyond libraries and data."""
+    base = {"side": "ours", "workload": "conv", "steps": 5, "mode": "loop", "threads": 1}
+    ways = {"second-order": {}, "first-order": {"first_order": True}, "checkpointed": {"checkpoint": True}}
+    found: dict[str, tuple[float, float, int]] = {}
+    for name, options in ways.items():
+        with Child(name) as child:
+            child.ask("setup", spec={**base, **options})
+            answer = child.ask("block", repeats=2 if quick else 10)
+        ms = statistics.median(answer["seconds"]) * 1e3
+        found[name] = (ms, answer["peak_mb"] - answer["empty_mb"], len(answer["seconds"]))
+        say(f"Conv4, 5 steps, {name}: {found[name][1]:.0f} MB beyond libraries and data, {ms:.0f} ms")
+    full_ms, full_mb, _ = found["second-order"]
     return [
         {
-            "case": f"Conv4-64, {base['steps']} inner steps, {m.side.label}",
-            "peer": "ours, second order",
-            "ours_ms": m.milliseconds,
-            "peer_ms": full.milliseconds,
-            "ratio": full.milliseconds / m.milliseconds,
-            "ours_mb": m.megabytes,
-            "peer_mb": full.megabytes,
-            "threads": {"ours": 1, "peer": 1},
-            "repeats": {"ours": m.repeats, "peer": full.repeats},
+            "case": f"Conv4 MAML, 5 steps, {name}",
+            "peer": "second-order",
+            "ours_ms": ms,
+            "peer_ms": full_ms,
+            "ours_mb": mb,
+            "peer_mb": full_mb,
+            "ratio": mb / full_mb,
+            "threads": "1",
+            "repeats": repeats,
+            "notes": "ratio of peak memory beyond libraries and data",
         }
-        for m in measured[1:]
+        for name, (ms, mb, repeats) in found.items()
+        if name != "second-order"
     ]
-
-
-def train_and_watch(early: int, late: int) -> dict[int, float]:
-    """Trains sine MAML in this process; peak memory (MB) after each of two numbers of steps."""
-    import torch
-
-    from innerloop.bench.problems import sine_problem
-    from innerloop.bench.worker import peak_megabytes
-    from innerloop.core.losses import get_loss
-    from innerloop.execution import Plan
-    from innerloop.learners import maml
-    from innerloop.objectives import episodic
-    from innerloop.tasks import get_family, make_sampler
-    from innerloop.training import fit, initial_state, make_optimiser
-
-    torch.set_num_threads(1)
-    problem, loss = sine_problem(1), get_loss("mse")
-    objective = episodic(maml(problem.network, loss, 0.01, 1), loss)
-    sampler = make_sampler(get_family("sine"), seed=0, shots=10, queries=10)
-    peaks: dict[int, float] = {}
-
-    def log(record: dict[str, Any]) -> None:
-        if record["step"] in (early, late):
-            peaks[record["step"]] = peak_megabytes()
-
-    fit(
-        objective,
-        initial_state(problem.params, {}),
-        sampler,
-        make_optimiser("adam", 1e-3),
-        steps=late,
-        batch=25,
-        plan=Plan("vmap", 1),
-        log=log,
-        log_every=early,
-    )
-    return peaks
-
-
-if __name__ == "__main__":
-    found = train_and_watch(int(sys.argv[1]), int(sys.argv[2]))
-    sys.stdout.write(json.dumps(found) + "\n")

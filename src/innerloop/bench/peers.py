@@ -1,112 +1,111 @@
-"""Other libraries' MAML on the same problems, written as their documentation does it."""
+"""The libraries we are compared with, used as their own examples use them."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from typing import Any
+from importlib.util import find_spec
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from innerloop.bench.problems import Problem, conv_problem, sine_problem
-from innerloop.core.types import Params
-
+Params = dict[str, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
 LIBRARIES = ("higher", "torchopt")
 
 
 def installed() -> list[str]:
-    """The peers that are here (extra ``peers``)."""
-    return [name for name in LIBRARIES if importlib.util.find_spec(name) is not None]
+    """Those of the peers that are installed here."""
+    return [name for name in LIBRARIES if find_spec(name) is not None]
 
 
-class Mlp(nn.Module):
-    """MLP 1-40-40-1, with parameters named as in our problem."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer0, self.layer1, self.layer2 = nn.Linear(1, 40), nn.Linear(40, 40), nn.Linear(40, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The outputs."""
-        return self.layer2(F.relu(self.layer1(F.relu(self.layer0(x)))))
+def mlp_module(hidden: int) -> nn.Module:
+    """Three dense layers, ReLU between them."""
+    return nn.Sequential(
+        nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1)
+    )
 
 
-class Conv4(nn.Module):
-    """Conv4 with strides, with parameters named as in our problem."""
-
-    def __init__(self, filters: int = 64) -> None:
-        super().__init__()
-        for i in range(4):
-            setattr(self, f"conv{i}", nn.Conv2d(1 if i == 0 else filters, filters, 3, stride=2, padding=1))
-            setattr(self, f"norm{i}", nn.BatchNorm2d(filters, track_running_stats=False))
-        self.head = nn.Linear(4 * filters, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The outputs."""
-        for i in range(4):
-            x = F.relu(getattr(self, f"norm{i}")(getattr(self, f"conv{i}")(x)))
-        return self.head(x.flatten(1))
+def conv_module(filters: int, features: int, ways: int) -> nn.Module:
+    """Conv4 with strides of two; batch statistics always, as in MAML."""
+    blocks: list[nn.Module] = []
+    for i in range(4):
+        blocks += [
+            nn.Conv2d(1 if i == 0 else filters, filters, 3, stride=2, padding=1),
+            nn.BatchNorm2d(filters, track_running_stats=False),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(features, ways))
 
 
-def _higher(
-    problem: Problem, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]
+def module_for(kind: str, params: Params) -> nn.Module:
+    """A module with the weights of ``params``, whose order is that of its layers."""
+    if kind == "mlp":
+        module: nn.Module = mlp_module(params["layer0.weight"].shape[0])
+    else:
+        ways, features = params["head.weight"].shape
+        module = conv_module(params["conv0.weight"].shape[0], features, ways)
+    own = list(module.parameters())
+    if [tuple(p.shape) for p in own] != [tuple(p.shape) for p in params.values()]:
+        raise ValueError("the peer's module has other shapes than ours")
+    module.to(next(iter(params.values())).dtype)
+    with torch.no_grad():
+        for mine, given in zip(own, params.values(), strict=True):
+            mine.copy_(given)
+    return module
+
+
+def higher_gradient(
+    kind: str, loss: Loss, params: Params, lr: float, steps: int, fields: tuple[Tensor, ...]
 ) -> Callable[[], Params]:
+    """``higher.innerloop_ctx``, one task after the other."""
     import higher
 
-    module.load_state_dict(problem.params, strict=True)
-    optimiser = torch.optim.SGD(module.parameters(), lr=problem.lr)
-    tasks = problem.batch.tasks()
+    module = module_for(kind, params)
+    optimiser = torch.optim.SGD(module.parameters(), lr=lr)
 
-    def step() -> Params:
+    def run() -> Params:
         module.zero_grad()
-        for task in tasks:
-            with higher.innerloop_ctx(module, optimiser, copy_initial_weights=False) as (fast, inner):
-                for _ in range(problem.steps):
-                    inner.step(loss(fast(task.x_support), task.y_support))
-                (loss(fast(task.x_query), task.y_query) / len(tasks)).backward()
-        return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+        for x_support, y_support, x_query, y_query in zip(*fields, strict=True):
+            with higher.innerloop_ctx(module, optimiser, copy_initial_weights=False) as (net, inner):
+                for _ in range(steps):
+                    inner.step(loss(net(x_support), y_support))
+                loss(net(x_query), y_query).backward()
+        tasks = fields[0].shape[0]
+        return {
+            name: p.grad / tasks
+            for name, p in zip(params, module.parameters(), strict=True)
+            if p.grad is not None
+        }
 
-    return step
+    return run
 
 
-def _torchopt(
-    problem: Problem, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]
+def torchopt_gradient(
+    kind: str, loss: Loss, params: Params, lr: float, steps: int, fields: tuple[Tensor, ...]
 ) -> Callable[[], Params]:
+    """``torchopt.MetaSGD``, as in its MAML example, but one backward pass per task to spare memory."""
     import torchopt
 
-    module.load_state_dict(problem.params, strict=True)
-    inner = torchopt.MetaSGD(module, lr=problem.lr)
-    tasks = problem.batch.tasks()
-    start = torchopt.extract_state_dict(module, by="reference", detach_buffers=True)
-    inner_start = torchopt.extract_state_dict(inner, by="reference")
-    leaves = dict(module.named_parameters())
+    module = module_for(kind, params)
+    inner = torchopt.MetaSGD(module, lr=lr)
+    leaves = list(module.parameters())
+    start = torchopt.extract_state_dict(module, by="reference")
+    optimiser_start = torchopt.extract_state_dict(inner, by="reference")
 
-    def step() -> Params:
-        for leaf in leaves.values():
+    def run() -> Params:
+        for leaf in leaves:
             leaf.grad = None
-        for task in tasks:
-            for _ in range(problem.steps):
-                inner.step(loss(module(task.x_support), task.y_support))
-            (loss(module(task.x_query), task.y_query) / len(tasks)).backward()
+        for x_support, y_support, x_query, y_query in zip(*fields, strict=True):
+            for _ in range(steps):
+                inner.step(loss(module(x_support), y_support))
+            loss(module(x_query), y_query).backward()
             torchopt.recover_state_dict(module, start)
-            torchopt.recover_state_dict(inner, inner_start)
-        return {name: p.grad.clone() for name, p in leaves.items() if p.grad is not None}
+            torchopt.recover_state_dict(inner, optimiser_start)
+        tasks = fields[0].shape[0]
+        return {
+            name: leaf.grad / tasks
+            for name, leaf in zip(params, leaves, strict=True)
+            if leaf.grad is not None
+        }
 
-    return step
-
-
-_MAKERS = {"higher": _higher, "torchopt": _torchopt}
-
-
-def sine(threads: int, steps: int, library: str) -> Callable[[], Params]:
-    """Sinusoids."""
-    del threads
-    return _MAKERS[library](sine_problem(steps), Mlp(), F.mse_loss)
-
-
-def conv(threads: int, steps: int, library: str, **options: Any) -> Callable[[], Params]:
-    """Conv4."""
-    del threads
-    return _MAKERS[library](conv_problem(steps, **options), Conv4(), F.cross_entropy)
+    return run

@@ -1,80 +1,100 @@
-"""The child process of a benchmark: sets one side up, then runs it as often as it is told.
-
-``python -m innerloop.bench.worker module:function THREADS JSON-OPTIONS``, requests and answers as JSON lines.
-"""
+"""The child process of a benchmark: reads a line of JSON, does it, answers with a line of JSON."""
 
 from __future__ import annotations
 
-import importlib
 import json
-import resource
+import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from innerloop.core.types import Params
+Answer = dict[str, Any]
+TINY = {"sine": {"tasks": 2, "hidden": 2}, "conv": {"tasks": 2, "ways": 2, "queries": 1, "filters": 2}}
 
 
-def peak_megabytes() -> float:
-    """The largest resident memory that this process ever had."""
+def peak_mb() -> float:
+    """Peak resident memory of this process, in MB (2²⁰ bytes).
+
+    From the kernel's ``VmHWM`` where there is one: ``ru_maxrss`` also remembers the parent's memory.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM:"))
+        return float(line.split()[1]) / 1024
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1024 if sys.platform != "darwin" else peak / 1024**2
+    return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
-def digest(grads: Params) -> list[float]:
-    """The norm of a gradient and three random projections: enough to see whether two sides agree."""
-    import torch
+class Worker:
+    """What a child can be asked to do: a method for every request."""
 
-    flat = torch.cat([grads[name].detach().reshape(-1).double() for name in sorted(grads)])
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.randn(3, len(flat), generator=generator, dtype=torch.float64)
-    return [float(flat.norm()), *(draws @ flat).tolist()]
+    def __init__(self) -> None:
+        self.call: Callable[[], Any] = lambda: None
+        self.empty_mb = 0.0
 
+    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> Answer:
+        """Builds a side, runs it once, and writes its gradient to a file."""
+        import numpy as np
 
-def serve(step: Callable[[], Params], setup_seconds: float) -> None:
-    """Answers requests on standard input until told to quit."""
-    step()
-    start = time.perf_counter()
-    grads = step()
-    answer({"setup_seconds": setup_seconds, "call_seconds": time.perf_counter() - start})
-    for line in sys.stdin:
-        request = json.loads(line)
-        if request["do"] == "run":
-            times = []
-            for _ in range(request["calls"]):
-                start = time.perf_counter()
-                grads = step()
-                times.append(time.perf_counter() - start)
-            answer({"seconds": times})
-        elif request["do"] == "digest":
-            answer({"digest": digest(grads)})
-        else:
-            answer({"peak_mb": peak_megabytes()})
-            return
+        from innerloop.bench import sides
 
+        if spec.get("compile") != "full":  # imports whatever the side needs, so that it counts as a library
+            sides.build({**spec, "sizes": TINY[spec["workload"]]})()
+        side = self.call = sides.build(spec)
+        self.empty_mb = peak_mb()
+        start = time.perf_counter()
+        grads = side()
+        took = time.perf_counter() - start
+        if gradient:
+            flat = [grads[name].detach().double().flatten().numpy() for name in sorted(grads)]
+            np.save(gradient, np.concatenate(flat))
+        return {"first_call_s": took}
 
-def answer(message: dict[str, Any]) -> None:
-    """One JSON line on the real standard output."""
-    _OUT.write(json.dumps(message) + "\n")
-    _OUT.flush()
+    def flops(self) -> Answer:
+        """Floating point operations of one call (matrix products and convolutions)."""
+        from torch.utils.flop_counter import FlopCounterMode
 
+        with FlopCounterMode(display=False) as counter:
+            self.call()
+        return {"flops": counter.get_total_flops()}
 
-_OUT = sys.stdout
+    def block(self, repeats: int) -> Answer:
+        """Times single calls."""
+        seconds = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            self.call()
+            seconds.append(time.perf_counter() - start)
+        return {"seconds": seconds, "peak_mb": peak_mb(), "empty_mb": self.empty_mb}
+
+    def machine(self) -> Answer:
+        """The limits of this machine."""
+        from innerloop.bench.machine import describe
+
+        return describe()
+
+    def train(self, spec: dict[str, Any]) -> Answer:
+        """Trains, and tells the peak memory on the way."""
+        from innerloop.bench.training_run import peaks
+
+        return {"peaks": peaks(spec, peak_mb)}
 
 
 def main() -> None:
-    """Entry of the child process."""
-    target, threads, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
-    sys.stdout = sys.stderr  # whatever a library prints must not mix with the answers
-    import torch
-
-    torch.set_num_threads(threads)
-    module, _, function = target.partition(":")
-    start = time.perf_counter()
-    step = getattr(importlib.import_module(module), function)(threads=threads, **options)
-    step()
-    serve(step, time.perf_counter() - start)
+    """Answers until standard input ends."""
+    # whatever libraries print must not be taken for an answer
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    worker = Worker()
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = getattr(worker, request.pop("do"))(**request)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,117 @@
+"""What the MAML benchmarks share: sides, cases, and a table row for every pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from innerloop.bench import harness, peers
+from innerloop.bench.harness import Comparison, Say, Side, Timing
+
+PLAIN = "plain-loop"
+
+
+class Ours(NamedTuple):
+    """One way of ours: a name for the table, the plan, and the ratio that we promise against each peer."""
+
+    name: str
+    plan: dict[str, Any]
+    at_least: dict[str, float]
+
+
+def run_cases(
+    workload: str,
+    cases: Sequence[tuple[int, Sequence[Ours]]],
+    *,
+    quick: bool,
+    say: Say,
+    sizes: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    """Runs every number of inner steps, with all ways of ours and all peers at one and at all threads.
+
+    Args:
+        workload: ``sine`` or ``conv``.
+        cases: inner steps, and our ways.
+        quick: few short blocks, peers on one thread only.
+        say: receives lines for people.
+        sizes: smaller sizes, for tests.
+    """
+    machine = harness.machine()
+    speeds = ", ".join(f"{g:.0f} on {n}" for n, g in machine["sgemm_gflops"].items())
+    say(f"{machine['cpu']}, {machine['cores']} cores; sgemm reaches {speeds} thread(s), in GFLOP/s")
+    found = peers.installed()
+    for name in peers.LIBRARIES:
+        if name not in found:
+            say(f"{name} is not installed and left out: pip install 'innerloop[peers]'")
+    threads = [1] if quick else sorted({1, int(machine["cores"])})
+    rows: list[dict[str, Any]] = []
+    for steps, ways in cases:
+        base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
+        sides = [
+            Side(f"{peer}@{n}", {**base, "side": peer, "threads": n})
+            for peer in (PLAIN, *found)
+            for n in threads
+        ]
+        sides += [Side(way.name, {**base, "side": "ours", **way.plan}) for way in ways]
+        rounds, seconds = (3, 0.05) if quick else (11, 0.5)
+        result = harness.compare(
+            sides, rounds=rounds, block_seconds=seconds, say=say, reference=sides[0].name
+        )
+        rows += table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]))
+    return {"cases": rows, "machine": machine}
+
+
+def better(result: Comparison, peer: str) -> Timing:
+    """The peer at its better thread count."""
+    mine = [t for name, t in result.timings.items() if name.startswith(f"{peer}@")]
+    return min(mine, key=lambda t: t.ms)
+
+
+def table(
+    steps: int,
+    ways: Sequence[Ours],
+    result: Comparison,
+    names: Sequence[str],
+    machine: dict[str, Any],
+    flops: float,
+) -> list[dict[str, Any]]:
+    """One row for every way of ours and every peer."""
+    rows = []
+    for way in ways:
+        ours = result.timings[way.name]
+        threads = ours.side.spec["threads"]
+        gflops = flops / ours.ms / 1e6
+        for name in names:
+            peer = better(result, name)
+            rows.append(
+                {
+                    "case": f"{steps} step{'s' if steps > 1 else ''}, {way.name}",
+                    "peer": name,
+                    "ours_ms": ours.ms,
+                    "peer_ms": peer.ms,
+                    "ratio": harness.ratio(ours, peer),
+                    "ours_mb": ours.peak_mb,
+                    "peer_mb": peer.peak_mb,
+                    "threads": f"{threads} / {peer.side.spec['threads']}",
+                    "repeats": min(ours.repeats, peer.repeats),
+                    "gflops": gflops,
+                    "sgemm_share": gflops / machine["sgemm_gflops"][str(threads)],
+                    "at_least": way.at_least.get(name),
+                    "notes": notes(ours, peer, result),
+                }
+            )
+    return rows
+
+
+def notes(ours: Timing, peer: Timing, result: Comparison) -> str:
+    """What a reader should know about a row."""
+    work = f"memory beyond libraries and data {ours.peak_mb - ours.empty_mb:.0f} MB"
+    parts = [
+        f"gradients differ by {result.disagreement:.1g}",
+        f"{work}, peer {peer.peak_mb - peer.empty_mb:.0f} MB",
+    ]
+    if ours.first_call_s > 1:
+        parts.append(f"first call {ours.first_call_s:.0f} s")
+    if result.bystanders is not None and result.bystanders > 0.1:
+        parts.append(f"others kept {result.bystanders:.1f} cores busy")
+    return "; ".join(parts)

@@ -1,0 +1,52 @@
+"""One side of a comparison, built in the process that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from innerloop.bench import peers, plain_loop, workloads
+from innerloop.core.types import Params
+from innerloop.execution import Plan, meta_gradient
+from innerloop.execution.plan import set_intra_op_threads
+from innerloop.learners import maml
+from innerloop.objectives import episodic
+
+Side = Callable[[], Params]
+"""Takes the meta-gradient once, and returns it by parameter name."""
+
+
+def build(spec: dict[str, Any]) -> Side:
+    """The side that ``spec`` asks for.
+
+    Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv"), ``steps``,
+    ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``.
+    """
+    work = workloads.make(spec)
+    if spec["side"] == "ours":
+        return ours(work, spec)
+    torch.set_num_threads(spec["threads"])
+    fields, loss = tuple(work.batch[:4]), work.loss.value
+    if spec["side"] == "plain-loop":
+        forward = plain_loop.mlp if work.kind == "mlp" else plain_loop.conv
+        return lambda: plain_loop.meta_gradient(forward, loss, work.params, work.lr, work.steps, fields)
+    factory = {"higher": peers.higher_gradient, "torchopt": peers.torchopt_gradient}[spec["side"]]
+    return factory(work.kind, loss, work.params, work.lr, work.steps, fields)
+
+
+def ours(work: workloads.Workload, spec: dict[str, Any]) -> Side:
+    """The public way: a learner, an objective and a plan."""
+    plan = Plan(spec["mode"], spec["threads"], compile=spec.get("compile", "off"))
+    set_intra_op_threads(plan)
+    learner = maml(
+        work.network,
+        work.loss,
+        work.lr,
+        work.steps,
+        first_order=spec.get("first_order", False),
+        checkpoint=spec.get("checkpoint", False),
+    )
+    gradient = meta_gradient(episodic(learner, work.loss).loss, plan)
+    return lambda: gradient(work.params, {}, work.batch).grads

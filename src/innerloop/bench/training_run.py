@@ -1,0 +1,46 @@
+"""A real training run, for looking at its memory on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from innerloop.bench import workloads
+from innerloop.execution import Plan
+from innerloop.execution.plan import set_intra_op_threads
+from innerloop.learners import maml
+from innerloop.objectives import episodic
+from innerloop.tasks import get_family, make_sampler
+from innerloop.training import fit, initial_state, make_optimiser
+
+
+def peaks(spec: dict[str, Any], peak_mb: Callable[[], float]) -> dict[int, float]:
+    """Sinusoid MAML by :func:`innerloop.training.fit`; the peak memory so far, every ``every`` steps.
+
+    Args:
+        spec: ``mode``, ``threads``, ``compile``, ``steps`` and ``every``.
+        peak_mb: asked for the peak so far.
+    """
+    plan = Plan(spec["mode"], spec["threads"], compile=spec["compile"])
+    set_intra_op_threads(plan)
+    work = workloads.sine(1, torch.float32)
+    learner = maml(work.network, work.loss, work.lr, work.steps)
+    seen: dict[int, float] = {}
+
+    def log(record: dict[str, Any]) -> None:
+        seen[record["step"]] = peak_mb()
+
+    fit(
+        episodic(learner, work.loss),
+        initial_state(work.params, {}),
+        make_sampler(get_family("sine"), seed=0, shots=10, queries=10),
+        make_optimiser("adam", 1e-3),
+        steps=spec["steps"],
+        batch=work.batch.size,
+        plan=plan,
+        log=log,
+        log_every=spec["every"],
+    )
+    return seen

@@ -1,0 +1,77 @@
+"""What is computed: parameters, tasks and settings, the same for all sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from innerloop.core.losses import get_loss
+from innerloop.core.types import Loss, Params, TaskBatch
+from innerloop.nets import Network, conv4, mlp
+from innerloop.tasks import get_family, make_sampler
+
+
+class Workload(NamedTuple):
+    """One meta-gradient to take.
+
+    Attributes:
+        kind: ``mlp`` or ``conv``: which network the peers have to write.
+        network: ours.
+        params: where the meta-gradient is taken.
+        batch: the tasks.
+        loss: inner and outer loss.
+        lr: inner learning rate.
+        steps: inner steps.
+    """
+
+    kind: str
+    network: Network
+    params: Params
+    batch: TaskBatch
+    loss: Loss
+    lr: float
+    steps: int
+
+
+def sine(steps: int, dtype: torch.dtype, tasks: int = 25, hidden: int = 40) -> Workload:
+    """Finn's sinusoids, 10 support and 10 query points, MLP 1-40-40-1."""
+    network = mlp(1, [hidden, hidden], 1)
+    sampler = make_sampler(get_family("sine"), seed=0, shots=10, queries=10, dtype=dtype)
+    batch = sampler.batch(0, tasks)
+    assert isinstance(batch, TaskBatch)
+    return Workload("mlp", network, _initial(network, dtype), batch, get_loss("mse"), 0.01, steps)
+
+
+def conv(
+    steps: int, dtype: torch.dtype, tasks: int = 4, ways: int = 5, queries: int = 15, filters: int = 64
+) -> Workload:
+    """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two."""
+    network = conv4(1, 28, ways, filters=filters, pooling="stride")
+    generator = torch.Generator().manual_seed(1)
+
+    def pictures(n: int) -> torch.Tensor:
+        return torch.randn(tasks, n, 1, 28, 28, generator=generator).to(dtype)
+
+    labels = torch.arange(ways)
+    batch = TaskBatch(
+        pictures(ways),
+        labels.repeat(tasks, 1),
+        pictures(ways * queries),
+        labels.repeat(queries).repeat(tasks, 1),
+        torch.arange(tasks),
+    )
+    return Workload("conv", network, _initial(network, dtype), batch, get_loss("cross-entropy"), 0.01, steps)
+
+
+def _initial(network: Network, dtype: torch.dtype) -> Params:
+    params, _ = network.init(torch.Generator().manual_seed(0))
+    return {name: value.to(dtype) for name, value in params.items()}
+
+
+def make(spec: dict[str, Any]) -> Workload:
+    """The workload that a worker was asked for; ``sizes`` makes it smaller for tests."""
+    dtype = getattr(torch, spec.get("dtype", "float32"))
+    factory: Callable[..., Workload] = sine if spec["workload"] == "sine" else conv
+    return factory(spec["steps"], dtype, **spec.get("sizes", {}))

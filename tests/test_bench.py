@@ -1,0 +1,205 @@
+"""The benchmarks: all sides compute the same, take turns, and are compared fairly."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from innerloop import bench
+from innerloop.bench import harness, maml, memory, peers, plain_loop, sides, worker, workloads
+from innerloop.bench.harness import Child, Comparison, Side, Timing
+from innerloop.core.errors import UserError
+from innerloop.core.types import stack_tasks
+
+SMALL = {
+    "sine": {"tasks": 3, "hidden": 5},
+    "conv": {"tasks": 2, "ways": 3, "queries": 2, "filters": 4},
+}
+
+
+def spec(workload, side, steps=2, **options):
+    sizes = SMALL[workload]
+    base = {"workload": workload, "side": side, "steps": steps, "threads": 1, "dtype": "float64"}
+    return {**base, "sizes": sizes, **options}
+
+
+# --- what is computed ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["higher", "torchopt"])
+@pytest.mark.parametrize("workload", ["sine", "conv"])
+def test_plain_loop_agrees_with_the_libraries(workload, library):
+    pytest.importorskip(library)
+    expected = sides.build(spec(workload, "plain-loop"))()
+    peer = sides.build(spec(workload, library))
+    for got in (peer(), peer()):  # twice: a call may not leave anything behind
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": "threads"}, {"mode": "vmap"}, {"mode": "loop", "checkpoint": True}]
+)
+@pytest.mark.parametrize("workload", ["sine", "conv"])
+def test_ours_agrees_with_the_plain_loop(workload, options):
+    expected = sides.build(spec(workload, "plain-loop"))()
+    torch.testing.assert_close(
+        sides.build(spec(workload, "ours", **options))(), expected, rtol=1e-9, atol=1e-12
+    )
+
+
+def test_plain_loop_is_the_gradient_of_its_own_loss():
+    """Finite differences know nothing of inner loops."""
+    work = workloads.make(spec("sine", "plain-loop"))
+    fields = tuple(work.batch[:4])
+
+    def value(params):
+        total = 0.0
+        for x, y, x_query, y_query in zip(*fields, strict=True):
+            current = {k: v.clone().requires_grad_() for k, v in params.items()}
+            for _ in range(work.steps):
+                inner = work.loss.value(plain_loop.mlp(current, x), y)
+                grads = torch.autograd.grad(inner, list(current.values()), create_graph=True)
+                current = {k: v - work.lr * g for (k, v), g in zip(current.items(), grads, strict=True)}
+            total += work.loss.value(plain_loop.mlp(current, x_query), y_query).item() / work.batch.size
+        return total
+
+    grads = plain_loop.meta_gradient(
+        plain_loop.mlp, work.loss.value, work.params, work.lr, work.steps, fields
+    )
+    generator = torch.Generator().manual_seed(5)
+    direction = {k: torch.randn(v.shape, generator=generator, dtype=v.dtype) for k, v in work.params.items()}
+    h = 1e-6
+    ahead, behind = (
+        value({k: v + sign * h * direction[k] for k, v in work.params.items()}) for sign in (1, -1)
+    )
+    slope = sum((grads[k] * direction[k]).sum() for k in grads).item()
+    assert (ahead - behind) / (2 * h) == pytest.approx(slope, rel=1e-6)
+
+
+def test_the_cases_are_those_of_the_table():
+    sine, conv = workloads.sine(5, torch.float32), workloads.conv(5, torch.float32)
+    assert sine.batch.size == 25
+    assert sine.batch.x_support.shape == sine.batch.x_query.shape == (25, 10, 1)
+    assert sum(p.numel() for p in sine.params.values()) == 1 * 40 + 40 + 40 * 40 + 40 + 40 + 1
+    assert conv.batch.x_support.shape == (4, 5, 1, 28, 28)
+    assert conv.batch.x_query.shape == (4, 75, 1, 28, 28)
+    assert conv.params["conv3.weight"].shape == (64, 64, 3, 3)
+    assert torch.bincount(conv.batch.y_query[0]).tolist() == [15] * 5
+    assert stack_tasks(conv.batch.tasks()).x_query.equal(conv.batch.x_query)
+
+
+# --- how it is measured -------------------------------------------------------------------------------------
+
+
+def timing(name, rounds, threads=1, mb=100.0):
+    return Timing(Side(name, {"threads": threads}), rounds, mb, 60.0, 7, 0.1)
+
+
+def test_ratios_are_taken_within_rounds():
+    """A slow round slows both sides: it must not move the ratio."""
+    ours, peer = timing("ours", [1.0, 10.0, 1.0]), timing("peer", [2.0, 20.0, 2.2])
+    assert harness.ratio(ours, peer) == 2.0
+
+
+def test_the_peers_better_thread_count_is_used():
+    result = Comparison(
+        {
+            "plain-loop@1": timing("plain-loop@1", [5.0, 5.0]),
+            "plain-loop@2": timing("plain-loop@2", [4.0, 4.0], threads=2, mb=120.0),
+            "threads": timing("threads", [2.0, 2.0], threads=2),
+        },
+        1e-7,
+        0.5,
+    )
+    machine = {"sgemm_gflops": {"1": 100.0, "2": 200.0}}
+    ways = [maml.Ours("threads", {}, {"plain-loop": 1.5})]
+    (row,) = maml.table(5, ways, result, ["plain-loop"], machine, flops=2e8)
+    assert (row["ours_ms"], row["peer_ms"], row["ratio"], row["at_least"]) == (2.0, 4.0, 2.0, 1.5)
+    assert (row["ours_mb"], row["peer_mb"], row["threads"], row["repeats"]) == (100.0, 120.0, "2 / 2", 7)
+    assert (row["gflops"], row["sgemm_share"]) == (pytest.approx(100.0), pytest.approx(0.5))
+    assert "others kept 0.5 cores busy" in row["notes"]
+
+
+def test_sides_take_turns():
+    asked = []
+
+    class Fake:
+        def __init__(self, name):
+            self.name = name
+
+        def ask(self, do, repeats):
+            asked.append((self.name, repeats))
+            return {"seconds": [0.1] * repeats}
+
+    harness.take_turns({"a": Fake("a"), "b": Fake("b")}, rounds=2, block_seconds=0.5)
+    assert asked == [("a", 3), ("b", 3), ("a", 5), ("b", 5), ("b", 5), ("a", 5)]
+
+
+def test_wrong_gradients_are_no_result():
+    right, wrong = np.array([3.0, 4.0]), np.array([3.0, 4.1])
+    assert harness.disagreement({"a": right, "b": right * (1 + 1e-6)}, "a") == pytest.approx(1e-6)
+    with pytest.raises(RuntimeError, match="b and a disagree"):
+        harness.disagreement({"a": right, "b": wrong}, "a")
+    with pytest.raises(RuntimeError, match="disagree"):
+        harness.disagreement({"a": right, "b": np.array([np.nan, 1.0])}, "a")
+
+
+def test_a_failing_worker_says_why():
+    with Child("a side") as child, pytest.raises(RuntimeError, match=r"a side failed:[\s\S]*no_such_request"):
+        child.ask("no_such_request")
+
+
+def test_peak_memory_grows_with_what_is_held():
+    before = worker.peak_mb()
+    held = np.ones(64 * 2**20 // 8)
+    assert held.sum() > 0
+    assert before < worker.peak_mb() < before + 200
+
+
+def test_runs_without_any_peer_installed(monkeypatch):
+    """The whole way through real processes, with only the plain loop to compare with."""
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    said = []
+    ways = [maml.Ours("loop", {"mode": "loop", "threads": 1}, {"plain-loop": 1.0})]
+    result = maml.run_cases("sine", [(1, ways)], quick=True, say=said.append, sizes=SMALL["sine"])
+    (row,) = result["cases"]
+    assert row["peer"] == "plain-loop"
+    assert row["case"] == "1 step, loop"
+    for key in ("ours_ms", "peer_ms", "ratio", "gflops", "sgemm_share"):
+        assert row[key] > 0
+    for key in ("ours_mb", "peer_mb"):
+        assert 50 < row[key] < 5000
+    assert result["machine"]["sgemm_gflops"]["1"] > 0.1
+    assert sum("is not installed" in line for line in said) == len(peers.LIBRARIES)
+    assert any("same meta-gradient" in line for line in said)
+
+
+def test_memory_is_watched_in_a_real_run():
+    said = []
+    row = memory.growth("vmap", "off", steps=20, every=10, say=said.append)
+    assert row["peer"] == "after 10"
+    assert row["ours_mb"] >= row["peer_mb"] > 50
+    assert row["ratio"] < 1.2
+    assert len(said) == 1
+
+
+# --- the registry -------------------------------------------------------------------------------------------
+
+
+def test_listing_benchmarks_does_not_import_torch():
+    code = "import sys, innerloop.bench as b; assert b.BENCHMARKS; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_name_has_its_room(monkeypatch):
+    for name in bench.BENCHMARKS:
+        module = __import__(f"innerloop.bench.{name.replace('-', '_')}", fromlist=["run"])
+        monkeypatch.setattr(module, "run", lambda quick, say: {"cases": [], "quick": quick})
+        assert bench.run(name, quick=True) == {"name": name, "cases": [], "quick": True}
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(UserError, match="did you mean 'maml-conv'"):
+        bench.run("maml-con")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets import norms, primitives
+from innerloop.nets import norms
 from innerloop.nets.initial import he_normal
 from innerloop.nets.network import Network
 
@@ -79,10 +79,8 @@ def conv4(
     ) -> tuple[Tensor, Buffers]:
         changed: Buffers = {}
         for i in range(BLOCKS):
-            x = primitives.conv2d(x, params[f"conv{i}.weight"], params.get(f"conv{i}.bias"), stride, 1)
-            x, seen = norms.norm(f"norm{i}", norm, params, buffers, x, statistics)
+            x, seen = norms.conv_norm_relu(i, norm, params, buffers, x, statistics, stride)
             changed |= seen
-            x = F.relu(x)
             if pooling == "max":
                 x = F.max_pool2d(x, 2)
         return x.flatten(1), {**buffers, **changed}

@@ -18,6 +18,7 @@ exponential average (momentum 0.1) kept as buffers.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.core.errors import UserError, did_you_mean
@@ -90,14 +91,35 @@ def norm(
         mean, var = buffers[f"{name}.mean"], buffers[f"{name}.var"]
         return primitives.normalise(x, mean, var, weight, bias, eps), {}
     y, mean, var = primitives.batch_norm(x, weight, bias, eps)
+    return y, _after_batch(name, policy, buffers, mean, var, y)
+
+
+def conv_norm_relu(
+    i: int, policy: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics, stride: int
+) -> tuple[Tensor, Buffers]:
+    """``relu(norm(conv(x)))`` of block ``i`` (parameters ``conv<i>.*`` and ``norm<i>.*``).
+
+    Takes the fused form where it is right: with the batch's own statistics, unless these go on to
+    normalise queries (``support``), because then they must be differentiated too.
+    """
+    weight, bias = params[f"conv{i}.weight"], params.get(f"conv{i}.bias")
+    name = f"norm{i}"
+    if policy == "transductive" or (policy == "running" and statistics == "batch"):
+        scale, shift = params[f"{name}.weight"], params[f"{name}.bias"]
+        y, mean, var = primitives.conv_norm_relu(x, weight, bias, scale, shift, EPS, stride, 1)
+        return y, _after_batch(name, policy, buffers, mean, var, y)
+    x = primitives.conv2d(x, weight, bias, stride, 1)
+    x, seen = norm(name, policy, params, buffers, x, statistics)
+    return F.relu(x), seen
+
+
+def _after_batch(name: str, policy: str, buffers: Buffers, mean: Tensor, var: Tensor, y: Tensor) -> Buffers:
+    """The buffers that a pass with batch statistics leaves behind."""
     if policy == "transductive":
-        return y, {}
+        return {}
     if policy == "running":
-        mean, var = mean.detach(), var.detach() * (_count(x) / max(_count(x) - 1, 1))
+        count = y.numel() // y.shape[1]
+        mean, var = mean.detach(), var.detach() * (count / max(count - 1, 1))
         mean = torch.lerp(buffers[f"{name}.mean"], mean, MOMENTUM)
         var = torch.lerp(buffers[f"{name}.var"], var, MOMENTUM)
-    return y, {f"{name}.mean": mean, f"{name}.var": var}
-
-
-def _count(x: Tensor) -> int:
-    return x.numel() // x.shape[1]
+    return {f"{name}.mean": mean, f"{name}.var": var}

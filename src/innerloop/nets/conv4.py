@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets import norms
 from innerloop.nets.initial import he_normal
 from innerloop.nets.network import Network
 

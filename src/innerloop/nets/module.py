@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets import norms
 from innerloop.nets.network import Network
 
 

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop.nets.primitives as primitives
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets import primitives
 
 NORM_POLICIES = ("transductive", "support", "running", "group", "none")
 MOMENTUM = 0.1

@@ -73,12 +73,16 @@ def arrays_layout(
     images, given = _channels_last(np.asarray(X)), np.asarray(y)
     if given.ndim != 1 or len(given) != len(images) or not len(images):
         raise UserError(
-            f"X holds {len(images)} pictures and y has the shape {given.shape}: one label for each."
+            f"X holds {len(images)} pictures, and y of shape {given.shape} is not a label for each of them."
         )
     found, labels = np.unique(given, return_inverse=True)
     names = [str(name) for name in (found if class_names is None else class_names)]
     if len(names) != len(found):
         raise UserError(f"there are {len(found)} classes in y and {len(names)} class names.")
+    if groups is not None and len(groups) != len(names):
+        raise UserError(
+            f"there are {len(names)} classes and {len(groups)} groups: give each class its group."
+        )
     order = np.argsort(labels, kind="stable")
     group_names = tuple(dict.fromkeys(str(group) for group in groups)) if groups is not None else ()
     return Layout(

@@ -118,9 +118,7 @@ def folder_layout(root: Path, found: Sequence[Found], options: FolderOptions) ->
     )
 
 
-def _heads(
-    root: Path, paths: Sequence[str], options: FolderOptions
-) -> dict[str, tuple[tuple[int, int], str]]:
+def _heads(root: Path, paths: Sequence[str], options: FolderOptions) -> dict[str, Head]:
     """Size and mode of every readable picture."""
     look = partial(_look, root, options.on_bad == "skip")
     heads: dict[str, Head] = {}
@@ -155,8 +153,8 @@ def _unreadable(bad: Sequence[tuple[str, str]]) -> UserError:
     more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
     files = "1 file" if len(bad) == 1 else f"{len(bad)} files"
     return UserError(
-        f"{files} cannot be read as pictures: {shown}{more}. Repair or remove them, or leave them out with "
-        'on_bad="skip".'
+        f"{files} cannot be read as pictures: {shown}{more}: repair or remove them, or leave them out with "
+        'on_bad="skip" (--skip-bad).'
     )
 
 

@@ -27,27 +27,28 @@ def npz_layout(path: Path) -> Layout:
     Raises:
         UserError: the file is damaged, or lacks them.
     """
-    table = _open_npz(path)
+    table, every = _open_npz(path)
     images = _first(table, _IMAGES)
     labels, names = _first(table, _LABELS), _first(table, _NAMES)
     if images is None:
-        raise UserError(f"{path.name} has no array called images (or X): it has {', '.join(table)}.")
+        raise UserError(f"{path.name} has no array called images (or X): it has {', '.join(every)}.")
     if labels is None and names is not None and len(names) == len(images) and images.ndim in (4, 5):
         labels = np.repeat(np.arange(len(images)), images.shape[1])
         images = images.reshape(-1, *images.shape[2:])
     if labels is None:
-        raise UserError(f"{path.name} has no array called labels (or y): it has {', '.join(table)}.")
+        raise UserError(f"{path.name} has no array called labels (or y): it has {', '.join(every)}.")
     known = None if names is None else [str(name) for name in names]
     if known is not None and np.issubdtype(labels.dtype, np.integer):
         known = _present(known, labels, path)
-    return arrays_layout(images, labels, known, None, table.get("groups"), f"{path.name}#{{row}}")
+    pattern = path.name.replace("{", "{{").replace("}", "}}") + "#{row}"
+    return arrays_layout(images, labels, known, None, table.get("groups"), pattern)
 
 
-def _open_npz(path: Path) -> dict[str, NDArray[Any]]:
+def _open_npz(path: Path) -> tuple[dict[str, NDArray[Any]], list[str]]:
     try:
         with np.load(path, allow_pickle=False) as table:
             wanted = (*_IMAGES, *_LABELS, *_NAMES, "groups")
-            return {key: table[key] for key in table.files if key in wanted}
+            return {key: table[key] for key in table.files if key in wanted}, list(table.files)
     except FileNotFoundError:
         raise UserError(f"there is no file {path}.") from None
     except Exception as error:  # a damaged archive fails in many ways
@@ -64,7 +65,5 @@ def _present(names: Sequence[str], labels: NDArray[Any], path: Path) -> list[str
     """The names of the labels that occur, which index the names."""
     present = np.unique(labels)
     if present.size and (present[0] < 0 or present[-1] >= len(names)):
-        raise UserError(
-            f"{path.name} has {len(names)} class names but labels from {present[0]} to {present[-1]}."
-        )
+        raise UserError(f"{path.name} names {len(names)} classes, but its labels go up to {present[-1]}.")
     return [names[label] for label in present]

@@ -1,0 +1,365 @@
+"""Runs from recipes: what they leave behind, how they go on, what they refuse."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import innerloop.recipes.run as run_module
+from innerloop.core.errors import NonFiniteError, UserError
+from innerloop.recipes.build import build
+from innerloop.recipes.library import load_recipe, shipped_names
+from innerloop.recipes.run import evaluate_run, resume, train
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import recipe_from_toml
+from innerloop.runs.checkpoints import load_checkpoint
+from innerloop.runs.manifest import read_manifest, update_manifest
+from innerloop.runs.metrics import read_metrics
+from innerloop.tasks import FAMILIES
+from oracles.tolerance import assert_trees_equal
+
+FIXED = ["run.execution=vmap", "run.compile=off", "run.threads=1", "run.dtype=float64"]
+TINY = [
+    "outer.steps=12",
+    "outer.batch=2",
+    "model.hidden=[5]",
+    "eval.episodes=6",
+    "eval.validation_episodes=3",
+]
+OFTEN = ["run.log_every=1", "run.save_every=5", "eval.every=4"]
+
+
+def tiny(folder: Path, *settings: str, recipe: str = "sine-maml") -> Recipe:
+    given = {item.partition("=")[0]: item for item in (*FIXED, *TINY, *OFTEN, *settings)}
+    return load_recipe(recipe, [*given.values(), f"run.folder={folder}"])
+
+
+def trained(folder: Path, *settings: str, recipe: str = "sine-maml") -> Path:
+    return Path(train(tiny(folder, *settings, recipe=recipe), progress=False)["run"])
+
+
+def last(run: Path, tag: str = "last") -> dict[str, torch.Tensor]:
+    saved = load_checkpoint(run, tag)
+    assert saved is not None
+    return saved[0]
+
+
+# ---- what a run leaves behind ----
+
+
+def test_a_run_leaves_everything(tmp_path: Path) -> None:
+    recipe = tiny(tmp_path, "inner.test_steps=3")
+    result = train(recipe, argv=["innerloop", "train"], progress=False)
+    run = Path(result["run"])
+    assert result["steps"] == 12
+    assert result["tasks_per_second"] > 0
+    manifest = read_manifest(run)
+    assert manifest["status"] == "finished"
+    assert manifest["argv"] == ["innerloop", "train"]
+    assert manifest["plan"]["mode"] == "vmap"
+    assert manifest["plan"]["compile"] == "off"
+    assert "vmap@1" in manifest["plan"]["milliseconds"]
+    assert recipe_from_toml(run / "recipe.toml") == recipe
+    records = read_metrics(run / "metrics.jsonl")
+    steps = [r for r in records if "loss" in r]
+    assert [r["step"] for r in steps] == list(range(1, 13))
+    assert all({"grad_norm", "lr", "seconds", "tasks_per_second"} <= set(r) for r in steps)
+    judged = [r for r in records if "validation" in r]
+    assert [r["step"] for r in judged] == [4, 8, 12]
+    assert all((r["episodes"], r["score"]) == (3, "mse") for r in judged)
+    assert "trained 12 steps" in (run / "log.txt").read_text()
+
+
+def test_the_evaluation_names_its_protocol(tmp_path: Path) -> None:
+    recipe = tiny(tmp_path, "inner.test_steps=3", "eval.seed=5")
+    result = train(recipe, progress=False)["metrics"]
+    stored = json.loads(Path(result["file"]).read_text())
+    assert (
+        Path(result["file"]).parent == Path(tmp_path) / "sine-maml" / Path(result["file"]).parts[-3] / "eval"
+    )
+    assert stored["score"] == "mse"
+    assert stored["mean"] == stored["mse"] == result["mse"]
+    assert len(stored["scores"]) == stored["episodes"] == 6
+    assert stored["mean"] == pytest.approx(sum(stored["scores"]) / 6)
+    assert [row["steps"] for row in stored["by_step"]] == [0, 1, 2, 3]
+    assert stored["by_step"][-1]["mean"] == stored["mean"]
+    protocol = stored["protocol"]
+    assert (protocol["shots"], protocol["inner_steps"], protocol["seed"]) == (10, 3, 5)
+    assert "no ½" in protocol["inner_loss"]
+    assert "best by validation" in protocol["weights"]
+
+
+def test_the_plan_is_written_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        (run,) = tmp_path.glob("*/*")
+        seen["written"], seen["used"] = read_manifest(run)["plan"], kwargs["plan"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "fit", fit)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(tmp_path, "run.execution=auto"), progress=False)
+    assert {name: seen["written"][name] for name in seen["used"]._fields} == seen["used"].as_dict()
+    assert len(seen["written"]["milliseconds"]) >= 2
+
+
+def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trained(tmp_path)
+    update_manifest(
+        run, status="interrupted", plan={**read_manifest(run)["plan"], "mode": "threads", "threads": 2}
+    )
+    monkeypatch.setattr(run_module, "choose_plan", lambda *a, **k: pytest.fail("measured again"))
+    assert resume(run, progress=False)["plan"]["mode"] == "threads"
+
+
+@pytest.mark.parametrize("name", [n for n in shipped_names() if load_recipe(n).tasks.family in FAMILIES])
+def test_shipped_recipes_run(name: str, tmp_path: Path) -> None:
+    small = [
+        "outer.steps=3",
+        "outer.batch=2",
+        "eval.episodes=2",
+        "eval.validation_episodes=2",
+        "eval.curve=false",
+    ]
+    recipe = load_recipe(name, [*FIXED, *small, f"run.folder={tmp_path}"])
+    result = train(recipe, progress=False)
+    assert result["steps"] == 3
+    assert math.isfinite(result["metrics"]["mean"])
+
+
+# ---- repeating ----
+
+
+def test_a_recipe_trained_again_repeats_the_run(tmp_path: Path) -> None:
+    first = trained(tmp_path)
+    again = train(recipe_from_toml(first / "recipe.toml"), progress=False)["run"]
+    assert again != str(first)
+    assert_trees_equal(last(Path(again)), last(first))
+
+
+def test_seeds_change_training_and_not_the_test(tmp_path: Path) -> None:
+    parts = [build(tiny(tmp_path, f"seed={seed}")) for seed in (0, 1)]
+    assert not torch.equal(parts[0].params["layer0.weight"], parts[1].params["layer0.weight"])
+    assert not torch.equal(parts[0].train.episode(0).x_query, parts[1].train.episode(0).x_query)
+    for held_out in ("validation", "test"):
+        one, two = (getattr(p, held_out).episode(0) for p in parts)
+        assert torch.equal(one.x_query, two.x_query)
+    streams = [parts[0].train, parts[0].validation, parts[0].test]
+    assert len({float(s.episode(0).y_query[0]) for s in streams}) == 3
+
+
+def test_held_out_tasks_are_not_limited_to_the_training_tasks(tmp_path: Path) -> None:
+    parts = build(tiny(tmp_path, "tasks.n_tasks=3", "tasks.resample=false"))
+    assert len({float(parts.train.episode(i).y_query[0]) for i in range(12)}) == 3
+    assert len({float(parts.test.episode(i).y_query[0]) for i in range(12)}) == 12
+
+
+# ---- going on ----
+
+
+def test_interrupted_runs_go_on_as_if_nothing_had_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(tmp_path / "whole")
+    write, lines = run_module.MetricsWriter.write, []
+
+    def interrupted(self: Any, values: Any) -> None:
+        write(self, values)
+        lines.append(values)
+        if len(lines) == 8:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module.MetricsWriter, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(tmp_path / "cut"), progress=False)
+    monkeypatch.undo()
+    (run,) = (tmp_path / "cut").glob("*/*")
+    assert read_manifest(run)["status"] == "interrupted"
+    result = resume(run, progress=False)
+    assert result["steps"] == 12
+    assert read_manifest(run)["status"] == "finished"
+    for tag in ("last", "best"):
+        assert_trees_equal(last(run, tag), last(whole, tag))
+    assert losses(run) == losses(whole)
+
+
+def losses(run: Path) -> list[tuple[int, str, float]]:
+    """What the metrics say, without times."""
+    return [
+        (r["step"], name, r[name])
+        for r in read_metrics(run / "metrics.jsonl")
+        for name in ("loss", "grad_norm", "lr", "validation", "ci95")
+        if name in r
+    ]
+
+
+def test_early_stopping_ends_the_run(tmp_path: Path) -> None:
+    # a rate of zero: nothing ever improves after the first validation
+    run = trained(tmp_path, "outer.optimiser=sgd", "outer.lr=1e-300", "eval.patience=2", "outer.steps=40")
+    assert read_manifest(run)["reason"] == "validation stalled"
+    saved = load_checkpoint(run, "last")
+    assert saved is not None
+    assert saved[1]["step"] == 12  # validations at 4, 8 and 12
+
+
+def test_finished_and_running_runs_are_not_resumed(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    with pytest.raises(UserError, match="is finished"):
+        resume(run, progress=False)
+    update_manifest(run, status="running", pid=os.getppid())
+    with pytest.raises(UserError, match="still running"):
+        resume(run, progress=False)
+
+
+def test_a_run_killed_before_its_manifest_can_be_resumed(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    (cut / "recipe.toml").write_text((run / "recipe.toml").read_text())
+    assert resume(cut, progress=False)["steps"] == 12
+    assert_trees_equal(last(cut), last(run))
+
+
+def test_what_is_not_finite_fails_the_run_and_keeps_the_last_good_state(tmp_path: Path) -> None:
+    recipe = tiny(
+        tmp_path, "inner.lr=1e5", "inner.steps=50", "outer.steps=40", "run.save_every=1", "model.hidden=[]"
+    )
+    with pytest.raises(NonFiniteError) as error:
+        train(recipe, progress=False)
+    (run,) = tmp_path.glob("*/*")
+    assert "step 1: the loss of task 0 (episode 0) is not finite" in str(error.value)
+    assert "inner.lr is 100000 under loss=mse" in str(error.value)
+    assert str(run) in str(error.value)
+    manifest = read_manifest(run)
+    assert manifest["status"] == "failed"
+    assert "not finite" in manifest["reason"]
+    state = load_checkpoint(run, "last")
+    assert state is not None
+    assert state[1]["step"] == 0
+    assert all(bool(torch.isfinite(t).all()) for t in state[0].values())
+
+
+# ---- judging again ----
+
+
+def test_a_run_can_be_judged_by_another_protocol(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    own = evaluate_run(run, [])
+    other = evaluate_run(run, ["eval.episodes=9", "inner.test_steps=2", "eval.weights=last"])
+    assert (own["episodes"], other["episodes"]) == (6, 9)
+    assert other["protocol"]["inner_steps"] == 2
+    assert "last (step 12)" in other["protocol"]["weights"]
+    files = sorted(p.name for p in (run / "eval").iterdir())
+    assert len(files) == 3  # the training's own, and two more: nothing is overwritten
+    again = evaluate_run(run, [])
+    assert again["mse"] == own["mse"]
+
+
+def test_settings_that_change_the_network_are_refused(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    with pytest.raises(UserError, match="change the network"):
+        evaluate_run(run, ["model.hidden=[6]"])
+
+
+def test_multitask_runs_are_judged_without_their_heads(tmp_path: Path) -> None:
+    run = trained(tmp_path, "tasks.n_tasks=4", recipe="sine-multitask")
+    assert any(name.startswith("params/heads.") for name in last(run))
+    assert math.isfinite(evaluate_run(run, [])["mse"])
+
+
+# ---- starting from weights ----
+
+
+def test_runs_start_from_runs_and_files(tmp_path: Path) -> None:
+    first = trained(tmp_path)
+    network = {
+        n.removeprefix("params/"): t for n, t in last(first, "best").items() if n.startswith("params/")
+    }
+    save_file(network, tmp_path / "weights.safetensors")
+    for source in (first, tmp_path / "weights.safetensors"):
+        assert_trees_equal(build(tiny(tmp_path, f"model.init={source}")).params, network)
+
+
+def test_learned_rates_do_not_stand_in_the_way(tmp_path: Path) -> None:
+    first = trained(tmp_path, recipe="sine-meta-sgd")
+    for recipe in ("sine-meta-sgd", "sine-maml"):
+        params = build(tiny(tmp_path, f"model.init={first}", recipe=recipe)).params
+        assert torch.equal(params["layer0.weight"], last(first, "best")["params/layer0.weight"])
+
+
+def test_learned_rates_start_at_the_rate_in_full_precision(tmp_path: Path) -> None:
+    params = build(tiny(tmp_path, "inner.lr=0.3", recipe="sine-meta-sgd")).params
+    assert bool((params["inner_lr.layer0.weight"] == 0.3).all())
+
+
+def test_weights_that_do_not_fit_are_refused_all_at_once(tmp_path: Path) -> None:
+    first = trained(tmp_path)
+    with pytest.raises(UserError) as error:
+        build(tiny(tmp_path, f"model.init={first}", "model.hidden=[6, 6]"))
+    text = str(error.value)
+    assert "layer2.weight: missing" in text
+    assert "layer0.weight: " in text
+    assert "has shape (5, 1), the model (6, 1)" in text
+    with pytest.raises(UserError, match="neither a run directory nor"):
+        build(tiny(tmp_path, f"model.init={tmp_path / 'nothing'}"))
+
+
+# ---- refusing ----
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["outer.optimiser=adamm"], "did you mean 'adam'"),
+        (["outer.options={beta=3}"], "outer.options do not fit"),
+        (["tasks.family=sin"], "did you mean 'sine'"),
+        (["tasks.settings={amplitud=[1, 2]}"], "did you mean 'amplitude'"),
+        (["model.kind=conv4"], "square images"),
+        (["model.kind=resnet99"], "unknown model.kind"),
+        (["inner.loss=cross-entropy"], "numbers as targets"),
+        (["run.device=cuda:99"], "run.device=cuda:99 does not work here"),
+    ],
+    ids=lambda v: v[0] if isinstance(v, list) else "",
+)
+def test_mistakes_are_found_before_anything_is_written(
+    tmp_path: Path, settings: list[str], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        train(tiny(tmp_path, *settings), progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_without_a_compiler_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.delenv("CXX", raising=False)
+    run = trained(tmp_path, "run.compile=auto", "run.execution=auto")
+    manifest = read_manifest(run)
+    assert manifest["status"] == "finished"
+    if manifest["plan"]["mode"] == "vmap":
+        assert any("no C++ compiler was found" in remark for remark in manifest["plan"]["remarks"])
+        assert "no C++ compiler was found" in (run / "log.txt").read_text()
+
+
+def test_a_module_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_own_net.py").write_text(
+        "from torch import nn\n"
+        "def net(width=4):\n"
+        "    body = nn.Linear(1, width), nn.BatchNorm1d(width), nn.Tanh()\n"
+        "    return nn.Sequential(*body, nn.Linear(width, 1))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for norm in ("running", "transductive"):
+        run = trained(
+            tmp_path / "runs", "model.kind=my_own_net:net", "model.settings={width=6}", f"model.norm={norm}"
+        )
+        assert last(run)["params/0.weight"].shape == (6, 1)
+        assert ("buffers/1.mean" in last(run)) == (norm == "running")
+        assert all(t.dtype in (torch.float64, torch.float32) for t in last(run).values())

@@ -1,0 +1,118 @@
+"""Backbones by name. A literal dict: no registration magic."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.nets.conv4 import conv4
+from innerloop.nets.module import from_module
+from innerloop.nets.network import Network
+from innerloop.nets.resnet12 import THIN, resnet12
+from innerloop.nets.wide_resnet import wide_resnet
+
+BACKBONES: dict[str, Callable[..., Network]] = {
+    "conv4": conv4,
+    "resnet12": resnet12,
+    "resnet12-thin": functools.partial(resnet12, widths=THIN),
+    "wrn-28-10": functools.partial(wide_resnet, depth=28, widen=10),
+}
+_GIVEN = ("channels", "size", "outputs", "norm")
+_PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def backbone(
+    name: str,
+    channels: int,
+    size: int,
+    outputs: int,
+    norm: str = "transductive",
+    head: str | None = None,
+    **settings: Any,
+) -> Network:
+    """A network for square pictures.
+
+    Args:
+        name: ``conv4``, ``resnet12``, ``resnet12-thin``, ``wrn-28-10``; ``timm:<name>`` for a model of the
+            timm library; or ``package.module:factory`` for a function that returns a torch module.
+        channels: image channels.
+        size: image side.
+        outputs: output dimension.
+        norm: the norm policy.
+        head: of timm models and own modules: the name of the last layer (the last ``nn.Linear`` if omitted).
+        settings: further arguments of the backbone, of ``timm.create_model`` or of the factory.
+
+    Raises:
+        UserError: for unknown names and settings, and for what cannot be loaded.
+
+    >>> net = backbone("resnet12", 3, 32, 5, widths=(4, 8, 8, 16))
+    >>> net.norm, net.head_names
+    ('transductive', ('head.weight', 'head.bias'))
+    """
+    if ":" in name:
+        library, _, model = name.partition(":")
+        if library == "timm":
+            return from_module(lambda: _timm(model, channels, outputs, settings), head, norm)
+        return from_module(lambda: _own(name, settings), head, norm)
+    if name not in BACKBONES:
+        raise UserError(
+            f"unknown backbone '{name}'{did_you_mean(name, BACKBONES)}; there are {', '.join(BACKBONES)}, "
+            "timm:<model>, or your own as package.module:factory."
+        )
+    if head is not None:
+        raise UserError(f"{name} knows its last layer: head is for timm models and your own modules only.")
+    build = BACKBONES[name]
+    known = [p for p in inspect.signature(build).parameters if p not in _GIVEN]
+    if isinstance(build, functools.partial):
+        known = [p for p in known if p not in build.keywords or p == "widths"]
+    unknown = [s for s in settings if s not in known]
+    if unknown:
+        hint = did_you_mean(unknown[0], known)
+        raise UserError(f"{name} has no setting '{unknown[0]}'{hint}; it has {', '.join(known)}.")
+    return build(channels, size, outputs, norm=norm, **settings)
+
+
+def _timm(model: str, channels: int, outputs: int, settings: dict[str, Any]) -> nn.Module:
+    try:
+        timm = importlib.import_module("timm")
+    except ModuleNotFoundError:
+        raise UserError(f"timm:{model} needs timm: pip install 'innerloop[timm]'.") from None
+    options = {"pretrained": False, **settings, "in_chans": channels, "num_classes": outputs}
+    try:
+        made = timm.create_model(model, **options)
+    except (RuntimeError, TypeError) as error:
+        line = (str(error).splitlines() or ["no reason given"])[0]
+        raise UserError(f"timm could not make '{model}' ({line}): see timm.list_models().") from None
+    return _checked(made, f"timm:{model}")
+
+
+def _own(path: str, settings: dict[str, Any]) -> nn.Module:
+    module, _, attribute = path.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+            raise  # a module of the user's own imports something that is missing
+        raise UserError(f"'{path}': there is no module '{module}' on the Python path.") from None
+    except AttributeError:
+        raise UserError(f"'{path}': module '{module}' has no '{attribute}'.") from None
+    return _checked(factory(**settings), path)
+
+
+def _checked(module: object, source: str) -> nn.Module:
+    """A module whose batch-norm layers do nothing but normalise, so that they can be replaced."""
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{source} gave a {type(module).__name__}, not a torch module.")
+    for name, child in module.named_modules():
+        if isinstance(child, nn.modules.batchnorm._BatchNorm) and type(child) not in _PLAIN_NORMS:
+            raise UserError(
+                f"{source}: layer '{name}' is a {type(child).__name__}, which may do more than normalise and "
+                "cannot be put under a norm policy: use a model with plain batch norm or without any."
+            )
+    return module

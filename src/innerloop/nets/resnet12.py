@@ -1,0 +1,130 @@
+"""ResNet-12, the field's usual backbone (Lee et al. 2019, MetaOptNet; Tian et al. 2020, RFS)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params, Statistics
+from innerloop.nets import fast, noise, norms
+from innerloop.nets.initial import he_normal
+from innerloop.nets.network import Network
+
+WIDTHS = (64, 160, 320, 640)
+THIN = (32, 64, 128, 256)
+SLOPE = 0.1
+
+
+def convolution_and_norm(
+    generator: torch.Generator, name: str, shape: tuple[int, ...], norm: str
+) -> tuple[Params, Buffers]:
+    """A kernel of variance ``2 / fan_out`` (so that gradients keep their scale), and its norm layer."""
+    kernel = he_normal(generator, shape, gain=2.0 * shape[1] / shape[0])
+    scale, stats = norms.init_norm(f"{name}.norm", shape[0], norm)
+    params = {f"{name}.weight": kernel, **scale}
+    device = generator.device
+    return {k: v.to(device) for k, v in params.items()}, {k: v.to(device) for k, v in stats.items()}
+
+
+def linear_head(generator: torch.Generator, outputs: int, inputs: int, scale: float, bias: bool) -> Params:
+    """Kaiming-uniform with a = √5, as ``nn.Linear`` starts: U(±1/√inputs), times ``scale``."""
+
+    def uniform(*shape: int) -> Tensor:
+        draw = torch.rand(shape, generator=generator, device=generator.device)
+        return (2 * draw - 1) * inputs**-0.5
+
+    params = {"head.weight": uniform(outputs, inputs) * scale}
+    return {**params, "head.bias": uniform(outputs)} if bias else params
+
+
+def resnet12(
+    channels: int,
+    size: int,
+    outputs: int,
+    widths: Sequence[int] = WIDTHS,
+    norm: str = "transductive",
+    drop_rate: float = 0.1,
+    dropblock: int | None = None,
+    seed: int = 0,
+    head_scale: float = 1.0,
+    head_bias: bool = True,
+) -> Network:
+    """ResNet-12: four residual blocks, each followed by 2×2 max-pooling, and global average pooling.
+
+    A block is three 3×3 convolutions beside a 1×1 shortcut, all without bias and normalised, with leaky ReLU
+    of slope 0.1. When noise is on (:mod:`innerloop.nets.noise`), blocks are followed by dropout, the last
+    two by DropBlock instead.
+
+    Args:
+        channels: image channels.
+        size: image side; 32 and 84 are usual, anything from 16 up works.
+        outputs: output dimension.
+        widths: channels of the blocks; ``(64, 160, 320, 640)`` has 12.4 million weights,
+            ``(64, 128, 256, 512)`` 8.0 million, ``(32, 64, 128, 256)`` two million, for training on a CPU.
+        norm: the norm policy.
+        drop_rate: share of values dropped when noise is on.
+        dropblock: side of DropBlock's blocks; 5 for pictures of side 64 and more and 2 below if omitted.
+        seed: of the masks.
+        head_scale: factor on the last layer's first weights (Bridge: √(classes / ways)).
+        head_bias: whether the last layer has a bias.
+
+    >>> net = resnet12(3, 32, 64)
+    >>> params, _ = net.init(torch.Generator().manual_seed(0))
+    >>> sum(p.numel() for name, p in params.items() if name not in net.head_names)
+    12424320
+    """
+    norms.check_policy(norm)
+    noise.check_rate(drop_rate)
+    if size < 2 ** len(widths):
+        raise UserError(
+            f"pictures of side {size} vanish in {len(widths)} halvings: use at least {2 ** len(widths)}."
+        )
+    side = dropblock if dropblock is not None else (5 if size >= 64 else 2)
+    keys = [noise.key(f"block{i}", seed) for i in range(len(widths))]
+
+    def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        params: Params = {}
+        buffers: Buffers = {}
+        for i, (n_in, n_out) in enumerate(itertools.pairwise([channels, *widths])):
+            kernels = {f"conv{j}": (n_out, n_in if j == 0 else n_out, 3, 3) for j in range(3)}
+            for name, shape in {**kernels, "shortcut": (n_out, n_in, 1, 1)}.items():
+                made, stats = convolution_and_norm(generator, f"block{i}.{name}", shape, norm)
+                params, buffers = {**params, **made}, {**buffers, **stats}
+        params |= linear_head(generator, outputs, widths[-1], head_scale, head_bias)
+        return params, buffers
+
+    def features(
+        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+    ) -> tuple[Tensor, Buffers]:
+        changed: Buffers = noise.advance(buffers)
+
+        def layer(x: Tensor, name: str) -> Tensor:
+            y = fast.conv2d(x, params[f"{name}.weight"])
+            y, seen = fast.norm(f"{name}.norm", norm, params, buffers, y, statistics)
+            changed.update(seen)
+            return y
+
+        x = fast.layout(x)
+        for i in range(len(widths)):
+            y = x
+            for j in range(3):
+                y = layer(y, f"block{i}.conv{j}")
+                y = fast.activate(y, SLOPE) if j < 2 else y
+            y = fast.activate(fast.add(y, layer(x, f"block{i}.shortcut")), SLOPE)
+            x = F.max_pool2d(y, 2)
+            if i < len(widths) - 2:
+                x = noise.dropout(x, buffers, drop_rate, keys[i])
+            else:
+                x = noise.dropblock(x, buffers, drop_rate, side, keys[i])
+        return fast.pooled(x), {**buffers, **changed}
+
+    def head(params: Params, features: Tensor) -> Tensor:
+        return F.linear(features, params["head.weight"], params.get("head.bias"))
+
+    names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
+    return Network(init, features, head, names, norm)

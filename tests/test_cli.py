@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from innerloop import __version__
-from innerloop.cli.bench import BENCHMARKS
+from innerloop.bench import BENCHMARKS
 from innerloop.cli.main import VERBS, main
 from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
@@ -362,6 +362,30 @@ def test_json_is_alone_on_standard_output_whatever_libraries_print(
     assert code == 0
     assert len(out.splitlines()) == 1
     assert all(text in err for text in ("a library speaks", "its C code too", "and a child"))
+
+
+def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {
+        "case": "5 steps",
+        "peer": "plain-loop",
+        "ours_ms": 2.0,
+        "peer_ms": 60.0,
+        "ratio": 30.0,
+        "notes": "a note",
+    }
+
+    def run(name: str, *, quick: bool, say: Any) -> dict[str, Any]:
+        say("measuring")
+        return {"name": name, "cases": [row], "quick": quick}
+
+    monkeypatch.setattr("innerloop.cli.bench.run", run)
+    code, out, err = call("bench", "maml-sine", "--quick")
+    assert code == 0
+    assert "30.00×" in out
+    assert "5 steps, plain-loop: a note" in out
+    assert err == "measuring\n"
+    _, out, _ = call("bench", "maml-sine", "--json")
+    assert answer(out)["cases"] == [row]
 
 
 def test_sweep(call: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from innerloop.cli.bench import BENCHMARKS
+from innerloop.bench import BENCHMARKS
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, score_text, table, write
 from innerloop.core.errors import UserError, did_you_mean

@@ -41,7 +41,7 @@ def sweep(
 
 
 def _render(result: Result) -> None:
-    rows = []
+    rows: list[tuple[str, str, str, str]] = []
     for row in result["table"]:
         settings = (
             " ".join(f"{key}={value}" for key, value in row["settings"].items()) or "as the recipe says"

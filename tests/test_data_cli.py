@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from innerloop.cli.main import main
+from innerloop.data.catalogue import UNKNOWN, catalogue
 from test_data_tools import cifar_members, class_folders, encoded, picture, write_tar
 
 Capture = pytest.CaptureFixture[str]
@@ -128,3 +129,17 @@ def test_errors_in_json(capfd: Capture) -> None:
 def test_help(verb: str, capfd: Capture) -> None:
     assert main(["data", verb, "--help"]) == 0
     assert "Usage: innerloop data" in capfd.readouterr().out
+
+
+def test_the_page_about_data_says_what_is_so(capfd: Capture) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
+    commands = [line.split()[2:] for line in page.splitlines() if line.startswith("innerloop data ")]
+    assert len(commands) > 5
+    for verb, *words in commands:
+        assert main(["data", verb, "--help"]) == 0
+        shown = capfd.readouterr().out
+        assert all(word in shown for word in words if word.startswith("--"))
+    for name, entry in catalogue().items():
+        assert f"| `{name}` | {entry.classes} | {entry.images:,} |" in page
+        for known in (entry.content_sha256, entry.decoded_sha256):
+            assert known in (None, UNKNOWN) or f"`{known}`" in page

@@ -45,7 +45,8 @@ def without_noise(buffers: Buffers) -> Buffers:
 
 def advance(buffers: Buffers) -> Buffers:
     """The counter after one more pass, or nothing if noise is off."""
-    return {STEP: buffers[STEP] + 1} if STEP in buffers else {}
+    # executors average buffers over tasks, which may leave it a rounding error off
+    return {STEP: buffers[STEP].round() + 1} if STEP in buffers else {}
 
 
 def check_rate(rate: float) -> float:
@@ -79,7 +80,6 @@ def _mix(z: Tensor, salt: Tensor | int) -> Tensor:
 def words(step: Tensor, key: int, count: int) -> Tensor:
     """``count`` uniform 32-bit words (as int32), a pure function of the counter and the key."""
     low, high = _int32(key), _int32(key >> 32)
-    # averages over tasks may leave the counter a rounding error off
     first = _mix(step.round().to(torch.int32) + low, high)
     second = _mix(first, low)
     return _mix(torch.arange(count, dtype=torch.int32, device=step.device) + first, second)

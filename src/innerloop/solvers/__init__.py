@@ -1,0 +1,15 @@
+"""Thousands of small problems at once: linear heads on features, solved with proof, and differentiable."""
+
+from innerloop.solvers.centroids import class_means as class_means
+from innerloop.solvers.centroids import cosine as cosine
+from innerloop.solvers.centroids import nearest_centroid as nearest_centroid
+from innerloop.solvers.crammer_singer import crammer_singer as crammer_singer
+from innerloop.solvers.implicit import implicit as implicit
+from innerloop.solvers.logistic import LogisticResult as LogisticResult
+from innerloop.solvers.logistic import logistic as logistic
+from innerloop.solvers.problems import Linear as Linear
+from innerloop.solvers.problems import scores as scores
+from innerloop.solvers.ridge import RidgeResult as RidgeResult
+from innerloop.solvers.ridge import ridge as ridge
+from innerloop.solvers.svm import SVMResult as SVMResult
+from innerloop.solvers.svm import linear_svm as linear_svm

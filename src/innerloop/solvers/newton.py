@@ -1,0 +1,102 @@
+r"""Newton's method on softmax problems, for those that conjugate gradients leave unfinished.
+
+The Newton system has ``n·k`` unknowns, but its Hessian is diagonal plus low rank in the classes: with
+:math:`D_c = C\,\mathrm{diag}(p_c)` and :math:`E_c = (K + D_c^{-1})^{-1}` it is solved by ``k + 1`` inverses
+of ``n × n`` matrices (Rasmussen and Williams 2006, algorithm 3.3; here with unpenalised intercepts as well).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.solvers.inverse import spd_inverse
+from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, certify, dot
+
+
+class Curvature(NamedTuple):
+    """What a linear solve with the Hessian at one point needs: see :func:`curvature`."""
+
+    E: Tensor  # (B, k, n, n)
+    root: Tensor  # (B, k, n): √D
+    coupling: Tensor  # (B, n, n): inverse of the system that ties the classes together
+    mass: Tensor | None  # (B, k, n): E_c 1, when there is an intercept
+
+
+def curvature(problem: SoftmaxProblem, P: Tensor) -> Curvature:
+    """Factorises the Hessian at probabilities ``P``."""
+    root = (problem.C * P).clamp_min(torch.finfo(P.dtype).tiny).sqrt()
+    n = root.shape[-1]
+    eye = torch.eye(n, dtype=P.dtype, device=P.device)
+    inner = spd_inverse(eye + root[..., :, None] * problem.gram[:, None] * root[..., None, :])
+    E = root[..., :, None] * inner * root[..., None, :]
+    tied = E.sum(1)
+    mass = None
+    if problem.intercept:
+        mass = E.sum(-1)
+        tied = tied - (mass / mass.sum(-1, keepdim=True)).mT @ mass
+        # shifting every score of every class changes nothing: close that direction
+        tied = tied + tied.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None] / n
+    return Curvature(E, root, spd_inverse(tied), mass)
+
+
+def solve_hessian(hessian: Curvature, R: Tensor) -> tuple[Tensor, Tensor]:
+    """``(dA, db)`` with ``dA + C·H(K dA + db) = R`` and, with intercepts, columns of ``dA`` that sum to zero.
+
+    Rows of ``R`` (over classes) must sum to zero.
+    """
+    r = _per_class(hessian.E, R / hessian.root.square())
+    right = -r.sum(1)
+    if hessian.mass is None:
+        q = (hessian.coupling @ right[..., None]).squeeze(-1)
+        return r + _per_class(hessian.E, q[:, None].expand_as(R)), R.new_zeros(*R.shape[:2], 1)
+    total, lack = hessian.mass.sum(-1, keepdim=True), r.sum(-1, keepdim=True)
+    right = right + (hessian.mass * (lack / total)).sum(1)
+    q = (hessian.coupling @ right[..., None]).squeeze(-1)[:, None]
+    shift = ((hessian.mass * q).sum(-1, keepdim=True) + lack) / total
+    return r + _per_class(hessian.E, q - shift), shift
+
+
+def _per_class(E: Tensor, v: Tensor) -> Tensor:
+    return (E @ v[..., None]).squeeze(-1)
+
+
+def newton_step(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:
+    """One damped step: Newton's direction, halved until the objective falls by a fair share."""
+    log_p = torch.log_softmax(F, 1)
+    P = log_p.exp()
+    R = problem.C * (problem.hot - P) - A
+    dA, shift = solve_hessian(curvature(problem, P), R)
+    dF = dA @ problem.gram + shift
+    here = _objective(problem, A, F)
+    promised = dot(R, dF)
+    length = torch.ones_like(promised)
+    for _ in range(30):
+        there = _objective(problem, A + length * dA, F + length * dF)
+        short = there > here - 1e-4 * length * promised
+        if not bool(short.any()):
+            break
+        length = torch.where(short, length / 2, length)
+    return A + length * dA, F + length * dF
+
+
+def _objective(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Tensor:
+    # ⟨A, F⟩ = ⟨A, KA⟩: intercepts drop out because the columns of A sum to zero
+    return 0.5 * dot(A, F) - problem.C * dot(problem.hot, torch.log_softmax(F, 1))
+
+
+def solve(problem: SoftmaxProblem, start: Solution, tol: float, max_steps: int) -> Solution:
+    """Newton steps on the problems of ``start`` that are not converged, each until it is."""
+    out = Solution(*(field.clone() for field in start))
+    for _ in range(max_steps):
+        left = (~out.converged).nonzero().flatten()
+        if not len(left):
+            break
+        part = problem.at(left)
+        A, F = newton_step(part, out.A[left], out.F[left])
+        proof = certify(part, A, F)
+        done = proof.gap <= tol * proof.objective
+        out.write(left, Solution(A, proof.F, proof.objective, proof.gap, done, out.iterations[left] + 1))
+    return out

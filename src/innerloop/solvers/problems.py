@@ -1,0 +1,113 @@
+"""What every solver asks of its input, and how problems are shared out over cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.execution.plan import available_cores
+from innerloop.execution.pool import map_in_threads
+
+Result = TypeVar("Result", bound=tuple[Tensor, ...])
+
+
+class Linear(NamedTuple):
+    """Linear classifiers or regressors, one per problem: scores are ``x @ weightsᵀ + bias``."""
+
+    weights: Tensor
+    bias: Tensor
+
+
+def scores(fitted: Linear | tuple[Tensor, ...], x: Tensor) -> Tensor:
+    """Scores of queries ``x`` (B, q, d), of shape ``(B, q, ways)``, from any result of a solver here.
+
+    >>> scores((torch.ones(1, 2, 3), torch.tensor([[0.0, 1.0]])), torch.ones(1, 1, 3))
+    tensor([[[3., 4.]]])
+    """
+    return torch.baddbmm(fitted[1][:, None, :], x, fitted[0].mT)
+
+
+def check_problems(features: Tensor, labels: Tensor, ways: int, every_class: bool) -> None:
+    """Refuses shapes, labels and values that have no answer, in one sentence each.
+
+    Args:
+        features: ``(B, n, d)``.
+        labels: ``(B, n)``, whole numbers from 0 to ``ways − 1``.
+        ways: number of classes.
+        every_class: whether a class without an example has no solution (unpenalised intercepts run away).
+    """
+    if features.ndim != 3 or labels.shape != features.shape[:2]:
+        raise UserError(
+            f"features of shape {tuple(features.shape)} with labels of shape {tuple(labels.shape)}: "
+            "give (problems, samples, dimensions) and (problems, samples)."
+        )
+    if not features.is_floating_point():
+        raise UserError(f"features are {features.dtype}: convert them to float32 or float64.")
+    if ways < 2:
+        raise UserError(f"ways={ways}: a classifier needs at least two classes.")
+    if features.shape[0] == 0 or features.shape[1] == 0 or features.shape[2] == 0:
+        raise UserError(f"features of shape {tuple(features.shape)} hold nothing to learn from.")
+    if int(labels.min()) < 0 or int(labels.max()) >= ways:
+        raise UserError(
+            f"labels run from {int(labels.min())} to {int(labels.max())}: "
+            f"with ways={ways} they must lie between 0 and {ways - 1}."
+        )
+    if every_class:
+        _check_every_class(labels, ways)
+
+
+def _check_every_class(labels: Tensor, ways: int) -> None:
+    counts = torch.zeros(len(labels), ways, dtype=torch.int64, device=labels.device)
+    counts.scatter_add_(1, labels.long(), torch.ones_like(labels, dtype=torch.int64))
+    missing = (counts == 0).nonzero()
+    if len(missing):
+        problem, label = missing[0].tolist()
+        raise UserError(
+            f"class {label} of problem {problem} has no support example, and without one its intercept has "
+            "no finite solution: give every class an example, lower ways, or set intercept=False."
+        )
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuses penalties that are not positive numbers."""
+    if not value > 0 or value == float("inf"):
+        raise UserError(f"{name}={value}: it must be positive and finite.")
+
+
+def check_finite(features: Tensor, gram: Tensor, start: int = 0) -> None:
+    """Refuses NaN and infinity, found in the (small) Gram matrices instead of the features."""
+    if bool(torch.isfinite(gram.sum())):
+        return
+    bad = (~torch.isfinite(gram.sum((-1, -2)))).nonzero()
+    which = int(bad[0]) if len(bad) else 0
+    what = "are too large to be squared" if bool(torch.isfinite(features[which]).all()) else "are not finite"
+    raise UserError(
+        f"features of problem {start + which} {what}: check the network, or normalise the features."
+    )
+
+
+def one_hot(labels: Tensor, ways: int, like: Tensor) -> Tensor:
+    """``(B, ways, n)`` indicators: classes before samples, so that softmax over classes is vectorised."""
+    out = torch.zeros(labels.shape[0], ways, labels.shape[1], dtype=like.dtype, device=like.device)
+    return out.scatter_(1, labels.long()[:, None], 1.0)
+
+
+def in_chunks(
+    solve: Callable[[slice], Result], total: int, chunk: int, threads: int | None, device: torch.device
+) -> Result:
+    """Solves ``chunk`` problems at a time, chunks in parallel, and joins the results in order.
+
+    A chunk's working set stays in a core's cache. On other devices than the CPU all problems are one chunk.
+    """
+    if device.type != "cpu":
+        return solve(slice(0, total))
+    spans = [slice(start, min(start + chunk, total)) for start in range(0, total, chunk)]
+    cores = min(threads or available_cores(), len(spans))
+    parts = map_in_threads(solve, spans, cores) if cores > 1 else [solve(span) for span in spans]
+    if len(parts) == 1:
+        return parts[0]
+    return type(parts[0])(*(torch.cat(field) for field in zip(*parts, strict=True)))

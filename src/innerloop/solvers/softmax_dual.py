@@ -1,0 +1,139 @@
+r"""Penalised softmax regression in Gram space: the problem, its preconditioner and its certificate.
+
+For ``n`` support samples with features :math:`X`, one-hot labels :math:`Y` and :math:`K = XX^\top`,
+
+.. math::
+    \min_{W,b}\; C\sum_i\Big[\log\sum_c e^{f_{ic}} - f_{i,y_i}\Big] + \tfrac12\|W\|^2,
+    \qquad f_i = Wx_i + b .
+
+The minimiser is :math:`W = AX` with dual coefficients :math:`A = C(Y - P)`, :math:`P = \mathrm{softmax}\,F`, and
+(with an intercept) rows of :math:`A`, one per class, that sum to zero. So all work is on ``(classes,
+samples)`` arrays: 640 features cost one Gram matrix at the start and one product at the end. The residual
+:math:`R = C(Y-P) - A` is minus the gradient in these coordinates.
+
+**Preconditioner.** At :math:`F = 0` the Hessian of the softmax is :math:`h(I - \mathbf 1\mathbf 1^\top/k)` with
+:math:`h = 1/k` (Böhning 1992 bounds it everywhere by :math:`h = 1/2`), the same for all classes: one inverse
+:math:`M = (K + \mathrm{diag}(1/Ch))^{-1}` of side ``n`` serves every class and step, and the first step is
+Newton's. Each further step costs one product with ``M`` and one softmax.
+
+**Certificate.** Any :math:`\hat P` that is a distribution per sample and sums to the class counts over samples
+is dual feasible, and
+
+.. math::
+    \mathrm{gap} = C\sum_i \mathrm{KL}(\hat p_i\,\|\,p_i) + \tfrac12\|W - \hat W\|^2,
+    \qquad \hat W = C(Y-\hat P)X
+
+bounds how far the objective is above its minimum. Its terms are small squares, not a difference of large
+numbers, so it keeps its digits in float32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.solvers.inverse import spd_inverse
+
+
+class SoftmaxProblem(NamedTuple):
+    """``B`` problems in Gram space. ``gram`` is centred over samples when there is an intercept."""
+
+    gram: Tensor
+    hot: Tensor
+    C: float
+    intercept: bool
+
+    def at(self, which: Tensor) -> SoftmaxProblem:
+        """A selection of the problems."""
+        return self._replace(gram=self.gram[which], hot=self.hot[which])
+
+
+class Certificate(NamedTuple):
+    """Objective, proven distance above the minimum, and scores recomputed from the coefficients."""
+
+    objective: Tensor
+    gap: Tensor
+    F: Tensor
+
+
+class Solution(NamedTuple):
+    """Where a solver ended, per problem.
+
+    Attributes:
+        A: dual coefficients ``(B, k, n)``.
+        F: scores of the support samples, ``(B, k, n)``.
+        objective: value reached.
+        gap: proven distance above the minimum.
+        converged: whether the gap is small enough.
+        iterations: steps taken.
+    """
+
+    A: Tensor
+    F: Tensor
+    objective: Tensor
+    gap: Tensor
+    converged: Tensor
+    iterations: Tensor
+
+    def write(self, which: Tensor, found: Solution) -> None:
+        """Replaces what is known of problems ``which``, in place."""
+        everything = len(which) == len(self.A)
+        for kept, new in zip(self, found, strict=True):
+            if everything:
+                kept.copy_(new)  # faster than a scatter
+            else:
+                kept[which] = new.to(kept.dtype)
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Inner product per problem, kept broadcastable: ``(B, 1, 1)``."""
+    return torch.linalg.vecdot(a.flatten(1), b.flatten(1))[:, None, None]
+
+
+def preconditioner(gram: Tensor, weight: Tensor, intercept: bool) -> Tensor:
+    """``(K + diag(1/weight))⁻¹``, projected so that an unpenalised intercept is solved for as well."""
+    inverse = spd_inverse(gram + torch.diag_embed(weight.reciprocal()))
+    if intercept:
+        u = inverse.sum(-1, keepdim=True)
+        inverse.sub_((u / u.sum(-2, keepdim=True)) @ u.mT)
+    return inverse
+
+
+def intercepts(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores without intercept, and the intercepts that stand in ``F`` (zero where there are none)."""
+    plain = A @ problem.gram
+    if not problem.intercept:
+        return plain, plain.new_zeros(*plain.shape[:2], 1)
+    return plain, (F - plain).mean(-1, keepdim=True)
+
+
+def feasible(P: Tensor, hot: Tensor) -> Tensor:
+    """``P̂ − P`` for a near P̂ that sums to the class counts: surplus of a class is handed to deficits."""
+    has, wants = P.sum(-1, keepdim=True), hot.sum(-1, keepdim=True)
+    keep = (wants / has).clamp_max(1.0)
+    deficit = (wants - has).clamp_min(0.0)
+    share = deficit / deficit.sum(1, keepdim=True).clamp_min(torch.finfo(P.dtype).tiny)
+    moved = P * (1 - keep)
+    return share * moved.sum(1, keepdim=True) - moved
+
+
+def certify(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Certificate:
+    """Objective and duality gap of the classifier that ``A`` and the intercepts in ``F`` stand for."""
+    C, hot = problem.C, problem.hot
+    plain, bias = intercepts(problem, A, F)
+    F = plain + bias
+    log_p = torch.log_softmax(F, 1)
+    P = log_p.exp()
+    penalty = 0.5 * dot(A, plain).flatten()
+    objective = penalty - C * dot(hot, log_p).flatten()
+    change = feasible(P, hot) if problem.intercept else torch.zeros_like(P)
+    relative = change / P.clamp_min(torch.finfo(P.dtype).tiny)
+    # p·φ(t) with φ(t) = (1+t)·log(1+t) − t ≥ 0 sums to the Kullback–Leibler divergence
+    divergence = (P + change) * torch.log1p(relative) - change
+    off = A - C * (hot - P - change)
+    gap = C * divergence.sum((-1, -2)).clamp_min(0) + 0.5 * dot(off, off @ problem.gram).flatten().clamp_min(
+        0
+    )
+    return Certificate(objective, gap, F)

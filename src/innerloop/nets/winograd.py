@@ -113,10 +113,11 @@ def _parts(x: Tensor, w: Tensor) -> tuple[list[slice], list[slice]]:
 
 def _forward(x: Tensor, w: Tensor) -> tuple[Tensor, list[Tensor]]:
     """The outputs, and the transformed inputs, which the backward pass needs again."""
-    n, _, height, width = x.shape
+    height, width = x.shape[2:]
     images, outputs = _parts(x, w)
     back = transforms(x.dtype, x.device).outputs
-    y = x.new_empty(n, height, width, w.shape[0])
+    y = _empty_channels_last(x, w.shape[0])
+    rows = y.permute(0, 2, 3, 1)
     inputs = [_input_tiles(x[i]) for i in images]
     for o in outputs:
         u = _weights(w[o]).transpose(1, 2)
@@ -124,14 +125,14 @@ def _forward(x: Tensor, w: Tensor) -> tuple[Tensor, list[Tensor]]:
             m = torch.bmm(v, u).view(36, -1)
             tiles = (back @ m).view(4, 4, i.stop - i.start, -(-height // 4), -(-width // 4), -1)
             whole = tiles.permute(2, 3, 0, 4, 1, 5).flatten(3, 4).flatten(1, 2)
-            y[i, :, :, o] = whole[:, :height, :width]
-    return y.permute(0, 3, 1, 2), inputs
+            rows[i, :, :, o] = whole[:, :height, :width]
+    return y, inputs
 
 
 def _backward(g: Tensor, inputs: list[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     images, outputs = _parts(x, w)
     known = transforms(x.dtype, x.device)
-    dx = x.new_empty(x.shape[0], *x.shape[2:], x.shape[1])
+    dx = _empty_channels_last(x, x.shape[1])
     dw = torch.empty_like(w, memory_format=torch.contiguous_format)
     into: list[Tensor | None] = [None] * len(images)
     for o in outputs:
@@ -145,8 +146,13 @@ def _backward(g: Tensor, inputs: list[Tensor], x: Tensor, w: Tensor) -> tuple[Te
         dw[o].view(-1, 9).copy_((known.weights.T @ du.view(36, -1)).T)
     for i, dv in zip(images, into, strict=True):
         assert dv is not None
-        dx[i] = _from_input_tiles(dv, x[i].shape)
-    return dx.permute(0, 3, 1, 2), dw
+        dx[i] = _from_input_tiles(dv, x[i].shape).permute(0, 3, 1, 2)
+    return dx, dw
+
+
+def _empty_channels_last(x: Tensor, channels: int) -> Tensor:
+    shape = (x.shape[0], channels, *x.shape[2:])
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
 def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.core.autodiff import plain_autograd
+from innerloop.core.autodiff import is_plain, plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Task
 from innerloop.nets import fast
@@ -34,14 +34,15 @@ def in_bfloat16(objective: Objective) -> Objective:
 
     Parameters, their gradients, statistics, features and losses stay float32, and no loss scaling is needed:
     bfloat16 has float32's range. Whether it is any faster depends on the processor: see
-    :func:`bfloat16_pays`.
+    :func:`bfloat16_pays`. For ResNet-12 and wide ResNets (Conv4 has float32 kernels of its own).
     """
     if objective.loss is None:
         raise UserError(f"objective '{objective.name}' has no loss to compute in bfloat16: use float32.")
     inner = objective.loss
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
-        task = Task(*(_channels_last(field) for field in task))
+        if is_plain():  # vmap knows no memory formats
+            task = Task(*(_channels_last(field) for field in task))
         with torch.autocast(task.x_support.device.type, torch.bfloat16):
             loss, buffers = inner(params, buffers, task)
         return loss.float(), buffers

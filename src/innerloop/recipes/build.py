@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.random import generator
 from innerloop.core.trees import split_prefix
@@ -29,8 +29,11 @@ from innerloop.learners import (
 )
 from innerloop.learners.gradient import RATE_PREFIX
 from innerloop.learners.updates import UpdateRule
-from innerloop.nets import Network, conv4, from_module, load_weights, mlp
+from innerloop.nets import Network, load_weights, mlp
+from innerloop.nets.factory import BACKBONES, backbone
+from innerloop.nets.noise import with_noise, without_noise
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.objectives.mixed_precision import in_bfloat16
 from innerloop.objectives.multitask import PREFIX as HEADS
 from innerloop.recipes.pictures import (
     IMAGE_FAMILIES,
@@ -43,13 +46,13 @@ from innerloop.recipes.schema import Inner, Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
 from innerloop.tasks import Sampler, get_family, make_sampler
-from innerloop.tasks.families import load_object
 from innerloop.training import make_optimiser, make_schedule
 from innerloop.training.optimisers import MakeOptimiser
 from innerloop.training.schedules import Schedule
 from innerloop.training.state import group_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+NOISY = ("resnet12", "resnet12-thin", "wrn-28-10")  # have dropout or DropBlock, which training switches on
 
 
 class Parts(NamedTuple):
@@ -80,7 +83,7 @@ def build(recipe: Recipe) -> Parts:
     loss = get_loss(recipe.outer.loss or recipe.inner.loss)
     ways = largest_ways(recipe) if recipe.tasks.family in IMAGE_FAMILIES else 0
     learner = build_learner(recipe.inner, network, recipe.inner.steps, ways)
-    objective = build_objective(recipe, network, learner, loss)
+    objective = build_precision(recipe, build_objective(recipe, network, learner, loss))
     optimiser = make_optimiser(recipe.outer.optimiser, recipe.outer.lr, **recipe.outer.options)
     outer = recipe.outer
     schedule = make_schedule(outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup)
@@ -150,27 +153,20 @@ def build_network(recipe: Recipe, example: Task) -> Network:
     if model.kind == "mlp":
         inputs = x[0].numel()
         return mlp(inputs, model.hidden, outputs, model.activation, model.parametrisation, model.bias)
-    if model.kind == "conv4":
-        if x.ndim != 4 or x.shape[-1] != x.shape[-2]:
-            raise UserError(
-                f"model.kind=conv4 wants square images, but tasks.family={recipe.tasks.family} gives "
-                f"inputs of shape {tuple(x.shape[1:])}: set model.kind=mlp."
-            )
-        return conv4(x.shape[1], x.shape[-1], outputs, model.filters, model.pooling, model.norm, model.bias)
-    if ":" not in model.kind:
+    if ":" in model.kind and not model.kind.startswith("timm:"):
+        return backbone(model.kind, 0, 0, outputs, model.norm, model.head, **model.settings)
+    if x.ndim != 4 or x.shape[-1] != x.shape[-2]:
+        if model.kind not in BACKBONES and not model.kind.startswith("timm:"):
+            known = ", ".join(["mlp", *BACKBONES])
+            hint = did_you_mean(model.kind, ["mlp", *BACKBONES])
+            raise UserError(f"unknown model.kind '{model.kind}'{hint}; there are {known}, or your own.")
         raise UserError(
-            f"unknown model.kind '{model.kind}'; there are mlp and conv4, or give your own torch module as "
-            "package.module:factory."
+            f"model.kind={model.kind} wants square images, but tasks.family={recipe.tasks.family} gives "
+            f"inputs of shape {tuple(x.shape[1:])}: set model.kind=mlp."
         )
-    factory: Callable[..., Any] = load_object(model.kind)
-
-    def make() -> nn.Module:
-        module = factory(**model.settings)
-        if not isinstance(module, nn.Module):
-            raise UserError(f"model.kind={model.kind} gave a {type(module).__name__}, not a torch module.")
-        return module
-
-    return from_module(make, model.head, model.norm)
+    own = {"filters": model.filters, "pooling": model.pooling, "bias": model.bias}
+    settings = own if model.kind == "conv4" else model.settings
+    return backbone(model.kind, x.shape[1], x.shape[-1], outputs, model.norm, model.head, **settings)
 
 
 def build_rule(inner: Inner) -> UpdateRule:
@@ -205,6 +201,11 @@ def build_objective(recipe: Recipe, network: Network, learner: Learner, loss: Lo
     return episodic(learner, loss, recipe.inner.split)
 
 
+def build_precision(recipe: Recipe, objective: Objective) -> Objective:
+    """The objective in bfloat16 if the recipe asks for it."""
+    return in_bfloat16(objective) if recipe.run.bfloat16 else objective
+
+
 def draw_params(
     recipe: Recipe, network: Network, learner: Learner, objective: Objective
 ) -> tuple[Params, Buffers]:
@@ -222,6 +223,8 @@ def draw_params(
         own = {name: value for name, value in given.items() if name in params or name not in buffers}
         params = load_weights(params, own, recipe.model.init)
         buffers = {name: given.get(name, value).to(value) for name, value in buffers.items()}
+    if recipe.model.kind in NOISY:
+        buffers = with_noise(buffers)
     return objective.init(learner.init(params), generator(recipe.run.seed, "heads")), buffers
 
 
@@ -232,10 +235,10 @@ def read_weights(source: str) -> dict[str, Tensor]:
         found = load_checkpoint(path, "best") or load_checkpoint(path, "last")
         if found is None:
             raise UserError(f"model.init={source}: that run has no checkpoint yet.")
-        params = test_params(group_of(found[0], "params"))
+        params, buffers = for_test(group_of(found[0], "params"), group_of(found[0], "buffers"))
         # learned rates are the learner's, not the network's
         own = {name: value for name, value in params.items() if not name.startswith(RATE_PREFIX)}
-        return {**own, **group_of(found[0], "buffers")}
+        return {**own, **buffers}
     if path.suffix == ".safetensors" and path.is_file():
         from safetensors.torch import load_file
 
@@ -243,6 +246,6 @@ def read_weights(source: str) -> dict[str, Tensor]:
     raise UserError(f"model.init={source} is neither a run directory nor a .safetensors file.")
 
 
-def test_params(params: Params) -> Params:
-    """Without the heads of training tasks, which no test task uses."""
-    return split_prefix(params, HEADS)[1]
+def for_test(params: Params, buffers: Buffers) -> tuple[Params, Buffers]:
+    """Without what only training uses: the heads of training tasks, and noise."""
+    return split_prefix(params, HEADS)[1], without_noise(buffers)

@@ -12,7 +12,7 @@ from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
-from innerloop.recipes.build import Parts, build, test_params
+from innerloop.recipes.build import Parts, build, for_test
 from innerloop.recipes.pictures import IMAGE_FAMILIES
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_from_toml
@@ -58,7 +58,7 @@ def evaluate_parts(
     recipe: Recipe, parts: Parts, weights: tuple[Params, Buffers], plan: Plan, run: Path, used: str
 ) -> dict[str, Any]:
     """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary."""
-    params, buffers = test_params(weights[0]), weights[1]
+    params, buffers = for_test(*weights)
     steps, episodes = test_steps(recipe), recipe.eval.episodes
 
     def after(n: int) -> Any:

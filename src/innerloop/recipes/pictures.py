@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from innerloop.core.random import derive_seed
 from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
-from innerloop.recipes.schema import Recipe
+from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
@@ -22,21 +22,21 @@ IMAGE_FAMILIES = ("few-shot", "supervised")
 
 
 @functools.lru_cache(maxsize=4)
-def _source(
-    name: str,
-    size: int | None,
-    split_file: str | None,
-    on_bad: Literal["refuse", "skip"],
-    rotations: bool,
-) -> ImageSource:
-    source = open_source(name, size=size, split_file=split_file, on_bad=on_bad)
-    return with_rotations(source) if rotations else source
+def _source(data: Data) -> ImageSource:
+    source = open_source(
+        data.name,
+        size=data.size,
+        colour=data.colour,
+        splits=data.splits,
+        split_file=data.split_file,
+        on_bad=data.on_bad,
+    )
+    return with_rotations(source) if data.rotations else source
 
 
 def build_source(recipe: Recipe) -> ImageSource:
     """The pictures of a recipe; opened once per process."""
-    data = recipe.data
-    return _source(data.name, data.size, data.split_file, data.on_bad, data.rotations)
+    return _source(recipe.data)
 
 
 def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:

@@ -15,7 +15,7 @@ from innerloop.core.types import Buffers, Params
 from innerloop.data import open_source, read_picture
 from innerloop.data.pictures import Colour, is_picture
 from innerloop.learners import Learner, protonet
-from innerloop.recipes.build import test_params
+from innerloop.recipes.build import for_test
 from innerloop.recipes.evaluation import load_parts, test_steps
 from innerloop.recipes.pictures import IMAGE_FAMILIES, data_record
 from innerloop.recipes.run import best_or_last
@@ -63,8 +63,8 @@ def predict_pictures(
     recipe, parts, state, _ = load_parts(run, list(overrides))
     if recipe.tasks.family not in IMAGE_FAMILIES:
         raise UserError(f"{run} was trained on {recipe.tasks.family} tasks, not on pictures.")
-    (params, buffers), used = best_or_last(recipe, run, state)
-    params = test_params(params)
+    weights, used = best_or_last(recipe, run, state)
+    params, buffers = for_test(*weights)
     look = _look(recipe, run)
     files = list_pictures(queries)
     source = open_source(support, size=look.size, colour=look.colour, min_images=1, splits="all")

@@ -16,7 +16,7 @@ from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import set_intra_op_threads
-from innerloop.recipes.build import Parts, build, test_params
+from innerloop.recipes.build import Parts, build, for_test
 from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
 from innerloop.recipes.pictures import data_record
 from innerloop.recipes.schema import Recipe
@@ -243,9 +243,13 @@ def _scorer(recipe: Recipe, parts: Parts, plan: Plan) -> Callable[[Params, Buffe
 
     def score(params: Params, buffers: Buffers) -> Interval:
         with torch.no_grad():
-            own = test_params(params)
             found = evaluate(
-                learner, own, buffers, parts.validation, parts.loss, recipe.eval.validation_episodes, plan
+                learner,
+                *for_test(params, buffers),
+                parts.validation,
+                parts.loss,
+                recipe.eval.validation_episodes,
+                plan,
             )
         return found.interval
 

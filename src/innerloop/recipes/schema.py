@@ -41,6 +41,11 @@ class Data(Section):
     name: str = Field(
         "glyphs", description="a dataset of `innerloop data ls`, a folder of class folders, or a .npz"
     )
+    splits: str | None = Field(
+        None,
+        description="which published split (omniglot: vinyals or alphabet); all takes all classes as one",
+    )
+    colour: Literal["auto", "grey", "rgb"] = Field("auto", description="as the pictures are, or made so")
     size: int | None = Field(None, ge=8, description="own pictures: side in pixels; none means as they are")
     split_file: str | None = Field(
         None, description="own pictures: json or csv that says which class is in which split"

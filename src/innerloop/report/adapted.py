@@ -45,7 +45,7 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
     Raises:
         UserError: the run cannot be rebuilt, or has no checkpoint yet.
     """
-    from innerloop.recipes.build import build_sampler, test_params
+    from innerloop.recipes.build import build_sampler, for_test
     from innerloop.recipes.evaluation import load_parts, test_steps
     from innerloop.recipes.run import best_or_last
     from innerloop.recipes.settings import recipe_from_toml
@@ -60,7 +60,7 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
 
     def curve(n: int) -> list[float]:
         learner = parts.learner_after(n)
-        adapted = learner.adapt(test_params(params), buffers, task.x_support, task.y_support)
+        adapted = learner.adapt(*for_test(params, buffers), task.x_support, task.y_support)
         return learner.predict(adapted, grid.x_query)[0].detach().flatten().tolist()
 
     return sinusoid_data(

@@ -15,6 +15,7 @@ import pytest
 
 from innerloop import __version__
 from innerloop.bench import BENCHMARKS
+from innerloop.cli import demo
 from innerloop.cli.main import VERBS, main
 from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
@@ -362,6 +363,26 @@ def test_json_is_alone_on_standard_output_whatever_libraries_print(
     assert code == 0
     assert len(out.splitlines()) == 1
     assert all(text in err for text in ("a library speaks", "its C code too", "and a child"))
+
+
+def test_demo(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("innerloop.cli.demo.SHORT", [*TINY, "run.folder=innerloop-demo"])
+    code, out, _ = call("demo", "--json")
+    assert code == 0
+    found = answer(out)
+    assert {"report", "mse", "ci95", "seconds", "baseline"} <= found.keys()
+    assert found["report"] == "innerloop-demo/report.html"
+    assert "sine-erm" in Path(found["report"]).read_text()
+    code, out, err = call("demo", "--quiet")
+    assert code == 0
+    assert "MAML" in out
+    assert "baseline" in out
+    assert err == ""
+
+
+def test_the_demo_gives_good_settings() -> None:
+    for name in ("sine-maml", "sine-erm"):
+        assert load_recipe(name, demo.SHORT).outer.steps == demo.STEPS
 
 
 def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:

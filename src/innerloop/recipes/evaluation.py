@@ -20,7 +20,7 @@ from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import RECIPE
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import now, read_manifest
-from innerloop.training.state import TrainState, state_from
+from innerloop.training.state import TrainState, in_order, state_from
 
 TRANSDUCTIVE = {"transductive": "transductive (queries are normalised by their own batch)"}
 
@@ -108,6 +108,7 @@ def load_parts(run: Path, overrides: list[str]) -> tuple[Recipe, Parts, TrainSta
         raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")
     parts, state = build(recipe), state_from(*saved)
     _check_fit(parts.params, state.params, run)
+    state = in_order(state, parts.params, parts.buffers)
     recorded = read_manifest(run).get("plan") or {}
     mode = recorded.get("mode", "loop") if recipe.run.execution == "auto" else recipe.run.execution
     plan = Plan(mode, recipe.run.threads or available_cores(), recipe.run.chunk)

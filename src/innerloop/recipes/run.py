@@ -29,7 +29,7 @@ from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.progress import Progress, RunLog, progress
 from innerloop.training import TrainState, fit, initial_state
 from innerloop.training.fit import Validation
-from innerloop.training.state import state_from
+from innerloop.training.state import in_order, state_from
 
 
 def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True) -> dict[str, Any]:
@@ -67,8 +67,7 @@ def resume(run: Path, *, progress: bool = True) -> dict[str, Any]:
     parts = build(recipe)
     saved = load_checkpoint(run, "last")
     state = state_from(*saved) if saved else initial_state(parts.params, parts.buffers)
-    place = {name: value.device for name, value in parts.params.items()}
-    state = state._replace(params={k: v.to(place[k]) for k, v in state.params.items()})
+    state = in_order(state, parts.params, parts.buffers)
     truncate_after(run / "metrics.jsonl", state.step)
     return _carry_out(recipe, parts, run, state, progress)
 

@@ -70,3 +70,17 @@ def state_from(tensors: dict[str, Tensor], scalars: dict[str, Any]) -> TrainStat
         optimiser=group_of(tensors, "optimiser"),
         **known,
     )
+
+
+def in_order(state: TrainState, params: Params, buffers: Buffers) -> TrainState:
+    """The state with parameters and buffers in the order, and on the devices, of those given.
+
+    Files keep their tensors sorted by name. Sums over parameters, and those inside autograd, follow the order
+    of the dict: in another order, training goes on with other last bits.
+    """
+
+    def sort(saved: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+        known = {name: saved[name].to(value.device) for name, value in like.items() if name in saved}
+        return {**known, **{name: value for name, value in saved.items() if name not in known}}
+
+    return state._replace(params=sort(state.params, params), buffers=sort(state.buffers, buffers))

@@ -24,7 +24,7 @@ from innerloop.tasks import Sampler, get_family, make_sampler
 from innerloop.training import TrainState, fit, initial_state, make_optimiser, make_schedule
 from innerloop.training.fit import Validation
 from innerloop.training.optimisers import optimiser_classes
-from innerloop.training.state import state_from
+from innerloop.training.state import in_order, state_from
 from oracles import maml_loop, problems
 from oracles.forward import mlp_forward
 from oracles.tolerance import assert_trees_equal
@@ -196,6 +196,18 @@ def test_states_survive_saving() -> None:
     again = state_from(state.tensors(), state.scalars())
     assert again.scalars() == state.scalars()
     assert_trees_equal(again.tensors(), state.tensors())
+
+
+def test_saved_states_are_put_in_the_order_of_the_network() -> None:
+    """Files sort names; sums over parameters follow the dict, and their last bits with them."""
+    params = {name: torch.ones(1) for name in ("z", "a", "m")}
+    state = TrainState(
+        0, {n: params[n] for n in sorted(params)}, {"q": torch.ones(1), "b": torch.ones(1)}, {}
+    )
+    found = in_order(state, params, {"q": torch.ones(1), "b": torch.ones(1)})
+    assert list(found.params) == ["z", "a", "m"]
+    assert list(found.buffers) == ["q", "b"]
+    assert list(in_order(state, {"m": params["m"]}, {}).params) == ["m", "a", "z"]
 
 
 # ---- rate and clipping ----

@@ -65,7 +65,8 @@ def save_checkpoint(
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    for tag in tags:
+    # `last` moves last: a run resumed from it must find the `best` that its state speaks of
+    for tag in sorted(tags, key=lambda tag: tag == "last"):
         write_json_atomic(folder / f"{tag}.json", {"checkpoint": final.name, "step": step})
     _clean(folder)
     return final

@@ -11,10 +11,14 @@ from torch import Tensor
 def he_normal(generator: torch.Generator, shape: tuple[int, ...], gain: float = 2.0) -> Tensor:
     """Normal with variance ``gain / fan_in``: He's for a gain of 2 (ReLU), LeCun's for 1."""
     fan_in = math.prod(shape[1:])
-    draw = torch.randn(shape, generator=generator, device=generator.device)
-    return draw * math.sqrt(gain / fan_in)
+    return standard_normal(generator, shape) * math.sqrt(gain / fan_in)
 
 
 def standard_normal(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
-    """N(0, 1), for the NTK parametrisation, where the scale is applied at use."""
-    return torch.randn(shape, generator=generator, device=generator.device)
+    """N(0, 1), float32; one seed gives the same numbers on every CPU.
+
+    Drawn in float64, because torch's float32 normals depend on the processor's vector instructions.
+    """
+    if generator.device.type != "cpu":
+        return torch.randn(shape, generator=generator, device=generator.device)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).float()

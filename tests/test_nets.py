@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
@@ -237,3 +242,21 @@ def test_mlps_follow_the_device(regression_batch: TaskBatch) -> None:
     check_place(mlp(2, [4], 1), regression_batch, Plan("loop"), device="meta")
     labelled = problems.classification(2)
     check_place(mlp(4, [4], 3), labelled, Plan("loop"), ("maml",), device="meta")
+
+
+def test_first_parameters_are_the_same_on_every_processor() -> None:
+    """torch's float32 normals are not: they differ with and without AVX2."""
+    code = (
+        "import torch; from innerloop.nets import mlp;"
+        "p, _ = mlp(20, [30], 1).init(torch.Generator().manual_seed(0));"
+        "print(float(p['layer0.weight'].double().square().sum()).hex())"
+    )
+    home = str(Path(innerloop.__file__).parents[1])
+    found = set()
+    for capability in ("default", "avx2"):
+        env = {**os.environ, "ATEN_CPU_CAPABILITY": capability, "PYTHONPATH": home}
+        out = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+        )
+        found.add(out.stdout)
+    assert len(found) == 1

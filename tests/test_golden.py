@@ -1,0 +1,66 @@
+"""Losses of the first 20 steps of three recipes, as they were: refactors must not change them.
+
+CPU, float64, one thread, one execution mode. After a change that is meant to alter them, make them anew with
+
+    python tests/test_golden.py
+
+and say in the commit why they moved.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from innerloop.execution import Plan
+from innerloop.recipes.build import build
+from innerloop.recipes.library import load_recipe
+from innerloop.training import fit, initial_state
+
+FOLDER = Path(__file__).parent / "golden"
+RECIPES = ("sine-maml", "bridge-quadratic-anil", "linear-maml")
+RELATIVE = 1e-9
+
+
+def losses(name: str) -> list[float]:
+    """The training losses of a recipe's first 20 steps."""
+    torch.set_num_threads(1)
+    recipe = load_recipe(name, ["run.dtype=float64"])
+    parts = build(recipe)
+    records: list[dict[str, Any]] = []
+    fit(
+        parts.objective,
+        initial_state(parts.params, parts.buffers),
+        parts.train,
+        parts.optimiser,
+        steps=20,
+        batch=recipe.outer.batch,
+        plan=Plan("vmap", threads=1, compile="off"),
+        schedule=parts.schedule,
+        clip=recipe.outer.clip,
+        log=records.append,
+        log_every=1,
+    )
+    return [record["loss"] for record in records]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_losses_are_what_they_were(name: str) -> None:
+    golden = json.loads((FOLDER / f"{name}.json").read_text())["losses"]
+    found = losses(name)
+    assert len(found) == len(golden) == 20
+    for step, (now, then) in enumerate(zip(found, golden, strict=True), start=1):
+        assert math.isclose(now, then, rel_tol=RELATIVE, abs_tol=0), f"step {step}: {now} was {then}"
+    assert len(set(found)) == 20  # something is being trained
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for each in RECIPES:
+        text = json.dumps({"recipe": each, "torch": torch.__version__, "losses": losses(each)}, indent=1)
+        (FOLDER / f"{each}.json").write_text(text + "\n")

@@ -9,7 +9,7 @@ needs neither reordering nor the memory for patches.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_convolution_backward = torch.ops.aten.convolution_backward
+_convolution_backward = torch.ops.aten.convolution_backward.default
 
 PATCH_LIMIT = 1 << 20
 """Largest patch matrix, in elements; a larger one leaves the cache and costs memory, so oneDNN takes over."""
@@ -76,6 +76,7 @@ def convolution(g: Geometry) -> Convolution:
 def _by_patches(g: Geometry) -> Convolution:
     high, wide = g.out
     taps = g.k * g.k * g.c
+    shape = (g.n, g.c, g.h, g.w)
     gather, spread = _pixel_maps(g)
 
     def patches(x: Tensor) -> Tensor:
@@ -96,18 +97,14 @@ def _by_patches(g: Geometry) -> Convolution:
         return flat.view(g.o, g.k, g.k, g.c).permute(0, 3, 1, 2)
 
     def to_input(r: Tensor, weight: Tensor) -> Tensor:
-        x = _sum_rows(torch.mm(r, _flat(weight)).view(-1, g.c), spread)
-        return x.view(g.n, g.h, g.w, g.c).permute(0, 3, 1, 2)
+        return as_pictures(_sum_rows(torch.mm(r, _flat(weight)).view(-1, g.c), spread), shape)
 
     return Convolution(patches, rows, to_weight, to_input)
 
 
 def _by_onednn(g: Geometry) -> Convolution:
-    high, wide = g.out
+    shape = (g.n, g.o, *g.out)
     how = (None, [g.stride] * 2, [g.padding] * 2, [1, 1], False, [0, 0], 1)
-
-    def picture(r: Tensor) -> Tensor:
-        return r.view(g.n, high, wide, g.o).permute(0, 3, 1, 2)
 
     def patches(x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last)
@@ -117,18 +114,24 @@ def _by_onednn(g: Geometry) -> Convolution:
 
     def to_weight(x: Tensor, r: Tensor) -> Tensor:
         weight = r.new_empty(1).expand(g.o, g.c, g.k, g.k)  # only its shape is read
-        return _convolution_backward(picture(r), x, weight, *how, [False, True, False])[1]
+        return _convolution_backward(as_pictures(r, shape), x, weight, *how, [False, True, False])[1]
 
     def to_input(r: Tensor, weight: Tensor) -> Tensor:
         x = torch.empty((g.n, g.c, g.h, g.w), dtype=r.dtype, memory_format=torch.channels_last)  # likewise
-        return _convolution_backward(picture(r), x, weight, *how, [True, False, False])[0]
+        return _convolution_backward(as_pictures(r, shape), x, weight, *how, [True, False, False])[0]
 
     return Convolution(patches, rows, to_weight, to_input)
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """A picture as (pixels, channels): a view if it is channels-last."""
+    """Pictures as (pixels, channels): a view if they are channels-last."""
     return x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])
+
+
+def as_pictures(rows: Tensor, shape: Sequence[int]) -> Tensor:
+    """The inverse: (pixels, channels) as channels-last pictures of that shape."""
+    n, c, h, w = shape
+    return rows.view(n, h, w, c).permute(0, 3, 1, 2)
 
 
 def _flat(weight: Tensor) -> Tensor:

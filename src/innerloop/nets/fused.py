@@ -30,11 +30,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.nets.convolution import Convolution, Geometry, as_rows, convolution
+from innerloop.nets.convolution import Convolution, Geometry, as_pictures, as_rows, convolution
 
 _normalise = torch.native_batch_norm
-_normalise_backward = torch.ops.aten.native_batch_norm_backward
-_relu_backward = torch.ops.aten.threshold_backward
+_normalise_backward = torch.ops.aten.native_batch_norm_backward.default
+_relu_backward = torch.ops.aten.threshold_backward.default
 
 
 def suits(x: Tensor, weight: Tensor) -> bool:
@@ -76,7 +76,7 @@ class _Block(torch.autograd.Function):
         patches = conv.patches(x)
         z = conv.rows(patches, weight)
         y, mean, inverse = _normalise(z, scale, shift, None, None, True, 0.0, eps)
-        y = y.relu_().view(n, *geometry.out, -1).permute(0, 3, 1, 2)
+        y = as_pictures(y.relu_(), (n, y.shape[1], *geometry.out))
         ctx.conv, ctx.how = conv, (eps, stride, padding)
         ctx.save_for_backward(x, weight, scale, shift, patches, z, y, mean, inverse)
         ctx.mark_non_differentiable(mean, inverse)
@@ -100,7 +100,7 @@ def _first(
 ) -> tuple[Any, ...]:
     """Gradients in x, weight, scale and shift; and the gradient where y > 0, and that in z, as rows."""
     _, weight, scale, _, patches, z, y, mean, inverse = saved
-    g = as_rows(_relu_backward(gy, y, 0))
+    g = _relu_backward(as_rows(gy), as_rows(y), 0)
     dz, dscale, dshift = _normalise_backward(g, z, scale, None, None, mean, inverse, True, eps, [True] * 3)
     if gz is not None:
         dz.add_(gz)
@@ -135,7 +135,7 @@ class _BlockGradient(torch.autograd.Function):
         to_g, to_z, to_scale = _through_normalisation(
             V, vscale, vshift, scale, z, mean, inverse, dscale, dshift, g, ctx.how[0]
         )
-        to_y = _relu_backward(to_g.view(*y.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2), y, 0)
+        to_y = as_pictures(_relu_backward(to_g, as_rows(y), 0), y.shape)
         return to_y, to_x, to_weight, to_scale, None, None, to_z, None, None, None, *tail
 
 

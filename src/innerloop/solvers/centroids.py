@@ -19,7 +19,8 @@ def nearest_centroid(features: Tensor, labels: Tensor, ways: int) -> Linear:
     r"""The class whose mean is nearest, as a linear classifier.
 
     :math:`-\tfrac12\|x - \mu_c\|^2` equals :math:`\mu_c\cdot x - \tfrac12\|\mu_c\|^2` up to a term that all
-    classes share (scikit-learn's ``NearestCentroid``; ProtoNet's rule, Snell et al. 2017, at half its temperature).
+    classes share (scikit-learn's ``NearestCentroid``; ProtoNet's rule, Snell et al. 2017,
+    at half its temperature).
 
     >>> import torch
     >>> nearest_centroid(torch.tensor([[[1.0], [3.0]]]), torch.tensor([[0, 1]]), 2).bias

@@ -22,8 +22,8 @@ class _State(NamedTuple):
     F: Tensor  # scores K A + b
     P: Tensor  # softmax of the scores
     R: Tensor  # residual C (Y − P) − A, minus the gradient
-    move_A: Tensor  # direction
-    move_F: Tensor
+    step_a: Tensor  # last direction, of A
+    step_f: Tensor  # and of F
     energy: Tensor  # ⟨R, M R⟩, the squared gradient in the preconditioner's metric
     inverse: Tensor  # preconditioner
     weight: Tensor  # C·h per sample
@@ -54,23 +54,26 @@ def refreshed(problem: SoftmaxProblem, s: _State) -> _State:
     h = (s.P * (1 - s.P)).sum(1, keepdim=True) / (k - 1)
     weight = (problem.C * h).clamp_min(max(floor, problem.C * 1e-9))
     inverse = preconditioner(problem.gram, weight[:, 0], problem.intercept)
-    zero = torch.zeros_like(s.move_A)
-    return s._replace(move_A=zero, move_F=zero, inverse=inverse, weight=weight)
+    zero = torch.zeros_like(s.step_a)
+    return s._replace(step_a=zero, step_f=zero, inverse=inverse, weight=weight)
 
 
 def step(problem: SoftmaxProblem, s: _State, before: Tensor | None) -> _State:
     """One step: precondition, combine with the last direction (Polak–Ribière⁺), and Newton along the line."""
     zA = (s.R / s.weight) @ s.inverse
     zF = torch.sub(s.R, zA).div_(s.weight)
-    energy = dot(s.R, zF)
+    tiny = torch.finfo(zF.dtype).tiny
+    energy = slope = dot(s.R, zF)
     dA, dF = zA, zF
     if before is not None:
-        beta = ((energy - dot(before, zF)) / s.energy.clamp_min(torch.finfo(zF.dtype).tiny)).clamp_min_(0)
-        dA, dF = zA.addcmul_(beta, s.move_A), zF.addcmul_(beta, s.move_F)
+        beta = ((energy - dot(before, zF)) / s.energy.clamp_min(tiny)).clamp_min_(0)
+        slope = energy + beta * dot(s.R, s.step_f)
+        downhill = slope > 0.2 * energy  # line searches are not exact: start afresh where it matters
+        beta, slope = beta * downhill, torch.where(downhill, slope, energy)
+        dA, dF = zA.addcmul_(beta, s.step_a), zF.addcmul_(beta, s.step_f)
     PF = s.P * dF
     bend = torch.sub(PF, s.P * PF.sum(1, keepdim=True)).mul_(problem.C).add_(dA)
-    slope = dot(s.R, dF)
-    length = slope / dot(dF, bend).clamp_min(torch.finfo(dF.dtype).tiny)
+    length = slope / dot(dF, bend).clamp_min(tiny)
     A, F = torch.addcmul(s.A, length, dA), torch.addcmul(s.F, length, dF)
     P, R = _residual(problem, A, F)
     return _shorten(problem, s, _State(A, F, P, R, dA, dF, energy, s.inverse, s.weight), slope, length)
@@ -79,12 +82,12 @@ def step(problem: SoftmaxProblem, s: _State, before: Tensor | None) -> _State:
 def _shorten(problem: SoftmaxProblem, old: _State, new: _State, slope: Tensor, length: Tensor) -> _State:
     """Where a step went far past the line's minimum (the slope turned), interpolate back towards it."""
     for _ in range(8):
-        after = dot(new.R, new.move_F)
+        after = dot(new.R, new.step_f)
         past = after < -0.5 * slope
         if not bool(past.any()):
             break
         length = torch.where(past, length * (slope / (slope - after)).clamp(0.1, 0.9), length)
-        A, F = torch.addcmul(old.A, length, new.move_A), torch.addcmul(old.F, length, new.move_F)
+        A, F = torch.addcmul(old.A, length, new.step_a), torch.addcmul(old.F, length, new.step_f)
         P, R = _residual(problem, A, F)
         new = new._replace(A=A, F=F, P=P, R=R)
     return new

@@ -1,8 +1,8 @@
 r"""Gradients through a solution, from its optimality conditions.
 
 Let :math:`r(A, \theta) = 0` at the solution :math:`A^*(\theta)`. Then
-:math:`dA^* = -J^{-1}\,\partial_\theta r\,d\theta` with :math:`J = \partial_A r`, which is the derivative of one
-Newton step taken from :math:`A^*` held fixed,
+:math:`dA^* = -J^{-1}\,\partial_\theta r\,d\theta` with :math:`J = \partial_A r`, which is
+the derivative of one Newton step taken from :math:`A^*` held fixed,
 
 .. math:: A(\theta) = A^* - J^{-1}\big(r(A^*, \theta) - r(A^*, \theta_0)\big) .
 

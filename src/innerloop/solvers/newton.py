@@ -79,7 +79,9 @@ def newton_step(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, 
         if not bool(short.any()):
             break
         length = torch.where(short, length / 2, length)
-    return A + length * dA, F + length * dF
+    A = A + length * dA
+    A = A - A.mean(1, keepdim=True)  # sums that are zero by theory drift by rounding
+    return (A - A.mean(-1, keepdim=True) if problem.intercept else A), F + length * dF
 
 
 def _objective(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Tensor:

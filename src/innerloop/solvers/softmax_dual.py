@@ -6,18 +6,18 @@ For ``n`` support samples with features :math:`X`, one-hot labels :math:`Y` and 
     \min_{W,b}\; C\sum_i\Big[\log\sum_c e^{f_{ic}} - f_{i,y_i}\Big] + \tfrac12\|W\|^2,
     \qquad f_i = Wx_i + b .
 
-The minimiser is :math:`W = AX` with dual coefficients :math:`A = C(Y - P)`, :math:`P = \mathrm{softmax}\,F`, and
-(with an intercept) rows of :math:`A`, one per class, that sum to zero. So all work is on ``(classes,
+The minimiser is :math:`W = AX` with dual coefficients :math:`A = C(Y - P)`, :math:`P = \mathrm{softmax}\,F`,
+and (with an intercept) rows of :math:`A`, one per class, that sum to zero. So all work is on ``(classes,
 samples)`` arrays: 640 features cost one Gram matrix at the start and one product at the end. The residual
 :math:`R = C(Y-P) - A` is minus the gradient in these coordinates.
 
-**Preconditioner.** At :math:`F = 0` the Hessian of the softmax is :math:`h(I - \mathbf 1\mathbf 1^\top/k)` with
-:math:`h = 1/k` (Böhning 1992 bounds it everywhere by :math:`h = 1/2`), the same for all classes: one inverse
-:math:`M = (K + \mathrm{diag}(1/Ch))^{-1}` of side ``n`` serves every class and step, and the first step is
-Newton's. Each further step costs one product with ``M`` and one softmax.
+**Preconditioner.** At :math:`F = 0` the Hessian of the softmax is :math:`h(I - \mathbf 1\mathbf 1^\top/k)`
+with :math:`h = 1/k` (Böhning 1992 bounds it everywhere by :math:`h = 1/2`), the same for all classes: one
+inverse :math:`M = (K + \mathrm{diag}(1/Ch))^{-1}` of side ``n`` serves every class and step,
+and the first step is Newton's. Each further step costs one product with ``M`` and one softmax.
 
-**Certificate.** Any :math:`\hat P` that is a distribution per sample and sums to the class counts over samples
-is dual feasible, and
+**Certificate.** Any :math:`\hat P` that is a distribution per sample and sums to the class counts over
+samples is dual feasible, and
 
 .. math::
     \mathrm{gap} = C\sum_i \mathrm{KL}(\hat p_i\,\|\,p_i) + \tfrac12\|W - \hat W\|^2,

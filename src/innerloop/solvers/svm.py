@@ -6,8 +6,9 @@ intercept),
 .. math:: \min_w\; \tfrac12\|w\|^2 + C\sum_i\max(0, 1 - y_i\,w\cdot x_i)^2 .
 
 The objective is piecewise quadratic. Newton's method on it (Keerthi and DeCoste 2005) solves
-:math:`(K_{II} + I/2C)\,\beta_I = y_I` on the samples :math:`I` inside the margin, :math:`w = \sum_i\beta_i x_i`,
-and ends exactly once :math:`I` stays the same. All problems and classes go together, in float64 Gram space.
+:math:`(K_{II} + I/2C)\,\beta_I = y_I` on the samples :math:`I` inside the margin, with
+:math:`w = \sum_i\beta_i x_i`, and ends exactly once :math:`I` stays the same. All problems and
+classes go together, in float64 Gram space.
 """
 
 from __future__ import annotations

@@ -29,6 +29,18 @@ def peak_mb() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
+def keep_freed_memory() -> None:
+    """Lets all sides alike keep the memory they free.
+
+    glibc returns it to the system at once until it has seen one large block freed. Getting the pages back
+    costs a fifth of the time of a convolutional step on some machines, and at random: ratios would blur.
+    """
+    import torch
+
+    block = torch.empty(32 * 2**20 - 2**16, dtype=torch.uint8)  # never touched, so it takes no memory
+    del block
+
+
 class Worker:
     """What a child can be asked to do: a method for every request."""
 
@@ -42,6 +54,7 @@ class Worker:
 
         from innerloop.bench import sides
 
+        keep_freed_memory()
         if spec.get("compile") != "full":  # imports whatever the side needs, so that it counts as a library
             sides.build({**spec, "sizes": TINY[spec["workload"]]})()
         side = self.call = sides.build(spec)

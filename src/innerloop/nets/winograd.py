@@ -17,12 +17,18 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
+
+from innerloop.execution.pool import map_in_threads
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 TILE_BYTES, WEIGHT_BYTES = 4 * 2**20, 8 * 2**20
 
@@ -58,10 +64,20 @@ def transforms(dtype: torch.dtype, device: torch.device) -> Transforms:
 
 
 def _ranges(total: int, bytes_each: int, limit: int) -> list[slice]:
-    """Nearly equal parts whose buffers stay under the limit."""
-    parts = max(1, min(total, -(-total * bytes_each // limit)))
+    """Nearly equal parts: at least one per thread, more if their buffers would not stay under the limit."""
+    parts = min(total, max(torch.get_num_threads(), -(-total * bytes_each // limit)))
     cuts = [total * i // parts for i in range(parts + 1)]
     return [slice(a, b) for a, b in itertools.pairwise(cuts)]
+
+
+def _each(fn: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """``fn`` of every part, whole parts in parallel where torch may use several threads.
+
+    Each runs on one thread from beginning to end: there are hundreds of small operations in a convolution,
+    and threads that wait for each other after every one of them lose what they gain on a busy machine.
+    """
+    threads = torch.get_num_threads()
+    return [fn(part) for part in parts] if threads == 1 else map_in_threads(fn, parts, threads)
 
 
 def _split_tiles(x: Tensor) -> Tensor:
@@ -113,50 +129,63 @@ def _parts(x: Tensor, w: Tensor) -> tuple[list[slice], list[slice]]:
 
 def _forward(x: Tensor, w: Tensor) -> tuple[Tensor, list[Tensor]]:
     """The outputs, and the transformed inputs, which the backward pass needs again."""
-    height, width = x.shape[2:]
     images, outputs = _parts(x, w)
     back = transforms(x.dtype, x.device).outputs
     y = _empty_channels_last(x, w.shape[0])
-    rows = y.permute(0, 2, 3, 1)
-    inputs = [_input_tiles(x[i]) for i in images]
-    for o in outputs:
-        u = _weights(w[o]).transpose(1, 2)
-        for i, v in zip(images, inputs, strict=True):
-            m = torch.bmm(v, u).view(36, -1)
-            tiles = (back @ m).view(4, 4, i.stop - i.start, -(-height // 4), -(-width // 4), -1)
-            whole = tiles.permute(2, 3, 0, 4, 1, 5).flatten(3, 4).flatten(1, 2)
-            rows[i, :, :, o] = whole[:, :height, :width]
-    return y, inputs
+    v = _each(lambda i: _input_tiles(x[i]), images)
+    u = _each(lambda o: _weights(w[o]).transpose(1, 2), outputs)
+
+    def product(pair: tuple[int, int]) -> None:
+        image, output = pair
+        part = y[images[image], outputs[output]]
+        n, c, height, width = part.shape
+        tiles = back @ torch.bmm(v[image], u[output]).view(36, -1)
+        tiles = tiles.view(4, 4, n, -(-height // 4), -(-width // 4), c).permute(2, 5, 3, 0, 4, 1)
+        part.copy_(tiles.flatten(4, 5).flatten(2, 3)[:, :, :height, :width])
+
+    _each(product, list(itertools.product(range(len(images)), range(len(outputs)))))
+    return y, v
 
 
-def _backward(g: Tensor, inputs: list[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+def _backward(g: Tensor, v: list[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     images, outputs = _parts(x, w)
     known = transforms(x.dtype, x.device)
     dx = _empty_channels_last(x, x.shape[1])
     dw = torch.empty_like(w, memory_format=torch.contiguous_format)
-    into: list[Tensor | None] = [None] * len(images)
-    for o in outputs:
-        u, du = _weights(w[o]), None
-        for k, i in enumerate(images):
-            tiles = _split_tiles(g[i, o]).permute(2, 4, 0, 1, 3, 5).reshape(16, -1)
-            dm = (known.outputs.T @ tiles).view(36, -1, o.stop - o.start)
-            du = _add_product(du, dm.transpose(1, 2), inputs[k])
-            into[k] = _add_product(into[k], dm, u)
-        assert du is not None
-        dw[o].view(-1, 9).copy_((known.weights.T @ du.view(36, -1)).T)
-    for i, dv in zip(images, into, strict=True):
-        assert dv is not None
-        dx[i] = _from_input_tiles(dv, x[i].shape).permute(0, 3, 1, 2)
+
+    def gradient_tiles(pair: tuple[int, int]) -> Tensor:
+        part = g[images[pair[0]], outputs[pair[1]]]
+        tiles = _split_tiles(part).permute(2, 4, 0, 1, 3, 5).reshape(16, -1)
+        return (known.outputs.T @ tiles).view(36, -1, part.shape[1])
+
+    pairs = list(itertools.product(range(len(images)), range(len(outputs))))
+    dm = dict(zip(pairs, _each(gradient_tiles, pairs), strict=True))
+    u = _each(lambda o: _weights(w[o]), outputs)
+
+    def to_weights(output: int) -> None:
+        du = _sum_of_products([(dm[i, output].transpose(1, 2), v[i]) for i in range(len(images))])
+        dw[outputs[output]].view(-1, 9).copy_((known.weights.T @ du.view(36, -1)).T)
+
+    def to_inputs(image: int) -> None:
+        dv = _sum_of_products([(dm[image, o], u[o]) for o in range(len(outputs))])
+        part = dx[images[image]]
+        part.copy_(_from_input_tiles(dv, part.shape).permute(0, 3, 1, 2))
+
+    jobs = [(to_weights, o) for o in range(len(outputs))] + [(to_inputs, i) for i in range(len(images))]
+    _each(lambda job: job[0](job[1]), jobs)
     return dx, dw
+
+
+def _sum_of_products(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    total = torch.bmm(*pairs[0])
+    for a, b in pairs[1:]:
+        total.baddbmm_(a, b)
+    return total
 
 
 def _empty_channels_last(x: Tensor, channels: int) -> Tensor:
     shape = (x.shape[0], channels, *x.shape[2:])
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-
-
-def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
-    return torch.bmm(a, b) if total is None else total.baddbmm_(a, b)
 
 
 class _Winograd(torch.autograd.Function):

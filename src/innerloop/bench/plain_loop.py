@@ -53,7 +53,7 @@ def task_gradient(
     for _ in range(steps):
         inner = loss(forward(dict(zip(names, current, strict=True)), x_support), y_support)
         grads = torch.autograd.grad(inner, current, create_graph=True)
-        current = [p.sub(g, alpha=lr) for p, g in zip(current, grads, strict=True)]
+        current = list(torch._foreach_add(current, grads, alpha=-lr))
     outer = loss(forward(dict(zip(names, current, strict=True)), x_query), y_query)
     return torch.autograd.grad(outer, start)
 

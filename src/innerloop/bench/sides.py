@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from innerloop.bench import peers, plain_loop, workloads
 from innerloop.core.types import Params
@@ -28,7 +29,8 @@ def build(spec: dict[str, Any]) -> Side:
     if spec["side"] == "ours":
         return ours(work, spec)
     torch.set_num_threads(spec["threads"])
-    fields, loss = tuple(work.batch[:4]), work.loss.value
+    fields = tuple(work.batch[:4])
+    loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
     if spec["side"] == "plain-loop":
         forward = plain_loop.mlp if work.kind == "mlp" else plain_loop.conv
         return lambda: plain_loop.meta_gradient(forward, loss, work.params, work.lr, work.steps, fields)

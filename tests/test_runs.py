@@ -6,8 +6,10 @@ import io
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import threading
 from datetime import datetime
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from innerloop.runs import progress as progress_module
 from innerloop.runs.checkpoints import checkpoint_step, load_checkpoint, save_checkpoint
 from innerloop.runs.directory import create_run, find_run, list_runs
 from innerloop.runs.files import read_json, write_json_atomic, write_text_atomic
+from innerloop.runs.interrupts import SIGNALS, held_interrupts
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, read_metrics, truncate_after
 from innerloop.runs.progress import RunLog, progress
@@ -268,8 +271,9 @@ def whole(tag, at_least):
     assert len(tensors) == 4 and all((w == state["step"]).all() for w in tensors.values()), (tag, state)
     return state["step"]
 
-reached = 0
-for _ in range(kills):
+reached = done = 0
+while done < kills or reached < 30:
+    done += 1
     end, report = os.pipe()
     child = os.fork()
     if child == 0:
@@ -298,7 +302,7 @@ def test_kill_9_storm_on_save_checkpoint(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STORM, str(tmp_path), "30"]
     done = subprocess.run(command, capture_output=True, text=True, env=child_env(), timeout=120)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 30
+    assert int(done.stdout) >= 30
     left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     save_checkpoint(tmp_path, int(done.stdout) + 1, {}, {}, ("last", "best"))
     after = {path.name for path in (tmp_path / "checkpoints").iterdir()}
@@ -350,6 +354,51 @@ def test_kill_between_any_two_file_operations(tmp_path: Path, monkeypatch: pytes
         else:
             pytest.fail("the save never finished")
         assert allowed > 5
+
+
+# ---- interrupts ----
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_a_step(kind: signal.Signals) -> None:
+    handlers = [signal.getsignal(number) for number in SIGNALS]
+    steps = []
+    with pytest.raises(KeyboardInterrupt), held_interrupts() as check:
+        for step in range(5):
+            check()
+            if step == 2:
+                os.kill(os.getpid(), kind)
+            steps.append(step)  # the rest of the step is done
+    assert steps == [0, 1, 2]
+    assert [signal.getsignal(number) for number in SIGNALS] == handlers
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt), held_interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append("after the first")
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append("after the second")
+    assert reached == ["after the first"]
+
+
+def test_an_interrupt_in_the_last_step_is_not_lost() -> None:
+    with pytest.raises(KeyboardInterrupt), held_interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_other_threads_are_left_alone() -> None:
+    def work() -> None:
+        with held_interrupts() as check:
+            check()
+            done.append(True)
+
+    done: list[bool] = []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [True]
 
 
 # ---- metrics ----

@@ -1,0 +1,47 @@
+"""Ctrl-C that waits for a good moment, so that what is saved is whole."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def held_interrupts() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C and SIGTERM wait until the yielded function is called, which then raises KeyboardInterrupt.
+
+    Call it between steps: a step is then never half done when the interrupt comes, and a checkpoint can be
+    saved. A second interrupt does not wait. One that is still waiting at the end of the block is raised there.
+    Outside the main thread, where Python delivers no signals, nothing is held.
+
+    >>> with held_interrupts() as check:
+    ...     check()
+    """
+    arrived: list[int] = []
+
+    def hold(number: int, _frame: object) -> None:
+        if arrived:
+            raise KeyboardInterrupt
+        arrived.append(number)
+        sys.stderr.write("interrupted: finishing this step (once more to stop at once)\n")
+
+    def check() -> None:
+        if arrived:
+            arrived.clear()
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield check
+        return
+    before = {number: signal.signal(number, hold) for number in SIGNALS}
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    check()

@@ -256,13 +256,15 @@ from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 
 run, kills, draw = Path(sys.argv[1]), int(sys.argv[2]), random.Random(0)
 
+def save(step):
+    tensors = {f"w{i}": torch.full((50,), float(step)) for i in range(4)}
+    save_checkpoint(run, step, tensors, {"step": step}, ("last", "best") if step % 3 == 0 else ("last",))
+
 def save_for_ever(report):
-    found = load_checkpoint(run)
-    step = 0 if found is None else found[1]["step"]
+    step = load_checkpoint(run)[1]["step"]
     while True:
         step += 1
-        tensors = {f"w{i}": torch.full((50,), float(step)) for i in range(4)}
-        save_checkpoint(run, step, tensors, {"step": step}, ("last", "best") if step % 3 == 0 else ("last",))
+        save(step)
         os.write(report, f"{step}\\n".encode())
 
 def whole(tag, at_least):
@@ -271,24 +273,24 @@ def whole(tag, at_least):
     assert len(tensors) == 4 and all((w == state["step"]).all() for w in tensors.values()), (tag, state)
     return state["step"]
 
-reached = done = 0
-while done < kills or reached < 30:
-    done += 1
+started = time.monotonic()
+for reached in (1, 2, 3):
+    save(reached)
+usual = (time.monotonic() - started) / 3  # a child lives for zero to four saves, however slow the disk is
+for _ in range(kills):
     end, report = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(end)
         save_for_ever(report)
     os.close(report)
-    time.sleep(draw.uniform(0.005, 0.08))
+    time.sleep(draw.uniform(0, 4 * usual))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with os.fdopen(end) as file:
         returned = file.read().split()
-    if returned or reached:
-        reached = whole("last", max(reached, int(returned[-1]) if returned else 0))
-    if reached >= 3:
-        assert whole("best", reached // 3 * 3) % 3 == 0
+    reached = whole("last", max(reached, int(returned[-1]) if returned else 0))
+    assert whole("best", reached // 3 * 3) % 3 == 0
 print(reached)
 """
 
@@ -302,7 +304,7 @@ def test_kill_9_storm_on_save_checkpoint(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STORM, str(tmp_path), "30"]
     done = subprocess.run(command, capture_output=True, text=True, env=child_env(), timeout=120)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 30
+    assert int(done.stdout) > 10
     left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     save_checkpoint(tmp_path, int(done.stdout) + 1, {}, {}, ("last", "best"))
     after = {path.name for path in (tmp_path / "checkpoints").iterdir()}
@@ -363,23 +365,33 @@ def test_kill_between_any_two_file_operations(tmp_path: Path, monkeypatch: pytes
 def test_an_interrupt_waits_for_the_end_of_a_step(kind: signal.Signals) -> None:
     handlers = [signal.getsignal(number) for number in SIGNALS]
     steps = []
-    with pytest.raises(KeyboardInterrupt), held_interrupts() as check:
-        for step in range(5):
-            check()
-            if step == 2:
-                os.kill(os.getpid(), kind)
-            steps.append(step)  # the rest of the step is done
+
+    def train() -> None:
+        with held_interrupts() as check:
+            for step in range(5):
+                check()
+                if step == 2:
+                    os.kill(os.getpid(), kind)
+                steps.append(step)  # the rest of the step is done
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
     assert steps == [0, 1, 2]
     assert [signal.getsignal(number) for number in SIGNALS] == handlers
 
 
 def test_a_second_interrupt_does_not_wait() -> None:
     reached = []
-    with pytest.raises(KeyboardInterrupt), held_interrupts():
-        os.kill(os.getpid(), signal.SIGINT)
-        reached.append("after the first")
-        os.kill(os.getpid(), signal.SIGINT)
-        reached.append("after the second")
+
+    def train() -> None:
+        with held_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("after the first")
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("after the second")
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
     assert reached == ["after the first"]
 
 

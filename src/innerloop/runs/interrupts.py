@@ -16,7 +16,7 @@ def held_interrupts() -> Iterator[Callable[[], None]]:
     """Let Ctrl-C and SIGTERM wait until the yielded function is called, which then raises KeyboardInterrupt.
 
     Call it between steps: a step is then never half done when the interrupt comes, and a checkpoint can be
-    saved. A second interrupt does not wait. One that is still waiting at the end of the block is raised there.
+    saved. A second interrupt does not wait. One that still waits at the end of the block is raised there.
     Outside the main thread, where Python delivers no signals, nothing is held.
 
     >>> with held_interrupts() as check:

@@ -18,7 +18,7 @@ def random_direction(params: Tree, seed: int) -> Tree:
     return {n: d / norm for n, d in draw.items()}
 
 
-def directional(f: Callable[[Tree], Tensor], params: Tree, direction: Tree, h: float = 1e-3) -> Tensor:
+def directional(f: Callable[[Tree], Tensor], params: Tree, direction: Tree, h: float = 1e-4) -> Tensor:
     """The derivative of ``f`` along ``direction``: central differences of fourth order, error O(h⁴)."""
 
     def at(scale: float) -> Tensor:

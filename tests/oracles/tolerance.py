@@ -14,8 +14,8 @@ TOL: dict[torch.dtype, tuple[float, float]] = {
 }
 """(relative, absolute): two ways to compute the same thing may differ by rounding only."""
 
-FINITE_DIFFERENCE = (1e-7, 1e-9)
-"""Central differences of fourth order in float64 with a step of 1e-3 are good to about nine digits."""
+FINITE_DIFFERENCE = (1e-8, 1e-10)
+"""Central differences of fourth order in float64 with a step of 1e-4 are good to about nine digits."""
 
 STANDARD_ERRORS = 5.0
 """A sample mean this many standard errors off happens once in two million times."""

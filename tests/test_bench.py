@@ -1,14 +1,17 @@
 """The benchmarks: all sides compute the same, take turns, and are compared fairly."""
 
+import os
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from innerloop import bench
-from innerloop.bench import harness, maml, memory, peers, plain_loop, sides, worker, workloads
+from innerloop.bench import harness, machine, maml, memory, peers, plain_loop, sides, worker, workloads
 from innerloop.bench.harness import Child, Comparison, Side, Timing
 from innerloop.core.errors import UserError
 from innerloop.core.types import stack_tasks
@@ -108,33 +111,63 @@ def test_the_peers_better_thread_count_is_used():
         {
             "plain-loop@1": timing("plain-loop@1", [5.0, 5.0]),
             "plain-loop@2": timing("plain-loop@2", [4.0, 4.0], threads=2, mb=120.0),
-            "threads": timing("threads", [2.0, 2.0], threads=2),
+            "threads@2": timing("threads@2", [2.0, 2.0], threads=2),
         },
         1e-7,
         0.5,
     )
-    machine = {"sgemm_gflops": {"1": 100.0, "2": 200.0}}
+    limits = {"sgemm_gflops": {"1": 100.0, "2": 200.0}}
     ways = [maml.Ours("threads", {}, {"plain-loop": 1.5})]
-    (row,) = maml.table(5, ways, result, ["plain-loop"], machine, flops=2e8)
+    (row,) = maml.table(5, ways, result, ["plain-loop"], limits, flops=2e8)
     assert (row["ours_ms"], row["peer_ms"], row["ratio"], row["at_least"]) == (2.0, 4.0, 2.0, 1.5)
     assert (row["ours_mb"], row["peer_mb"], row["threads"], row["repeats"]) == (100.0, 120.0, "2 / 2", 7)
     assert (row["gflops"], row["sgemm_share"]) == (pytest.approx(100.0), pytest.approx(0.5))
     assert "others kept 0.5 cores busy" in row["notes"]
 
 
+class Fake:
+    """A child that answers at once."""
+
+    def __init__(self, name, asked):
+        self.name, self.asked = name, asked
+        self.process = SimpleNamespace(pid=os.getpid())
+
+    def ask(self, do, repeats):
+        self.asked.append((self.name, repeats))
+        return {"seconds": [0.1] * repeats}
+
+
 def test_sides_take_turns():
     asked = []
-
-    class Fake:
-        def __init__(self, name):
-            self.name = name
-
-        def ask(self, do, repeats):
-            asked.append((self.name, repeats))
-            return {"seconds": [0.1] * repeats}
-
-    harness.take_turns({"a": Fake("a"), "b": Fake("b")}, rounds=2, block_seconds=0.5)
+    children = {name: Fake(name, asked) for name in "ab"}
+    harness.take_turns(children, rounds=2, block_seconds=0.5, patience=0)
     assert asked == [("a", 3), ("b", 3), ("a", 5), ("b", 5), ("b", 5), ("a", 5)]
+
+
+def test_disturbed_rounds_are_taken_again(monkeypatch):
+    others = iter([0.0, 1.5, 0.05, 0.7, 0.02])
+    monkeypatch.setattr(harness, "wait_for_quiet", lambda deadline: None)
+    monkeypatch.setattr(harness, "Bystanders", lambda pids: SimpleNamespace(cores=lambda: next(others)))
+    blocks = harness.take_turns({"a": Fake("a", [])}, rounds=3, block_seconds=0.5, patience=60)
+    assert [answer["others"] for answer in blocks["a"]] == [0.0, 0.05, 0.02]
+
+
+def test_without_patience_a_busy_machine_is_measured_as_it_is(monkeypatch):
+    monkeypatch.setattr(harness, "Bystanders", lambda pids: SimpleNamespace(cores=lambda: 1.5))
+    blocks = harness.take_turns({"a": Fake("a", [])}, rounds=2, block_seconds=0.5, patience=0)
+    assert [answer["others"] for answer in blocks["a"]] == [1.5, 1.5]
+
+
+def test_bystanders_are_noticed():
+    """Another process that keeps a core busy for a second is seen; our own children are not counted."""
+    code = "import time; end = time.time() + 1.0\nwhile time.time() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", code]) as child:
+        seen, ours = machine.Bystanders([]), machine.Bystanders([child.pid])
+        time.sleep(0.8)
+        foreign, own = seen.cores(), ours.cores()
+    if foreign is None:
+        pytest.skip("this system does not tell")
+    assert foreign - own > 0.05
 
 
 def test_wrong_gradients_are_no_result():
@@ -161,8 +194,9 @@ def test_peak_memory_grows_with_what_is_held():
 def test_runs_without_any_peer_installed(monkeypatch):
     """The whole way through real processes, with only the plain loop to compare with."""
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    monkeypatch.setattr(harness, "PATIENCE", 0.0)
     said = []
-    ways = [maml.Ours("loop", {"mode": "loop", "threads": 1}, {"plain-loop": 1.0})]
+    ways = [maml.Ours("loop", {"mode": "loop"}, {"plain-loop": 1.0})]
     result = maml.run_cases("sine", [(1, ways)], quick=True, say=said.append, sizes=SMALL["sine"])
     (row,) = result["cases"]
     assert row["peer"] == "plain-loop"

@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,11 +20,13 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from innerloop.bench.machine import Bystanders
+from innerloop.bench.machine import QUIET, Bystanders, wait_for_quiet
 
 Say = Callable[[str], None]
 AGREE = 1e-3
 """Sides must have the same meta-gradient: float32, relative to its norm."""
+PATIENCE = 60.0
+"""Seconds that a comparison may spend on waiting for a quiet machine and on repeating disturbed rounds."""
 
 
 class Side(NamedTuple):
@@ -123,6 +126,7 @@ def compare(
     block_seconds: float,
     say: Say,
     reference: str,
+    patience: float | None = None,
 ) -> Comparison:
     """Builds all sides, makes sure that they compute the same, then lets them take turns.
 
@@ -132,6 +136,7 @@ def compare(
         block_seconds: about how long one turn lasts.
         say: receives lines for people.
         reference: name of the side whose gradient the others' must equal.
+        patience: see :func:`take_turns`.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -145,9 +150,9 @@ def compare(
         gradients = {side.name: np.load(folder / f"{i}.npy") for i, side in enumerate(sides)}
         off = disagreement(gradients, reference)
         say(f"{len(sides)} sides compute the same meta-gradient (largest relative difference {off:.1g})")
-        watch = Bystanders([child.process.pid for child in children.values()])
-        blocks = take_turns(children, rounds, block_seconds)
-        others = watch.cores()
+        blocks = take_turns(children, rounds, block_seconds, patience)
+    seen = [answer["others"] for answer in blocks[sides[0].name] if answer["others"] is not None]
+    others = statistics.mean(seen) if seen else None
     timings = {
         side.name: Timing(
             side,
@@ -159,7 +164,7 @@ def compare(
         )
         for side in sides
     }
-    if others is not None and others > 0.1:
+    if others is not None and others > QUIET:
         say(f"others kept {others:.1f} cores busy meanwhile: measure again on an idle machine before quoting")
     return Comparison(timings, off, others)
 
@@ -183,19 +188,32 @@ def disagreement(gradients: dict[str, np.ndarray[Any, Any]], reference: str) -> 
 
 
 def take_turns(
-    children: dict[str, Child], rounds: int, block_seconds: float
+    children: dict[str, Child], rounds: int, block_seconds: float, patience: float | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """``rounds`` blocks of every child, in an order that moves on by one each round."""
+    """``rounds`` blocks of every child, in an order that moves on by one each round.
+
+    While ``patience`` lasts (seconds; :data:`PATIENCE` if omitted), a round waits for the machine to be quiet
+    and is taken again if others disturbed it. Every answer says how many cores ``others`` kept busy.
+    """
     names = list(children)
     repeats = {}
     for name in names:  # also the warm-up
         seconds = children[name].ask("block", repeats=3)["seconds"]
         repeats[name] = max(1, min(1000, round(block_seconds / min(seconds))))
+    pids = [child.process.pid for child in children.values()]
     blocks: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for i in range(rounds):
-        for j in range(len(names)):
-            name = names[(i + j) % len(names)]
-            blocks[name].append(children[name].ask("block", repeats=repeats[name]))
+    deadline = time.monotonic() + (PATIENCE if patience is None else patience)
+    taken = 0
+    while len(blocks[names[0]]) < rounds:
+        wait_for_quiet(deadline)
+        order = [names[(taken + j) % len(names)] for j in range(len(names))]
+        watch = Bystanders(pids)
+        answers = {name: children[name].ask("block", repeats=repeats[name]) for name in order}
+        others = watch.cores()
+        taken += 1
+        if others is None or others <= QUIET or time.monotonic() >= deadline:
+            for name in names:
+                blocks[name].append({**answers[name], "others": others})
     return blocks
 
 

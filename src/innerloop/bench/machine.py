@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+QUIET = 0.1
+"""Cores that others may keep busy while we measure."""
+
 
 def describe() -> dict[str, Any]:
     """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
@@ -83,3 +86,13 @@ class Bystanders:
         if now is None or self.before is None:
             return None
         return max(0.0, now - self.before) / max(time.perf_counter() - self.start, 1e-9)
+
+
+def wait_for_quiet(deadline: float, look: float = 0.2) -> None:
+    """Waits until others leave the machine alone for a moment, or until ``deadline`` (``time.monotonic``)."""
+    while time.monotonic() < deadline:
+        watch = Bystanders([])
+        time.sleep(look)
+        others = watch.cores()
+        if others is None or others <= QUIET:
+            return

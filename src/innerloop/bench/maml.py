@@ -7,16 +7,25 @@ from typing import Any, NamedTuple
 
 from innerloop.bench import harness, peers
 from innerloop.bench.harness import Comparison, Say, Side, Timing
+from innerloop.bench.machine import QUIET
 
 PLAIN = "plain-loop"
 
 
 class Ours(NamedTuple):
-    """One way of ours: a name for the table, the plan, and the ratio that we promise against each peer."""
+    """One way of ours.
+
+    Attributes:
+        name: for the table.
+        plan: ``mode`` and ``compile`` of the plan.
+        at_least: the ratio that we promise against each peer.
+        threads: thread counts to try; ``None`` tries those that the peers get.
+    """
 
     name: str
     plan: dict[str, Any]
     at_least: dict[str, float]
+    threads: Sequence[int] | None = None
 
 
 def run_cases(
@@ -27,12 +36,12 @@ def run_cases(
     say: Say,
     sizes: dict[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Runs every number of inner steps, with all ways of ours and all peers at one and at all threads.
+    """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all.
 
     Args:
         workload: ``sine`` or ``conv``.
         cases: inner steps, and our ways.
-        quick: few short blocks, peers on one thread only.
+        quick: few short blocks, on one thread only.
         say: receives lines for people.
         sizes: smaller sizes, for tests.
     """
@@ -52,18 +61,27 @@ def run_cases(
             for peer in (PLAIN, *found)
             for n in threads
         ]
-        sides += [Side(way.name, {**base, "side": "ours", **way.plan}) for way in ways]
+        sides += [
+            Side(f"{way.name}@{n}", {**base, "side": "ours", "threads": n, **way.plan})
+            for way in ways
+            for n in way.threads or threads
+        ]
         rounds, seconds = (3, 0.05) if quick else (11, 0.5)
         result = harness.compare(
-            sides, rounds=rounds, block_seconds=seconds, say=say, reference=sides[0].name
+            sides,
+            rounds=rounds,
+            block_seconds=seconds,
+            say=say,
+            reference=sides[0].name,
+            patience=0 if quick else None,
         )
         rows += table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]))
     return {"cases": rows, "machine": machine}
 
 
-def better(result: Comparison, peer: str) -> Timing:
-    """The peer at its better thread count."""
-    mine = [t for name, t in result.timings.items() if name.startswith(f"{peer}@")]
+def better(result: Comparison, name: str) -> Timing:
+    """A side at its better thread count."""
+    mine = [t for label, t in result.timings.items() if label.startswith(f"{name}@")]
     return min(mine, key=lambda t: t.ms)
 
 
@@ -78,7 +96,7 @@ def table(
     """One row for every way of ours and every peer."""
     rows = []
     for way in ways:
-        ours = result.timings[way.name]
+        ours = better(result, way.name)
         threads = ours.side.spec["threads"]
         gflops = flops / ours.ms / 1e6
         for name in names:
@@ -112,6 +130,6 @@ def notes(ours: Timing, peer: Timing, result: Comparison) -> str:
     ]
     if ours.first_call_s > 1:
         parts.append(f"first call {ours.first_call_s:.0f} s")
-    if result.bystanders is not None and result.bystanders > 0.1:
+    if result.bystanders is not None and result.bystanders > QUIET:
         parts.append(f"others kept {result.bystanders:.1f} cores busy")
     return "; ".join(parts)

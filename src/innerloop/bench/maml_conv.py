@@ -11,9 +11,9 @@ from innerloop.execution.plan import available_cores
 
 def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
     """Ours runs whole tasks in threads, one intra-op thread each."""
-    plan = {"mode": "threads", "threads": available_cores()}
+    cores = (available_cores(),)
     cases = [
-        (5, [Ours("threads", plan, {"plain-loop": 1.5})]),
-        (1, [Ours("threads", plan, {"plain-loop": 1.1})]),
+        (5, [Ours("threads", {"mode": "threads"}, {"plain-loop": 1.5}, cores)]),
+        (1, [Ours("threads", {"mode": "threads"}, {"plain-loop": 1.1}, cores)]),
     ]
     return run_cases("conv", cases, quick=quick, say=say)

@@ -14,14 +14,13 @@ COMPILED = {"plain-loop": 30.0, "higher": 50.0}
 
 def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
     """Ours compiled to C++, with the graph captured, and eager; all under ``vmap``."""
-    vmap = {"mode": "vmap", "threads": 1}
     ways = [
-        Ours("eager", {**vmap, "compile": "off"}, UNCOMPILED),
-        Ours("captured", {**vmap, "compile": "trace"}, UNCOMPILED),
+        Ours("eager", {"mode": "vmap", "compile": "off"}, UNCOMPILED),
+        Ours("captured", {"mode": "vmap", "compile": "trace"}, UNCOMPILED),
     ]
     if cpp_compiler() is None:
         say("no C++ compiler here: the compiled case is left out")
     elif not quick:  # compiling takes most of a minute
-        ways.append(Ours("compiled", {**vmap, "compile": "full"}, COMPILED))
+        ways.append(Ours("compiled", {"mode": "vmap", "compile": "full"}, COMPILED))
     once = [way._replace(at_least={}) for way in ways]
     return run_cases("sine", [(5, ways), (1, once)], quick=quick, say=say)

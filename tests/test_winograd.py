@@ -29,8 +29,7 @@ def problem(shape, outputs, dtype=torch.float64, seed=0):
 @pytest.mark.parametrize("limit", [1, 3000, 2**22])
 @pytest.mark.parametrize(("shape", "outputs"), SHAPES)
 def test_equals_direct_convolution_and_its_gradients(monkeypatch, shape, outputs, limit, memory):
-    monkeypatch.setattr(winograd, "TILE_BYTES", limit)
-    monkeypatch.setattr(winograd, "WEIGHT_BYTES", limit)
+    monkeypatch.setattr(winograd, "BUFFER_BYTES", limit)
     x, w, g = problem(shape, outputs)
     inputs = x.detach().contiguous(memory_format=memory).requires_grad_()
     direct, ours = F.conv2d(x, w, padding=1), winograd.conv3x3(inputs, w)
@@ -50,21 +49,34 @@ def test_work_is_cut_up_at_the_limits(monkeypatch):
     x, w, _ = problem((3, 4, 7, 9), 2)
     counts = []
     for limit in (1, 2**22):
-        monkeypatch.setattr(winograd, "TILE_BYTES", limit)
-        monkeypatch.setattr(winograd, "WEIGHT_BYTES", limit)
+        monkeypatch.setattr(winograd, "BUFFER_BYTES", limit)
         counts.append([len(part) for part in winograd._parts(x, w)])
     assert counts == [[3, 2], [1, 1]]
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_nothing(threads):
+    """Parts are cut otherwise, so that sums may be rounded otherwise, and that is all."""
+    x, w, g = problem((5, 4, 7, 9), 4)
+    results = []
+    for n in (1, threads):
+        torch.set_num_threads(n)
+        y = winograd.conv3x3(x, w)
+        results.append([y.detach(), *torch.autograd.grad(y, (x, w), g)])
+    for got, want in zip(*results, strict=True):
+        assert_close(got, want)
 
 
 def test_float32_loses_two_digits_at_most():
     """On ResNet-12's widest layer: error of Winograd's and of direct sums, both against float64."""
     x, w, g = problem((32, 640, 4, 4), 640)
-    expected = [F.conv2d(x, w, padding=1), *torch.autograd.grad(F.conv2d(x, w, padding=1), (x, w), g)]
+    y = F.conv2d(x, w, padding=1)
+    expected = [y.detach(), *torch.autograd.grad(y, (x, w), g)]
     errors = {}
     single = [t.detach().float().requires_grad_() for t in (x, w)]
     for name, conv in {"ours": winograd.conv3x3, "direct": lambda a, b: F.conv2d(a, b, padding=1)}.items():
         y = conv(*single)
-        found = [y, *torch.autograd.grad(y, single, g.float())]
+        found = [y.detach(), *torch.autograd.grad(y, single, g.float())]
         errors[name] = [
             float((a.double() - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True)
         ]

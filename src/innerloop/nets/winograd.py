@@ -9,7 +9,7 @@ polynomials at 0, ±1, ±2 and ∞, and a product that is element by element ove
 reach the machine's full rate where direct convolutions on small maps with many channels do not. Both
 gradients have the same form. In float32 results differ from direct convolution in the sixth digit.
 
-Buffers are kept under a few megabytes: glibc hands larger ones back to the system at once, and asking for
+Buffers are kept under :data:`BUFFER_BYTES`: glibc hands larger ones back to the system at once, and asking for
 their pages again costs more than the arithmetic.
 """
 
@@ -30,7 +30,7 @@ from innerloop.execution.pool import map_in_threads
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-TILE_BYTES, WEIGHT_BYTES = 4 * 2**20, 8 * 2**20
+BUFFER_BYTES = 8 * 2**20
 
 _B = (
     (4, 0, -5, 0, 1, 0),
@@ -63,9 +63,9 @@ def transforms(dtype: torch.dtype, device: torch.device) -> Transforms:
     return Transforms(square(_B), square(_G, 24), square(_A))
 
 
-def _ranges(total: int, bytes_each: int, limit: int) -> list[slice]:
+def _ranges(total: int, bytes_each: int) -> list[slice]:
     """Nearly equal parts: at least one per thread, more if their buffers would not stay under the limit."""
-    parts = min(total, max(torch.get_num_threads(), -(-total * bytes_each // limit)))
+    parts = min(total, max(torch.get_num_threads(), -(-total * bytes_each // BUFFER_BYTES)))
     cuts = [total * i // parts for i in range(parts + 1)]
     return [slice(a, b) for a, b in itertools.pairwise(cuts)]
 
@@ -80,38 +80,53 @@ def _each(fn: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
     return [fn(part) for part in parts] if threads == 1 else map_in_threads(fn, parts, threads)
 
 
-def _split_tiles(x: Tensor) -> Tensor:
-    """``(n, c, h, w) -> (n, rows, 4, columns, 4, c)``, zeros added to fill the last tiles."""
-    n, c, h, w = x.shape
-    x = x.permute(0, 2, 3, 1)
-    if h % 4 or w % 4:
-        x = F.pad(x, (0, 0, 0, -w % 4, 0, -h % 4))
-    return x.reshape(n, -(-h // 4), 4, -(-w // 4), 4, c)
+def _whole_tiles(x: Tensor) -> Tensor:
+    """Zeros added below and to the right, so that 4×4 tiles fill the picture."""
+    return F.pad(x, (0, -x.shape[3] % 4, 0, -x.shape[2] % 4)) if x.shape[2] % 4 or x.shape[3] % 4 else x
+
+
+def _empty(n: int, c: int, like: Tensor) -> Tensor:
+    """Room for pictures of whole tiles, channels-last."""
+    height, width = (-(-side // 4) * 4 for side in like.shape[2:])
+    shape, last = (n, c, height, width), torch.channels_last
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=last)
+
+
+def _cropped(x: Tensor, like: Tensor) -> Tensor:
+    """Without what was added to fill the last tiles."""
+    if x.shape[2:] == like.shape[2:]:
+        return x
+    return x[:, :, : like.shape[2], : like.shape[3]].contiguous(memory_format=torch.channels_last)
+
+
+def _tiled(x: Tensor) -> Tensor:
+    """A view: ``(n, c, 4 rows, 4 columns) -> (4, 4, n, rows, columns, c)``."""
+    return x.unflatten(3, (-1, 4)).unflatten(2, (-1, 4)).permute(3, 5, 0, 2, 4, 1)
 
 
 def _input_tiles(x: Tensor) -> Tensor:
-    """Overlapping 6×6 tiles at every fourth place, ``(36, tiles, c)``, transformed."""
-    n, c, h, w = x.shape
-    rows, columns = -(-h // 4), -(-w // 4)
-    padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, 1, 4 * columns + 1 - w, 1, 4 * rows + 1 - h))
-    a, b, d, e = padded.stride()
-    tiles = padded.as_strided((6, 6, n, rows, columns, c), (b, d, a, 4 * b, 4 * d, e)).reshape(36, -1)
-    return (transforms(x.dtype, x.device).inputs @ tiles).view(36, -1, c)
+    """Overlapping 6×6 tiles at every fourth place, transformed: ``(36, tiles, c)``."""
+    own = _tiled(x)
+    t = x.new_empty(6, 6, *own.shape[2:])
+    # places 1…4 of a tile are its own; 0 and 5 belong to its neighbours, or lie outside
+    t[1:5, 1:5] = own
+    t[0, 1:5, :, 1:], t[5, 1:5, :, :-1] = own[3, :, :, :-1], own[0, :, :, 1:]
+    t[0, 1:5, :, 0], t[5, 1:5, :, -1] = 0, 0
+    t[:, 0, :, :, 1:], t[:, 5, :, :, :-1] = t[:, 4, :, :, :-1], t[:, 1, :, :, 1:]
+    t[:, 0, :, :, 0], t[:, 5, :, :, -1] = 0, 0
+    return (transforms(x.dtype, x.device).inputs @ t.view(36, -1)).view(36, -1, x.shape[1])
 
 
-def _from_input_tiles(v: Tensor, shape: torch.Size) -> Tensor:
-    """The transpose of :func:`_input_tiles`: tiles are added where they overlap."""
-    n, c, h, w = shape
-    rows, columns = -(-h // 4), -(-w // 4)
+def _from_input_tiles(v: Tensor, out: Tensor) -> None:
+    """The transpose of :func:`_input_tiles`: tiles are added where they overlap, and written to ``out``."""
+    own = _tiled(out)
     t = transforms(v.dtype, v.device).inputs.T @ v.view(36, -1)
-    t = t.view(6, 6, n, rows, columns, c)
-    # places 1…4 of a tile are its own; 0 and 5 belong to its neighbours
-    t[4, :, :, :-1] += t[0, :, :, 1:]
-    t[1, :, :, 1:] += t[5, :, :, :-1]
-    t[1:5, 4, :, :, :-1] += t[1:5, 0, :, :, 1:]
-    t[1:5, 1, :, :, 1:] += t[1:5, 5, :, :, :-1]
-    own = t[1:5, 1:5].permute(2, 3, 0, 4, 1, 5).reshape(n, 4 * rows, 4 * columns, c)
-    return own[:, :h, :w]
+    t = t.view(6, 6, *own.shape[2:])
+    t[:, 4, :, :, :-1] += t[:, 0, :, :, 1:]
+    t[:, 1, :, :, 1:] += t[:, 5, :, :, :-1]
+    t[4, 1:5, :, :-1] += t[0, 1:5, :, 1:]
+    t[1, 1:5, :, 1:] += t[5, 1:5, :, :-1]
+    own.copy_(t[1:5, 1:5])
 
 
 def _weights(w: Tensor) -> Tensor:
@@ -123,40 +138,36 @@ def _parts(x: Tensor, w: Tensor) -> tuple[list[slice], list[slice]]:
     """Ranges of images and of output channels to work on at a time."""
     n, c, height, width = x.shape
     tiles = -(-height // 4) * -(-width // 4)
-    images = _ranges(n, 36 * tiles * max(c, w.shape[0]) * x.element_size(), TILE_BYTES)
-    return images, _ranges(w.shape[0], 36 * c * w.element_size(), WEIGHT_BYTES)
+    images = _ranges(n, 36 * tiles * max(c, w.shape[0]) * x.element_size())
+    return images, _ranges(w.shape[0], 36 * c * w.element_size())
 
 
 def _forward(x: Tensor, w: Tensor) -> tuple[Tensor, list[Tensor]]:
     """The outputs, and the transformed inputs, which the backward pass needs again."""
     images, outputs = _parts(x, w)
-    back = transforms(x.dtype, x.device).outputs
-    y = _empty_channels_last(x, w.shape[0])
-    v = _each(lambda i: _input_tiles(x[i]), images)
+    back, whole = transforms(x.dtype, x.device).outputs, _whole_tiles(x)
+    y = _empty(x.shape[0], w.shape[0], x)
+    v = _each(lambda i: _input_tiles(whole[i]), images)
     u = _each(lambda o: _weights(w[o]).transpose(1, 2), outputs)
 
     def product(pair: tuple[int, int]) -> None:
-        image, output = pair
-        part = y[images[image], outputs[output]]
-        n, c, height, width = part.shape
-        tiles = back @ torch.bmm(v[image], u[output]).view(36, -1)
-        tiles = tiles.view(4, 4, n, -(-height // 4), -(-width // 4), c).permute(2, 5, 3, 0, 4, 1)
-        part.copy_(tiles.flatten(4, 5).flatten(2, 3)[:, :, :height, :width])
+        i, o = pair
+        tiles = _tiled(y[images[i], outputs[o]])
+        tiles.copy_((back @ torch.bmm(v[i], u[o]).view(36, -1)).view(tiles.shape))
 
     _each(product, list(itertools.product(range(len(images)), range(len(outputs)))))
-    return y, v
+    return _cropped(y, x), v
 
 
 def _backward(g: Tensor, v: list[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     images, outputs = _parts(x, w)
-    known = transforms(x.dtype, x.device)
-    dx = _empty_channels_last(x, x.shape[1])
+    known, whole = transforms(x.dtype, x.device), _whole_tiles(g)
+    dx = _empty(x.shape[0], x.shape[1], x)
     dw = torch.empty_like(w, memory_format=torch.contiguous_format)
 
     def gradient_tiles(pair: tuple[int, int]) -> Tensor:
-        part = g[images[pair[0]], outputs[pair[1]]]
-        tiles = _split_tiles(part).permute(2, 4, 0, 1, 3, 5).reshape(16, -1)
-        return (known.outputs.T @ tiles).view(36, -1, part.shape[1])
+        part = whole[images[pair[0]], outputs[pair[1]]]
+        return (known.outputs.T @ _tiled(part).reshape(16, -1)).view(36, -1, part.shape[1])
 
     pairs = list(itertools.product(range(len(images)), range(len(outputs))))
     dm = dict(zip(pairs, _each(gradient_tiles, pairs), strict=True))
@@ -168,12 +179,11 @@ def _backward(g: Tensor, v: list[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor,
 
     def to_inputs(image: int) -> None:
         dv = _sum_of_products([(dm[image, o], u[o]) for o in range(len(outputs))])
-        part = dx[images[image]]
-        part.copy_(_from_input_tiles(dv, part.shape).permute(0, 3, 1, 2))
+        _from_input_tiles(dv, dx[images[image]])
 
     jobs = [(to_weights, o) for o in range(len(outputs))] + [(to_inputs, i) for i in range(len(images))]
     _each(lambda job: job[0](job[1]), jobs)
-    return dx, dw
+    return _cropped(dx, x), dw
 
 
 def _sum_of_products(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
@@ -181,11 +191,6 @@ def _sum_of_products(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     for a, b in pairs[1:]:
         total.baddbmm_(a, b)
     return total
-
-
-def _empty_channels_last(x: Tensor, channels: int) -> Tensor:
-    shape = (x.shape[0], channels, *x.shape[2:])
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
 class _Winograd(torch.autograd.Function):

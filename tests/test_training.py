@@ -13,43 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.core.losses import get_loss
-from innerloop.core.statistics import Interval
 from innerloop.core.types import Task, TaskBatch
 from innerloop.execution import Plan
-from innerloop.learners import maml
-from innerloop.nets import Network, conv4, mlp
-from innerloop.objectives import Objective, episodic, erm, multitask, reptile
-from innerloop.tasks import Sampler, get_family, make_sampler
+from innerloop.objectives import Objective
+from innerloop.tasks import Sampler
 from innerloop.training import TrainState, fit, initial_state, make_optimiser, make_schedule
 from innerloop.training.fit import Validation
 from innerloop.training.optimisers import optimiser_classes
-from innerloop.training.state import in_order, state_from
-from oracles import maml_loop, problems
+from oracles import maml_loop
 from oracles.forward import mlp_forward
 from oracles.tolerance import assert_trees_equal
+from oracles.training import Kept, judged, problem, quadratic, sines
 
 Tree = dict[str, Tensor]
-
-
-def sines(**options: Any) -> Sampler:
-    defaults: dict[str, Any] = {"seed": 0, "shots": 5, "queries": 5, "dtype": torch.float64}
-    return make_sampler(get_family("sine"), **{**defaults, **options})
-
-
-def problem(steps: int = 1, lr: float = 0.01) -> tuple[Objective, TrainState]:
-    network, loss = mlp(1, [6], 1, activation="tanh"), get_loss("mse")
-    params, buffers = problems.drawn(network)
-    return episodic(maml(network, loss, lr, steps), loss), initial_state(params, buffers)
-
-
-def quadratic(shift: float = 0.0) -> tuple[Objective, TrainState]:
-    """Loss ½(w − 1)², whatever the task: cheap, and every number can be known."""
-
-    def value(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
-        return 0.5 * (params["w"] - 1 - shift).square().sum() + 0 * task.x_query.sum(), buffers
-
-    return Objective("quadratic", loss=value), initial_state({"w": torch.zeros(1, dtype=torch.float64)}, {})
 
 
 # ---- the loop itself ----
@@ -147,69 +123,6 @@ def test_steps_use_the_episodes_of_their_number(mode: str) -> None:
     assert seen == list(range(12))
 
 
-@pytest.mark.parametrize("name", sorted(optimiser_classes()))
-def test_stopping_and_going_on_changes_nothing(name: str) -> None:
-    objective, state = problem()
-    make = make_optimiser(name, 0.01)
-    whole = fit(objective, state, sines(), make, steps=8, batch=2)
-    for cut in (1, 5):
-        half = fit(objective, state, sines(), make, steps=cut, batch=2)
-        half = state_from(half.tensors(), half.scalars())  # through what is saved
-        again = fit(objective, half, sines(), make, steps=8, batch=2)
-        assert_trees_equal(again.params, whole.params)
-        assert_trees_equal(again.optimiser, whole.optimiser)
-
-
-@pytest.mark.parametrize("kind", ["multitask", "reptile", "erm", "running"])
-def test_other_objectives_stop_and_go_on_too(kind: str) -> None:
-    loss = get_loss("mse")
-    network: Network = mlp(1, [5], 1)
-    sampler = sines(n_tasks=6)
-    objective = {
-        "multitask": lambda: multitask(network, loss, 6),
-        "reptile": lambda: reptile(maml(network, loss, 0.01, 3), loss),
-        "erm": lambda: erm(network, loss),
-        "running": lambda: erm(network, get_loss("cross-entropy")),
-    }
-    if kind == "running":
-        network = conv4(1, 16, 3, filters=2, norm="running")
-        sampler = Sampler(lambda indices: problems.images(len(indices), seed=int(indices[0])))
-    made = objective[kind]()
-    params, buffers = problems.drawn(network)
-    state = initial_state(made.init(params, torch.Generator().manual_seed(0)), buffers)
-    make, plan = make_optimiser("adam", 0.01), Plan("vmap")
-    whole = fit(made, state, sampler, make, steps=6, batch=2, plan=plan)
-    half = fit(made, state, sampler, make, steps=3, batch=2, plan=plan)
-    again = fit(made, half, sampler, make, steps=6, batch=2, plan=plan)
-    assert_trees_equal(again.params, whole.params)
-    assert_trees_equal(again.buffers, whole.buffers)
-    if kind == "running":
-        assert any(not torch.equal(whole.buffers[n], b) for n, b in buffers.items())
-    if kind == "multitask":
-        assert torch.equal(whole.params["layer1.weight"], params["layer1.weight"])  # test tasks' head
-
-
-def test_states_survive_saving() -> None:
-    state = TrainState(
-        7, {"a.b": torch.ones(2)}, {"m": torch.zeros(1)}, {"a.b/exp_avg": torch.ones(2)}, 0.5, 3, 2, 1, 0.1
-    )
-    again = state_from(state.tensors(), state.scalars())
-    assert again.scalars() == state.scalars()
-    assert_trees_equal(again.tensors(), state.tensors())
-
-
-def test_saved_states_are_put_in_the_order_of_the_network() -> None:
-    """Files sort names; sums over parameters follow the dict, and their last bits with them."""
-    params = {name: torch.ones(1) for name in ("z", "a", "m")}
-    state = TrainState(
-        0, {n: params[n] for n in sorted(params)}, {"q": torch.ones(1), "b": torch.ones(1)}, {}
-    )
-    found = in_order(state, params, {"q": torch.ones(1), "b": torch.ones(1)})
-    assert list(found.params) == ["z", "a", "m"]
-    assert list(found.buffers) == ["q", "b"]
-    assert list(in_order(state, {"m": params["m"]}, {}).params) == ["m", "a", "z"]
-
-
 # ---- rate and clipping ----
 
 
@@ -277,26 +190,6 @@ def test_unknown_optimisers_and_options_are_refused() -> None:
 
 
 # ---- validation ----
-
-
-class Kept:
-    """Collects what fit saves and logs."""
-
-    def __init__(self) -> None:
-        self.saved: list[tuple[int, tuple[str, ...], TrainState]] = []
-        self.records: list[dict[str, Any]] = []
-
-    def save(self, state: TrainState, tags: tuple[str, ...]) -> None:
-        self.saved.append((state.step, tags, state))
-
-    def steps(self, tag: str) -> list[int]:
-        return [step for step, tags, _ in self.saved if tag in tags]
-
-
-def judged(scores: list[float], **options: Any) -> Validation:
-    """A validation whose scores are given in advance."""
-    stream = iter(scores)
-    return Validation(lambda params, buffers: Interval(next(stream), 0.1, 9), **{"every": 1, **options})
 
 
 def run(kept: Kept, validation: Validation | None, steps: int, **options: Any) -> TrainState:
@@ -453,67 +346,6 @@ def test_parameters_that_are_not_finite_are_never_kept(save_every: int) -> None:
     with pytest.raises(NonFiniteError, match="not finite"):
         fit(slope, state, sines(), huge, steps=9, batch=1, save=kept.save, save_every=save_every)
     assert all(bool(torch.isfinite(s.params["w"]).all()) for *_, s in kept.saved)
-
-
-# ---- interruption ----
-
-
-@pytest.mark.parametrize("moment", ["gradient", "update", "validation"])
-def test_interrupting_at_any_moment_keeps_a_whole_state(moment: str) -> None:
-    """Going on after Ctrl-C gives what an uninterrupted run gives."""
-    objective, state = problem()
-    armed = False
-
-    def strike(now: str) -> None:
-        nonlocal armed
-        if armed and now == moment:
-            armed = False
-            raise KeyboardInterrupt
-
-    def value(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
-        strike("gradient")
-        assert objective.loss is not None
-        return objective.loss(params, buffers, task)
-
-    class Striking(torch.optim.Adam):
-        def step(self, closure: Any = None) -> Any:
-            for group in self.param_groups[:]:  # one parameter after the other, as torch does inside
-                whole = group["params"]
-                for i, p in enumerate(whole):
-                    group["params"] = [p]
-                    super().step()
-                    group["params"] = whole
-                    if i == 1:
-                        strike("update")
-
-    def score(params: Tree, buffers: Tree) -> Interval:
-        strike("validation")
-        return Interval(float(params["layer0.weight"].sum()), 0.0, 1)
-
-    def train(start: TrainState, kept: Kept) -> TrainState:
-        return fit(
-            Objective("striking", loss=value),
-            start,
-            sines(),
-            lambda p: Striking(list(p.values()), lr=0.01),
-            steps=10,
-            batch=2,
-            validation=Validation(score, every=2),
-            save=kept.save,
-            save_every=3,
-        )
-
-    whole_kept, kept = Kept(), Kept()
-    whole = train(state, whole_kept)
-    start = next(s for step, _, s in whole_kept.saved if step == 3)
-    armed = True
-    with pytest.raises(KeyboardInterrupt):
-        train(start, kept)
-    last = kept.saved[-1][2] if kept.saved else start
-    again = train(last, kept)
-    assert_trees_equal(again.params, whole.params)
-    assert_trees_equal(again.optimiser, whole.optimiser)
-    assert again.scalars() == whole.scalars()
 
 
 # ---- memory ----

@@ -1,4 +1,4 @@
-"""Stopping and going on, after a save, Ctrl-C or ``kill -9`` at any moment: bit for bit as if it had not been."""
+"""Stopping and going on, after a save, Ctrl-C or ``kill -9`` at any moment: bit for bit the same."""
 
 from __future__ import annotations
 

@@ -324,9 +324,7 @@ def test_a_diverging_run_is_a_user_error(call: Any) -> None:
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_saves_a_checkpoint_and_resume_goes_on(kind: signal.Signals, call: Any) -> None:
     tiny = [item for item in TINY if not item.startswith("outer.steps")] + ["eval.every=100000"]
-    process = start(
-        "train", "sine-maml", *tiny, "outer.steps=100000", "run.log_every=1", "run.save_every=5", "--json"
-    )
+    process = start("train", "sine-maml", *tiny, "outer.steps=100000", "run.log_every=1", "--json")
     deadline = time.monotonic() + 60
     metrics: list[Path] = []
     while time.monotonic() < deadline and not (metrics and metrics[0].read_text().count("\n") > 5):

@@ -152,7 +152,15 @@ def build_network(recipe: Recipe, example: Task) -> Network:
     outputs = model.outputs or needed
     if model.kind == "mlp":
         inputs = x[0].numel()
-        return mlp(inputs, model.hidden, outputs, model.activation, model.parametrisation, model.bias)
+        return mlp(
+            inputs,
+            model.hidden,
+            outputs,
+            model.activation,
+            model.parametrisation,
+            model.bias,
+            model.weight_var,
+        )
     if ":" in model.kind and not model.kind.startswith("timm:"):
         return backbone(model.kind, 0, 0, outputs, model.norm, model.head, **model.settings)
     if x.ndim != 4 or x.shape[-1] != x.shape[-2]:

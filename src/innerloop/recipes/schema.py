@@ -102,6 +102,11 @@ class Model(Section):
         "standard", description="mlp: NTK scales weights at use"
     )
     bias: bool = Field(True, description="whether layers have biases")
+    weight_var: float | None = Field(
+        None,
+        gt=0,
+        description="mlp: variance of first weights times inputs; none means 2 for ReLU (He), else 1",
+    )
     outputs: int | None = Field(None, ge=1, description="outputs; none means as many as the tasks ask for")
     filters: int = Field(32, ge=1, description="conv4: channels of every block")
     pooling: Literal["max", "stride"] = Field(
@@ -226,6 +231,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
+        if any(width < 1 for width in self.model.hidden):
+            raise ValueError("model.hidden needs widths of at least 1, such as [40, 40].")
         if self.inner.checkpoint and self.run.compile == "full":
             raise ValueError(
                 "inner.checkpoint=true recomputes steps, which run.compile=full cannot: use compile=off."

@@ -15,6 +15,7 @@ from innerloop.core.trees import global_norm
 from innerloop.core.types import Buffers, Params
 from innerloop.execution import Gradient, Plan, meta_gradient
 from innerloop.objectives.base import Objective
+from innerloop.runs.interrupts import held_interrupts
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.optimisers import MakeOptimiser, optimiser_tensors, restore_optimiser
 from innerloop.training.schedules import Schedule, make_schedule
@@ -91,25 +92,27 @@ def fit(
     # a run that was killed while its result was evaluated had stopped already
     stop = validation is not None and loop.stalled(validation)
     try:
-        while loop.state.step < steps and not stop:
-            gradient = loop.gradient(sampler, loop.state.step, batch)
-            record = loop.apply(gradient)
-            done = loop.state.step
-            if log and (done % log_every == 0 or done == steps):
-                elapsed = time.perf_counter() - clock
-                rate = (done - logged_at) * batch / max(elapsed, 1e-9)
-                log({"step": done, **record, "seconds": elapsed, "tasks_per_second": rate})
-                clock, logged_at = time.perf_counter(), done
-            improved = False
-            if validation and (done % validation.every == 0 or done == steps):
-                improved = loop.validate(validation, log)
-                stop = loop.stalled(validation)
-            if save and (improved or stop or done % save_every == 0 or done == steps):
-                loop.check_params()
-                # best first: a kill between the two is repaired by repeating the step
-                save(loop.snapshot(), ("best", "last") if improved else ("last",))
-                saved_at = done
-            loop.settled = True
+        with held_interrupts() as check:
+            while loop.state.step < steps and not stop:
+                check()  # an interrupt waits until here, where the state is whole
+                gradient = loop.gradient(sampler, loop.state.step, batch)
+                record = loop.apply(gradient)
+                done = loop.state.step
+                if log and (done % log_every == 0 or done == steps):
+                    elapsed = time.perf_counter() - clock
+                    rate = (done - logged_at) * batch / max(elapsed, 1e-9)
+                    log({"step": done, **record, "seconds": elapsed, "tasks_per_second": rate})
+                    clock, logged_at = time.perf_counter(), done
+                improved = False
+                if validation and (done % validation.every == 0 or done == steps):
+                    improved = loop.validate(validation, log)
+                    stop = loop.stalled(validation)
+                if save and (improved or stop or done % save_every == 0 or done == steps):
+                    loop.check_params()
+                    # best first: a kill between the two is repaired by repeating the step
+                    save(loop.snapshot(), ("best", "last") if improved else ("last",))
+                    saved_at = done
+                loop.settled = True
     except (NonFiniteError, KeyboardInterrupt):
         if save and loop.settled and saved_at != loop.state.step and loop.broken() is None:
             save(loop.snapshot(), ("last",))

@@ -308,7 +308,10 @@ def test_kill_9_storm_on_save_checkpoint(tmp_path: Path) -> None:
     left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     save_checkpoint(tmp_path, int(done.stdout) + 1, {}, {}, ("last", "best"))
     after = {path.name for path in (tmp_path / "checkpoints").iterdir()}
-    assert after == {"last.json", "best.json", f"step-{int(done.stdout) + 1:08d}"}, left
+    kept = after - {"last.json", "best.json"}
+    # a step saved again after a kill between its naming and its pointer gets a number behind it
+    assert len(kept) == 1, left
+    assert kept.pop().startswith(f"step-{int(done.stdout) + 1:08d}"), left
 
 
 def test_kill_between_any_two_file_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

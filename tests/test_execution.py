@@ -345,3 +345,13 @@ def test_plans_survive_json() -> None:
     plan = Plan("vmap", 2, 8, "trace", "because")
     assert Plan(**plan.as_dict()) == plan
     assert str(plan) == "vmap, 2 threads, chunks of 8, compile=trace"
+
+
+def test_the_time_to_compile_is_not_taken_for_the_time_of_a_step():
+    from innerloop.execution.auto import _try_compiled
+
+    eager, seconds = Plan("vmap", 1), iter([30.0, 0.001])
+    milliseconds = {"vmap@1": 5.0}
+    plan, _ = _try_compiled(eager, "full", lambda plan: next(seconds), milliseconds, forced=False)
+    assert plan.compile == "full"
+    assert milliseconds["vmap@1+full"] == 1.0

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from innerloop.learners import meta_sgd as meta_sgd
     from innerloop.learners import non_adaptive as non_adaptive
     from innerloop.nets import Network as Network
-    from innerloop.nets import conv4 as conv4
     from innerloop.nets import from_module as from_module
-    from innerloop.nets import mlp as mlp
+    from innerloop.nets.conv4 import conv4 as conv4
+    from innerloop.nets.mlp import mlp as mlp
     from innerloop.objectives import Objective as Objective
     from innerloop.objectives import episodic as episodic
     from innerloop.objectives import erm as erm

@@ -38,8 +38,8 @@ from innerloop.objectives.mixed_precision import at_precision
 
 CLASSES, AT_LEAST = 64, 1.9
 AGREE = {"float32": 0.03, "bfloat16": 0.5}
-"""Largest relative distance of our gradient from the peer's, which is itself 0.7 % away from float64's: rounding
-moves values across the kinks of ReLU and max-pooling. That ours is right is tested in float64."""
+"""Largest relative distance of our gradient from the peer's, which is itself 0.7 % away from float64's:
+rounding moves values across the kinks of ReLU and max-pooling. That ours is right is tested in float64."""
 
 Step = Callable[[], Params]
 """Takes one training step and returns the gradient that it used."""

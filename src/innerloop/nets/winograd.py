@@ -9,8 +9,8 @@ polynomials at 0, ±1, ±2 and ∞, and a product that is element by element ove
 reach the machine's full rate where direct convolutions on small maps with many channels do not. Both
 gradients have the same form. In float32 results differ from direct convolution in the sixth digit.
 
-Buffers are kept under :data:`BUFFER_BYTES`: glibc hands larger ones back to the system at once, and asking for
-their pages again costs more than the arithmetic.
+Buffers are kept under :data:`BUFFER_BYTES`: glibc hands larger ones back to the system at once, and asking
+for their pages again costs more than the arithmetic.
 """
 
 from __future__ import annotations

@@ -54,10 +54,17 @@ def protocol_of(recipe: Recipe, parts: Parts, weights: str) -> dict[str, Any]:
     }
 
 
+def check_head(recipe: Recipe) -> None:
+    """Refuses a head on frozen features where it would be passed over."""
+    if recipe.eval.head != "learner":
+        raise UserError(f"eval.head={recipe.eval.head} is for `innerloop predict` so far: leave it out here.")
+
+
 def evaluate_parts(
     recipe: Recipe, parts: Parts, weights: tuple[Params, Buffers], plan: Plan, run: Path, used: str
 ) -> dict[str, Any]:
     """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary."""
+    check_head(recipe)
     params, buffers = for_test(*weights)
     steps, episodes = test_steps(recipe), recipe.eval.episodes
 

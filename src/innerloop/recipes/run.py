@@ -17,7 +17,7 @@ from innerloop.evaluation import evaluate
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import set_intra_op_threads
 from innerloop.recipes.build import Parts, build, for_test
-from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
+from innerloop.recipes.evaluation import check_head, evaluate_parts, load_parts, test_steps
 from innerloop.recipes.pictures import data_record
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
@@ -43,6 +43,7 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     Returns:
         ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``.
     """
+    check_head(recipe)
     parts = build(recipe)  # all user errors come before anything is written
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)

@@ -10,10 +10,10 @@ scikit-learn reports the difference :math:`w_1 - w_0`. Its dual in :math:`A` (cl
     \min_A\;\tfrac12\langle A, AK\rangle - \langle A, Y\rangle
     \quad\text{s.t.}\quad A \le CY,\;\textstyle\sum_c A_c = 0 .
 
-A primal-dual interior-point method (Mehrotra 1992) solves it. As in :mod:`innerloop.solvers.newton`, the
-classes are tied only through one sum per sample, so that a step costs ``k + 1`` inverses of ``n × n``
-matrices instead of one of ``nk × nk``. The dual point is feasible throughout, and the gap is a sum of
-non-negative terms.
+A primal-dual interior-point method (Mehrotra 1992) solves it, with the linear systems of
+:mod:`innerloop.solvers.tied`. A floor under their weights makes every step a proximal one: it changes no
+solution, and keeps samples that depend on one another from spoiling the digits. The dual point is feasible
+throughout, and the gap is a sum of non-negative terms.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from innerloop.solvers import tied
 from innerloop.solvers.implicit import implicit
-from innerloop.solvers.inverse import spd_inverse
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
 from innerloop.solvers.svm import SVMResult
 
 KEEP = 0.995  # how far towards the boundary a step may go
+PATIENCE = 4  # steps without a smaller gap
+PROXIMAL, EXACT = 3e-4, 1e-10  # floors under the weights: in the steps, and in the derivative
 
 
 class DualSVM(NamedTuple):
@@ -47,13 +49,6 @@ class Iterate(NamedTuple):
     multiplier: Tensor
     objective: Tensor
     gap: Tensor
-
-
-class Factors(NamedTuple):
-    """``E_c = (K + diag(multiplier/slack))⁻¹`` and the inverse of ``Σ_c E_c``."""
-
-    E: Tensor
-    tied: Tensor
 
 
 def crammer_singer(
@@ -91,9 +86,7 @@ def crammer_singer(
         x = features[span].detach()
         gram = torch.bmm(x, x.mT).double()
         check_finite(x, gram, span.start)
-        return _Solved(
-            *interior_point(DualSVM(gram + float(intercept), hot[span].double(), C), tol, max_steps)
-        )
+        return interior_point(DualSVM(gram + float(intercept), hot[span].double(), C), tol, max_steps)
 
     chunk = max(1, min(100, 1_000_000 // (n * n * ways)))
     found = in_chunks(solve, count, chunk, threads, features.device)
@@ -119,8 +112,13 @@ def _differentiable(features: Tensor, found: _Solved, intercept: bool) -> Tensor
     """The coefficients as a function of the features: stationarity ``AK − Y + multiplier + ν = 0``."""
     x = features.double()
     gram = x @ x.mT + float(intercept)
-    factors = factorise(gram.detach(), found.multiplier / found.slack)
-    return implicit(found.A, lambda A: A @ gram, lambda r: solve_tied(factors, r))
+    n, d = x.shape[1:]
+    weight, fixed = found.multiplier / found.slack, gram.detach()
+    if n <= d:
+        solve = tied.by_class(fixed, weight, EXACT)
+    else:
+        solve = tied.dense(fixed, weight, min(n, d + intercept), EXACT)
+    return implicit(found.A, lambda A: A @ gram, solve)
 
 
 def start(problem: DualSVM) -> Iterate:
@@ -140,32 +138,20 @@ def _judged(problem: DualSVM, A: Tensor, slack: Tensor, multiplier: Tensor) -> I
     objective = 0.5 * (A * scores).sum((1, 2)) + problem.C * loss
     # Σ (CY − A)(max_c − ·) is primal minus dual objective, term by term non-negative
     gap = ((problem.C * problem.hot - A) * (margin.amax(1, keepdim=True) - margin)).sum((1, 2))
-    return Iterate(A, slack, multiplier, objective, gap)
-
-
-def factorise(gram: Tensor, weight: Tensor) -> Factors:
-    """What a step needs at the present weights ``multiplier/slack``."""
-    floor = 1e-13 * gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-    E = spd_inverse(gram[:, None] + torch.diag_embed(weight.clamp(min=floor)))
-    return Factors(E, spd_inverse(E.sum(1)))
-
-
-def solve_tied(factors: Factors, right: Tensor) -> Tensor:
-    """``dA`` with ``(K + weight) dA_c + ν = right_c`` for every class and ``Σ_c dA_c = 0``."""
-    plain = (factors.E @ right[..., None]).squeeze(-1)
-    nu = factors.tied @ plain.sum(1)[..., None]
-    return plain - (factors.E @ nu[:, None]).squeeze(-1)
+    return Iterate(A, slack, multiplier, objective, gap.clamp_min(0))
 
 
 def _move(problem: DualSVM, at: Iterate) -> Iterate:
     """One predictor-corrector step."""
     A, slack, multiplier = at.A, at.slack, at.multiplier
-    factors = factorise(problem.gram, multiplier / slack)
+    solve = tied.by_class(problem.gram, multiplier / slack, PROXIMAL)
     size = slack[0].numel()
     mu = (slack * multiplier).sum((1, 2), keepdim=True) / size
+    # zero up to what is constant over classes, and rounding: put right in passing
+    stationarity = A @ problem.gram - problem.hot + multiplier
 
     def direction(complementarity: Tensor) -> tuple[Tensor, Tensor]:
-        dA = solve_tied(factors, -complementarity / slack)
+        dA = solve(-stationarity - complementarity / slack)
         return dA, (complementarity + multiplier * dA) / slack
 
     dA, dm = direction(-slack * multiplier)
@@ -173,9 +159,10 @@ def _move(problem: DualSVM, at: Iterate) -> Iterate:
     ahead = ((slack - length * dA) * (multiplier + length * dm)).sum((1, 2), keepdim=True) / size
     centre = (ahead / mu) ** 3 * mu
     dA, dm = direction(centre - slack * multiplier + dA * dm)
-    length = KEEP * torch.minimum(_room(slack, -dA), _room(multiplier, dm))
-    length = length.clamp_max(1.0)
-    return _judged(problem, A + length * dA, slack - length * dA, multiplier + length * dm)
+    length = (KEEP * torch.minimum(_room(slack, -dA), _room(multiplier, dm))).clamp_max(1.0)
+    A = A + length * dA
+    slack = (problem.C * problem.hot - A).clamp_min(1e-14 * problem.C)
+    return _judged(problem, A, slack, multiplier + length * dm)
 
 
 def _room(value: Tensor, change: Tensor) -> Tensor:
@@ -184,20 +171,22 @@ def _room(value: Tensor, change: Tensor) -> Tensor:
     return limit.amin((1, 2), keepdim=True).clamp_max(1 / KEEP)
 
 
-def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Tensor, ...]:
-    """Steps until the gap is at most ``tol`` times the objective, problem by problem."""
+def interior_point(problem: DualSVM, tol: float, max_steps: int) -> _Solved:
+    """Steps until every gap is at most ``tol`` times the objective, or rounding stops them."""
     state = start(problem)
+    best = Iterate(*(field.clone() for field in state))
     steps = torch.zeros(len(problem.hot), dtype=torch.int64, device=problem.hot.device)
-    stuck = torch.zeros_like(steps, dtype=torch.bool)
+    idle = torch.zeros_like(steps)  # steps in a row that brought nothing
     for _ in range(max_steps):
-        left = (~(stuck | (state.gap <= tol * state.objective))).nonzero().flatten()
+        left = ((best.gap > tol * best.objective) & (idle < PATIENCE)).nonzero().flatten()
         if not len(left):
             break
         part = DualSVM(problem.gram[left], problem.hot[left], problem.C)
         moved = _move(part, Iterate(*(field[left] for field in state)))
-        better = moved.gap < state.gap[left]  # a step that brings nothing is at the limit of precision
-        for kept, new in zip(state, moved, strict=True):
+        better = moved.gap < best.gap[left]
+        for now, kept, new in zip(state, best, moved, strict=True):
+            now[left] = new
             kept[left[better]] = new[better]
         steps[left] += 1
-        stuck[left[~better]] = True
-    return (*state, steps)
+        idle[left] = torch.where(better, 0, idle[left] + 1)
+    return _Solved(*best, steps)

@@ -24,7 +24,8 @@ def spd_inverse(matrices: Tensor) -> Tensor:
     count = matrices.numel() // max(n * n, 1)
     if n > SMALL or count < MANY:
         return _by_cholesky(matrices)
-    inverse = _gauss_jordan(matrices.reshape(count, n, n).permute(1, 2, 0).contiguous())
+    batch_last = matrices.reshape(count, n, n).permute(1, 2, 0)
+    inverse = _gauss_jordan(batch_last.clone(memory_format=torch.contiguous_format))
     return inverse.permute(2, 0, 1).contiguous().reshape(*batch, n, n)
 
 
@@ -43,13 +44,17 @@ def _gauss_jordan(work: Tensor) -> Tensor:
 
 
 def _by_cholesky(matrices: Tensor) -> Tensor:
-    """LAPACK; a matrix that rounding has made indefinite is given the least ridge that factorises."""
+    """LAPACK; a matrix that rounding has made indefinite is given a small ridge, one with NaN gives NaN."""
     factor, failed = torch.linalg.cholesky_ex(matrices)
-    ridge = torch.finfo(matrices.dtype).eps * matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None]
-    for _ in range(12):
-        if not bool(failed.any()):
-            break
-        ridge = ridge * 10
-        lifted = matrices + torch.diag_embed((ridge * (failed != 0)[..., None]).expand(matrices.shape[:-1]))
+    weak = failed != 0
+    size = torch.finfo(matrices.dtype).eps * matrices.diagonal(dim1=-2, dim2=-1).mean(-1)
+    for tenfold in range(1, 9):
+        if not bool((failed != 0).any()):
+            return torch.cholesky_inverse(factor)
+        weak = weak | (failed != 0)
+        ridge = torch.where(weak, size * 10.0**tenfold, 0.0)
+        lifted = matrices + torch.diag_embed(ridge[..., None].expand(matrices.shape[:-1]))
         factor, failed = torch.linalg.cholesky_ex(lifted)
-    return torch.cholesky_inverse(factor)
+    bad = (failed != 0)[..., None, None]
+    eye = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+    return torch.where(bad, torch.nan, torch.cholesky_inverse(torch.where(bad, eye, factor)))

@@ -15,6 +15,8 @@ from torch import Tensor
 from innerloop.solvers.inverse import spd_inverse
 from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, certify, dot
 
+PATIENCE = 3  # steps without a smaller gap
+
 
 class Curvature(NamedTuple):
     """What a linear solve with the Hessian at one point needs: see :func:`curvature`."""
@@ -90,15 +92,23 @@ def _objective(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Tensor:
 
 
 def solve(problem: SoftmaxProblem, start: Solution, tol: float, max_steps: int) -> Solution:
-    """Newton steps on the problems of ``start`` that are not converged, each until it is."""
-    out = Solution(*(field.clone() for field in start))
+    """Newton steps on problems of ``start`` that are not converged, until they are or rounding stops them."""
+    proof = certify(problem, start.A, start.F)
+    done = proof.gap <= tol * proof.objective
+    out = Solution(start.A.clone(), proof.F, proof.objective, proof.gap, done, start.iterations.clone())
+    idle = torch.zeros_like(out.iterations)  # steps in a row that brought nothing
     for _ in range(max_steps):
-        left = (~out.converged).nonzero().flatten()
+        left = (~out.converged & (idle < PATIENCE)).nonzero().flatten()
         if not len(left):
             break
         part = problem.at(left)
         A, F = newton_step(part, out.A[left], out.F[left])
         proof = certify(part, A, F)
+        near = proof.gap < 1e-4 * proof.objective  # far away the gap may rise while the objective falls
+        idle[left] = torch.where(near & (proof.gap > 0.9 * out.gap[left]), idle[left] + 1, 0)
+        broken = ~torch.isfinite(proof.objective + proof.gap)
+        idle[left[broken]] = PATIENCE
         done = proof.gap <= tol * proof.objective
-        out.write(left, Solution(A, proof.F, proof.objective, proof.gap, done, out.iterations[left] + 1))
+        found = Solution(A, proof.F, proof.objective, proof.gap, done, out.iterations[left] + 1)
+        out.write(left[~broken], Solution(*(field[~broken] for field in found)))
     return out

@@ -45,7 +45,7 @@ def check_problems(features: Tensor, labels: Tensor, ways: int, every_class: boo
             f"features of shape {tuple(features.shape)} with labels of shape {tuple(labels.shape)}: "
             "give (problems, samples, dimensions) and (problems, samples)."
         )
-    if not features.is_floating_point():
+    if features.dtype not in (torch.float32, torch.float64):
         raise UserError(f"features are {features.dtype}: convert them to float32 or float64.")
     if ways < 2:
         raise UserError(f"ways={ways}: a classifier needs at least two classes.")

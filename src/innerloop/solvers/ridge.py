@@ -50,7 +50,7 @@ def ridge(
             f"features of shape {tuple(features.shape)} with targets of shape {tuple(targets.shape)}: "
             "give (problems, samples, dimensions) and (problems, samples, outputs)."
         )
-    check_positive("penalty", float(penalty))
+    check_positive("penalty", float(penalty.detach() if isinstance(penalty, Tensor) else penalty))
     x_mean, y_mean = features.mean(1, keepdim=True), targets.mean(1, keepdim=True)
     x, y = (features - x_mean, targets - y_mean) if intercept else (features, targets)
     n, d = x.shape[1:]

@@ -110,13 +110,25 @@ def intercepts(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, T
 
 
 def feasible(P: Tensor, hot: Tensor) -> Tensor:
-    """``P̂ − P`` for a near P̂ that sums to the class counts: surplus of a class is handed to deficits."""
+    """``P̂ − P`` for a near P̂ that sums to the class counts over samples.
+
+    To first order a shift of the intercepts by ``u`` changes ``P`` by ``p_c (u_c − Σ p u)``, which leaves
+    every sample a distribution; the ``u`` that closes the difference of sums solves a ``k × k`` system. Where
+    that is too large a change, surplus of a class is handed to the deficits of others instead.
+    """
     has, wants = P.sum(-1, keepdim=True), hot.sum(-1, keepdim=True)
-    keep = (wants / has).clamp_max(1.0)
+    system = torch.diag_embed(has.squeeze(-1)) - P @ P.mT
+    # shifting all intercepts alike changes nothing: close that direction
+    system = system + system.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None] / P.shape[1]
+    u = spd_inverse(system) @ (wants - has)
+    relative = u - (P * u).sum(1, keepdim=True)
+    small = (relative.abs() < 0.9).all(-1, keepdim=True).all(-2, keepdim=True)  # false for NaN
+    if bool(small.all()):
+        return P * relative
     deficit = (wants - has).clamp_min(0.0)
     share = deficit / deficit.sum(1, keepdim=True).clamp_min(torch.finfo(P.dtype).tiny)
-    moved = P * (1 - keep)
-    return share * moved.sum(1, keepdim=True) - moved
+    moved = P * (1 - (wants / has).clamp_max(1.0))
+    return torch.where(small, P * relative, share * moved.sum(1, keepdim=True) - moved)
 
 
 def certify(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Certificate:

@@ -222,9 +222,10 @@ def ratio(ours: Timing, peer: Timing) -> float:
     return statistics.median(p / o for p, o in zip(peer.rounds, ours.rounds, strict=True))
 
 
-def machine() -> dict[str, Any]:
-    """Limits of this machine, measured in a process of its own."""
+def machine(patience: float | None = None) -> dict[str, Any]:
+    """Limits of this machine, measured in a process of its own, in a quiet moment if one comes."""
     with Child("the machine's limits") as child:
+        wait_for_quiet(time.monotonic() + (PATIENCE if patience is None else patience))
         return child.ask("machine")
 
 

@@ -29,7 +29,7 @@ def describe() -> dict[str, Any]:
     }
 
 
-def sgemm(threads: int, size: int = 768, repeats: int = 30) -> float:
+def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
     """The fastest of some products of two square float32 matrices."""
     import torch
 

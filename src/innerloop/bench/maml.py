@@ -45,7 +45,8 @@ def run_cases(
         say: receives lines for people.
         sizes: smaller sizes, for tests.
     """
-    machine = harness.machine()
+    patience = 0.0 if quick else None
+    machine = harness.machine(patience)
     speeds = ", ".join(f"{g:.0f} on {n}" for n, g in machine["sgemm_gflops"].items())
     say(f"{machine['cpu']}, {machine['cores']} cores; sgemm reaches {speeds} thread(s), in GFLOP/s")
     found = peers.installed()
@@ -73,7 +74,7 @@ def run_cases(
             block_seconds=seconds,
             say=say,
             reference=sides[0].name,
-            patience=0 if quick else None,
+            patience=patience,
         )
         rows += table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]))
     return {"cases": rows, "machine": machine}

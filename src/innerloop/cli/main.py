@@ -16,7 +16,22 @@ from typing import Annotated, Any
 import typer
 
 from innerloop._version import __version__
-from innerloop.cli import bench, data, demo, doctor, eval, ls, predict, report, resume, show, sweep, train
+from innerloop.cli import (
+    analyze,
+    bench,
+    data,
+    demo,
+    doctor,
+    eval,
+    ls,
+    predict,
+    report,
+    reproduce,
+    resume,
+    show,
+    sweep,
+    train,
+)
 from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, write
 from innerloop.core.errors import UserError, did_you_mean
@@ -54,6 +69,8 @@ VERBS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "eval": (eval.evaluate, LENIENT),
     "predict": (predict.predict, LENIENT),
     "sweep": (sweep.sweep, LENIENT),
+    "analyze": (analyze.analyze, LENIENT),
+    "reproduce": (reproduce.reproduce, CONTEXT),
     "report": (report.report, CONTEXT),
     "ls": (ls.ls, CONTEXT),
     "show": (show.show, LENIENT),

@@ -1,0 +1,34 @@
+"""``innerloop analyze``: closed forms and estimates before training, one file per kind.
+
+A module ``innerloop.analysis.KIND`` has
+
+- ``Settings``, a :class:`~innerloop.recipes.flat.FlatSettings` with a description beside every key;
+- ``run(settings, recipe, say) -> dict``: ``recipe`` is the one the user named first, its
+  settings applied, or None; the result is plain data and goes out as JSON;
+- ``render(result) -> list[str]``: the same for people, line by line;
+- optionally ``page(result) -> str``: a self-contained HTML page for ``--page``.
+
+It imports torch inside ``run`` only, so that mistakes in settings are answered at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from innerloop.core.errors import UserError, did_you_mean
+
+ANALYSES: dict[str, str] = {}
+"""Names and what they tell. Nothing here imports torch."""
+
+
+def find(name: str) -> ModuleType:
+    """The module of an analysis.
+
+    Raises:
+        UserError: there is none of this name.
+    """
+    if name not in ANALYSES:
+        hint = did_you_mean(name, ANALYSES)
+        raise UserError(f"there is no analysis '{name}'{hint}: there are {', '.join(ANALYSES)}.")
+    return import_module(f"innerloop.analysis.{name}")

@@ -1,0 +1,133 @@
+"""``innerloop analyze``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from innerloop.analysis import ANALYSES, find
+from innerloop.cli.options import Json, check_settings
+from innerloop.cli.output import Result, carry_out, say, table, write
+from innerloop.core.errors import UserError
+
+Kind = Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(ANALYSES)}.")]
+Items = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE] KEY=VALUE…",
+        help="A recipe, a TOML file or a run to look at, if any; then settings of the analysis.",
+    ),
+]
+Keys = Annotated[bool, typer.Option("--keys", help="List the settings of this analysis and stop.")]
+Save = Annotated[bool, typer.Option("--save", help="Keep the result in a run directory under ./runs.")]
+Page = Annotated[
+    bool, typer.Option("--page", help="Write an interactive page (KIND.html here), where there is one.")
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Another name for the page.")]
+OPTIONS = ("--json", "--help", "--keys", "--save", "--page", "--out")
+
+
+def analyze(
+    kind: Kind,
+    items: Items = None,
+    keys: Keys = False,
+    save: Save = False,
+    page: Page = False,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    r"""Closed forms and estimates, before any training.
+
+    \b
+    Examples:
+      innerloop analyze landscape rho_hard=0.1 rho_easy=0.9
+      innerloop analyze rate kind=lim features=identity data=uniform low=-5 high=5 dim=20 shots=50
+      innerloop analyze kernels tasks=bridge-quadratic depth=10 --json
+      innerloop analyze landscape --keys
+
+    Settings of the analysis are flat: key=value. If a recipe stands first, its settings may be changed with
+    section.key=value as in `train`.
+
+    \b
+    JSON: as `docs` says for each kind; always `kind`, `settings` and `seconds`.
+    """
+
+    def work() -> Result:
+        given = check_settings(items, OPTIONS)
+        module = find(kind)
+        if keys:
+            from innerloop.recipes.flat import describe
+
+            return {"kind": kind, "keys": describe(module.Settings)}
+        target = _page_target(kind, module, out) if page or out else None
+        return _analyse(kind, module, given, save, target)
+
+    carry_out(json, work, _render)
+
+
+def _page_target(kind: str, module: Any, out: Path | None) -> Path:
+    """Where the page goes: the name given, or the first of KIND.html, KIND-2.html, … that is free."""
+    if not hasattr(module, "page"):
+        raise UserError(f"analyze {kind} has no page: leave --page away, or use --save.")
+    if out is not None and (out.exists() or not out.parent.is_dir()):
+        why = "exists" if out.exists() else "has no folder"
+        raise UserError(f"{out} {why}: choose another name for --out.")
+    free = (Path(f"{kind}{end}.html") for end in ("", *(f"-{i}" for i in range(2, 10_000))))
+    return out or next(name for name in free if not name.exists())
+
+
+def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | None) -> Result:
+    import time
+
+    from innerloop.recipes.flat import read_flat
+
+    source = given[0] if given and "=" not in given[0] else None
+    rest = given[1:] if source else given
+    dotted = [item for item in rest if "." in item.partition("=")[0]]
+    if dotted and source is None:
+        raise UserError(f"{dotted[0]} belongs to a recipe: name one first, as in `analyze {kind} RECIPE …`.")
+    settings = read_flat(module.Settings, [item for item in rest if item not in dotted], f"analyze {kind}")
+    recipe = None
+    if source is not None:
+        from innerloop.recipes.library import load_recipe
+
+        recipe = load_recipe(source, dotted)
+    started = time.perf_counter()
+    result: Result = {"kind": kind, **module.run(settings, recipe, say)}
+    result["settings"] = {**settings.model_dump(), **({"recipe": source} if source else {})}
+    result["seconds"] = time.perf_counter() - started
+    if page is not None:
+        from innerloop.runs.files import write_text_atomic
+
+        write_text_atomic(page, module.page(result))
+        result["page"] = str(page)
+    if save:
+        result["run"] = str(_save(kind, result, int(getattr(settings, "seed", 0))))
+    return result
+
+
+def _save(kind: str, result: Result, seed: int) -> Path:
+    from innerloop.runs.directory import create_run
+    from innerloop.runs.files import json_line, write_json_atomic
+    from innerloop.runs.manifest import start_manifest, update_manifest
+
+    run = create_run(Path("runs"), f"analyze-{kind}", seed)
+    start_manifest(run, ["innerloop", *sys.argv[1:]], json_line(result["settings"]), {"kind": "analyze"})
+    write_json_atomic(run / "result.json", result)
+    update_manifest(run, status="finished")
+    return run
+
+
+def _render(result: Result) -> None:
+    if "keys" in result:
+        rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
+        table(f"analyze {result['kind']} key=value", ("key", "default", "takes", "meaning"), rows)
+        return
+    for line in find(result["kind"]).render(result):
+        write(line)
+    for key in ("page", "run"):
+        if key in result:
+            write(f"{key}: {result[key]}")

@@ -1,0 +1,112 @@
+r"""Which tasks are hard, as a ranking: loss after a few head steps, nearest neighbours, λ_min.
+
+Before training, the loss after 1 and 10 steps of a linear head on given features, and the error of the
+nearest neighbour, order tasks much as trained learners do; :math:`\lambda_{min}` of the features does not,
+and is reported beside them for comparison (it is the hardness of Landscape's §3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+
+
+def head_rate(x: Tensor, classes: bool) -> float:
+    r"""A safe rate for linear heads on these features: :math:`1/\lambda_{max}` of the mean second moment.
+
+    Twice that for cross-entropy, whose curvature is at most half the features' second moment.
+    """
+    moment = torch.einsum("tni,tnj->ij", x, x) / (x.shape[0] * x.shape[1])
+    return (2.0 if classes else 1.0) / float(torch.linalg.eigvalsh(moment)[-1])
+
+
+def losses_after_steps(
+    x_support: Tensor,
+    y_support: Tensor,
+    x_query: Tensor,
+    y_query: Tensor,
+    lr: float,
+    steps: Sequence[int] = (1, 10),
+    ways: int | None = None,
+) -> Tensor:
+    """Query loss of every task after so many gradient steps of a linear head from zero, ``(T, len(steps))``.
+
+    Args:
+        x_support: features ``(T, n, d)``.
+        y_support: ``(T, n, k)`` for half the mean squared error, labels ``(T, n)`` for cross-entropy.
+        x_query: features of the queries.
+        y_query: their targets.
+        lr: of the head.
+        steps: when to look.
+        ways: number of classes, for labels.
+
+    >>> x, y = torch.ones(1, 1, 1), torch.ones(1, 1, 1)
+    >>> losses_after_steps(x, y, x, y, lr=0.5, steps=(0, 1))   # ½·1², then ½·½²
+    tensor([[0.5000, 0.1250]])
+    """
+    classes = not y_support.is_floating_point()
+    if classes:
+        if ways is None:
+            raise UserError("labels need to know how many classes there are: give ways.")
+        y_support, y_query = (
+            torch.nn.functional.one_hot(y, ways).to(x_support.dtype) for y in (y_support, y_query)
+        )
+    head = x_support.new_zeros(x_support.shape[0], x_support.shape[2], y_support.shape[2])
+    seen = []
+    for step in range(max(steps) + 1):
+        if step in steps:
+            seen.append(_loss(x_query @ head, y_query, classes))
+        outputs = x_support @ head
+        residual = (outputs.softmax(-1) if classes else outputs) - y_support
+        head = head - lr * x_support.mT @ residual / x_support.shape[1]
+    order = sorted(set(steps))
+    return torch.stack([seen[order.index(s)] for s in steps], -1)
+
+
+def _loss(outputs: Tensor, targets: Tensor, classes: bool) -> Tensor:
+    if classes:
+        return -(targets * outputs.log_softmax(-1)).sum(-1).mean(-1)
+    return 0.5 * (outputs - targets).square().sum(-1).mean(-1)
+
+
+def nearest_neighbour_error(x_support: Tensor, y_support: Tensor, x_query: Tensor, y_query: Tensor) -> Tensor:
+    """Error of the nearest support sample's label (or target: half the mean squared error), ``(T,)``.
+
+    >>> x = torch.tensor([[[0.0], [1.0]]])
+    >>> labels, queries = torch.tensor([[0, 1]]), torch.tensor([[[0.2], [0.4]]])
+    >>> nearest_neighbour_error(x, labels, queries, labels)
+    tensor([0.5000])
+    """
+    nearest = torch.cdist(x_query, x_support).argmin(-1)
+    if not y_support.is_floating_point():
+        return (y_support.gather(1, nearest) != y_query).to(x_query.dtype).mean(-1)
+    index = nearest[..., None].expand(-1, -1, y_support.shape[2])
+    return 0.5 * (y_support.gather(1, index) - y_query).square().sum(-1).mean(-1)
+
+
+def smallest_eigenvalue(x: Tensor) -> Tensor:
+    r""":math:`\lambda_{min}` of every task's second moment, ``(T,)``; 0 with too few samples."""
+    return torch.linalg.eigvalsh(x.mT @ x / x.shape[1])[:, 0].clamp(min=0)
+
+
+def rank_correlation(a: Tensor, b: Tensor) -> float:
+    """Spearman's: the correlation of ranks, ties sharing their mean rank.
+
+    >>> rank_correlation(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
+    0.5
+    """
+    ranks = torch.stack([_ranks(a), _ranks(b)])
+    spread = ranks.std(1)
+    if bool((spread == 0).any()):
+        return float("nan")
+    return round(float(torch.corrcoef(ranks)[0, 1]), 12)
+
+
+def _ranks(values: Tensor) -> Tensor:
+    values = values.double()
+    below = (values[:, None] > values[None]).sum(1)
+    return below + ((values[:, None] == values[None]).sum(1) - 1) / 2.0

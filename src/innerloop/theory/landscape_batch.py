@@ -1,0 +1,114 @@
+"""Many environments at once: both solutions, their excess risks and the gain, in one pass over the data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.theory.landscape import Number, check, lift, normalised, one_over, solve
+
+CHUNK = 1024  # environments at a time: what one chunk needs stays in the processor's cache
+
+
+class Solution(NamedTuple):
+    """An initialisation and what it costs.
+
+    Attributes:
+        solution: ``(…, d)``.
+        risk: ``(…)``, the excess risk after one step, averaged over tasks.
+        task_risks: ``(…, tasks)``, the same for every task.
+    """
+
+    solution: Tensor
+    risk: Tensor
+    task_risks: Tensor
+
+
+class Landscape(NamedTuple):
+    """Both solutions, and ``gain``: the excess risk of NAL over that of MAML, ``(…)``."""
+
+    nal: Solution
+    maml: Solution
+    gain: Tensor
+
+
+def compare(
+    covariances: Tensor,
+    optima: Tensor,
+    *,
+    lr: Number,
+    shots: Number,
+    inner_shots: Number | None = None,
+    weights: Tensor | None = None,
+) -> Landscape:
+    r"""NAL and MAML of many environments at once: solutions, excess risks (Proposition 1), and the gain.
+
+    Args:
+        covariances: :math:`\Sigma_i`, ``(…, tasks, d, d)``, symmetric.
+        optima: :math:`w_i^*`, ``(…, tasks, d)``.
+        lr: α, for half the mean squared error.
+        shots: ``m``, samples of the step in testing.
+        inner_shots: ``n₂``, samples of the step in MAML's training; ``shots`` if omitted.
+        weights: how often each task occurs, ``(…, tasks)``; equally often if omitted.
+
+    >>> easy, hard = torch.eye(2), 0.1 * torch.eye(2)
+    >>> optima = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
+    >>> found = compare(torch.stack([hard, easy]), optima, lr=1.0, shots=100)
+    >>> [round(float(x), 3) for x in (found.nal.solution[0], found.maml.solution[0], found.gain)]
+    [-0.818, 0.46, 3.07]
+    """
+    check(covariances, optima)
+    batch = covariances.shape[:-3]
+    tasks, d = optima.shape[-2:]
+    shares = normalised(weights, optima).expand(*batch, tasks).reshape(-1, tasks)
+    flat_s, flat_w = covariances.reshape(-1, tasks, d, d), optima.reshape(-1, tasks, d)
+    numbers = [_flat(n, batch) for n in (lr, shots, shots if inner_shots is None else inner_shots)]
+    parts = []
+    for start in range(0, max(len(flat_s), 1), CHUNK):
+        cut = slice(start, start + CHUNK)
+        rate, m, n2 = (n[cut] if isinstance(n, Tensor) else n for n in numbers)
+        parts.append(_compare(flat_s[cut], flat_w[cut], shares[cut], rate, m, n2))
+    nal, maml = (
+        Solution(
+            *(torch.cat(field).reshape((*batch, *field[0].shape[1:])) for field in zip(*some, strict=True))
+        )
+        for some in zip(*parts, strict=True)
+    )
+    return Landscape(nal, maml, nal.risk / maml.risk)
+
+
+def _compare(
+    s: Tensor, optima: Tensor, shares: Tensor, lr: Number, shots: Number, inner_shots: Number
+) -> tuple[Solution, Solution]:
+    """One chunk: ``s`` is ``(B, T, d, d)``. A sum over tasks of products is one product of stacked blocks."""
+    b, t, d, _ = s.shape
+    rate, per = lift(lr, 3), one_over(inner_shots, 3)
+    trace = s.square().sum((-2, -1))
+    share = shares[..., None, None]
+    # E[Q] = Σ S_i M_i with M_i = p_i [(1 + (α²/n₂) tr S_i²) I − 2α S_i + α²(1 + 1/n₂) S_i²]
+    inner = torch.matmul(s, s).mul_(share * (rate**2 * (1 + per))).sub_(s * (share * (2 * rate)))
+    inner.diagonal(dim1=-2, dim2=-1).add_(
+        share[..., 0] * (1 + rate**2 * per * trace[..., None, None])[..., 0]
+    )
+    stacked = s.reshape(b, t * d, d).mT
+    q_mean = stacked @ inner.view(b, t * d, d)
+    q_pull = stacked @ (inner @ optima[..., None]).view(b, t * d, 1)
+    s_mean = (shares[:, None] @ s.reshape(b, t, d * d)).view(b, d, d)
+    s_pull = stacked @ (shares[..., None] * optima).reshape(b, t * d, 1)
+    found = solve(torch.stack([s_mean, q_mean]), torch.stack([s_pull, q_pull])[..., 0])
+    # both solutions' risks in one pass: v is (B, T, d, 2)
+    v = found.permute(1, 2, 0)[:, None] - optima[..., None]
+    u = s @ v
+    cubic = (u * (s @ u)).sum(-2)
+    rate, per = lift(lr, 2), one_over(shots, 2)
+    linear = (1 + rate**2 * per * trace[..., None]) * (v * u).sum(-2)
+    risks = 0.5 * (linear - 2 * rate * u.square().sum(-2) + rate**2 * (1 + per) * cubic)
+    mean = (shares[..., None] * risks).sum(-2)
+    nal, maml = (Solution(found[k], mean[:, k], risks[..., k]) for k in (0, 1))
+    return nal, maml
+
+
+def _flat(value: Number, batch: torch.Size) -> Number:
+    return value.expand(batch).reshape(-1) if isinstance(value, Tensor) else value

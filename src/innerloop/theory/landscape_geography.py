@@ -1,0 +1,199 @@
+r"""Hard and easy tasks around two centres: Landscape's §3.1 (two tasks) and §3.2 (geography).
+
+Hard tasks have :math:`\Sigma=\rho_HI` and :math:`w^*\sim N(R\mathbf 1,r_HI)`, easy ones
+:math:`\Sigma=\rho_EI` and
+:math:`w^*\sim N(0,r_EI)`. Every matrix is a multiple of the identity, so each solution is :math:`cR\mathbf 1`
+with one number ``c``, and a risk is a sum of three terms. All arguments may be tensors that broadcast.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+
+
+class Geography(NamedTuple):
+    r"""An environment of §3.2, or many (tensors that broadcast).
+
+    Attributes:
+        dim: ``d``.
+        rho_hard: :math:`\rho_H`; small is hard.
+        rho_easy: :math:`\rho_E`.
+        R: distance of the centres per :math:`\sqrt d`.
+        r_hard: variance of the hard tasks' optima, per coordinate.
+        r_easy: the same of the easy ones.
+        hard_share: how often a task is hard.
+    """
+
+    dim: int | Tensor
+    rho_hard: float | Tensor
+    rho_easy: float | Tensor
+    R: float | Tensor
+    r_hard: float | Tensor
+    r_easy: float | Tensor
+    hard_share: float | Tensor = 0.5
+
+
+class Placed(NamedTuple):
+    r"""An initialisation :math:`cR\mathbf 1`: its coordinate ``cR``, and its excess risks."""
+
+    coordinate: Tensor
+    risk: Tensor
+    risk_hard: Tensor
+    risk_easy: Tensor
+
+
+class GeographyLandscape(NamedTuple):
+    """Both solutions; ``gain`` is NAL's excess risk over MAML's."""
+
+    nal: Placed
+    maml: Placed
+    gain: Tensor
+
+
+class Condition(NamedTuple):
+    r"""Both sides of :math:`\tfrac{\rho_H}{\rho_E}(1-\tfrac{\rho_H}{\rho_E})^2\gg\tfrac dm`; their ratio."""
+
+    hardness: Tensor
+    dimension_per_shot: Tensor
+    ratio: Tensor
+
+
+def step_curvature(
+    rho: float | Tensor, lr: float | Tensor, samples: float | Tensor, dim: int | Tensor
+) -> Tensor:
+    r""":math:`a=\rho(1-\alpha\rho)^2+\tfrac{d+1}{s}\alpha^2\rho^3`: what one step leaves of :math:`\rho I`.
+
+    Eqs. 21 and 22.
+
+    >>> step_curvature(0.1, lr=1.0, samples=500, dim=10)
+    tensor(0.0810, dtype=torch.float64)
+    """
+    rho, lr, samples = _double(rho), _double(lr), _double(samples)
+    return rho * (1 - lr * rho).square() + (dim + 1) / samples * lr**2 * rho**3
+
+
+def geography(
+    env: Geography,
+    lr: float | Tensor,
+    shots: float | Tensor,
+    inner_shots: float | Tensor | None = None,
+) -> GeographyLandscape:
+    r"""Both population solutions and their excess risks (eqs. 8, 10, 11), for any share of hard tasks.
+
+    With :math:`c` the weight of the hard tasks in a solution,
+
+    .. math::
+        c_{NAL}=\frac{p\rho_H}{p\rho_H+(1-p)\rho_E},\qquad
+        c_{MAML}=\frac{pa_H^{(n_2)}}{pa_H^{(n_2)}+(1-p)a_E^{(n_2)}},
+
+    .. math::
+        \mathcal E_H=\tfrac d2a_H^{(m)}\big(r_H+(1-c)^2R^2\big),\qquad
+        \mathcal E_E=\tfrac d2a_E^{(m)}\big(r_E+c^2R^2\big),\qquad
+        \mathcal E=p\mathcal E_H+(1-p)\mathcal E_E.
+
+    Args:
+        env: the environment(s).
+        lr: α, for half the mean squared error.
+        shots: ``m``, samples of the step in testing.
+        inner_shots: ``n₂``, samples of the step in MAML's training; ``shots`` if omitted.
+
+    >>> table3 = Geography(dim=10, rho_hard=0.1, rho_easy=1.0, R=2.0, r_hard=1.0, r_easy=1.0)
+    >>> found = geography(table3, lr=1.0, shots=500)
+    >>> round(float(found.nal.coordinate), 3), round(float(found.maml.coordinate), 3)
+    (0.182, 1.573)
+    """
+    if inner_shots is None:
+        inner_shots = shots
+    p, rho_h, rho_e = (_double(x) for x in (env.hard_share, env.rho_hard, env.rho_easy))
+    a_h, a_e = (step_curvature(rho, lr, inner_shots, env.dim) for rho in (rho_h, rho_e))
+    nal = _place(p * rho_h / (p * rho_h + (1 - p) * rho_e), env, lr, shots)
+    maml = _place(p * a_h / (p * a_h + (1 - p) * a_e), env, lr, shots)
+    return GeographyLandscape(nal, maml, nal.risk / maml.risk)
+
+
+def _place(c: Tensor, env: Geography, lr: float | Tensor, shots: float | Tensor) -> Placed:
+    p, R = _double(env.hard_share), _double(env.R)
+    half = _double(env.dim) / 2
+    hard = half * step_curvature(env.rho_hard, lr, shots, env.dim) * (env.r_hard + (1 - c).square() * R**2)
+    easy = half * step_curvature(env.rho_easy, lr, shots, env.dim) * (env.r_easy + c.square() * R**2)
+    return Placed(c * R, p * hard + (1 - p) * easy, hard, easy)
+
+
+def two_tasks(
+    distance: float | Tensor,
+    rho_hard: float | Tensor,
+    rho_easy: float | Tensor,
+    dim: int | Tensor,
+    lr: float | Tensor,
+    shots: float | Tensor,
+) -> tuple[Tensor, Tensor]:
+    r"""Excess risks of NAL and MAML for two tasks :math:`\rho_HI,\rho_EI` (eq. 9), :math:`n_2=m`.
+
+    .. math::
+        \mathcal E(w^*_{NAL})=\frac{D^2}{4}\,\frac{a_E\rho_H^2+a_H\rho_E^2}{(\rho_E+\rho_H)^2},\qquad
+        \mathcal E(w^*_{MAML})=\frac{D^2}{4}\,\frac{a_Ea_H}{a_E+a_H},\qquad D=\|w_1^*-w_2^*\|.
+
+    The paper's eq. 9 leaves out :math:`D^2/4`.
+
+    >>> nal, maml = two_tasks(2.0, 0.1, 1.0, dim=1, lr=1.0, shots=float("inf"))
+    >>> round(float(nal), 4), float(maml)
+    (0.0669, 0.0)
+    """
+    a_h, a_e = (step_curvature(rho, lr, shots, dim) for rho in (rho_hard, rho_easy))
+    rho_h, rho_e = _double(rho_hard), _double(rho_easy)
+    quarter = _double(distance).square() / 4
+    nal = (a_e * rho_h**2 + a_h * rho_e**2) / (rho_e + rho_h).square()
+    return quarter * nal, quarter * a_e * a_h / (a_e + a_h)
+
+
+def limiting_gain(env: Geography) -> Tensor:
+    r""":math:`1+\tfrac{R^2}{r_H}\big(\tfrac{\rho_E}{\rho_E+\rho_H}\big)^2`, where Corollary 2 applies.
+
+    That is for :math:`\alpha=1/\rho_E` and a condition (:func:`condition`) that holds by far. The paper's eq.
+    12 drops the bracket, which is right only if also :math:`\rho_H\ll\rho_E`.
+
+    >>> round(float(limiting_gain(Geography(10, 0.1, 0.9, 1.0, 0.5, 0.1))), 4)
+    2.62
+    """
+    rho_h, rho_e = _double(env.rho_hard), _double(env.rho_easy)
+    return 1 + _double(env.R).square() / env.r_hard * (rho_e / (rho_e + rho_h)).square()
+
+
+def condition(env: Geography, shots: float | Tensor) -> Condition:
+    r"""Both sides of :math:`\tfrac{\rho_H}{\rho_E}(1-\tfrac{\rho_H}{\rho_E})^2\gg\tfrac dm` (Corollary 2).
+
+    >>> [round(float(x), 3) for x in condition(Geography(10, 0.1, 0.9, 1.0, 0.5, 0.1), shots=500)]
+    [0.088, 0.02, 4.39]
+    """
+    q = _double(env.rho_hard) / env.rho_easy
+    left, right = q * (1 - q).square(), env.dim / _double(shots)
+    return Condition(left, right, left / right)
+
+
+def environment(env: Geography, tasks: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """``tasks`` hard and as many easy tasks drawn from a geography: covariances, optima, mixture weights.
+
+    Raises:
+        UserError: for an environment made of tensors; draw those one by one.
+    """
+    if any(isinstance(field, Tensor) for field in env):
+        raise UserError("environment draws from a single geography: give plain numbers.")
+    d = int(env.dim)
+    draws = torch.randn(2, tasks, d, generator=generator, dtype=torch.float64)
+    hard = float(env.R) + float(env.r_hard) ** 0.5 * draws[0]
+    easy = float(env.r_easy) ** 0.5 * draws[1]
+    eye = torch.eye(d, dtype=torch.float64)
+    rho = torch.tensor([float(env.rho_hard)] * tasks + [float(env.rho_easy)] * tasks, dtype=torch.float64)
+    share = float(env.hard_share) / tasks
+    weights = torch.tensor([share] * tasks + [1 / tasks - share] * tasks, dtype=torch.float64)
+    return rho[:, None, None] * eye, torch.cat([hard, easy]), weights
+
+
+def _double(value: float | Tensor) -> Tensor:
+    """Plain numbers in float64; tensors as they are."""
+    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)

@@ -1,0 +1,84 @@
+r"""SGD on any objective with weights on the tasks of a batch: Landscape's hard-task up-weighting ζ.
+
+``erm`` is the paper's NAL objective, ``episodic(maml(…))`` its MAML objective. Oversampling hard tasks (the
+paper's ``p``) is a matter of the sampler: ``hard_share`` of the ``linear`` family, ``share`` of a few-shot
+kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params, Task, TaskBatch
+from innerloop.objectives.base import Objective
+
+
+def hard_weights(hard: Tensor, zeta: float) -> Tensor:
+    r"""Weights of the tasks of a batch: ζ for hard ones against 1, normalised *within the batch*.
+
+    With ``h`` hard and ``e`` easy tasks a hard one weighs :math:`\zeta/(h\zeta+e)` (Landscape, C.1).
+
+    Args:
+        hard: ``(…, tasks)``, which tasks are hard.
+        zeta: ζ; 1 weighs all tasks alike.
+
+    >>> hard_weights(torch.tensor([True] * 6 + [False] * 4), zeta=2.0)[[0, 9]]
+    tensor([0.1250, 0.0625])
+    """
+    if not zeta > 0:
+        raise UserError(f"zeta must be positive, not {zeta}.")
+    weights = 1 + (zeta - 1) * hard.to(torch.get_default_dtype())
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def weighted_gradient(
+    objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, weights: Tensor | None = None
+) -> tuple[Params, Tensor, Buffers]:
+    r"""The gradient of :math:`\sum_tw_tL_t(\theta)`, every task's loss, and the buffers averaged over tasks.
+
+    Raises:
+        UserError: for an objective that is no gradient (Reptile).
+    """
+    if objective.loss is None:
+        raise UserError(f"'{objective.name}' has no loss to weigh: choose episodic, erm or multitask.")
+    loss = objective.loss
+    shares = weights if weights is not None else torch.full((batch.size,), 1.0 / batch.size)
+
+    def total(p: Params) -> tuple[Tensor, tuple[Tensor, Buffers]]:
+        losses, after = torch.func.vmap(loss, in_dims=(None, None, 0))(p, buffers, Task(*batch))
+        return (shares.to(losses) * losses).sum(), (losses, after)
+
+    grads, (losses, after) = torch.func.grad(total, has_aux=True)(params)
+    return grads, losses.detach(), {name: value.detach().mean(0) for name, value in after.items()}
+
+
+def descend(
+    objective: Objective,
+    params: Params,
+    buffers: Buffers,
+    batches: Iterable[tuple[TaskBatch, Tensor | None]],
+    lr: float,
+    watch: Callable[[int, Tensor], None] | None = None,
+) -> tuple[Params, Buffers]:
+    """Plain SGD on the batches, one step each; parameters the objective does not depend on stay as they are.
+
+    Args:
+        objective: with a loss.
+        params: where to start.
+        buffers: of the network.
+        batches: pairs of a batch and the weights of its tasks (``None``: equal).
+        lr: the meta learning rate.
+        watch: receives the step and the losses of its tasks.
+    """
+    for step, (batch, weights) in enumerate(batches):
+        grads, losses, buffers = weighted_gradient(objective, params, buffers, batch, weights)
+        if not bool(torch.isfinite(losses).all()):
+            raise UserError(f"step {step + 1}: a loss is not finite: lower the learning rates.")
+        params = {name: value - lr * grads[name] for name, value in params.items()}
+        if watch is not None:
+            watch(step, losses)
+    return params, buffers

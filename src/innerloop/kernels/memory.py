@@ -1,0 +1,44 @@
+"""How much memory a kernel will take, told before it is taken."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.kernels.tangent import Tangent
+
+
+def saved_bytes(t: Tangent, x: Tensor) -> int:
+    """Bytes that one sample's forward pass keeps for its backward pass: one is passed and counted."""
+    seen: dict[int, int] = {}
+    own = {p.untyped_storage().data_ptr() for p in t.params.values()}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    params = {name: p.detach().requires_grad_() for name, p in t.params.items()}
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = t.forward(params, x[:1])
+    del outputs
+    return sum(seen.values())
+
+
+def block_size(per_sample: int, memory: int, most: int) -> int:
+    """How many samples fit.
+
+    Raises:
+        UserError: if not even one does.
+
+    >>> block_size(100, 1000, 50), block_size(1, 1000, 50)
+    (10, 50)
+    """
+    if per_sample > memory:
+        raise UserError(
+            f"one sample needs about {max(per_sample >> 20, 1)} MB, more than memory={memory} bytes: "
+            "raise memory."
+        )
+    return max(1, min(most, memory // max(per_sample, 1)))

@@ -1,0 +1,128 @@
+"""A network as the function whose tangent kernel is asked for, and what is checked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.types import Buffers, Params, Statistics
+from innerloop.nets.module import from_module
+from innerloop.nets.network import Network, apply
+
+Output: TypeAlias = Literal["sum", "trace", "full"]
+"""What to make of several outputs: the kernel of their sum, the mean over outputs of each one's own kernel,
+or every pair of them."""
+
+MEMORY = 2**30
+"""Bytes that a kernel may use beside its inputs and itself, if nothing is said."""
+
+
+class Tangent(NamedTuple):
+    """A function of some parameters, the others fixed.
+
+    Attributes:
+        forward: ``(params, x) -> (samples, outputs)``.
+        params: those whose kernel it is.
+        outputs: how many there are.
+        mixes: whether a sample's output depends on the samples beside it (batch statistics).
+    """
+
+    forward: Callable[[Params, Tensor], Tensor]
+    params: Params
+    outputs: int
+    mixes: bool
+
+
+def as_network(
+    network: Network | nn.Module, params: Params | None, buffers: Buffers | None
+) -> tuple[Network, Params, Buffers]:
+    """A network with its parameters: a module's own where none are given, batch norms as in evaluation."""
+    if isinstance(network, nn.Module):
+        made = from_module(network, norm="running")
+        own, stats = made.init(torch.Generator())
+        return made, own if params is None else params, stats if buffers is None else buffers
+    if params is None:
+        raise UserError(
+            "a Network has no parameters of its own: give params, for example network.init(generator)[0]."
+        )
+    return network, params, {} if buffers is None else buffers
+
+
+def tangent(
+    network: Network | nn.Module,
+    params: Params | None,
+    x: Tensor,
+    buffers: Buffers | None = None,
+    names: Collection[str] | None = None,
+    statistics: Statistics = "stored",
+) -> Tangent:
+    """The function to differentiate, after a look at what it does to a few of the inputs.
+
+    Args:
+        network: or any module.
+        params: all parameters.
+        x: some inputs; the first two are tried.
+        buffers: the network's buffers.
+        names: the parameters whose kernel is wanted; all if omitted.
+        statistics: where normalisation layers take theirs from.
+    """
+    network, params, buffers = as_network(network, params, buffers)
+    wanted = list(params) if names is None else list(names)
+    for name in wanted:
+        if name not in params:
+            raise UserError(f"the network has no parameter '{name}'{did_you_mean(name, params)}.")
+    fixed = {name: p.detach() for name, p in params.items() if name not in set(wanted)}
+    stored = {name: b.detach() for name, b in buffers.items()}
+
+    def forward(part: Params, x: Tensor) -> Tensor:
+        outputs = apply(network, {**fixed, **part}, stored, x, statistics)[0]
+        return outputs.reshape(outputs.shape[0], -1)
+
+    part = {name: params[name].detach() for name in wanted}
+    with torch.no_grad():
+        outputs = forward(part, x[:2])
+        mixes = len(x) > 1 and not _close(outputs[1:2], forward(part, x[1:2]))
+    return Tangent(forward, part, outputs.shape[1], mixes)
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    """Equal but for rounding: another batch size may sum in another order."""
+    scale = float(torch.maximum(a.abs().max(), b.abs().max()))
+    return float((a - b).abs().max()) <= 1e3 * torch.finfo(a.dtype).eps * scale
+
+
+def refuse_mixing(t: Tangent, method: str) -> None:
+    """Batch statistics make every output a function of all inputs, so there is no kernel of two of them."""
+    if t.mixes:
+        raise UserError(
+            "a sample's output depends on the samples beside it (batch statistics), which "
+            f"method='{method}' cannot follow: use the norm policy 'group', stored statistics, or "
+            "method='jacobian', which takes each set of inputs as one batch."
+        )
+
+
+def check_output(output: str) -> None:
+    """Refuses words that are not known."""
+    if output not in ("sum", "trace", "full"):
+        known = ["sum", "trace", "full"]
+        raise UserError(
+            f"unknown output '{output}'{did_you_mean(output, known)}; there are {', '.join(known)}."
+        )
+
+
+def contract(a: Tensor, b: Tensor, output: Output) -> Tensor:
+    """The kernel of Jacobians ``(n, rows, p)`` and ``(m, rows, p)``, whose rows are outputs or their sum.
+
+    >>> a = torch.tensor([[[1.0], [2.0]]])
+    >>> contract(a, a, "trace"), contract(a, a, "full")[0, 0]
+    (tensor([[2.5000]]), tensor([[1., 2.],
+            [2., 4.]]))
+    """
+    if output == "full":
+        flat = a.flatten(0, 1) @ b.flatten(0, 1).mT
+        return flat.view(*a.shape[:2], *b.shape[:2]).transpose(1, 2)
+    return a.flatten(1) @ b.flatten(1).mT / (a.shape[1] if output == "trace" else 1)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from innerloop.cli.options import Json, RunName, Settings, check_settings
-from innerloop.cli.output import Result, carry_out, write
+from innerloop.cli.output import Result, carry_out, score_text, write
 from innerloop.cli.train import evaluation_line, render_steps
 
+Against = Annotated[
+    str | None,
+    typer.Option("--against", help="another run: judged on the same tasks, and compared task by task"),
+]
 
-def evaluate(run: RunName, settings: Settings = None, json: Json = False) -> None:
+
+def evaluate(run: RunName, settings: Settings = None, against: Against = None, json: Json = False) -> None:
     r"""Judge a trained run on held-out tasks.
 
     \b
@@ -15,14 +24,16 @@ def evaluate(run: RunName, settings: Settings = None, json: Json = False) -> Non
       innerloop eval last
       innerloop eval last inner.test_steps=10 eval.episodes=2000
       innerloop eval last tasks.shots=5 inner.lr=0.02
+      innerloop eval last eval.head=logistic eval.shots=5 eval.copies=5
+      innerloop eval last --against runs/omniglot-maml/20260301-120000-s0
 
     Settings change the protocol that the run was trained with. The result, with the value of every task,
     is added to the run's eval folder; nothing is overwritten.
 
     \b
-    JSON: accuracy or mse, ci95, episodes, protocol, by_step, file.
+    JSON: accuracy or mse, ci95, episodes, protocol, by_step, file; with --against also comparison.
     """
-    given = check_settings(settings, ("--json", "--help"))
+    given = check_settings(settings, ("--against", "--json", "--help"))
 
     def work() -> Result:
         from innerloop.recipes.settings import parse_assignments
@@ -30,9 +41,11 @@ def evaluate(run: RunName, settings: Settings = None, json: Json = False) -> Non
 
         found = find_run(run)
         parse_assignments(given)
+        other = find_run(against) if against is not None else None
+        from innerloop.recipes.compare import compare_runs
         from innerloop.recipes.run import evaluate_run
 
-        return evaluate_run(found, given)
+        return evaluate_run(found, given) if other is None else compare_runs(found, other, given)
 
     carry_out(json, work, _render)
 
@@ -40,5 +53,16 @@ def evaluate(run: RunName, settings: Settings = None, json: Json = False) -> Non
 def _render(result: Result) -> None:
     write(evaluation_line(result))
     render_steps(result)
+    if "comparison" in result:
+        write(_comparison_line(result))
     if "file" in result:
         write(f"written to {result['file']}")
+
+
+def _comparison_line(result: Result) -> str:
+    told = result["comparison"]
+    other = score_text(result["score"], told["second"], None)
+    difference = f"{told['difference']:+.4g} ± {told['ci95']:.2g}"
+    better = {"first": "the first run is better", "second": "the second run is better"}
+    verdict = better.get(told["verdict"], told["verdict"])
+    return f"against {told['against']}: {other}; difference {difference} task by task: {verdict}"

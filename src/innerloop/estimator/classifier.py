@@ -49,8 +49,8 @@ class FewShotClassifier:
         batch: episodes per meta-step.
         lr: meta learning rate.
         augment: pad-crop, flip and colour jitter in training (not for handwriting: flips make other letters).
-        head: ``logistic`` or ``centroid``, fitted by ``adapt`` on frozen features.
-        C: inverse penalty of the logistic head.
+        head: ``logistic``, ``svm``, ``ridge``, ``centroid`` or ``cosine``; ``adapt`` fits it on features.
+        C: inverse penalty of the first three.
         normalise: divide features by their norm.
         unsure_below: predictions less probable than this are marked unsure.
         seed: of everything.

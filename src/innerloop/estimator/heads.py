@@ -8,11 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.core.errors import UserError
-from innerloop.learners.prototype import class_means
-from innerloop.solvers.logistic import logistic
-
-HEADS = ("logistic", "centroid")
+from innerloop.evaluation.heads import HEADS, fit_heads
 
 
 class LinearHead(NamedTuple):
@@ -37,19 +33,13 @@ class Prediction(NamedTuple):
 
 
 def fit_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalise: bool) -> LinearHead:
-    """Fits a head on features ``(n, d)`` and labels ``0 … ways − 1``.
+    """Fits one of :data:`innerloop.evaluation.heads.HEADS` on features ``(n, d)``, labels ``0 … ways − 1``.
 
-    ``logistic``: ℓ₂-penalised logistic regression, as scikit-learn's with the same ``C``. ``centroid``:
-    logits are minus squared distances to class means, up to a constant.
+    Its logits carry the head's temperature, so that a softmax makes probabilities of them.
     """
-    z = F.normalize(z, dim=-1) if normalise else z
-    if head == "logistic":
-        found = logistic(z[None].double(), y[None], ways, C=C)
-        return LinearHead(found.weights[0].to(z), found.bias[0].to(z), normalise)
-    if head == "centroid":
-        means, _ = class_means(z, y, ways)
-        return LinearHead(2 * means, -means.square().sum(-1), normalise)
-    raise UserError(f"unknown head '{head}'; there are {', '.join(HEADS)}.")
+    found = fit_heads(z[None].double(), y[None], ways, head, C, normalise)
+    factor = HEADS[head].temperature
+    return LinearHead(factor * found.weights[0].to(z), factor * found.bias[0].to(z), normalise)
 
 
 def confident(probabilities: Tensor, names: list[object], unsure_below: float) -> Prediction:

@@ -8,11 +8,14 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
+from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation import evaluate
+from innerloop.evaluation import Evaluation, evaluate
+from innerloop.evaluation.protocol import kind_of
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.recipes.build import Parts, build, for_test
+from innerloop.recipes.heads import head_protocol, judge_head
 from innerloop.recipes.pictures import IMAGE_FAMILIES
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_from_toml
@@ -21,8 +24,6 @@ from innerloop.runs.directory import RECIPE
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import now, read_manifest
 from innerloop.training.state import TrainState, in_order, state_from
-
-TRANSDUCTIVE = {"transductive": "transductive (queries are normalised by their own batch)"}
 
 
 def test_steps(recipe: Recipe) -> int:
@@ -34,7 +35,7 @@ def test_steps(recipe: Recipe) -> int:
 
 def protocol_of(recipe: Recipe, parts: Parts, weights: str) -> dict[str, Any]:
     """Everything that a reported number depends on besides the training."""
-    tasks, inner = recipe.tasks, recipe.inner
+    tasks = recipe.tasks
     pictures = {"data": recipe.data.name, "ways": recipe.eval.ways or tasks.ways}
     return {
         "tasks": tasks.family,
@@ -43,37 +44,40 @@ def protocol_of(recipe: Recipe, parts: Parts, weights: str) -> dict[str, Any]:
         "queries": recipe.eval.queries or tasks.queries,
         "episodes": recipe.eval.episodes,
         "seed": recipe.eval.seed,
-        "method": inner.method,
-        "inner_steps": test_steps(recipe),
-        "inner_lr": inner.lr,
-        "inner_loss": get_loss(inner.loss).convention,
+        **_adaptation(recipe),
         "norm": parts.network.norm,
-        "kind": TRANSDUCTIVE.get(parts.network.norm, "inductive"),
+        "kind": kind_of(parts.network.norm),
         "weights": weights,
         "train_seed": recipe.run.seed,
     }
 
 
-def check_head(recipe: Recipe) -> None:
-    """Refuses a head on frozen features where it would be passed over."""
-    if recipe.eval.head != "learner":
-        raise UserError(f"eval.head={recipe.eval.head} is for `innerloop predict` so far: leave it out here.")
+def _adaptation(recipe: Recipe) -> dict[str, Any]:
+    """How a task is learned: by the recipe's inner loop, or by a head with its settings."""
+    inner = recipe.inner
+    if recipe.eval.head == "learner":
+        return {
+            "method": inner.method,
+            "inner_steps": test_steps(recipe),
+            "inner_lr": inner.lr,
+            "inner_loss": get_loss(inner.loss).convention,
+        }
+    told = head_protocol(recipe, "running", 1).as_dict()
+    settings: tuple[str, ...] = ("C", "normalise", "copies", "lr", "steps")
+    own = {name: told[name] for name in settings if name in told}
+    return {"method": f"{recipe.eval.head} head", "head": recipe.eval.head, **own}
 
 
 def evaluate_parts(
     recipe: Recipe, parts: Parts, weights: tuple[Params, Buffers], plan: Plan, run: Path, used: str
 ) -> dict[str, Any]:
     """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary."""
-    check_head(recipe)
     params, buffers = for_test(*weights)
-    steps, episodes = test_steps(recipe), recipe.eval.episodes
-
-    def after(n: int) -> Any:
-        return evaluate(parts.learner_after(n), params, buffers, parts.test, parts.loss, episodes, plan)
-
-    found = after(steps)
-    others = range(steps) if recipe.eval.curve else ([0] if steps else [])
-    curve = [(n, after(n).interval) for n in others] + [(steps, found.interval)]
+    episodes = recipe.eval.episodes
+    if recipe.eval.head == "learner":
+        found, curve = _by_learner(recipe, parts, params, buffers, plan)
+    else:
+        found, curve = judge_head(recipe, parts.network, params, buffers, "test", episodes, plan), []
     result = {
         "score": found.score,
         found.score: found.interval.mean,
@@ -89,10 +93,25 @@ def evaluate_parts(
 
 
 def _label(recipe: Recipe) -> str:
+def _by_learner(
+    recipe: Recipe, parts: Parts, params: Params, buffers: Buffers, plan: Plan
+) -> tuple[Evaluation, list[tuple[int, Interval]]]:
+    """The learner's scores, and its means after fewer steps where ``eval.curve`` asks for them."""
+    steps, episodes = test_steps(recipe), recipe.eval.episodes
+
+    def after(n: int) -> Evaluation:
+        return evaluate(parts.learner_after(n), params, buffers, parts.test, parts.loss, episodes, plan)
+
+    found = after(steps)
+    others = range(steps) if recipe.eval.curve else ([0] if steps else [])
+    return found, [(n, after(n).interval) for n in others] + [(steps, found.interval)]
+
+
     tasks = recipe.tasks
     images = tasks.family in IMAGE_FAMILIES
     name = f"{recipe.data.name}-{recipe.eval.ways or tasks.ways}way" if images else tasks.family
-    text = f"{name}-{recipe.eval.shots or tasks.shots}shot-{recipe.inner.method}{test_steps(recipe)}"
+    how = f"{recipe.inner.method}{test_steps(recipe)}" if recipe.eval.head == "learner" else recipe.eval.head
+    text = f"{name}-{recipe.eval.shots or tasks.shots}shot-{how}"
     return re.sub(r"[^\w.-]+", "-", text)
 
 

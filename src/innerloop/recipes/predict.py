@@ -14,14 +14,16 @@ from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.data import open_source, read_picture
 from innerloop.data.pictures import Colour, is_picture
+from innerloop.evaluation.heads import HEADS, fit_heads, head_scores
+from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.learners import Learner, protonet
+from innerloop.learners.fine_tune import fine_tune
 from innerloop.recipes.build import for_test
 from innerloop.recipes.evaluation import load_parts, test_steps
 from innerloop.recipes.pictures import IMAGE_FAMILIES, data_record
 from innerloop.recipes.run import best_or_last
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
-from innerloop.solvers.logistic import logistic
 from innerloop.tasks.few_shot import standardiser
 
 UNSURE_BELOW = 0.5
@@ -103,9 +105,9 @@ def _one(file: Path, p: Tensor, names: list[str], unsure_below: float) -> dict[s
 def _predictor(
     recipe: Recipe, parts: Any, params: Params, buffers: Buffers, xs: Tensor, y: Tensor, ways: int
 ) -> tuple[str, Any]:
-    """How the run adapts: its own learner where it can tell that many classes apart, else a logistic head."""
+    """How the run adapts: its own learner where it can tell that many classes apart, else a head."""
     learner: Learner | None = None
-    method = recipe.inner.method
+    method: str = recipe.inner.method
     if recipe.eval.head == "learner" and method == "protonet":
         learner = protonet(parts.network, ways)
     elif recipe.eval.head == "learner" and recipe.tasks.family == "few-shot" and method != "none":
@@ -116,6 +118,10 @@ def _predictor(
                 "add eval.head=logistic to fit a new last layer."
             )
         learner = parts.learner_after(test_steps(recipe))
+    elif recipe.eval.head == FINE_TUNING:
+        wanted = recipe.eval
+        learner = fine_tune(parts.network, ways, wanted.head_lr, wanted.head_steps, wanted.normalise_features)
+        method = f"finetune, {wanted.head_steps} steps"
     if learner is not None:
         chosen = learner
         with torch.no_grad():
@@ -124,16 +130,15 @@ def _predictor(
     statistics = "batch" if parts.network.norm in ("support", "transductive") else "stored"
     with torch.no_grad():
         z, after = parts.network.features(params, buffers, xs, statistics)
-    normalise = recipe.eval.normalise_features
-    z = torch.nn.functional.normalize(z, dim=-1) if normalise else z
-    head = logistic(z[None].double(), y[None], ways, C=recipe.eval.C)
+    name = "logistic" if recipe.eval.head == "learner" else recipe.eval.head
+    head, normalise = HEADS[name], recipe.eval.normalise_features
+    fitted = fit_heads(z[None].double(), y[None], ways, name, recipe.eval.C, normalise)
 
     def predict(x: Tensor) -> Tensor:
         q, _ = parts.network.features(params, after, x, "stored")
-        q = torch.nn.functional.normalize(q, dim=-1) if normalise else q
-        return (q.double() @ head.weights[0].T + head.bias[0]).softmax(-1)
+        return (head.temperature * head_scores(fitted, q[None].double(), normalise)[0]).softmax(-1)
 
-    return f"logistic head, C={recipe.eval.C:g}", predict
+    return f"{name} head" + (f", C={recipe.eval.C:g}" if head.penalised else ""), predict
 
 
 def _look(recipe: Recipe, run: Path) -> Pictures:

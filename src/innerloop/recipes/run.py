@@ -17,7 +17,8 @@ from innerloop.evaluation import evaluate
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import set_intra_op_threads
 from innerloop.recipes.build import Parts, build, for_test
-from innerloop.recipes.evaluation import check_head, evaluate_parts, load_parts, test_steps
+from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
+from innerloop.recipes.heads import judge_head
 from innerloop.recipes.pictures import data_record
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
@@ -243,17 +244,22 @@ def _scorer(recipe: Recipe, parts: Parts, plan: Plan) -> Callable[[Params, Buffe
 
     def score(params: Params, buffers: Buffers) -> Interval:
         with torch.no_grad():
+    episodes = recipe.eval.validation_episodes
+
+    def by_head(params: Params, buffers: Buffers) -> Interval:
+        given = for_test(params, buffers)
+        return judge_head(recipe, parts.network, *given, "validation", episodes, plan).interval
             found = evaluate(
                 learner,
                 *for_test(params, buffers),
                 parts.validation,
                 parts.loss,
-                recipe.eval.validation_episodes,
+                episodes,
                 plan,
             )
         return found.interval
 
-    return score
+    return score if recipe.eval.head == "learner" else by_head
 
 
 def evaluate_run(run: Path, overrides: list[str]) -> dict[str, Any]:

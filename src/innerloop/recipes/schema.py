@@ -182,16 +182,23 @@ class Eval(Section):
     ways: int | None = Field(None, ge=2, description="few-shot: ways in evaluation; none means tasks.ways")
     shots: int | None = Field(None, ge=1, description="shots in evaluation; none means tasks.shots")
     queries: int | None = Field(None, ge=1, description="queries in evaluation; none means tasks.queries")
-    head: Literal["learner", "logistic", "svm", "ridge", "centroid", "cosine"] = Field(
-        "learner", description="adapt as inner.method says, or fit this head on frozen features"
+    head: Literal["learner", "logistic", "svm", "ridge", "centroid", "cosine", "finetune"] = Field(
+        "learner",
+        description="pictures: adapt as inner.method says, or fit this head on frozen features; "
+        "finetune: Adam on the whole network",
     )
-    C: float = Field(1.0, gt=0, description="head logistic and svm: inverse penalty; ridge: likewise")
+    C: float = Field(1.0, gt=0, description="heads logistic, svm and ridge: inverse penalty")
     normalise_features: bool = Field(True, description="heads: divide features by their norm")
     weights: Literal["best", "last"] = Field(
         "best", description="judge the best weights by validation, or the last"
     )
     curve: bool = Field(
         True, description="also score after every number of inner steps up to inner.test_steps"
+    copies: int = Field(
+        0, ge=0, description="heads: so many augmented copies in place of each support picture (RFS: 5)"
+    )
+    head_lr: float = Field(1e-3, gt=0, description="head finetune: Adam's rate")
+    head_steps: int = Field(10, ge=0, description="head finetune: Adam's steps")
     )
 
 

@@ -17,6 +17,7 @@ SEPARATOR = " · "
 
 LEARNER_SIDE = frozenset(
     {"method", "inner_steps", "inner_lr", "inner_loss", "norm", "kind", "weights", "train_seed"}
+    | {"head", "C", "normalise", "copies", "lr", "steps"}
 )
 """Protocol entries that say how a learner was used; all others say which episodes it saw."""
 

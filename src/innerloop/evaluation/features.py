@@ -1,0 +1,109 @@
+"""Features of pictures, each computed once however many episodes show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from innerloop.core.autodiff import plain_autograd
+from innerloop.core.random import derive_seed
+from innerloop.core.types import Buffers, Params
+from innerloop.data.augment import augment, lee2019
+from innerloop.data.source import ImageSource
+from innerloop.execution.plan import Plan
+from innerloop.execution.pool import map_in_threads
+from innerloop.nets.network import Network
+from innerloop.tasks.few_shot import image_loader, standardiser
+
+Rows = NDArray[np.int64]
+CACHEABLE = ("running", "group", "none")
+"""Norm policies under which a picture's features do not depend on its neighbours."""
+
+
+class Pictures(NamedTuple):
+    """Rows of a source → what the network sees.
+
+    Attributes:
+        plain: rows of any shape ``(…)`` → ``(…, C, H, W)``.
+        copies: rows ``(…)`` → augmented copies ``(…, copies, C, H, W)``.
+    """
+
+    plain: Callable[[Rows], Tensor]
+    copies: Callable[[Rows, int], Tensor]
+
+
+def pictures_of(
+    source: ImageSource,
+    *,
+    seed: int = 0,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Pictures:
+    """Pictures standardised as in training, and their copies under the published augmentation.
+
+    Copy ``c`` of a picture is a pure function of seed, picture and ``c``: episodes that share a picture
+    share its copies, so copies are computed once too.
+    """
+    load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
+    strength, base = lee2019(source.images.shape[1]), derive_seed(seed, "copies")
+
+    def copies(rows: Rows, count: int) -> Tensor:
+        flat = rows.reshape(-1)
+        numbers = (flat[:, None] * 4096 + np.arange(count)).reshape(-1)
+        x = augment(load(np.repeat(flat, count)), numbers.tolist(), base, strength)
+        return scale(x).view(*rows.shape, count, *x.shape[1:])
+
+    return Pictures(lambda rows: scale(load(rows)), copies)
+
+
+class FeatureCache(NamedTuple):
+    """Features of some rows of a source, found again by row."""
+
+    rows: Rows
+    values: Tensor
+
+    def at(self, rows: Rows) -> Tensor:
+        """Features ``(…, d)`` of rows ``(…)`` (or ``(…, copies, d)`` if copies were cached)."""
+        places = np.searchsorted(self.rows, rows)
+        return self.values[torch.from_numpy(places).to(self.values.device)]
+
+
+def cached_features(
+    network: Network,
+    params: Params,
+    buffers: Buffers,
+    load: Callable[[Rows], Tensor],
+    rows: Rows,
+    plan: Plan | None = None,
+    batch: int = 128,
+) -> FeatureCache:
+    """Features of every different row, in batches, without a graph.
+
+    Args:
+        network: its norm policy must be one of :data:`CACHEABLE`.
+        params: its weights.
+        buffers: its running statistics.
+        load: rows ``(n,)`` → pictures ``(n, C, H, W)`` or copies ``(n, copies, C, H, W)``.
+        rows: which pictures; repetitions are computed once.
+        plan: in ``threads``, batches run in parallel; else one after the other with torch's own threads.
+        batch: pictures at a time (no influence on the result).
+    """
+    plan, different = plan or Plan(), np.unique(rows)
+
+    def one(part: Rows) -> Tensor:
+        x = load(part)
+        with plain_autograd():
+            z, _ = network.features(params, buffers, x.reshape(-1, *x.shape[-3:]), "stored")
+        return z.view(*x.shape[:-3], -1)
+
+    parts = np.split(different, range(batch, len(different), batch))
+    with torch.no_grad():
+        found = map_in_threads(one, parts, plan.threads) if plan.mode == "threads" else list(map(one, parts))
+    return FeatureCache(different, torch.cat(found))

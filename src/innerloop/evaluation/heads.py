@@ -1,0 +1,99 @@
+"""Heads on frozen features: one table of batched solvers, the same for evaluating and for predicting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.solvers.centroids import cosine, nearest_centroid
+from innerloop.solvers.logistic import logistic
+from innerloop.solvers.problems import Linear, one_hot, scores
+from innerloop.solvers.ridge import ridge
+from innerloop.solvers.svm import linear_svm
+
+Fit = Callable[[Tensor, Tensor, int, float], Linear]
+"""``(features (B, n, d), labels (B, n), ways, C) -> B linear classifiers``."""
+
+
+class Head(NamedTuple):
+    """A way to fit linear classifiers.
+
+    Attributes:
+        fit: the solver.
+        temperature: factor on the scores before a softmax makes probabilities of them. Only ``logistic`` is
+            fitted as a probability model; of the others the order is right, the size a convention.
+        penalised: whether ``C`` matters.
+        words: what reports call it.
+    """
+
+    fit: Fit
+    temperature: float
+    penalised: bool
+    words: str
+
+
+def _logistic(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
+    found = logistic(z, y, ways, C=C)
+    return Linear(found.weights, found.bias)
+
+
+def _svm(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
+    found = linear_svm(z, y, ways, C=C)
+    return Linear(found.weights, found.bias)
+
+
+def _ridge(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
+    # targets ±1 and an unpenalised intercept: RidgeClassifier, whose alpha is 1/(2C)
+    targets = 2 * one_hot(y, ways, z).mT - 1
+    return Linear(*ridge(z, targets, 1 / (2 * C), intercept=True))
+
+
+HEADS: dict[str, Head] = {
+    "logistic": Head(_logistic, 1.0, True, "logistic regression"),
+    "svm": Head(_svm, 1.0, True, "linear support vector machine, one against the rest"),
+    "ridge": Head(_ridge, 1.0, True, "ridge regression on ±1"),
+    "centroid": Head(lambda z, y, ways, _: nearest_centroid(z, y, ways), 2.0, False, "nearest class mean"),
+    "cosine": Head(lambda z, y, ways, _: cosine(z, y, ways), 10.0, False, "smallest angle to a class mean"),
+}
+"""By name. Temperatures: ProtoNet's squared distance for ``centroid``, Baseline++'s 10 for ``cosine``."""
+
+
+def fit_heads(
+    z: Tensor, y: Tensor, ways: int, head: str = "logistic", C: float = 1.0, normalise: bool = True
+) -> Linear:
+    r"""Fits one head per problem, all at once.
+
+    ``logistic``, ``svm`` and ``ridge`` minimise :math:`\tfrac12\|W\|^2 + C\sum_i\ell_i`, each to the solution
+    of scikit-learn's ``LogisticRegression``, ``LinearSVC`` and ``RidgeClassifier(alpha=1/(2C))``.
+
+    Args:
+        z: features ``(B, n, d)``.
+        y: labels ``(B, n)``, 0 to ``ways − 1``; every class needs an example.
+        ways: number of classes.
+        head: one of :data:`HEADS`.
+        C: inverse penalty.
+        normalise: whether to divide features by their norm first; queries must then be too
+            (:func:`head_scores` does it).
+
+    >>> import torch
+    >>> z, y = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[0, 1]])
+    >>> head_scores(fit_heads(z, y, 2, "centroid"), torch.tensor([[[0.9, 0.1]]])).argmax(-1)
+    tensor([[0]])
+    """
+    if head not in HEADS:
+        raise UserError(f"unknown head '{head}'{did_you_mean(head, HEADS)}; there are {', '.join(HEADS)}.")
+    return HEADS[head].fit(unit(z) if normalise else z, y, ways, C)
+
+
+def head_scores(fitted: Linear, z: Tensor, normalise: bool = True) -> Tensor:
+    """Scores ``(B, q, ways)`` of query features ``(B, q, d)``."""
+    return scores(fitted, unit(z) if normalise else z)
+
+
+def unit(z: Tensor) -> Tensor:
+    """Features of length one."""
+    return F.normalize(z, dim=-1)

@@ -1,0 +1,115 @@
+"""Three ways from the rows of episodes to their accuracies, and when each is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from innerloop.core.losses import get_loss, score
+from innerloop.core.types import Buffers, Params, Task, TaskBatch
+from innerloop.evaluation.features import Pictures, Rows, cached_features
+from innerloop.evaluation.heads import fit_heads, head_scores
+from innerloop.evaluation.protocol import Protocol
+from innerloop.execution import Plan, map_tasks
+from innerloop.learners.fine_tune import fine_tune
+from innerloop.nets.network import Network
+from innerloop.nets.norms import statistics_for
+from innerloop.tasks.episodes import EpisodeRows
+
+Judge = Callable[[EpisodeRows, int], Tensor]
+"""``(rows of some episodes, ways) -> accuracy of each``."""
+
+
+def by_cached_features(
+    network: Network,
+    params: Params,
+    buffers: Buffers,
+    pictures: Pictures,
+    protocol: Protocol,
+    plan: Plan,
+    used: tuple[Rows, Rows],
+) -> Judge:
+    """Features of the used rows (support, query), each computed once: for norm policies that allow it."""
+    copies = protocol.copies
+    plain = used[1] if copies else np.union1d(*used)
+    cache = cached_features(network, params, buffers, pictures.plain, plain, plan)
+    shown = cache
+    if copies:
+        batch = max(1, 128 // copies)
+        shown = cached_features(
+            network, params, buffers, lambda rows: pictures.copies(rows, copies), used[0], plan, batch
+        )
+
+    def judge(rows: EpisodeRows, ways: int) -> Tensor:
+        z = shown.at(rows.support)
+        y = repeated(rows.support_labels, copies, z.device)
+        return accuracy(z.flatten(1, -2), y, cache.at(rows.query), rows, ways, protocol)
+
+    return judge
+
+
+def by_episode_features(
+    network: Network, params: Params, buffers: Buffers, pictures: Pictures, protocol: Protocol, plan: Plan
+) -> Judge:
+    """Features of every episode anew: for statistics that depend on the episode."""
+    norm = network.norm
+
+    def features(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
+        z, after = network.features(params, buffers, task.x_support, statistics_for(norm, "support", False))
+        q, _ = network.features(params, after, task.x_query, statistics_for(norm, "query", False))
+        return z, q
+
+    mapped = map_tasks(features, plan)
+
+    def judge(rows: EpisodeRows, ways: int) -> Tensor:
+        found = [mapped(params, buffers, part) for part in batches(rows, pictures, protocol.copies)]
+        z, q = (torch.cat(part) for part in zip(*found, strict=True))
+        return accuracy(z, repeated(rows.support_labels, protocol.copies, z.device), q, rows, ways, protocol)
+
+    return judge
+
+
+def by_fine_tuning(
+    network: Network, params: Params, buffers: Buffers, pictures: Pictures, protocol: Protocol, plan: Plan
+) -> Judge:
+    """Gradient steps on the whole network, episode by episode."""
+
+    def judge(rows: EpisodeRows, ways: int) -> Tensor:
+        learner = fine_tune(network, ways, protocol.lr, protocol.steps, protocol.normalise)
+
+        def one(params: Params, buffers: Buffers, task: Task) -> Tensor:
+            adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
+            outputs, _ = learner.predict(adapted, task.x_query)
+            return score(get_loss("cross-entropy"), outputs, task.y_query)
+
+        mapped = map_tasks(one, plan)
+        return torch.cat([mapped(params, buffers, p) for p in batches(rows, pictures, protocol.copies)])
+
+    return judge
+
+
+def batches(rows: EpisodeRows, pictures: Pictures, copies: int, size: int = 20) -> Iterator[TaskBatch]:
+    """Episodes as the network sees them, a few at a time; support pictures replaced by copies if asked."""
+    for start in range(0, len(rows.classes), size):
+        part = EpisodeRows(*(field[start : start + size] for field in rows))
+        x = pictures.copies(part.support, copies).flatten(1, 2) if copies else pictures.plain(part.support)
+        q = pictures.plain(part.query)
+        labels = torch.from_numpy(part.query_labels).to(q.device)
+        number = torch.from_numpy(part.classes.copy()).to(q.device)
+        yield TaskBatch(x, repeated(part.support_labels, copies, x.device), q, labels, number)
+
+
+def accuracy(z: Tensor, y: Tensor, q: Tensor, rows: EpisodeRows, ways: int, protocol: Protocol) -> Tensor:
+    """Accuracy of each episode, from features ``(E, n, d)`` of support sets and ``(E, q, d)`` of queries."""
+    fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise)
+    predicted = head_scores(fitted, q, protocol.normalise).argmax(-1)
+    truth = torch.from_numpy(rows.query_labels).to(predicted.device)
+    return (predicted == truth).double().mean(-1)
+
+
+def repeated(labels: Rows, copies: int, device: torch.device) -> Tensor:
+    """Labels of the support set, once per copy."""
+    return torch.from_numpy(np.repeat(labels, max(1, copies), axis=-1)).to(device)

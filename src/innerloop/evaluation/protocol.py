@@ -1,0 +1,95 @@
+"""What a few-shot number depends on besides the network: stated in full, or it is not a number."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.evaluation.heads import HEADS
+from innerloop.nets.norms import check_policy
+from innerloop.tasks.episodes import Shape
+from innerloop.tasks.few_shot import Kind
+
+FINE_TUNING = "finetune"
+KINDS = {"transductive": "transductive (queries are normalised by their own batch)"}
+"""Whether queries of a task are judged together: only the norm policy decides it here."""
+
+
+class Protocol(NamedTuple):
+    """How a frozen network is judged on episodes of new classes.
+
+    Attributes:
+        ways: classes per episode.
+        shots: support pictures per class.
+        queries: query pictures per class.
+        episodes: how many.
+        norm: the norm policy of the network that is judged; another one is refused.
+        seed: of the episodes. Runs judged with the same seed saw the same ones.
+        head: what is fitted on the features of the support set (see :mod:`innerloop.evaluation.heads`), or
+            ``finetune`` for gradient steps on the whole network.
+        C: inverse penalty of ``logistic``, ``svm`` and ``ridge``.
+        normalise: whether features are divided by their norm.
+        copies: so many augmented copies of every support picture in its place (RFS: 5); 0 leaves it alone.
+        lr: ``finetune`` only: Adam's rate.
+        steps: ``finetune`` only: Adam's steps.
+
+    >>> Protocol(head="ridge", shots=1).as_dict()["kind"]
+    'inductive'
+    """
+
+    ways: int = 5
+    shots: int = 5
+    queries: int = 15
+    episodes: int = 600
+    norm: str = "running"
+    seed: int = 0
+    head: str = "logistic"
+    C: float = 1.0
+    normalise: bool = True
+    copies: int = 0
+    lr: float = 1e-3
+    steps: int = 10
+
+    def as_dict(self) -> dict[str, Any]:
+        """For reports: all settings that apply to the head, and whether it is inductive."""
+        out = self._asdict()
+        if self.head == FINE_TUNING:
+            del out["C"]
+        else:
+            del out["lr"], out["steps"]
+            if not HEADS[self.head].penalised:
+                del out["C"]
+        return {**out, "kind": kind_of(self.norm)}
+
+    def kinds(self) -> tuple[Kind, ...]:
+        """The one kind of episode that it asks for."""
+        return (Kind(Shape(self.ways, self.shots, self.queries)),)
+
+
+def kind_of(norm: str) -> str:
+    """``inductive``, or ``transductive`` with the reason.
+
+    >>> kind_of("support")
+    'inductive'
+    """
+    return KINDS.get(norm, "inductive")
+
+
+def check_protocol(protocol: Protocol, norm: str) -> None:
+    """Refuses heads that do not exist, and a norm policy that is not the network's.
+
+    Raises:
+        UserError: with the fix.
+    """
+    known = [*HEADS, FINE_TUNING]
+    if protocol.head not in known:
+        hint = did_you_mean(protocol.head, known)
+        raise UserError(f"unknown head '{protocol.head}'{hint}; there are {', '.join(known)}.")
+    check_policy(protocol.norm)
+    if protocol.norm != norm:
+        raise UserError(
+            f"the protocol says norm={protocol.norm}, the network has norm={norm}: a number under one policy "
+            "is not one under another, so give both the same."
+        )
+    if protocol.copies < 0:
+        raise UserError(f"copies={protocol.copies}: give 0 for none, or 5 as in RFS.")

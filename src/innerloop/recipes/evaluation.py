@@ -92,7 +92,6 @@ def evaluate_parts(
     return {**result, "file": str(path)}
 
 
-def _label(recipe: Recipe) -> str:
 def _by_learner(
     recipe: Recipe, parts: Parts, params: Params, buffers: Buffers, plan: Plan
 ) -> tuple[Evaluation, list[tuple[int, Interval]]]:
@@ -107,6 +106,7 @@ def _by_learner(
     return found, [(n, after(n).interval) for n in others] + [(steps, found.interval)]
 
 
+def _label(recipe: Recipe) -> str:
     tasks = recipe.tasks
     images = tasks.family in IMAGE_FAMILIES
     name = f"{recipe.data.name}-{recipe.eval.ways or tasks.ways}way" if images else tasks.family

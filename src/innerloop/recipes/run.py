@@ -44,7 +44,6 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     Returns:
         ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``.
     """
-    check_head(recipe)
     parts = build(recipe)  # all user errors come before anything is written
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
@@ -241,14 +240,14 @@ def _validation(recipe: Recipe, parts: Parts, plan: Plan) -> Validation:
 
 def _scorer(recipe: Recipe, parts: Parts, plan: Plan) -> Callable[[Params, Buffers], Interval]:
     learner = parts.learner_after(test_steps(recipe))
-
-    def score(params: Params, buffers: Buffers) -> Interval:
-        with torch.no_grad():
     episodes = recipe.eval.validation_episodes
 
     def by_head(params: Params, buffers: Buffers) -> Interval:
         given = for_test(params, buffers)
         return judge_head(recipe, parts.network, *given, "validation", episodes, plan).interval
+
+    def score(params: Params, buffers: Buffers) -> Interval:
+        with torch.no_grad():
             found = evaluate(
                 learner,
                 *for_test(params, buffers),

@@ -189,16 +189,16 @@ class Eval(Section):
     )
     C: float = Field(1.0, gt=0, description="heads logistic, svm and ridge: inverse penalty")
     normalise_features: bool = Field(True, description="heads: divide features by their norm")
-    weights: Literal["best", "last"] = Field(
-        "best", description="judge the best weights by validation, or the last"
-    )
-    curve: bool = Field(
-        True, description="also score after every number of inner steps up to inner.test_steps"
     copies: int = Field(
         0, ge=0, description="heads: so many augmented copies in place of each support picture (RFS: 5)"
     )
     head_lr: float = Field(1e-3, gt=0, description="head finetune: Adam's rate")
     head_steps: int = Field(10, ge=0, description="head finetune: Adam's steps")
+    weights: Literal["best", "last"] = Field(
+        "best", description="judge the best weights by validation, or the last"
+    )
+    curve: bool = Field(
+        True, description="also score after every number of inner steps up to inner.test_steps"
     )
 
 

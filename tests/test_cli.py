@@ -407,6 +407,25 @@ def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert answer(out)["cases"] == [row]
 
 
+def test_a_sweep_that_is_terminated_ends_its_runs_with_a_checkpoint() -> None:
+    tiny = [item for item in TINY if not item.startswith("outer.steps")] + ["eval.every=100000"]
+    process = start("sweep", "sine-maml", "seed=[0,1]", *tiny, "outer.steps=100000", "run.log_every=1")
+    deadline = time.monotonic() + 60
+    started: list[Path] = []
+    while time.monotonic() < deadline and len(started) < 2:
+        time.sleep(0.1)
+        started = [
+            file for file in Path("runs").glob("*/*/*/metrics.jsonl") if file.read_text().count("\n") > 5
+        ]
+    process.send_signal(signal.SIGTERM)  # to the parent alone
+    code, _, err = finish(process)
+    assert code == 130, err
+    assert len(started) == 2
+    for file in started:
+        assert read_manifest(file.parent)["status"] == "interrupted"
+        assert (checkpoint_step(file.parent) or 0) >= 5
+
+
 def test_sweep(call: Any) -> None:
     arguments = ["sweep", "sine-maml", "inner.method=[maml,fomaml]", *TINY, "--jobs", "2"]
     code, out, err = call(*arguments, "--json")

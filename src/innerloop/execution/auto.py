@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import UserError
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution.gradients import MetaGradient, TaskDirection, TaskLoss, meta_gradient
-from innerloop.execution.plan import Compile, Plan, available_cores, cpp_compiler, set_intra_op_threads
+from innerloop.execution.plan import (
+    Compile,
+    Plan,
+    available_cores,
+    check_compiler,
+    cpp_compiler,
+    set_intra_op_threads,
+)
 
 # What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
 # whether a run is long enough, never as a claim.
@@ -80,28 +87,7 @@ def choose_plan(
         run = build(plan)
         return seconds_per_call(lambda: run(params, buffers, on))
 
-    plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
-    seconds: dict[Plan, float] = {}
-    remarks: list[str] = []
-    failures: dict[str, Exception] = {}
-    for plan in plans:
-        try:
-            best_so_far = min(seconds.values(), default=float("inf"))
-            if batch.size > 2 and seconds:
-                two = measure(plan, batch.slice(0, 2))
-                # under vmap more tasks may cost little more; a loop costs at least in proportion
-                at_least = two if plan.mode == "vmap" else two * batch.size / 2 / 1.5
-                if at_least > best_so_far:
-                    remarks.append(
-                        f"{_label(plan)}: {1000 * two:.3g} ms for two tasks, too slow to try on all"
-                    )
-                    continue
-            seconds[plan] = measure(plan)
-        except (RuntimeError, NotImplementedError) as error:
-            failures.setdefault(plan.mode, error)
-    if not seconds:
-        raise next(iter(failures.values()))
-    remarks += [f"{mode} is not possible here ({_first_line(error)})" for mode, error in failures.items()]
+    seconds, remarks = _time_all(_candidates(execution, cores, batch.size, allow_vmap, chunk), batch, measure)
     best = min(seconds, key=lambda plan: seconds[plan])
     milliseconds = {_label(plan): 1000 * s for plan, s in seconds.items()}
     best = best._replace(reason=_why(milliseconds, execution))
@@ -117,6 +103,34 @@ def choose_plan(
             remarks.append(remark)
     set_intra_op_threads(best)
     return Measured(best, milliseconds, [r for r in remarks if r])
+
+
+def _time_all(
+    plans: list[Plan], batch: Batch, measure: Callable[[Plan, Batch], float]
+) -> tuple[dict[Plan, float], list[str]]:
+    """Seconds per meta-step of every plan that is possible and not hopeless, and remarks on the others."""
+    seconds: dict[Plan, float] = {}
+    remarks: list[str] = []
+    failures: dict[str, Exception] = {}
+    for plan in plans:
+        try:
+            best_so_far = min(seconds.values(), default=float("inf"))
+            if batch.size > 2 and seconds:
+                two = measure(plan, batch.slice(0, 2))
+                # under vmap more tasks may cost little more; a loop costs at least in proportion
+                at_least = two if plan.mode == "vmap" else two * batch.size / 2 / 1.5
+                if at_least > best_so_far:
+                    remarks.append(
+                        f"{_label(plan)}: {1000 * two:.3g} ms for two tasks, too slow to try on all"
+                    )
+                    continue
+            seconds[plan] = measure(plan, batch)
+        except (RuntimeError, NotImplementedError) as error:
+            failures.setdefault(plan.mode, error)
+    if not seconds:
+        raise next(iter(failures.values()))
+    remarks += [f"{mode} is not possible here ({_first_line(error)})" for mode, error in failures.items()]
+    return seconds, remarks
 
 
 def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk: int | None) -> list[Plan]:
@@ -170,11 +184,7 @@ def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tupl
     if wanted == "trace":
         return "trace", ""
     if wanted == "full":
-        if compiler is None:
-            raise UserError(
-                "run.compile=full needs a C++ compiler: install g++ (or name yours in $CXX), "
-                "or set run.compile=auto."
-            )
+        check_compiler(wanted)
         return "full", ""
     if images:
         return "off", "not compiled: image networks are compiled only with run.compile=full or trace"

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from innerloop.core.errors import UserError
+
 Mode = Literal["vmap", "threads", "loop"]
 Compile = Literal["off", "trace", "full"]
 
@@ -60,6 +62,19 @@ def cpp_compiler() -> str | None:
     """
     usual = "clang++" if sys.platform == "darwin" else "g++"
     return shutil.which(os.environ.get("CXX") or usual)
+
+
+def check_compiler(wanted: str) -> None:
+    """Refuses ``compile="full"`` where there is no compiler.
+
+    Raises:
+        UserError: with what to install, or what to set.
+    """
+    if wanted == "full" and cpp_compiler() is None:
+        raise UserError(
+            "run.compile=full needs a C++ compiler: install g++ (or name yours in $CXX), "
+            "or set run.compile=auto."
+        )
 
 
 def set_intra_op_threads(plan: Plan) -> None:

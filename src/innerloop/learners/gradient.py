@@ -67,36 +67,20 @@ def gradient_learner(
     rule = rule or sgd()
     through = 0 if first_order else steps if truncate is None else min(truncate, steps)
 
-    def moving_names(params: Params) -> list[str]:
-        own = [n for n in params if not n.startswith(RATE_PREFIX)]
-        if adapts == "head":
-            return list(network.head_names)
-        return own if adapts == "all" else [n for n in own if n not in network.head_names]
-
     def init(params: Params) -> Params:
-        if rates == "fixed":
-            return dict(params)
-        shape = None if rates == "per-weight" else (max(steps, 1),)
-        learned = {
-            RATE_PREFIX + n: params[n].new_full(shape or tuple(params[n].shape), lr)
-            for n in moving_names(params)
+        return {
+            **params,
+            **_initial_rates(rates, lr, steps, select(params, moving_names(network, adapts, params))),
         }
-        return {**params, **learned}
-
-    def rate(params: Params, n: str, t: int) -> float | Tensor:
-        if rates == "fixed":
-            return lr
-        learned = params[RATE_PREFIX + n]
-        return learned if rates == "per-weight" else learned[min(t, learned.shape[0] - 1)]
 
     def step(t: int, moving: Params, state: Any, params: Params, inner: InnerLoss) -> tuple[Params, Any]:
         grads = autodiff.gradient(inner, moving, keep_graph=t >= steps - through)
         direction, state = rule.direction(grads, state)
-        return {n: p - rate(params, n, t) * direction[n] for n, p in moving.items()}, state
+        return {n: p - _rate(rates, lr, params, n, t) * direction[n] for n, p in moving.items()}, state
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
         statistics = statistics_for(network.norm, "support", training)
-        moving = select(params, moving_names(params))
+        moving = select(params, moving_names(network, adapts, params))
         if adapts == "head":
             # the body does not move: its features are computed once
             z, buffers = network.features(params, buffers, x, statistics)
@@ -116,6 +100,29 @@ def gradient_learner(
         return apply(network, adapted.params, adapted.buffers, x, statistics)
 
     return Learner(name, adapt, predict, init)
+
+
+def moving_names(network: Network, adapts: Adapts, params: Params) -> list[str]:
+    """The names of the parameters that the inner loop changes."""
+    own = [n for n in params if not n.startswith(RATE_PREFIX)]
+    if adapts == "head":
+        return list(network.head_names)
+    return own if adapts == "all" else [n for n in own if n not in network.head_names]
+
+
+def _initial_rates(rates: Rates, lr: float, steps: int, moving: Params) -> Params:
+    if rates == "fixed":
+        return {}
+    shape = None if rates == "per-weight" else (max(steps, 1),)
+    return {RATE_PREFIX + n: value.new_full(shape or tuple(value.shape), lr) for n, value in moving.items()}
+
+
+def _rate(rates: Rates, lr: float, params: Params, name: str, t: int) -> float | Tensor:
+    """The rate of one parameter at inner step ``t``; steps beyond those trained use the last one's."""
+    if rates == "fixed":
+        return lr
+    learned = params[RATE_PREFIX + name]
+    return learned if rates == "per-weight" else learned[min(t, learned.shape[0] - 1)]
 
 
 def _head_loss(network: Network, loss: Loss, z: Tensor, y: Tensor) -> InnerLoss:

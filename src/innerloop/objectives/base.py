@@ -31,9 +31,11 @@ class Objective(NamedTuple):
         loss: of one task, differentiated by training. ``None`` if there is a ``direction``.
         direction: for objectives that are no gradient (Reptile): the pseudo-gradient of one task.
         init: ``(params, generator) -> params``: adds what the objective owns, such as task heads.
+        untrained: names that are carried along and never updated, not by weight decay either.
     """
 
     name: str
     loss: TaskLoss | None = None
     direction: TaskDirection | None = None
     init: Callable[[Params, torch.Generator], Params] = same_params
+    untrained: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ def multitask(network: Network, loss: Loss, n_heads: int, heads: str = "independ
         z, buffers = network.features(params, buffers, x, "batch")
         return loss.value(network.head(task_head(params, task.id), z), y), buffers
 
-    return Objective(f"multitask({heads} heads)", loss=value, init=init)
+    return Objective(f"multitask({heads} heads)", loss=value, init=init, untrained=tuple(network.head_names))
 
 
 def task_head(params: Params, index: Tensor) -> Params:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,12 +107,13 @@ def sweep(
     ]
     folder = Path(base.run.folder) / f"sweep-{base.name}-{digest}"
     done = itertools.count(1)
+    running: set[subprocess.Popen[str]] = set()
     lock = threading.Lock()
     with show_progress(len(cells), f"sweep {base.name}", progress) as bar:
         bar.line(f"{len(cells)} runs in {folder}, {jobs} at a time with {share} core(s) each")
 
         def one(cell: Cell) -> Path:
-            run = _run_cell(cell, folder, share, bar.line)
+            run = _run_cell(cell, folder, share, bar.line, running)
             with lock:
                 bar.update(next(done))
             return run
@@ -120,14 +122,32 @@ def sweep(
             futures = [pool.submit(one, cell) for cell in cells]
             try:
                 runs = [future.result() for future in futures]
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    _stop(running)
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
     rows = table_of([(cell.settings, _evaluation(run)) for cell, run in zip(cells, runs, strict=True)])
     return {"folder": str(folder), "runs": [str(run) for run in runs], "table": rows}
 
 
-def _run_cell(cell: Cell, folder: Path, share: int, say: Callable[[str], None]) -> Path:
+def _stop(running: set[subprocess.Popen[str]], grace: float = 2.0) -> None:
+    """Ends the runs that are under way; each keeps a checkpoint.
+
+    Ctrl-C reaches them by itself, a signal to this process alone does not: those that have not noticed after
+    ``grace`` seconds are told.
+    """
+    deadline = time.monotonic() + grace
+    for child in list(running):
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.terminate()
+
+
+def _run_cell(
+    cell: Cell, folder: Path, share: int, say: Callable[[str], None], running: set[subprocess.Popen[str]]
+) -> Path:
     """Trains, resumes, or finds finished one run, in a process of its own."""
     earlier = list_runs_of(folder, cell.label)
     if earlier and read_status(earlier[-1]) == "finished":
@@ -144,19 +164,22 @@ def _run_cell(cell: Cell, folder: Path, share: int, say: Callable[[str], None]) 
         write_text_atomic(path, recipe_to_toml(recipe))
         command = ["train", str(path)]
     say(f"{cell.label}: {command[0]}")
-    child = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "innerloop", *command, "--json"],
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
+    ) as child:
+        running.add(child)
+        out, errors = child.communicate()
+        running.discard(child)
     if child.returncode:
-        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
+        last = (errors.strip().splitlines() or ["no message"])[-1]
         raise UserError(
             f"{cell.label} failed ({last}). The other runs are kept: run the same sweep again to go on."
         )
-    return Path(json.loads(child.stdout.strip().splitlines()[-1])["run"])
+    return Path(json.loads(out.strip().splitlines()[-1])["run"])
 
 
 def list_runs_of(folder: Path, label: str) -> list[Path]:

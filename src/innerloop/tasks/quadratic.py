@@ -55,7 +55,7 @@ def bernacchia_quadratic(
     draws: Draws,
     shots: int,
     queries: int,
-    dim: int = 2,
+    dim: int = 1,
     sigma: float = 1.0,
     nu: float = 0.5,
     mean: float = 0.0,
@@ -63,7 +63,8 @@ def bernacchia_quadratic(
     r"""AdaptLR H.3, after Bernacchia (2021): :math:`y \sim N((x^\top w + b)^2, \sigma^2)`.
 
     :math:`w \sim N(w_0, \nu^2/p\, I_p)`, :math:`b \sim N(0, \sigma^2)`, :math:`x \sim N(0, I_p)`, with every
-    entry of :math:`w_0` equal to ``mean``.
+    entry of :math:`w_0` equal to ``mean``. The paper does not state p; that its network of 10,000 hidden
+    units has 30,001 parameters leaves p = 1 only.
     """
     w = draws.normal("w", (dim, 1), mean=mean, std=nu / math.sqrt(dim))
     b = draws.normal("b", (1, 1), std=sigma)

@@ -134,7 +134,7 @@ class _Loop:
     ) -> None:
         self.leaves = {name: value.detach().clone() for name, value in state.params.items()}
         self.state = state._replace(params=self.leaves)
-        self.optimiser = optimiser(self.leaves)
+        self.optimiser = optimiser({k: v for k, v in self.leaves.items() if k not in objective.untrained})
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
         restore_optimiser(self.optimiser, self.leaves, state.optimiser)
         self.run = meta_gradient(objective.loss, plan, direction=objective.direction)

@@ -73,7 +73,7 @@ def state_from(tensors: dict[str, Tensor], scalars: dict[str, Any]) -> TrainStat
 
 
 def in_order(state: TrainState, params: Params, buffers: Buffers) -> TrainState:
-    """The state with parameters and buffers in the order, and on the devices, of those given.
+    """The state in the order, and on the devices, of the parameters and buffers given.
 
     Files keep their tensors sorted by name. Sums over parameters, and those inside autograd, follow the order
     of the dict: in another order, training goes on with other last bits.
@@ -83,4 +83,13 @@ def in_order(state: TrainState, params: Params, buffers: Buffers) -> TrainState:
         known = {name: saved[name].to(value.device) for name, value in like.items() if name in saved}
         return {**known, **{name: value for name, value in saved.items() if name not in known}}
 
-    return state._replace(params=sort(state.params, params), buffers=sort(state.buffers, buffers))
+    def beside(name: str, value: Tensor) -> Tensor:
+        """Moments live where their parameter does; counts of steps stay where the optimiser keeps them."""
+        like = params.get(name.rpartition("/")[0])
+        return value.to(like.device) if like is not None and value.shape == like.shape else value
+
+    return state._replace(
+        params=sort(state.params, params),
+        buffers=sort(state.buffers, buffers),
+        optimiser={name: beside(name, value) for name, value in state.optimiser.items()},
+    )

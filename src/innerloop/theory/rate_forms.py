@@ -1,0 +1,218 @@
+r"""Closed forms for mixed linear regression: solutions, risk against α, best α, distance after adaptation.
+
+Tasks :math:`y = \Phi_i a_i`. With :math:`M_i(\alpha) = C_i^\top C_i`,
+:math:`C_i = \Phi_{t,i}(I - \tfrac{2\alpha}{K}S_{u,i})`,
+
+.. math:: w_m(\alpha) = \Big(\sum_i M_i\Big)^{-1}\sum_i M_i a_i, \qquad w_r = w_m(0) \qquad (3.1)
+
+and the empirical risk :math:`\tfrac1{NK}\sum_i (w - a_i)^\top M_i (w - a_i)`. All of these are quadratic in
+α, so three sums over tasks of each kind (:class:`Sums`) give every α at once. Rates are for the mean without
+½ (``mse``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.theory.rate_moments import check_stack
+
+
+class Sums(NamedTuple):
+    r"""Sums over tasks, each stacked over the powers 0, 1, 2 of α in :math:`M(\alpha)`.
+
+    Attributes:
+        matrix: ``(3, d, d)``, of :math:`M`.
+        vector: ``(3, d)``, of :math:`Ma`.
+        scalar: ``(3,)``, of :math:`a^\top Ma`.
+        samples: how many query samples stand behind them.
+    """
+
+    matrix: Tensor
+    vector: Tensor
+    scalar: Tensor
+    samples: int
+
+    def at(self, rate: float) -> tuple[Tensor, Tensor, Tensor]:
+        """The three sums at one rate."""
+        powers = self.matrix.new_tensor([1.0, rate, rate**2])
+        return (
+            torch.einsum("p,pij->ij", powers, self.matrix),
+            torch.einsum("p,pi->i", powers, self.vector),
+            powers @ self.scalar,
+        )
+
+
+def task_sums(features: Tensor, optima: Tensor, query: Tensor | None = None) -> Sums:
+    r"""The sums that every closed form needs; add them up over chunks with :func:`add_sums`.
+
+    :math:`M = S_t - \tfrac{2\alpha}{K}(S_uS_t + S_tS_u) + \tfrac{4\alpha^2}{K^2}S_uS_tS_u`.
+
+    Args:
+        features: ``(N, K, d)``, adapted to.
+        optima: ``(N, d)``.
+        query: ``(N, k2, d)``, judged on; the same samples if omitted.
+    """
+    check_stack(features)
+    k = features.shape[1]
+    s_u = features.mT @ features
+    s_t = s_u if query is None else query.mT @ query
+    both = s_u @ s_t
+    terms = torch.stack([s_t, -(2 / k) * (both + both.mT), (4 / k**2) * (both @ s_u)], 1)
+    vectors = torch.einsum("npij,nj->npi", terms, optima)
+    judged = features if query is None else query
+    return Sums(
+        terms.sum(0),
+        vectors.sum(0),
+        torch.einsum("npi,ni->p", vectors, optima),
+        judged.shape[0] * judged.shape[1],
+    )
+
+
+def add_sums(parts: Sequence[Sums]) -> Sums:
+    """The sums of several chunks of tasks together."""
+    return Sums(
+        torch.stack([p.matrix for p in parts]).sum(0),
+        torch.stack([p.vector for p in parts]).sum(0),
+        torch.stack([p.scalar for p in parts]).sum(0),
+        sum(p.samples for p in parts),
+    )
+
+
+def maml_solution(sums: Sums, rate: float) -> Tensor:
+    r""":math:`w_m(\alpha)` (eq. 3.1); least norm where the tasks do not determine it.
+
+    >>> features = torch.tensor([[[1.0]], [[2.0]]], dtype=torch.float64)
+    >>> sums = task_sums(features, torch.tensor([[1.0], [0.0]], dtype=torch.float64))
+    >>> maml_solution(sums, 0.0)                      # Σ S a / Σ S = 1/(1 + 4)
+    tensor([0.2000], dtype=torch.float64)
+    """
+    matrix, vector, _ = sums.at(rate)
+    return torch.linalg.pinv(matrix, hermitian=True) @ vector
+
+
+def erm_solution(sums: Sums) -> Tensor:
+    r""":math:`w_r = w_m(0)`: what one gets without an inner loop."""
+    return maml_solution(sums, 0.0)
+
+
+def trajectory(sums: Sums, rates: Sequence[float]) -> Tensor:
+    r""":math:`w_m(\alpha)` for many rates, ``(len(rates), d)`` (Figures 1 and 7)."""
+    return torch.stack([maml_solution(sums, rate) for rate in rates])
+
+
+def risk(sums: Sums, w: Tensor, rate: float) -> float:
+    r"""Mean squared error after one step of size α from ``w``, over the tasks behind ``sums``.
+
+    On training tasks this is :math:`\hat L_m` (eq. 2.5), on fresh ones an estimate of :math:`L_m` (eq. 2.4).
+    """
+    matrix, vector, scalar = sums.at(rate)
+    return float(w @ matrix @ w - 2 * w @ vector + scalar) / sums.samples
+
+
+def risk_curve(train: Sums, rates: Sequence[float], test: Sums | None = None) -> list[float]:
+    r"""Risk of :math:`w_m(\alpha)` against α, the same α in training and testing.
+
+    On ``train`` itself if there is no ``test``.
+    """
+    judged = train if test is None else test
+    return [risk(judged, maml_solution(train, rate), rate) for rate in rates]
+
+
+def minimise(value: Callable[[float], float], low: float, high: float, tolerance: float = 1e-6) -> float:
+    """The least of a function on an interval: 64 grid points, then golden section around the best.
+
+    >>> round(minimise(lambda x: (x - 0.3) ** 2, 0.0, 1.0), 5)
+    0.3
+    """
+    points = torch.linspace(low, high, 64, dtype=torch.float64).tolist()
+    values = [value(x) for x in points]
+    best = min(range(len(points)), key=values.__getitem__)
+    a, b = points[max(best - 1, 0)], points[min(best + 1, len(points) - 1)]
+    ratio = (5**0.5 - 1) / 2
+    while b - a > tolerance * max(abs(a), abs(b), 1e-300):
+        c, d = b - ratio * (b - a), a + ratio * (b - a)
+        a, b = (a, d) if value(c) < value(d) else (c, b)
+    return (a + b) / 2
+
+
+def best_rate(train: Sums, high: float, test: Sums | None = None, low: float = 0.0) -> float:
+    r""":math:`\alpha^*(N, K)` by search: the α whose :math:`w_m(\alpha)` has the least risk.
+
+    Args:
+        train: sums of the ``N`` training tasks.
+        high: upper end of the search; ``1/(2v)`` is a safe one (:func:`innerloop.theory.rate.bounds`).
+        test: sums of fresh tasks: the population risk of Theorem 1. If omitted, the training risk (H.3).
+        low: lower end; negative to look for negative rates (Bernacchia 2021).
+    """
+    judged = train if test is None else test
+    return minimise(lambda rate: risk(judged, maml_solution(train, rate), rate), low, high)
+
+
+def adapted_distance(
+    features: Tensor, optima: Tensor, w: Tensor, rate: float, steps: Sequence[int]
+) -> list[float]:
+    r"""The average distance under fast adaptation (Definition 1), :math:`F_t(w) = E\|w_T^t - a_T\|^2`.
+
+    :math:`w^t - a = (I - \tfrac{2\eta}{K}S)^t(w - a)`; one eigendecomposition per task serves all ``t``.
+
+    Args:
+        features: ``(N, K, d)``.
+        optima: ``(N, d)``.
+        w: ``(d,)``, where adaptation starts.
+        rate: η.
+        steps: the values of ``t``.
+    """
+    check_stack(features)
+    values, vectors = torch.linalg.eigh(features.mT @ features)
+    start = torch.einsum("nij,ni->nj", vectors, w - optima).square()
+    shrink = (1 - 2 * rate / features.shape[1] * values).square()
+    return [float((shrink**t * start).sum(1).mean()) for t in steps]
+
+
+def adapted_loss(
+    features: Tensor, optima: Tensor, w: Tensor, rate: float, steps: Sequence[int]
+) -> list[float]:
+    r"""The mean over tasks of :math:`\|\Phi w^t - y\|^2` after ``t`` steps of size η (Figure 5a)."""
+    check_stack(features)
+    values, vectors = torch.linalg.eigh(features.mT @ features)
+    start = torch.einsum("nij,ni->nj", vectors, w - optima).square() * values
+    shrink = (1 - 2 * rate / features.shape[1] * values).square()
+    return [float((shrink**t * start).sum(1).mean()) for t in steps]
+
+
+def expected_distance(features: Tensor, rate: float, shrinkage: Tensor) -> float:
+    r""":math:`E_a[(w_m)^\top Q w_m]/\sigma_a^2` over optima drawn anew, features fixed.
+
+    :math:`w_m = \sum_j\Lambda_j a_j` with :math:`\Lambda_j = (\sum M_i)^{-1}M_j`, so this is
+    :math:`\operatorname{tr}(Q\sum_j\Lambda_j\Lambda_j^\top)`. With :math:`Q = E(I - \tfrac{2\eta}{K}S)^{2t}`
+    it is the part of :math:`E F_t(w_m(\alpha))` that depends on α, which Theorem 2 compares with α = 0.
+
+    Args:
+        features: ``(N, K, d)``, of the training tasks.
+        rate: α.
+        shrinkage: ``Q``, ``(d, d)``.
+    """
+    k = features.shape[1]
+    s = features.mT @ features
+    step = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device) - (2 * rate / k) * s
+    m = step @ s @ step
+    shares = torch.linalg.solve(m.sum(0), m)
+    return float(torch.einsum("ij,njk,nik->", shrinkage, shares, shares))
+
+
+def theorem2_range(least: float, largest: float, constant: float, k: int) -> float:
+    r"""The largest α for which Theorem 2 is proved (as printed before eq. 3.8).
+
+    Args:
+        least: :math:`\lambda_I`, lower bound of the eigenvalues of ``S``.
+        largest: :math:`\lambda_S`, upper bound.
+        constant: :math:`\tilde c`: a lower bound of :math:`E[\lambda^3]E[\lambda] - E[\lambda^2]^2` (G.29).
+        k: samples per task.
+    """
+    gap = 4 * largest**6 - least**6
+    root = (4 * largest**8 + 1.5 * constant * least**4 * gap / largest**3) ** 0.5
+    return k * (root - 2 * largest**4) / (least**2 * gap)

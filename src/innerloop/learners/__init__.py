@@ -9,6 +9,7 @@ from innerloop.learners.gradient import maml as maml
 from innerloop.learners.gradient import maml_lslr as maml_lslr
 from innerloop.learners.gradient import meta_sgd as meta_sgd
 from innerloop.learners.gradient import non_adaptive as non_adaptive
+from innerloop.learners.kernel import kernel_learner as kernel_learner
 from innerloop.learners.prototype import protonet as protonet
 from innerloop.learners.updates import adam as adam
 from innerloop.learners.updates import momentum as momentum

@@ -1,0 +1,206 @@
+r"""The kernels that meta-learners train with: MAML, ANIL with and without split, multi-task learning.
+
+All are functions of base Grams over the stacked samples of all tasks, Θ (``ntk``) and K (``nngp``), analytic
+or empirical: one Gram, then block-diagonal products from the left and from the right. A base kernel whose
+outputs are independent is given once for all of them; an empirical Θ over n·k rows (sample by sample,
+its k outputs together) works just as well, with n·k in the place of n.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.kernels.descent import Descent, residual, response
+from innerloop.kernels.task_blocks import diagonal_blocks, from_blocks, project_rows, times_rows
+
+Heads = Literal["shared", "independent"]
+"""Whether all heads start from one draw, or each from its own."""
+TestHead = Literal["initial", "trained"]
+"""Whether a test task starts from the head's first draw, or from the one that ANIL trained."""
+
+
+def adaptation(query_support: Tensor, support: Tensor, inner: Descent) -> Tensor:
+    r"""What adapting does to labels, task by task: :math:`A_i = K(X_i, X'_i)\,T_K^s(X'_i)`.
+
+    :math:`A_i Y'_i` is :math:`G_s(X_i, X'_i, Y'_i)`, the prediction after adapting from zero.
+
+    Args:
+        query_support: ``(tasks, n, m)``.
+        support: ``(tasks, m, m)``.
+        inner: how far the inner loop goes.
+
+    Returns:
+        ``(tasks, n, m)``.
+    """
+    return query_support @ response(support, inner)
+
+
+def adaptation_of(gram: Tensor, tasks: int, queries: int, inner: Descent) -> Tensor:
+    """:func:`adaptation` from a Gram over all queries, then all supports (``queries`` per task)."""
+    first = tasks * queries
+    return adaptation(
+        diagonal_blocks(gram[:first, first:], tasks), diagonal_blocks(gram[first:, first:], tasks), inner
+    )
+
+
+def split_kernel(gram: Tensor, blocks: Tensor) -> Tensor:
+    r""":math:`M\,\Theta\,M^\top` with :math:`M = [I, -\mathrm{blockdiag}(A_i)]`: two block-diagonal products.
+
+    Args:
+        gram: over all queries, then all supports.
+        blocks: :math:`A_i` ``(tasks, n, m)``.
+    """
+    return project_rows(blocks, project_rows(blocks, gram).mT)
+
+
+def maml_kernel(ntk: Tensor, tasks: int, queries: int, inner: Descent) -> Tensor:
+    r"""MAML's kernel (MetaNTK, eq. 106; eq. 11 of its main text is misprinted).
+
+    .. math:: \phi_{ij} = \Theta(X_i,X_j) - A_i\Theta(X'_i,X_j) - \Theta(X_i,X'_j)A_j^\top
+              + A_i\Theta(X'_i,X'_j)A_j^\top, \quad A_i = \Theta(X_i,X'_i)\,T_\Theta^s(X'_i)
+
+    Args:
+        ntk: Θ over all queries, then all supports: ``(tasks·(n+m),)²``.
+        tasks: how many.
+        queries: n, query rows per task.
+        inner: the inner loop, in the convention of the summed loss.
+
+    Returns:
+        ``(tasks·n, tasks·n)``, symmetric.
+
+    >>> import torch
+    >>> maml_kernel(torch.eye(4, dtype=torch.float64), 1, 2, Descent())  # nothing to learn from the support
+    tensor([[1., 0.],
+            [0., 1.]], dtype=torch.float64)
+    """
+    return split_kernel(ntk, adaptation_of(ntk, tasks, queries, inner))
+
+
+def anil_kernel(
+    ntk: Tensor, nngp: Tensor, tasks: int, queries: int, inner: Descent, *, train_head: bool = True
+) -> Tensor:
+    r"""ANIL's kernel with a split of query and support (MetaNTK, eq. 112).
+
+    As :func:`maml_kernel` with :math:`A_i = K(X_i,X'_i)\,T_K^s(X'_i)`, Θ kept in the four Gram blocks.
+
+    Args:
+        ntk: Θ over all queries, then all supports.
+        nngp: K over the same.
+        tasks: how many.
+        queries: query rows per task.
+        inner: the inner loop.
+        train_head: whether the outer loop trains the head's first value too; if not, Θ − K stands for Θ.
+    """
+    base = ntk if train_head else ntk - nngp
+    return split_kernel(base, adaptation_of(nngp, tasks, queries, inner))
+
+
+def anil_kernel_without_split(ntk: Tensor, nngp: Tensor, tasks: int, inner: Descent) -> Tensor:
+    r"""ANIL's kernel where a task adapts to the samples it is judged on (Bridge, eq. 60).
+
+    .. math:: \Phi = E\,\Theta\,E, \qquad E = \mathrm{blockdiag}(e^{-sK(X_i,X_i)})
+
+    >>> import torch
+    >>> float(anil_kernel_without_split(torch.ones(1, 1), torch.ones(1, 1), 1, Descent(0.5)))  # e^−1
+    0.3678...
+    """
+    left = residual(diagonal_blocks(nngp, tasks), inner)
+    return times_rows(left, times_rows(left, ntk).mT)
+
+
+def mtl_kernel(ntk: Tensor, nngp: Tensor, tasks: int, heads: Heads = "shared") -> Tensor:
+    r"""The kernel of multi-task learning with one head per task (Bridge, eq. 64).
+
+    .. math:: \Phi = \Theta - K + \mathrm{blockdiag}(K(X_i,X_i))
+
+    That is for heads which all start from one shared draw. With independently drawn heads the gradients of
+    two tasks' bodies are uncorrelated as width grows, and only :math:`\mathrm{blockdiag}(\Theta(X_i,X_i))`
+    is left.
+
+    >>> import torch
+    >>> mtl_kernel(torch.full((2, 2), 3.0), torch.ones(2, 2), 2)
+    tensor([[3., 2.],
+            [2., 3.]])
+    """
+    check_heads(heads)
+    if heads == "independent":
+        return from_blocks(diagonal_blocks(ntk, tasks))
+    return ntk - nngp + from_blocks(diagonal_blocks(nngp, tasks))
+
+
+def mtl_cross_kernel(ntk: Tensor, nngp: Tensor, blocks: Tensor, heads: Heads = "shared") -> Tensor:
+    r"""Between test tasks and training samples, multi-task learning (Bridge, eq. 57 line 1, eq. 65).
+
+    .. math:: \Phi' = (\Theta-K)(X,\mathcal X) - B\,(\Theta-K)(X',\mathcal X),
+              \quad B = K(X,X')\,T_K^{\hat s}(X')
+
+    Args:
+        ntk: Θ between all test queries, then all test supports (rows), and training samples (columns).
+        nngp: K between the same.
+        blocks: B of the test tasks ``(tests, q, m)``, from :func:`adaptation` with the test-time descent.
+        heads: ``independent`` makes it zero: the test head then has nothing to do with the trained ones.
+    """
+    check_heads(heads)
+    cross = project_rows(blocks, ntk - nngp)
+    return cross * 0 if heads == "independent" else cross
+
+
+def anil_cross_kernel(
+    ntk: Tensor,
+    nngp: Tensor,
+    blocks: Tensor,
+    train_blocks: Tensor,
+    *,
+    test_head: TestHead = "initial",
+    heads: Heads = "shared",
+) -> Tensor:
+    r"""Between test tasks and training tasks, ANIL (Bridge, eqs. 61 and 66).
+
+    .. math:: \Phi' = [(\Theta-K)(X,\cdot) - B(\Theta-K)(X',\cdot)]\,M^\top
+
+    ``test_head="initial"`` resets the head to its first draw before a test task; ``"trained"`` keeps the
+    one that ANIL trained, and Θ stands for Θ − K (what Bridge's Lemma 1 prints).
+
+    Args:
+        ntk: Θ between test queries, then test supports (rows) and the training samples (columns).
+        nngp: K between the same.
+        blocks: B of the test tasks, as in :func:`mtl_cross_kernel`.
+        train_blocks: without a split :math:`e^{-sK(X_i,X_i)}` ``(tasks, n, n)``, columns being the training
+            samples; with a split :math:`A_i` ``(tasks, n, m)``, columns being queries, then supports.
+        test_head: see above.
+        heads: ``independent`` with ``test_head="initial"`` draws a new head for the test task: zero.
+    """
+    check_heads(heads)
+    check_test_head(test_head)
+    cross = project_rows(blocks, ntk if test_head == "trained" else ntk - nngp)
+    if heads == "independent" and test_head == "initial":
+        cross = cross * 0
+    tasks, n, m = train_blocks.shape
+    without_split = cross.shape[1] == tasks * n == tasks * m
+    return (times_rows if without_split else project_rows)(train_blocks, cross.mT).mT
+
+
+def maml_cross_kernel(ntk: Tensor, blocks: Tensor, train_blocks: Tensor) -> Tensor:
+    r""":math:`\Phi((X,X'),(\mathcal X,\mathcal X'))` (MetaNTK, eq. 107): across two sets of tasks.
+
+    Args:
+        ntk: Θ between test queries, then supports (rows), and training queries, then supports (columns).
+        blocks: :math:`\Theta(X,X')T_\Theta^{\hat s}(X')` of the test tasks.
+        train_blocks: :math:`A_i` of the training tasks.
+    """
+    return project_rows(train_blocks, project_rows(blocks, ntk).mT).mT
+
+
+def check_heads(heads: str) -> None:
+    """Refuses a word that is neither."""
+    if heads not in ("shared", "independent"):
+        raise UserError(f"heads='{heads}' is unknown: give shared or independent.")
+
+
+def check_test_head(test_head: str) -> None:
+    """Refuses a word that is neither."""
+    if test_head not in ("initial", "trained"):
+        raise UserError(f"test_head='{test_head}' is unknown: give initial or trained.")

@@ -238,6 +238,11 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
+        if self.eval.head != "learner" and self.tasks.family not in ("few-shot", "supervised"):
+            raise ValueError(
+                f"eval.head={self.eval.head} classifies pictures, and tasks.family={self.tasks.family} has "
+                "none: leave it out, or set tasks.family=few-shot."
+            )
         if any(width < 1 for width in self.model.hidden):
             raise ValueError("model.hidden needs widths of at least 1, such as [40, 40].")
         if self.inner.checkpoint and self.run.compile == "full":

@@ -18,7 +18,9 @@ from types import ModuleType
 
 from innerloop.core.errors import UserError, did_you_mean
 
-ANALYSES: dict[str, str] = {}
+ANALYSES: dict[str, str] = {
+    "rate": "the inner learning rate: closed forms on drawn data, or the estimate for a recipe's own tasks",
+}
 """Names and what they tell. Nothing here imports torch."""
 
 

@@ -65,7 +65,7 @@ def analyze(
         target = _page_target(kind, module, out) if page or out else None
         return _analyse(kind, module, given, save, target)
 
-    carry_out(json, work, _render)
+    carry_out(json, work, lambda result: _render(kind, result))
 
 
 def _page_target(kind: str, module: Any, out: Path | None) -> Path:
@@ -121,12 +121,12 @@ def _save(kind: str, result: Result, seed: int) -> Path:
     return run
 
 
-def _render(result: Result) -> None:
+def _render(kind: str, result: Result) -> None:
     if "keys" in result:
         rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
-        table(f"analyze {result['kind']} key=value", ("key", "default", "takes", "meaning"), rows)
+        table(f"analyze {kind} key=value", ("key", "default", "takes", "meaning"), rows)
         return
-    for line in find(result["kind"]).render(result):
+    for line in find(kind).render(result):
         write(line)
     for key in ("page", "run"):
         if key in result:

@@ -28,6 +28,7 @@ from innerloop.learners import (
     sgd,
 )
 from innerloop.learners.gradient import RATE_PREFIX
+from innerloop.learners.online import online_anil, online_buffers
 from innerloop.learners.updates import UpdateRule
 from innerloop.nets import Network, load_weights, mlp
 from innerloop.nets.factory import BACKBONES, backbone
@@ -188,7 +189,11 @@ def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> 
         return non_adaptive(network)
     if inner.method == "protonet":
         return protonet(network, ways)
+    if inner.lr == "auto":
+        raise UserError("inner.lr=auto has not been estimated yet: give a number here.")
     loss, rule = get_loss(inner.loss), build_rule(inner)
+    if inner.online != "off":
+        return online_anil(network, loss, inner.lr, steps, inner.online)
     options = {"truncate": inner.truncate, "checkpoint": inner.checkpoint, "rule": rule}
     if inner.method in ("maml", "fomaml"):
         return maml(network, loss, inner.lr, steps, first_order=inner.method == "fomaml", **options)  # type: ignore[arg-type]
@@ -233,6 +238,9 @@ def draw_params(
         buffers = {name: given.get(name, value).to(value) for name, value in buffers.items()}
     if recipe.model.kind in NOISY:
         buffers = with_noise(buffers)
+    if recipe.inner.online != "off" and recipe.inner.lr != "auto":
+        first = params[network.head_names[0]]
+        buffers = {**buffers, **online_buffers(recipe.inner.online, recipe.inner.lr, first)}
     return objective.init(learner.init(params), generator(recipe.run.seed, "heads")), buffers
 
 

@@ -17,6 +17,7 @@ from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.recipes.build import Parts, build, for_test
 from innerloop.recipes.heads import head_protocol, judge_head
 from innerloop.recipes.pictures import IMAGE_FAMILIES
+from innerloop.recipes.rate import as_trained
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_from_toml
 from innerloop.runs.checkpoints import load_checkpoint
@@ -127,7 +128,7 @@ def load_parts(run: Path, overrides: list[str]) -> tuple[Recipe, Parts, TrainSta
     """A trained run's parts and state, its recipe changed by ``key=value`` settings."""
     if not (run / RECIPE).is_file():
         raise UserError(f"{run} has no {RECIPE}: it is not a run.")
-    base = recipe_from_toml(run / RECIPE)
+    base = as_trained(recipe_from_toml(run / RECIPE), run)
     recipe = make_recipe(base.model_dump(exclude_none=True), overrides) if overrides else base
     saved = load_checkpoint(run, "last")
     if saved is None:

@@ -48,7 +48,17 @@ def kind(field: FieldInfo) -> tuple[Any, bool]:
     if get_origin(annotation) not in (Union, UnionType):
         return annotation, False
     others = [part for part in get_args(annotation) if part is not NoneType]
-    return others[0], len(others) < len(get_args(annotation))
+    return others[0], NoneType in get_args(annotation)
+
+
+def words_beside(field: FieldInfo) -> list[str]:
+    """Words that a setting takes besides its first kind, as ``auto`` in ``float | Literal["auto"]``.
+
+    >>> words_beside(known_settings()["inner.lr"])
+    ['auto']
+    """
+    parts = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else ()
+    return [str(word) for part in parts[1:] if get_origin(part) is Literal for word in get_args(part)]
 
 
 def is_table(field: FieldInfo) -> bool:
@@ -78,7 +88,7 @@ def allowed(field: FieldInfo) -> str:
             (word, getattr(m, name)) for m in field.metadata for name, word in _LIMITS if hasattr(m, name)
         ]
         text += " and".join(f" {word} {limit:g}" for word, limit in limits)
-    return f"{text}, or none" if optional else text
+    return ", or ".join([text, *words_beside(field), *(["none"] if optional else [])])
 
 
 def suggest(key: str, known: Iterable[str]) -> str:

@@ -15,11 +15,12 @@ from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan, choose_plan
-from innerloop.execution.plan import set_intra_op_threads
+from innerloop.execution.plan import check_compiler, set_intra_op_threads
 from innerloop.recipes.build import Parts, build, for_test
 from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
 from innerloop.recipes.heads import judge_head
 from innerloop.recipes.pictures import data_record
+from innerloop.recipes.rate import provisional, settled
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
@@ -44,7 +45,8 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     Returns:
         ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``.
     """
-    parts = build(recipe)  # all user errors come before anything is written
+    check_compiler(recipe.run.compile)
+    parts = build(provisional(recipe))  # all user errors come before anything is written
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
     write_text_atomic(run / RECIPE, text)
@@ -65,7 +67,7 @@ def resume(run: Path, *, progress: bool = True) -> dict[str, Any]:
         )
     if manifest["status"] == "running" and _alive(manifest.get("pid")):
         raise UserError(f"{run} is still running (process {manifest['pid']}): stop that first.")
-    parts = build(recipe)
+    parts = build(provisional(recipe))
     saved = load_checkpoint(run, "last")
     state = state_from(*saved) if saved else initial_state(parts.params, parts.buffers)
     state = in_order(state, parts.params, parts.buffers)
@@ -104,6 +106,7 @@ def _carry_out(recipe: Recipe, parts: Parts, run: Path, state: TrainState, show:
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
         try:
+            recipe, parts, state = settled(recipe, parts, run, state, bar.line)
             plan = _plan(recipe, parts, run, bar)
             with MetricsWriter(run / "metrics.jsonl", tensorboard=recipe.run.tensorboard) as metrics:
                 fitted_at = time.perf_counter()
@@ -202,7 +205,8 @@ def _fit(
         metrics.write(record)
 
     def save(snapshot: TrainState, tags: tuple[str, ...]) -> None:
-        save_checkpoint(run, snapshot.step, snapshot.tensors(), snapshot.scalars(), tags)
+        scalars = {**snapshot.scalars(), "inner_lr": recipe.inner.lr}
+        save_checkpoint(run, snapshot.step, snapshot.tensors(), scalars, tags)
 
     try:
         return fit(

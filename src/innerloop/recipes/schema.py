@@ -128,7 +128,12 @@ class Inner(Section):
     method: Literal["maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr", "protonet", "none"] = Field(
         "maml", description="none: predict without adapting; maml-lslr: learned rate per layer and step"
     )
-    lr: float = Field(0.01, description="inner learning rate, under inner.loss's convention")
+    lr: float | Literal["auto"] = Field(
+        0.01, description="inner learning rate, under inner.loss's convention; auto estimates it first"
+    )
+    online: Literal["off", "h3", "trace"] = Field(
+        "off", description="anil: let the rate follow the features in training (h3: as AdaptLR; it drifts)"
+    )
     steps: int = Field(1, ge=0, description="inner steps in training")
     test_steps: int | None = Field(
         None, ge=0, description="inner steps in evaluation; none means inner.steps"
@@ -257,6 +262,12 @@ class Recipe(Section):
             raise ValueError(
                 "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
             )
+        if self.inner.online != "off" and (self.inner.method != "anil" or self.inner.optimiser != "sgd"):
+            raise ValueError(
+                "inner.online follows the last layer's features: set inner.method=anil, optimiser=sgd."
+            )
+        if self.inner.lr == "auto" and self.inner.method in ("none", "protonet"):
+            raise ValueError(f"inner.method={self.inner.method} has no inner rate: leave inner.lr=auto out.")
         if self.outer.objective == "reptile" and self.inner.method not in ("maml", "fomaml"):
             raise ValueError("outer.objective=reptile moves all parameters: set inner.method=maml.")
         return self

@@ -11,6 +11,7 @@ from typing import Any
 from innerloop.report.adapted import adapted_picture
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
 from innerloop.report.load import RunData, differing_settings, flatten, headline
+from innerloop.report.rate import rate_view
 from innerloop.report.words import duration, finite_scores, interval, moment, number, protocol_words, when
 
 SKEWED = 3.0
@@ -50,6 +51,7 @@ def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
         "pictures": pictures(run, name),
         "settings": settings_rows(run),
         "plan": plan_view(run.manifest.get("plan")),
+        "rate": rate_view(run.manifest.get("rate")),
         "course": course_rows(run),
         "environment": environment_rows(run.manifest),
         "recipe_text": run.recipe_text,

@@ -1,0 +1,260 @@
+"""Which inner learning rate? The estimate for a network and its tasks, before training, and how sure it is.
+
+Head-only learners (ANIL) get a bracket and a point. Where all layers move (MAML, BOIL) only an order of
+magnitude is known before training: they get a centre and a range to sweep. What was tried, and where each
+held, is in ``docs/rate.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import torch
+
+from innerloop.advice.features import head_stacks
+from innerloop.advice.tangent import gradient_size, tangent_gradient_moments, tangent_trace_moments
+from innerloop.core.errors import UserError
+from innerloop.core.losses import is_classification
+from innerloop.core.types import Batch, Buffers, Loss, Params, Task
+from innerloop.nets.network import Network, apply
+from innerloop.tasks.sampler import Sampler
+from innerloop.theory.rate import split_moments
+from innerloop.theory.rate_bracket import Bracket, bracket, gradient_moments, pooled_head
+from innerloop.theory.rate_moments import interval_of
+
+SWEEP = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Where the best rate of full MAML lay around the centre."""
+
+FAR = 4.0
+"""A user's rate this many times outside the bracket is warned about."""
+
+HEAD_ONLY = ("anil",)
+LEARNED = ("meta-sgd", "maml-lslr")
+GRADIENT = ("maml", "fomaml", "anil", "boil", *LEARNED)
+
+
+class RateAdvice(NamedTuple):
+    """An inner learning rate, with what stands behind it.
+
+    Attributes:
+        alpha: the rate to start with.
+        low: lower end of the bracket, or of the range to sweep.
+        high: upper end.
+        sweep: rates to try; a single one where the point stands by itself.
+        interval: 95 % bootstrap interval of ``alpha``: sampling error only.
+        kind: ``bracket``, ``range``, or ``sweep`` (inner optimisers other than plain descent).
+        factor: the stated uncertainty: a factor up and down; none where nothing is known.
+        convention: the loss convention that gives the rate its meaning.
+        forms: the estimates behind it, by name.
+        reasons: sentences.
+        tasks: how many tasks were looked at.
+        seconds: how long that took.
+    """
+
+    alpha: float
+    low: float
+    high: float
+    sweep: tuple[float, ...]
+    interval: tuple[float, float]
+    kind: str
+    factor: float | None
+    convention: str
+    forms: dict[str, float]
+    reasons: tuple[str, ...]
+    tasks: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
+
+
+def warning_for(rate: float, low: float, high: float) -> str | None:
+    """One sentence if a user's own rate lies outside [low/4, 4·high], else None.
+
+    >>> warning_for(0.1, 0.05, 0.2) is None, "far below" in warning_for(0.001, 0.05, 0.2)
+    (True, True)
+    """
+    if low / FAR <= rate <= FAR * high:
+        return None
+    side = "below" if rate < low / FAR else "above"
+    return (
+        f"inner.lr={rate:g} is far {side} the estimated bracket [{low:.3g}, {high:.3g}] "
+        "(more than four times outside): inner.lr=auto takes a point inside it."
+    )
+
+
+def how_many(support: int, query: int, pictures: bool) -> int:
+    """How many tasks to look at: enough for a few per cent, few enough for seconds."""
+    return max(16, min(500, 4000 // (support + query))) if pictures else 500
+
+
+def advise_rate(
+    network: Network,
+    params: Params,
+    buffers: Buffers,
+    sampler: Sampler,
+    loss: Loss,
+    *,
+    method: str,
+    steps: int = 1,
+    optimiser: str = "sgd",
+    momentum: float = 0.9,
+    tasks: int | None = None,
+    seed: int = 0,
+) -> RateAdvice:
+    """The estimate for a learner on its own training tasks, at the weights given.
+
+    Args:
+        network: the network.
+        params: its parameters; learned rates among them are passed over.
+        buffers: its buffers.
+        sampler: the training tasks; the first ``tasks`` episodes are looked at.
+        loss: the inner loss.
+        method: ``anil``, ``maml``, ``fomaml``, ``boil``, ``meta-sgd`` or ``maml-lslr``.
+        steps: inner steps.
+        optimiser: ``sgd``, ``momentum`` or ``adam``.
+        momentum: for ``momentum``.
+        tasks: how many tasks to look at; a few dozen for pictures, hundreds otherwise.
+        seed: of probes and bootstrap.
+
+    Raises:
+        UserError: there is no inner loop, or adaptation does not help here.
+    """
+    if method not in GRADIENT or steps < 1:
+        why = "takes no inner steps" if method in GRADIENT else "has no inner learning rate"
+        raise UserError(f"inner.method={method} {why}: inner.lr=auto has nothing to estimate; set a number.")
+    started = time.perf_counter()
+    example = sampler.episode(0)
+    pictures = example.x_support.ndim > 2
+    known = how_many(len(example.x_support), len(example.x_query), pictures)
+    count = tasks or (known if method in HEAD_ONLY else min(known, 16 if pictures else 64))
+    batch = sampler.episodes(range(count))
+    own = {name: value for name, value in params.items() if not name.startswith("inner_lr.")}
+    look = Look(network, loss, own, buffers, batch, _classes(network, own, buffers, loss, example))
+    if method in HEAD_ONLY:
+        moving = list(network.head_names)
+        found = _head_only(look, steps, seed)
+    else:
+        moving = [n for n in own if method != "boil" or n not in network.head_names]
+        found = _all_layers(look, moving, steps, method in LEARNED, seed)
+    centre = found.alpha if found.kind == "bracket" else found.forms["trace"]
+    if optimiser == "adam":
+        size = gradient_size(network, loss, own, buffers, batch, moving)
+        found = _other_rule(found, centre * size, "adam")
+    elif optimiser == "momentum":
+        way = sum((1 - momentum**t) / (1 - momentum) for t in range(1, steps + 1))
+        found = _other_rule(found, centre * steps / way, "momentum")
+    return found._replace(tasks=count, seconds=time.perf_counter() - started)
+
+
+class Look(NamedTuple):
+    """What an estimate looks at."""
+
+    network: Network
+    loss: Loss
+    params: Params
+    buffers: Buffers
+    batch: Batch
+    classes: int | None
+
+
+def _classes(network: Network, params: Params, buffers: Buffers, loss: Loss, example: Task) -> int | None:
+    """How many outputs there are, if they are logits."""
+    if not is_classification(loss):
+        return None
+    return int(apply(network, params, buffers, example.x_support[:2])[0].shape[-1])
+
+
+def _all_layers(look: Look, moving: list[str], steps: int, learned: bool, seed: int) -> RateAdvice:
+    network, loss, params, buffers, batch, classes = look
+    trace = tangent_trace_moments(network, loss, params, buffers, batch, moving, seed=seed, classes=classes)
+    if not learned:
+        return _range(trace.rate / steps, interval_of(trace, seed=seed), steps, loss)
+    gradients = tangent_gradient_moments(network, loss, params, buffers, batch, moving)
+    return _learned(bracket(gradients, trace, steps=steps, factor=4.0, seed=seed), loss)
+
+
+def _head_only(look: Look, steps: int, seed: int) -> RateAdvice:
+    loss, classes, norm = look.loss, look.classes, look.network.norm
+    stacks = head_stacks(look.network, look.params, look.buffers, look.batch)
+    labels = classes is not None
+    trace = split_moments(stacks.support, stacks.query, loss.name, classes, centre=labels)
+    head = None
+    if not labels:
+        features = torch.cat([stacks.support, stacks.query], 1)
+        head = pooled_head(features, torch.cat([stacks.support_targets, stacks.query_targets], 1))
+    gradients = gradient_moments(*stacks, loss.name, head, outputs=classes)
+    unsure = 4.0 if steps > 1 or norm == "none" else 2.0
+    found = bracket(
+        gradients, trace, steps=steps, point="middle" if labels else "gradient", factor=unsure, seed=seed
+    )
+    where = "the zero head" if labels else "the head that fits all tasks at once"
+    which = (
+        "the geometric mean of the gradient form and the centred trace form"
+        if labels
+        else "the gradient form (for squared error the trace form, H.1, is known to be too large)"
+    )
+    reasons = (
+        f"point: {which}, both at the first weights and {where}"
+        + (f", divided by {steps} inner steps" if steps > 1 else ""),
+        f"uncertainty: a factor of {unsure:g}"
+        + (" (several steps, or no normalisation layer)" if unsure > 2 else "")
+        + "; the interval is sampling error only",
+    )
+    return _advice(found, "bracket", (found.point,), loss, reasons)
+
+
+def _learned(found: Bracket, loss: Loss) -> RateAdvice:
+    reasons = (
+        "point: the geometric mean of the gradient form and the trace form (H.1) on tangent features, "
+        "both at the first weights",
+        "the rates are learned from there: only their order of magnitude matters",
+    )
+    return _advice(found, "bracket", (found.point,), loss, reasons)
+
+
+def _advice(
+    found: Bracket, kind: str, sweep: tuple[float, ...], loss: Loss, reasons: tuple[str, ...]
+) -> RateAdvice:
+    forms = {"gradient": found.gradient, "trace": found.trace}
+    ends = (found.point, found.low, found.high, sweep, found.interval)
+    return RateAdvice(*ends, kind, found.factor, loss.convention, forms, reasons, 0, 0.0)
+
+
+def _range(centre: float, interval: tuple[float, float], steps: int, loss: Loss) -> RateAdvice:
+    sweep = tuple(centre * f for f in SWEEP)
+    middle = SWEEP[len(SWEEP) // 2]
+    reasons = (
+        "range: half to eight times the trace form (H.1) on tangent features at the first weights"
+        + (f", divided by {steps} inner steps" if steps > 1 else ""),
+        "where all layers move only the order of magnitude is known before training: a short sweep decides",
+    )
+    scaled = (middle * interval[0] / steps, middle * interval[1] / steps)
+    ends = (middle * centre, sweep[0], sweep[-1], sweep, scaled)
+    return RateAdvice(*ends, "range", 4.0, loss.convention, {"trace": centre}, reasons, 0, 0.0)
+
+
+def _other_rule(found: RateAdvice, centre: float, rule: str) -> RateAdvice:
+    sweep = tuple(centre * f for f in SWEEP)
+    middle = SWEEP[len(SWEEP) // 2]
+    shift = centre * middle / found.alpha
+    how = {
+        "adam": "a first step as long as plain descent's",
+        "momentum": "the same way in all steps together as plain descent",
+    }[rule]
+    reasons = (
+        f"inner.optimiser={rule}: the formulas are for plain gradient steps, so there is no point "
+        f"and no bracket; the sweep is centred where it takes {how}",
+    )
+    return found._replace(
+        alpha=middle * centre,
+        low=sweep[0],
+        high=sweep[-1],
+        sweep=sweep,
+        interval=(found.interval[0] * shift, found.interval[1] * shift),
+        kind="sweep",
+        factor=None,
+        reasons=reasons,
+    )

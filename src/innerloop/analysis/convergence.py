@@ -1,0 +1,168 @@
+"""``innerloop analyze convergence``: the bound on MAML's training loss, and a wide network beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from innerloop.core.errors import UserError
+from innerloop.recipes.flat import FlatSettings
+from innerloop.recipes.schema import Recipe
+
+
+class Settings(FlatSettings):
+    """Keys of ``analyze convergence``. Rates are of the summed loss ½‖f − y‖², NTK parametrisation."""
+
+    method: Literal["maml", "anil"] = Field("maml", description="whose training")
+    tasks: str = Field("bridge-quadratic", description="a family of regression tasks")
+    dim: int | None = Field(None, ge=1, description="input dimension; none is the family's own")
+    scale: Literal["none", "sphere"] = Field("sphere", description="sphere scales inputs to ‖x‖ = √d")
+    label_std: float | None = Field(1.0, gt=0, description="labels are centred and scaled to it; none: raw")
+    depth: int = Field(3, ge=1, description="L, layers with weights, the readout included")
+    width: float = Field(256, gt=0, description="of hidden layers; inf: the kernel's own course, no training")
+    activation: Literal["relu", "erf", "linear"] = Field("relu", description="of hidden layers")
+    n_tasks: int = Field(4, ge=1, description="N, training tasks")
+    shots: int = Field(5, ge=1, description="support samples per task")
+    queries: int = Field(5, ge=1, description="query samples per task")
+    inner_time: float = Field(0.05, ge=0, description="λτ, rate × steps of the inner loop")
+    inner_steps: int = Field(1, ge=1, description="τ, steps of the inner loop")
+    eta: float = Field(0.5, gt=0, le=1, description="outer rate in units of η₀ = 2/(σ_min + σ_max)")
+    steps: int = Field(100, ge=1, description="outer steps")
+    seed: int = Field(0, ge=0, description="of tasks and network")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Settings:
+        if math.isfinite(self.width) and self.width != int(self.width):
+            raise ValueError(f"width={self.width} is no whole number: give one, or inf")
+        if math.isinf(self.inner_time):
+            raise ValueError("inner_time=inf cannot be trained in steps: give a number, such as 0.05")
+        return self
+
+
+def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Constants of the theorem from the analytic kernel; the course of the loss; whether the bound holds."""
+    if recipe is not None:
+        raise UserError("analyze convergence takes its own settings only: give method=maml, no recipe.")
+    import torch
+
+    from innerloop.theory.convergence import linear_loss, loss_bound, rates
+    from innerloop.theory.spectra import spectrum
+
+    s = settings
+    tasks = _tasks(s)
+    phi, left = _limit(s, tasks)
+    constants = rates(phi)
+    eta = s.eta * constants.eta0
+    times = torch.arange(s.steps + 1, dtype=torch.float64)
+    out: dict[str, Any] = {
+        "sigma_min": constants.smallest,
+        "sigma_max": constants.largest,
+        "condition": constants.condition,
+        "eigenvalues": spectrum(phi).tolist(),
+        "eta0": constants.eta0,
+        "eta": eta,
+        "rate": 1 - eta * constants.smallest / 3,
+        "steps": s.steps,
+    }
+    if math.isinf(s.width):
+        course = linear_loss(phi, left, eta, times)
+        extra: dict[str, Any] = {}
+    else:
+        say(f"training a network of width {s.width:g} for {s.steps} steps")
+        course, extra = _train(s, tasks, phi, eta)
+    bound = loss_bound(times, eta, constants.smallest, float(course[0]))
+    holds = bool((course <= bound * (1 + 1e-9)).all())
+    return {**out, "loss": course.tolist(), "bound": bound.tolist(), "holds": holds, **extra}
+
+
+def _tasks(s: Settings) -> Any:
+    import torch
+
+    from innerloop.core.random import derive_seed
+    from innerloop.tasks.families import get_family
+    from innerloop.tasks.quadratic import on_sphere
+    from innerloop.tasks.sampler import make_sampler
+
+    batch: Any = make_sampler(
+        get_family(s.tasks),
+        seed=derive_seed(s.seed, "analyze-convergence"),
+        shots=s.shots,
+        queries=s.queries,
+        dtype=torch.float64,
+        settings={} if s.dim is None else {"dim": s.dim},
+    ).episodes(range(s.n_tasks))
+    if s.scale == "sphere":
+        batch = batch._replace(x_support=on_sphere(batch.x_support), x_query=on_sphere(batch.x_query))
+    if s.label_std is None:
+        return batch
+    labels = torch.cat([batch.y_support.flatten(), batch.y_query.flatten()])
+    mean, scale = labels.mean(), s.label_std / labels.std()
+    return batch._replace(y_support=(batch.y_support - mean) * scale, y_query=(batch.y_query - mean) * scale)
+
+
+def _limit(s: Settings, tasks: Any) -> tuple[Any, Any]:
+    """The infinitely wide network's meta-kernel, and the residual it starts from."""
+    import torch
+
+    from innerloop.kernels.analytic import mlp_kernel
+    from innerloop.kernels.descent import Descent
+    from innerloop.kernels.meta import adaptation_of, split_kernel
+    from innerloop.kernels.task_blocks import stack, times_rows
+
+    x = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
+    base = mlp_kernel(s.depth, s.activation)(x, x)
+    inner = base.ntk if s.method == "maml" else base.nngp
+    blocks = adaptation_of(inner, tasks.size, s.queries, Descent(s.inner_time, s.inner_steps))
+    left = times_rows(blocks, stack(tasks.y_support)) - stack(tasks.y_query)
+    return split_kernel(base.ntk, blocks), left
+
+
+def _train(s: Settings, tasks: Any, phi: Any, eta: float) -> tuple[Any, dict[str, Any]]:
+    import torch
+
+    from innerloop.core.losses import get_loss
+    from innerloop.core.random import derive_seed
+    from innerloop.learners import anil, maml
+    from innerloop.nets.mlp import mlp
+    from innerloop.training.wide import adapted_outputs, watch_course
+
+    width = int(s.width)
+    inputs, outputs = tasks.x_support.shape[-1], tasks.y_support.shape[-1]
+    net = mlp(inputs, [width] * (s.depth - 1), outputs, activation=s.activation, parametrisation="ntk")
+    params, _ = net.init(torch.Generator().manual_seed(derive_seed(s.seed, "network") % 2**63))
+    params = {name: value.double() for name, value in params.items()}
+    make = maml if s.method == "maml" else anil
+    learner = make(net, get_loss("half-sse"), s.inner_time / s.inner_steps, s.inner_steps)
+    course = watch_course(adapted_outputs(learner, tasks), tasks.y_query.flatten(), params, eta, s.steps)
+    if outputs > 1:  # the network's kernel has every output; the limit is the same for each
+        phi = torch.kron(phi, torch.eye(outputs, dtype=phi.dtype))
+    extra = {
+        "movement": course.path / width**0.5,
+        "distance": course.distance,
+        "kernel_drift": course.drift,
+        "kernel_drift_relative": course.drift / float(course.first.norm()),
+        "kernel_error": float((course.first - phi).norm() / phi.norm()),
+    }
+    return torch.tensor(course.losses, dtype=torch.float64), extra
+
+
+def render(result: dict[str, Any]) -> list[str]:
+    """For people."""
+    s, loss, bound = result["settings"], result["loss"], result["bound"]
+    lines = [
+        f"{s['method']} on {s['tasks']}, L = {s['depth']}, width {s['width']:g}: "
+        f"σ_min {result['sigma_min']:.4g}, σ_max {result['sigma_max']:.4g}, condition {result['condition']:.4g}",
+        f"η₀ = {result['eta0']:.4g}, trained with η = {result['eta']:.4g}",
+        f"loss {loss[0]:.4g} → {loss[-1]:.4g} after {result['steps']} steps; bound {bound[-1]:.4g}: "
+        f"{'holds at every step' if result['holds'] else 'does NOT hold at every step'}",
+    ]
+    if "movement" in result:
+        lines.append(
+            f"parameters moved {result['movement']:.3g} (way/√width); kernel drifted "
+            f"{100 * result['kernel_drift_relative']:.2g} %; Φ̂₀ differs from Φ by "
+            f"{100 * result['kernel_error']:.2g} %"
+        )
+    return lines

@@ -1,0 +1,184 @@
+"""``innerloop analyze kernels``: spectra of meta-learners' kernels, and how far ANIL and MTL lie apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from innerloop.core.errors import UserError
+from innerloop.recipes.flat import FlatSettings
+from innerloop.recipes.schema import Recipe
+
+
+class Settings(FlatSettings):
+    """Keys of ``analyze kernels``. Times are rate × steps for the summed loss ½‖f − y‖²."""
+
+    tasks: str = Field("bridge-quadratic", description="a family of regression tasks")
+    dim: int | None = Field(None, ge=1, description="input dimension; none is the family's own")
+    scale: Literal["none", "sphere"] = Field("none", description="sphere scales inputs to ‖x‖ = √d")
+    depth: int = Field(10, ge=1, description="L, layers with weights, the readout included")
+    width: float = Field(math.inf, gt=0, description="of hidden layers; inf is the analytic kernel")
+    activation: Literal["relu", "erf", "linear"] = Field("relu", description="of hidden layers")
+    n_tasks: int = Field(20, ge=1, description="N, training tasks")
+    shots: int = Field(10, ge=1, description="samples per training task (its support set with a split)")
+    queries: int = Field(0, ge=0, description="further samples per training task: its query set with a split")
+    split: bool = Field(False, description="ANIL adapts to shots and is judged on queries; else both on all")
+    test_tasks: int = Field(20, ge=1, description="test tasks per repeat")
+    test_support: int = Field(5, ge=1, description="support samples of a test task")
+    test_query: int = Field(10, ge=1, description="query samples of a test task")
+    inner_time: float = Field(0.0, ge=0, description="λτ, rate × steps of the inner loop in training")
+    inner_steps: int | None = Field(None, ge=1, description="real steps of the inner loop; none is flow")
+    test_time: float = Field(1.0, ge=0, description="the same at test time, ŝ")
+    train_time: float = Field(math.inf, ge=0, description="ηt of the outer loop; inf is convergence")
+    ridge: float = Field(0.0, ge=0, description="added to the meta-kernel that is inverted")
+    relative: bool = Field(False, description="ridge in units of the kernel's mean diagonal entry")
+    heads: Literal["shared", "independent"] = Field("shared", description="whether heads are one draw")
+    test_head: Literal["initial", "trained"] = Field("initial", description="ANIL's head at test time")
+    kernel: Literal["ntk", "nngp", "mtl", "anil", "maml"] = Field(
+        "mtl", description="whose eigenvalues and condition number to report (maml needs a split)"
+    )
+    repeats: int = Field(5, ge=1, description="independent draws of tasks (and networks)")
+    seed: int = Field(0, ge=0, description="of all draws")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        if math.isfinite(self.width) and self.width != int(self.width):
+            raise ValueError(f"width={self.width} is no whole number: give one, or inf")
+        if self.split and self.queries == 0:
+            raise ValueError("split=true needs query samples: give queries=10")
+        if self.kernel == "maml" and not self.split:
+            raise ValueError("kernel=maml needs split=true and queries=10")
+        if math.isinf(self.inner_time) and (not self.split or self.inner_steps):
+            raise ValueError("inner_time=inf needs split=true and no inner_steps")
+        if self.inner_steps and self.inner_time == 0:
+            raise ValueError("inner_steps needs an inner_time: give inner_time=0.1")
+        return self
+
+
+def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Eigenvalues of the first repeat's kernels, and the gap over all repeats."""
+    if recipe is not None:
+        raise UserError(
+            "analyze kernels takes its own settings only: give tasks=bridge-quadratic, no recipe."
+        )
+    from innerloop.kernels.compare import mean_error, mtl_anil_gap
+    from innerloop.kernels.descent import Descent
+    from innerloop.theory.spectra import condition, spectrum
+
+    s = settings
+    inner = Descent(s.inner_time, s.inner_steps)
+    outer = Descent(s.train_time, ridge=s.ridge, relative=s.relative)
+    gaps, first = [], {}
+    for repeat in range(s.repeats):
+        kernel, train, test = _draw(s, repeat)
+        gaps.append(
+            mtl_anil_gap(
+                kernel,
+                train,
+                test,
+                inner=inner,
+                outer=outer,
+                test_descent=Descent(s.test_time),
+                split=s.split,
+                heads=s.heads,
+                test_head=s.test_head,
+            )
+        )
+        if repeat == 0:
+            first = _meta_kernels(s, kernel, train, inner)
+            say(f"kernels over {len(first[s.kernel])} samples")
+    spectra = {name: spectrum(matrix) for name, matrix in first.items()}
+    gap = mean_error(gaps)
+    return {
+        "mtl_anil_gap": gap.mean,
+        "mtl_anil_gap_se": gap.error,
+        "gap_by_repeat": [float(values.mean()) for values in gaps],
+        "kernel": s.kernel,
+        "condition": condition(spectra[s.kernel]),
+        "eigenvalues": spectra[s.kernel].tolist(),
+        "conditions": {name: condition(values) for name, values in spectra.items()},
+        "protocol": "mean over test tasks and repeats of ‖F_ANIL − F_MTL‖₂ over the query vector; standard "
+        "error from the scatter of the repeats' means; eigenvalues of the first repeat",
+    }
+
+
+def _draw(s: Settings, repeat: int) -> tuple[Any, Any, Any]:
+    """The kernel, training tasks and test tasks of one repeat."""
+    import torch
+
+    from innerloop.core.random import derive_seed
+    from innerloop.kernels.analytic import mlp_kernel
+    from innerloop.kernels.empirical import empirical_kernel
+    from innerloop.nets.mlp import mlp
+    from innerloop.tasks.families import get_family
+    from innerloop.tasks.quadratic import on_sphere
+    from innerloop.tasks.sampler import make_sampler
+
+    family, seed = get_family(s.tasks), derive_seed(s.seed, "analyze-kernels", repeat)
+    options: dict[str, Any] = {} if s.dim is None else {"dim": s.dim}
+
+    def tasks(split: str, n: int, shots: int, queries: int) -> Any:
+        sampler = make_sampler(
+            family,
+            seed=seed,
+            split=split,
+            shots=shots,
+            queries=queries,
+            dtype=torch.float64,
+            settings=options,
+        )
+        batch: Any = sampler.episodes(range(n))
+        if s.scale == "sphere":
+            batch = batch._replace(x_support=on_sphere(batch.x_support), x_query=on_sphere(batch.x_query))
+        return batch
+
+    train = tasks("train", s.n_tasks, s.shots, s.queries)
+    test = tasks("test", s.test_tasks, s.test_support, s.test_query)
+    if math.isinf(s.width):
+        return mlp_kernel(s.depth, s.activation), train, test
+    hidden, inputs = [int(s.width)] * (s.depth - 1), train.x_support.shape[-1]
+    net = mlp(inputs, hidden, 1, activation=s.activation, parametrisation="ntk")
+    params, _ = net.init(torch.Generator().manual_seed(seed % 2**63))
+    return empirical_kernel(net, {n: p.double() for n, p in params.items()}), train, test
+
+
+def _meta_kernels(s: Settings, kernel: Any, train: Any, inner: Any) -> dict[str, Any]:
+    """All kernels that these settings have, by name."""
+    import torch
+
+    from innerloop.kernels.meta import anil_kernel, anil_kernel_without_split, maml_kernel, mtl_kernel
+    from innerloop.kernels.task_blocks import stack
+
+    n = train.size
+    whole = stack(torch.cat([train.x_support, train.x_query], 1))
+    base = kernel(whole, whole)
+    found = {"ntk": base.ntk, "nngp": base.nngp, "mtl": mtl_kernel(base.ntk, base.nngp, n, s.heads)}
+    if not s.split:
+        return {**found, "anil": anil_kernel_without_split(base.ntk, base.nngp, n, inner)}
+    x = torch.cat([stack(train.x_query), stack(train.x_support)])
+    base = kernel(x, x)
+    return {
+        **found,
+        "anil": anil_kernel(base.ntk, base.nngp, n, s.queries, inner),
+        "maml": maml_kernel(base.ntk, n, s.queries, inner),
+    }
+
+
+def render(result: dict[str, Any]) -> list[str]:
+    """For people."""
+    s, values = result["settings"], result["eigenvalues"]
+    error = result["mtl_anil_gap_se"]
+    lines = [
+        f"{s['tasks']}, L = {s['depth']}, width {s['width']:g}, {s['heads']} heads, "
+        f"{s['n_tasks']} tasks × {s['shots'] + s['queries']} samples",
+        f"‖F_ANIL − F_MTL‖ = {result['mtl_anil_gap']:.4g} ± {error:.2g} (standard error, "
+        f"{s['repeats']} repeats × {s['test_tasks']} test tasks)",
+        f"{result['kernel']} kernel: eigenvalues {values[0]:.4g}, {values[min(1, len(values) - 1)]:.4g} … "
+        f"{values[-1]:.4g}",
+    ]
+    return lines + [
+        f"condition number of {name}: {value:.4g}" for name, value in result["conditions"].items()
+    ]

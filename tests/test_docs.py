@@ -81,7 +81,8 @@ def test_every_command_is_one_that_exists(words, page):
         if not rest[0].startswith("-"):
             load_recipe(rest[0], settings)
     elif verb == "eval":
-        load_recipe("sine-maml", settings)
+        pictures = any(s.startswith("eval.head=") for s in settings)
+        load_recipe("omniglot-maml" if pictures else "sine-maml", settings)
     elif verb == "sweep":
         assert rest[0] in shipped_names()
         assert {s.partition("=")[0] for s in settings} <= {*known_settings(), "seed"}

@@ -8,6 +8,7 @@ at a time, they take turns in short blocks, and a ratio is taken between blocks 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -70,13 +71,22 @@ class Comparison(NamedTuple):
 
 
 class Child:
-    """A worker process; use as a context."""
+    """A worker process; use as a context.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: for people.
+        module: what it runs: the common worker, or a benchmark's own.
+        environment: variables on top of ours, such as the thread counts of libraries that read them once.
+    """
+
+    def __init__(
+        self, name: str, module: str = "innerloop.bench.worker", environment: dict[str, str] | None = None
+    ) -> None:
         self.name = name
         self.errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "innerloop.bench.worker"],
+            [sys.executable, "-m", module],
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,

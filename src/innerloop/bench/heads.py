@@ -5,24 +5,23 @@ Run as a module (``python -m innerloop.bench.heads``) it is the child process of
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say, Side, Timing
 from innerloop.bench.machine import QUIET
-from innerloop.bench.worker import Worker, keep_freed_memory
-from innerloop.execution.plan import available_cores
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
+MODULE = "innerloop.bench.heads"
+Array: TypeAlias = "np.ndarray[Any, Any]"
 WAYS, SHOTS, QUERIES, DIMENSIONS, PROBLEMS = 5, 5, 100, 640, 2000
 LOOPED = 200  # problems of a peer's block; a loop takes ten times as long for ten times as many
 TIGHT = 40  # problems that scikit-learn also solves at tol=1e-10, for the comparison of solutions
@@ -31,20 +30,18 @@ AT_LEAST = {"logistic": 20.0}
 DTYPES = ("float32", "float64")
 
 
-def problems(count: int, normalise: bool, dimensions: int, queries: int = 0) -> tuple[Any, Any, Any]:
-    """Non-negative features around overlapping class means: support, its labels, and queries."""
-    import torch
+def problems(count: int, normalise: bool, dimensions: int, queries: int = 0) -> tuple[Array, Array, Array]:
+    """Non-negative features around overlapping class means: support, its labels, and queries; float32."""
+    rng = np.random.default_rng(0)
+    means = np.float32(0.3) * rng.standard_normal((count, WAYS, 1, dimensions), np.float32)
 
-    generator = torch.Generator().manual_seed(0)
-    means = 0.3 * torch.randn(count, WAYS, 1, dimensions, generator=generator)
-
-    def draw(n: int) -> Any:
-        x = torch.randn(count, WAYS, n, dimensions, generator=generator).add_(means).relu_()
+    def draw(n: int) -> Array:
+        x = np.maximum(rng.standard_normal((count, WAYS, n, dimensions), np.float32) + means, 0)
         if normalise:
-            x.div_(x.norm(dim=-1, keepdim=True))
-        return x.view(count, WAYS * n, dimensions)
+            x /= np.linalg.norm(x, axis=-1, keepdims=True)
+        return x.reshape(count, WAYS * n, dimensions)
 
-    y = torch.arange(WAYS).repeat_interleave(SHOTS).expand(count, -1).contiguous()
+    y = np.tile(np.repeat(np.arange(WAYS), SHOTS), (count, 1))
     return draw(SHOTS), y, draw(queries)
 
 
@@ -61,43 +58,53 @@ def estimator(head: str, **options: Any) -> Any:
 
 def build(spec: dict[str, Any]) -> Callable[[], Any]:
     """The side asked for by ``side``, ``head``, ``dtype``, ``threads``, ``normalise`` and ``sizes``."""
+    head, sizes = spec["head"], spec.get("sizes", {})
+    count = sizes.get("problems", PROBLEMS) if spec["side"] == "ours" else sizes.get("looped", LOOPED)
+    x, y, _ = problems(count, spec["normalise"], sizes.get("dimensions", DIMENSIONS))
+    x = x.astype(spec["dtype"])
+    if spec["side"] == "scikit-learn":
+        return peer(head, x, y, spec["threads"])
     import torch
 
     from innerloop import solvers
 
-    head, sizes = spec["head"], spec.get("sizes", {})
-    count = sizes.get("problems", PROBLEMS) if spec["side"] == "ours" else sizes.get("looped", LOOPED)
-    x, y, _ = problems(count, spec["normalise"], sizes.get("dimensions", DIMENSIONS))
-    x = x.to(getattr(torch, spec["dtype"]))
     torch.set_num_threads(1)
-    if spec["side"] == "ours":
-        heads = {
-            "logistic": solvers.logistic,
-            "svm": solvers.linear_svm,
-            "crammer-singer": solvers.crammer_singer,
-        }
-        fit = heads[head]
-        return lambda: fit(x, y, WAYS, C=C[head], threads=spec["threads"])
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
+    heads = {
+        "logistic": solvers.logistic,
+        "svm": solvers.linear_svm,
+        "crammer-singer": solvers.crammer_singer,
+    }
+    fit, features, labels = heads[head], torch.from_numpy(x), torch.from_numpy(y)
+    return lambda: fit(features, labels, WAYS, C=C[head], threads=spec["threads"])
 
-    threadpool_limits(spec["threads"])
+
+def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
+    """A loop of scikit-learn's estimators, in a process without torch, on exactly so many threads.
+
+    The limit is set after all of its libraries are loaded: one that is loaded later would not obey it.
+    """
+    from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped,unused-ignore]
+
     warnings.simplefilter("ignore")
-    features, labels = x.numpy(), y.numpy()
-    return lambda: [estimator(head).fit(a, b) for a, b in zip(features, labels, strict=True)]
+    estimator(head).fit(x[0], y[0])
+    threadpool_limits(threads)
+    assert all(library["num_threads"] <= threads for library in threadpool_info())
+    assert "torch" not in sys.modules
+    return lambda: [estimator(head).fit(a, b) for a, b in zip(x, y, strict=True)]
 
 
 def solutions(normalise: bool, sizes: dict[str, int]) -> dict[str, float]:
     """How logistic regressions differ from scikit-learn's at tol=1e-10: objective, and labels of queries."""
-    import numpy as np
     import torch
 
     from innerloop import solvers
 
     count, dimensions = min(TIGHT, sizes.get("looped", TIGHT)), sizes.get("dimensions", DIMENSIONS)
-    x, y, queries = problems(count, normalise, dimensions, QUERIES)
+    drawn = problems(count, normalise, dimensions, QUERIES)
     warnings.simplefilter("ignore")
     tight = [estimator("logistic", tol=1e-10, max_iter=100_000) for _ in range(count)]
-    fitted = [m.fit(a.double().numpy(), b.numpy()) for m, a, b in zip(tight, x, y, strict=True)]
+    fitted = [m.fit(a.astype(np.float64), b) for m, a, b in zip(tight, *drawn[:2], strict=True)]
+    x, y, queries = (torch.from_numpy(part) for part in drawn)
     weights = torch.from_numpy(np.stack([m.coef_ for m in fitted]))
     bias = torch.from_numpy(np.stack([m.intercept_ for m in fitted]))
     labels = solvers.scores((weights, bias), queries.double()).argmax(-1)
@@ -122,28 +129,13 @@ def objective(x: Any, y: Any, weights: Any, bias: Any) -> Any:
     return C["logistic"] * loss.view(y.shape).sum(1) + 0.5 * weights.square().sum((1, 2))
 
 
-class Child(harness.Child):
-    """A side's process."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "innerloop.bench.heads"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-            encoding="utf-8",
-        )
-
-
 class HeadsWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
     def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:  # noqa: ARG002
         """Builds a side and runs it once; ours also says whether all problems converged."""
-        keep_freed_memory()
+        if spec["side"] == "ours":
+            keep_freed_memory()
         self.call = build(spec)
         start = time.perf_counter()
         found = self.call()
@@ -180,6 +172,8 @@ def one_case(
     head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]
 ) -> list[dict[str, Any]]:
     """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
+    from innerloop.execution.plan import available_cores
+
     base = {"head": head, "normalise": normalise, "sizes": sizes}
     counts = sorted({1, available_cores()})
     sides = [
@@ -187,15 +181,15 @@ def one_case(
         for who in ("ours", "scikit-learn")
         for dtype in DTYPES
         for n in counts
-        if who == "ours" or dtype == "float32" or n == 1
     ]
     title = f"{head}, {WAYS}-way {SHOTS}-shot, {'unit length' if normalise else 'as they come'}"
     with ExitStack() as stack:
-        children: dict[str, harness.Child] = {s.name: stack.enter_context(Child(s.name)) for s in sides}
+        children = {s.name: stack.enter_context(_child(s)) for s in sides}
         first = {s.name: children[s.name].ask("setup", spec=s.spec) for s in sides}
         off: dict[str, float] = {}
         if head == "logistic":
-            off = children[sides[-1].name].ask("solutions", normalise=normalise, sizes=sizes)
+            with harness.Child("solutions", MODULE) as child:  # torch and scikit-learn in one process: apart
+                off = child.ask("solutions", normalise=normalise, sizes=sizes)
         turns = (3, 0.5, 0.0) if quick else (9, 1.0, harness.PATIENCE)
         blocks = harness.take_turns(children, *turns)
     timings = {s.name: _timing(s, blocks[s.name], first[s.name], sizes) for s in sides}
@@ -203,7 +197,10 @@ def one_case(
     rows = []
     for dtype in DTYPES:
         row, answer = _row(title, dtype, timings, AT_LEAST.get(head)), first[f"ours {dtype}@1"]
-        notes = [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
+        peers = [t for name, t in timings.items() if name.startswith("scikit-learn")]
+        told = ", ".join(f"{t.side.name.removeprefix('scikit-learn ')} {t.ms:,.0f} ms" for t in peers)
+        notes = [f"scikit-learn's better of {told}"]
+        notes += [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
         if off:
             notes += [
                 f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10",
@@ -214,6 +211,13 @@ def one_case(
         rows.append({**row, "notes": "; ".join(notes)})
         say(f"{row['case']}: {row['ratio']:.0f}×; {rows[-1]['notes']}")
     return rows
+
+
+def _child(side: Side) -> harness.Child:
+    """Its process; libraries that take their thread count from the environment get the right one there."""
+    n = str(side.spec["threads"])
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return harness.Child(side.name, MODULE, dict.fromkeys(names, n))
 
 
 def _timing(side: Side, blocks: list[dict[str, Any]], first: dict[str, Any], sizes: dict[str, int]) -> Timing:
@@ -242,16 +246,5 @@ def _row(title: str, dtype: str, timings: dict[str, Timing], at_least: float | N
     }
 
 
-def main() -> None:
-    """Answers until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever libraries print must not be taken for an answer
-    worker = HeadsWorker()
-    for line in sys.stdin:
-        request = json.loads(line)
-        answers.write(json.dumps(getattr(worker, request.pop("do"))(**request)) + "\n")
-        answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(HeadsWorker())

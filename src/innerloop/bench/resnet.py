@@ -6,11 +6,7 @@ Run as a module (``python -m innerloop.bench.resnet``) it is the child process o
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from innerloop.bench import harness
+from innerloop.bench import harness, resnet_accuracy
 from innerloop.bench.harness import Say, Side, Timing
-from innerloop.bench.machine import Bystanders
-from innerloop.bench.worker import Worker
+from innerloop.bench.machine import QUIET
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Params, TaskBatch
@@ -75,11 +71,11 @@ class Block(nn.Module):
 class ResNet12(nn.Module):
     """The peer."""
 
-    def __init__(self, widths: Sequence[int]) -> None:
+    def __init__(self, widths: Sequence[int], channels: int = 3, classes: int = CLASSES) -> None:
         super().__init__()
-        for i, (inputs, outputs) in enumerate(itertools.pairwise([3, *widths])):
+        for i, (inputs, outputs) in enumerate(itertools.pairwise([channels, *widths])):
             self.add_module(f"block{i}", Block(inputs, outputs))
-        self.head = nn.Linear(widths[-1], CLASSES)
+        self.head = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
@@ -145,29 +141,12 @@ def eager(params: Params, x: Tensor, y: Tensor, widths: Sequence[int], channels_
     return step
 
 
-class Child(harness.Child):
-    """A side's process."""
-
-    module = "innerloop.bench.resnet"
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", self.module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-            encoding="utf-8",
-        )
-
-
 class ResnetWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
     def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
         """Builds a side, steps once, and writes the gradient to a file."""
+        keep_freed_memory()
         step, remark = build(spec)
         self.call = step
         start = time.perf_counter()
@@ -177,6 +156,12 @@ class ResnetWorker(Worker):
             flat = [grads[name].detach().flatten().numpy() for name in sorted(grads)]
             np.save(gradient, np.concatenate(flat))
         return {"first_call_s": took, "remark": remark}
+
+    def accuracy(self, threads: int, precision: str, steps: int, seeds: int) -> dict[str, Any]:
+        """Held-out accuracy of both sides after a short training (:mod:`innerloop.bench.resnet_accuracy`)."""
+        torch.set_num_threads(threads)
+        widths, classes = resnet_accuracy.WIDTHS, resnet_accuracy.CLASSES
+        return resnet_accuracy.compare(lambda: ResNet12(widths, 1, classes), steps, seeds, precision)
 
 
 def run(
@@ -198,7 +183,8 @@ def run(
     sides.append(Side("ours", {"side": "ours", "precision": precision, "threads": cores, **sizes}))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        children: dict[str, harness.Child] = {s.name: stack.enter_context(Child(s.name)) for s in sides}
+        module = "innerloop.bench.resnet"
+        children = {s.name: stack.enter_context(harness.Child(s.name, module)) for s in sides}
         answers, gradients = {}, {}
         for i, side in enumerate(sides):
             file = str(folder / f"{i}.npy")
@@ -207,12 +193,29 @@ def run(
         remark = str(answers["ours"]["remark"])
         say(f"ours in {remark}")
         off = distance(gradients, remark.partition(":")[0])
-        watch = Bystanders([child.process.pid for child in children.values()])
-        blocks = harness.take_turns(children, rounds=3 if quick else 9, block_seconds=1.0 if quick else 3.0)
-        others = watch.cores()
+        turns = (3, 1.0, 0.0) if quick else (9, 3.0, harness.PATIENCE)
+        blocks = harness.take_turns(children, *turns)
+        trained = children["ours"].ask(
+            "accuracy",
+            threads=cores,
+            precision=remark.partition(":")[0],
+            steps=sizes.get("steps", 20 if quick else 80),
+            seeds=2 if quick else 5,
+        )
     timings = {side.name: timing(side, blocks[side.name], answers[side.name]) for side in sides}
-    rows = table(timings, f"gradients differ by {off:.1g}; {remark}", others)
+    others = [block["others"] for block in blocks["ours"] if block["others"] is not None]
+    notes = f"gradients differ by {off:.1g}; {remark}; {accuracy_words(trained)}"
+    rows = table(timings, notes, statistics.mean(others or [0.0]))
     return {"cases": rows, "machine": harness.machine()}
+
+
+def accuracy_words(trained: dict[str, Any]) -> str:
+    """The short training in a sentence."""
+    ours, eager, off, half = (100 * trained[name] for name in ("ours", "eager", "difference", "ci95"))
+    return (
+        f"after {trained['steps']} steps on glyphs a thin one has {ours:.1f} % on held-out drawings, eager "
+        f"{eager:.1f} % (difference {off:+.1f} ± {half:.1f} points, 95 % over {trained['seeds']} seeds)"
+    )
 
 
 def distance(gradients: dict[str, np.ndarray[Any, Any]], precision: str) -> float:
@@ -235,14 +238,14 @@ def timing(side: Side, blocks: list[dict[str, Any]], first: dict[str, Any]) -> T
     return Timing(side, rounds, peak, 0.0, sum(len(b["seconds"]) for b in blocks), first["first_call_s"])
 
 
-def table(timings: dict[str, Timing], notes: str, others: float | None) -> list[dict[str, Any]]:
+def table(timings: dict[str, Timing], notes: str, others: float) -> list[dict[str, Any]]:
     """Ours against eager float32 at its better thread count, and against the same channels-last."""
     ours = timings["ours"]
     peers = {
         "eager": min((t for n, t in timings.items() if n.startswith("eager@")), key=lambda t: t.ms),
         "eager, channels last": timings["eager, channels last"],
     }
-    if others is not None and others > 0.1:
+    if others > QUIET:
         notes += f"; others kept {others:.1f} cores busy"
     return [
         {
@@ -262,16 +265,5 @@ def table(timings: dict[str, Timing], notes: str, others: float | None) -> list[
     ]
 
 
-def main() -> None:
-    """Answers until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever libraries print must not be taken for an answer
-    worker = ResnetWorker()
-    for line in sys.stdin:
-        request = json.loads(line)
-        answers.write(json.dumps(getattr(worker, request.pop("do"))(**request)) + "\n")
-        answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(ResnetWorker())

@@ -97,12 +97,11 @@ class Worker:
         return {"peaks": peaks(spec, peak_mb)}
 
 
-def main() -> None:
+def serve(worker: Worker) -> None:
     """Answers until standard input ends."""
     # whatever libraries print must not be taken for an answer
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    worker = Worker()
     for line in sys.stdin:
         request = json.loads(line)
         answer = getattr(worker, request.pop("do"))(**request)
@@ -111,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Worker())

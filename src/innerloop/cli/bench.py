@@ -11,7 +11,7 @@ from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import UserError, did_you_mean
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="maml-sine, maml-conv or memory.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(BENCHMARKS)}.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats: a first look, not for quoting.")]
 _SHOWN = (
     *("case", "peer", "ours_ms", "peer_ms", "ratio", "at_least", "ours_mb", "peer_mb"),

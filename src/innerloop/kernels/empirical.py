@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.kernels.jacobian import jacobian_ntk
+from innerloop.kernels.layerwise import layerwise_ntk
 from innerloop.kernels.products import products_ntk
 from innerloop.kernels.tangent import (
     MEMORY,
@@ -89,7 +90,9 @@ def _by_method(
         refuse_mixing(t, method)
     if method == "products":
         return products_ntk(t, x1, x2, output, memory)
-    return jacobian_ntk(t, x1, x2, output, memory)
+    if method == "jacobian":
+        return jacobian_ntk(t, x1, x2, output, memory)
+    return layerwise_ntk(t, x1, x2, output, memory)
 
 
 def empirical_nngp(

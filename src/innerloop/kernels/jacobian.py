@@ -84,7 +84,7 @@ def jacobian_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memo
 def _gram(left: Params, right: Params, output: Output) -> Tensor:
     total: Tensor | None = None
     for name, a in left.items():
-        part = contract(a.flatten(2), right[name].flatten(2), output)
+        part = contract(a.reshape(*a.shape[:2], -1), right[name].reshape(*right[name].shape[:2], -1), output)
         total = part if total is None else total.add_(part)
     assert total is not None
     return total

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -9,9 +12,9 @@ from innerloop.core.errors import UserError
 from innerloop.kernels.tangent import Tangent
 
 
-def saved_bytes(t: Tangent, x: Tensor) -> int:
-    """Bytes that one sample's forward pass keeps for its backward pass: one is passed and counted."""
-    seen: dict[int, int] = {}
+@contextmanager
+def count_saved(seen: dict[int, int], t: Tangent) -> Iterator[None]:
+    """Notes what autograd keeps for the backward pass, in bytes by place, parameters themselves excepted."""
     own = {p.untyped_storage().data_ptr() for p in t.params.values()}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -20,8 +23,15 @@ def saved_bytes(t: Tangent, x: Tensor) -> int:
             seen[storage.data_ptr()] = storage.nbytes()
         return tensor
 
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield
+
+
+def saved_bytes(t: Tangent, x: Tensor) -> int:
+    """Bytes that one sample's forward pass keeps for its backward pass: one is passed and counted."""
+    seen: dict[int, int] = {}
     params = {name: p.detach().requires_grad_() for name, p in t.params.items()}
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.enable_grad(), count_saved(seen, t):
         outputs = t.forward(params, x[:1])
     del outputs
     return sum(seen.values())

@@ -1,0 +1,208 @@
+r"""A layer's part of the tangent kernel from what enters it and what comes back, without Jacobians.
+
+A layer :math:`y_t = W u_t + b` that is applied at places t (pixels of a convolution, one for a vector) has
+the per-sample gradient :math:`\sum_t d_t u_t^\top`, d being the derivative of the output by y. So
+
+.. math:: \langle\nabla_W f(x), \nabla_W f(x')\rangle = \sum_{t,t'} (u_t\cdot u'_{t'})(d_t\cdot d'_{t'}),
+
+which for one place is the product of two Gram matrices, entry by entry. Where there are many places, it is
+cheaper to form the gradients of this one layer; the operations of both ways are counted and the fewer taken.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
+
+WORK_BYTES = 2**24
+"""About the size of a temporary: larger ones leave the cache."""
+
+_WEIGHT = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
+
+
+class Convolution(NamedTuple):
+    """How a convolution was called, and the shape of its weight."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+class Factor(NamedTuple):
+    """What one layer contributes for ``n`` samples and ``R`` rows (outputs, or their sum).
+
+    Attributes:
+        inputs: ``(n, places, p)``, or ``(n, channels, *picture)`` for a convolution; None if ``grads`` are
+            finished gradients.
+        grads: derivatives of the rows by the layer's output, ``(R, n, places, o)`` or ``(R, n, o,
+        *picture)``;
+            or the gradients themselves, ``(R, n, parameters)``.
+        conv: how the convolution was called.
+        weight: the weight is this multiple of the parameter; None if it does not count.
+        bias: likewise.
+    """
+
+    inputs: Tensor | None
+    grads: Tensor
+    conv: Convolution | None = None
+    weight: float | None = None
+    bias: float | None = None
+
+
+def sizes(f: Factor) -> tuple[int, int, int]:
+    """Places, inputs per place and outputs per place."""
+    assert f.inputs is not None
+    if f.conv is None:
+        return f.grads.shape[2], f.inputs.shape[2], f.grads.shape[3]
+    taps = int(torch.Size(f.conv.shape[1:]).numel())
+    return f.grads[0, 0, 0].numel(), taps, f.conv.shape[0]
+
+
+def compact(f: Factor) -> Factor:
+    """Whichever is smaller to keep: inputs and derivatives, or the gradients that they make."""
+    if f.inputs is None:
+        return f
+    _, p, o = sizes(f)
+    return gradients(f) if len(f.grads) * p * o < f.inputs[0].numel() + f.grads[:, 0].numel() else f
+
+
+def together(parts: list[Factor]) -> Factor:
+    """The factor of all samples from those of some."""
+    inputs = None if parts[0].inputs is None else torch.cat([f.inputs for f in parts if f.inputs is not None])
+    return parts[0]._replace(inputs=inputs, grads=torch.cat([f.grads for f in parts], 1))
+
+
+def gradients(f: Factor) -> Factor:
+    """The per-sample gradients of this layer, ``(R, n, parameters)``."""
+    if f.inputs is None:
+        return f
+    parts = []
+    if f.weight is not None:
+        parts.append(f.weight * _weight_gradients(f, 0, sizes(f)[2]))
+    if f.bias is not None:
+        parts.append(f.bias * _over_places(f))
+    return Factor(None, torch.cat(parts, 2) if len(parts) > 1 else parts[0])
+
+
+def _over_places(f: Factor) -> Tensor:
+    return f.grads.sum(2) if f.conv is None else f.grads.flatten(3).sum(3)
+
+
+def _weight_gradients(f: Factor, start: int, stop: int) -> Tensor:
+    """Gradients of the weights of outputs ``start`` to ``stop``, ``(R, n, outputs · p)``."""
+    assert f.inputs is not None
+    if f.conv is None:
+        return torch.matmul(f.grads[..., start:stop].mT, f.inputs).flatten(2)
+    return torch.stack([_conv_gradients(f.conv, f.inputs, d[:, start:stop]) for d in f.grads])
+
+
+def _conv_gradients(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
+    """One convolution with a group of channels per sample gives all samples' gradients."""
+    n, outputs = d.shape[:2]
+    shape = (n * outputs, *conv.shape[1:])
+    found = _WEIGHT[d.ndim - 2](
+        x.reshape(1, -1, *x.shape[2:]),
+        shape,
+        d.reshape(1, -1, *d.shape[2:]),
+        conv.stride,
+        conv.padding,
+        conv.dilation,
+        n * conv.groups,
+    )
+    return found.view(n, -1)
+
+
+def gram(f: Factor, split: int | None = None) -> Tensor:
+    """This layer's part of Θ, ``(R, n, R, m)``: of all samples, or of the first ``split`` and the others."""
+    a, b = (f, f) if split is None else (_part(f, slice(split)), _part(f, slice(split, None)))
+    if a.inputs is None:
+        return _product(a.grads, b.grads)
+    total: Tensor | None = None
+    if f.weight is not None and a.conv is None and a.grads.shape[2] == 1:
+        return _single_place(a, b)
+    if f.weight is not None:
+        total = (_by_places if places_pay(a, b) else _by_gradients)(a, b) * f.weight**2
+    if f.bias is not None:
+        part = _product(_over_places(a), _over_places(b)) * f.bias**2
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _part(f: Factor, part: slice) -> Factor:
+    return f._replace(inputs=None if f.inputs is None else f.inputs[part], grads=f.grads[:, part])
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    return (a.flatten(0, 1) @ b.flatten(0, 1).mT).view(*a.shape[:2], *b.shape[:2])
+
+
+def _single_place(a: Factor, b: Factor) -> Tensor:
+    """One Gram of the inputs, one of the derivatives: Θ = (σ² A Aᵀ + σ_b²) ∘ D Dᵀ."""
+    assert a.inputs is not None
+    assert b.inputs is not None
+    assert a.weight is not None
+    inputs = a.inputs[:, 0] @ b.inputs[:, 0].mT
+    inputs = inputs.mul_(a.weight**2) if a.weight != 1 else inputs
+    inputs = inputs.add_(a.bias**2) if a.bias is not None else inputs
+    return _product(a.grads[:, :, 0], b.grads[:, :, 0]).mul_(inputs[:, None])
+
+
+def places_pay(a: Factor, b: Factor) -> bool:
+    """Whether pairs of places take fewer operations than gradients; entry-wise products count fourfold."""
+    if a.conv is not None and (len(a.conv.shape) != 4 or a.conv.groups != 1):
+        return False
+    t, p, o = sizes(a)
+    rows, n, m = len(a.grads), a.grads.shape[1], b.grads.shape[1]
+    by_places = n * m * t * t * (p + rows * rows * (o + 4))
+    samples = n if a is b else n + m
+    return by_places < samples * rows * t * o * p + n * m * rows * rows * o * p
+
+
+def _by_gradients(a: Factor, b: Factor) -> Tensor:
+    """Gradients of a few outputs at a time, and their Gram."""
+    _, p, o = sizes(a)
+    rows, n, m = len(a.grads), a.grads.shape[1], b.grads.shape[1]
+    per_output = rows * max(n, m) * p * a.grads.element_size()
+    step = o if a.conv is not None and a.conv.groups != 1 else max(1, min(o, WORK_BYTES // per_output))
+    total: Tensor | None = None
+    for start in range(0, o, step):
+        left = _weight_gradients(a, start, min(o, start + step))
+        right = left if a is b else _weight_gradients(b, start, min(o, start + step))
+        part = _product(left, right)
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total
+
+
+def _places(f: Factor) -> tuple[Tensor, Tensor]:
+    """``(n, places, p)`` and ``(R, n, places, o)``; a convolution's inputs are laid out as patches."""
+    assert f.inputs is not None
+    if f.conv is None:
+        return f.inputs, f.grads
+    c = f.conv
+    patches = F.unfold(f.inputs, c.shape[2:], c.dilation, c.padding, c.stride)
+    return patches.mT, f.grads.flatten(3).mT
+
+
+def _by_places(a: Factor, b: Factor) -> Tensor:
+    """Inner products between all places of a few samples and all places of the others."""
+    u, d = _places(a)
+    v, e = (u, d) if a is b else _places(b)
+    t, n, m, rows = u.shape[1], len(u), len(v), len(d)
+    step = max(1, min(n, WORK_BYTES // (m * t * t * u.element_size())))
+    columns, out = v.flatten(0, 1).mT, d.new_empty(rows, n, rows, m)
+    for i in range(0, n, step):
+        inputs = u[i : i + step].flatten(0, 1) @ columns
+        for r in range(rows):
+            left = d[r, i : i + step].flatten(0, 1)
+            for s in range(rows):
+                both = (left @ e[s].flatten(0, 1).mT).mul_(inputs)
+                out[r, i : i + step, s] = both.view(-1, t, m, t).sum((1, 3))
+    return out

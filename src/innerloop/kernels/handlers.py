@@ -1,0 +1,213 @@
+"""Where data and parameters meet: linear layers, convolutions, normalisation, sums and products.
+
+Each handler does what the function would have done, and sees to it that the backward pass emits the layer's
+factor. None says that this call is not understood; its parameters are then left to Jacobians.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.kernels.factors import Convolution
+from innerloop.kernels.recorder import MUL, Handler, Recorder, Tag
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+def _bound(names: tuple[str, ...], args: Args, kwargs: Kwargs) -> dict[str, Any]:
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _plain(tag: Tag | None) -> bool:
+    """No parameter at all, or a plain multiple of one."""
+    return tag is None or not isinstance(tag.scale, Tensor)
+
+
+def _holding(x: Tensor) -> list[Tensor]:
+    """A place that can be emptied: hooks live as long as the graph, and inputs are large."""
+    return [x]
+
+
+def linear(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``F.linear``."""
+    given = _bound(("input", "weight", "bias"), args, kwargs)
+    return _affine(r, func, args, kwargs, given["input"], given["weight"], given.get("bias"))
+
+
+def matmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``x @ w``: a linear layer whose weight lies the other way round."""
+    if len(args) != 2 or kwargs or not r.is_data(args[0]) or args[1].ndim != 2:
+        return None
+    return _affine(r, func, args, kwargs, args[0], args[1], None)
+
+
+def _affine(
+    r: Recorder, func: Any, args: Args, kwargs: Kwargs, x: Any, weight: Any, bias: Any
+) -> Tensor | None:
+    w, b = r.tag(weight), r.tag(bias)
+    if not r.is_data(x) or r.is_data(weight) or r.is_data(bias) or not (_plain(w) and _plain(b)):
+        return None
+    if x.ndim < 2 or x.shape[0] != r.samples:
+        return None
+    number, held = r.use(w, b), _holding(x)
+    return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, None, held.pop(), g))
+
+
+def convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``F.conv1d``, ``F.conv2d`` and ``F.conv3d``, with any stride, padding, dilation and groups."""
+    names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+    given = _bound(names, args, kwargs)
+    x, weight, bias = given["input"], given["weight"], given.get("bias")
+    w, b = r.tag(weight), r.tag(bias)
+    if not r.is_data(x) or r.is_data(weight) or r.is_data(bias) or not (_plain(w) and _plain(b)):
+        return None
+    axes = weight.ndim - 2
+    if x.ndim != weight.ndim or x.shape[0] != r.samples or isinstance(given.get("padding"), str):
+        return None
+
+    def per_axis(value: Any) -> tuple[int, ...]:
+        values = (value,) if isinstance(value, int) else tuple(value)
+        return values * axes if len(values) == 1 else values
+
+    call = Convolution(
+        tuple(weight.shape),
+        per_axis(given.get("stride", 1)),
+        per_axis(given.get("padding", 0)),
+        per_axis(given.get("dilation", 1)),
+        given.get("groups", 1),
+    )
+    number, held = r.use(w, b), _holding(x)
+    return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, call, held.pop(), g))
+
+
+def group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``F.group_norm``: the normalised values are computed again when they are needed."""
+    given = _bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
+    x, weight, bias = given["input"], given.get("weight"), given.get("bias")
+    again = {"num_groups": given["num_groups"], "eps": given.get("eps", 1e-5)}
+    return _scale_and_shift(r, func, args, kwargs, x, weight, bias, again, keep=(1,))
+
+
+def layer_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``F.layer_norm``, likewise."""
+    given = _bound(("input", "normalized_shape", "weight", "bias", "eps"), args, kwargs)
+    x, weight, bias = given["input"], given.get("weight"), given.get("bias")
+    shape = given["normalized_shape"]
+    again = {"normalized_shape": shape, "eps": given.get("eps", 1e-5)}
+    keep = tuple(range(x.ndim - len(shape), x.ndim))
+    return _scale_and_shift(r, func, args, kwargs, x, weight, bias, again, keep)
+
+
+def _scale_and_shift(
+    r: Recorder,
+    func: Any,
+    args: Args,
+    kwargs: Kwargs,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    again: Kwargs,
+    keep: tuple[int, ...],
+) -> Tensor | None:
+    """A normalisation of each sample by itself; ``keep`` are the axes that scale and shift have."""
+    if not r.is_data(x) or r.is_data(weight) or r.is_data(bias) or x.shape[0] != r.samples or 0 in keep:
+        return None
+    w, b = r.tag(weight), r.tag(bias)
+    number, held = r.use(w, b), _holding(x.detach())
+    over = [axis for axis in range(1, x.ndim) if axis not in keep]
+
+    def total(g: Tensor) -> Tensor:
+        return g.sum(over) if over else g
+
+    def then(g: Tensor) -> None:
+        values = held.pop()
+        if w is not None and r.counts(w):
+            r.emit_vector(number, w, total(g * func(values, **again)))
+        if b is not None and r.counts(b):
+            r.emit_vector(number + 1, b, total(g))
+
+    return r.watch(func(*args, **kwargs), then)
+
+
+def multiply(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``x * w`` with a parameter that is the same for every sample."""
+    if len(args) != 2 or kwargs:
+        return None
+    x, w = args if r.is_data(args[0]) else (args[1], args[0])
+    return _entrywise(r, func, args, kwargs, x, [(w, x, 1.0)])
+
+
+def add(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``x + b``."""
+    if len(args) != 2 or kwargs:
+        return None
+    x, b = args if r.is_data(args[0]) else (args[1], args[0])
+    return _entrywise(r, func, args, kwargs, x, [(b, None, 1.0)])
+
+
+def addcmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``b + x * w``, in which ``b``, ``w`` or both are parameters."""
+    if len(args) != 3 or kwargs:
+        return None
+    b, first, second = args
+    x, w = (first, second) if r.is_data(first) else (second, first)
+    return _entrywise(r, func, args, kwargs, x, [(w, x, 1.0), (b, None, 1.0)])
+
+
+def _entrywise(
+    r: Recorder,
+    func: Any,
+    args: Args,
+    kwargs: Kwargs,
+    x: Any,
+    terms: list[tuple[Any, Tensor | None, float]],
+) -> Tensor | None:
+    """Every term is a parameter, the data it is multiplied by (if any) and a sign."""
+    if not r.is_data(x) or x.shape[0] != r.samples:
+        return None
+    known = [(value, r.tag(value), factor) for value, factor, _ in terms]
+    out = func(*args, **kwargs)
+    if out.shape[0] != r.samples or out.ndim != x.ndim:
+        return None
+    for value, tag, _ in known:
+        if tag is not None and value.ndim == out.ndim and value.shape[0] != 1:
+            return None
+    mine = [(value.shape, tag, factor) for value, tag, factor in known if tag is not None]
+    number = r.use(*(tag for _, tag, _ in mine))
+    held = [None if factor is None else factor.detach() for _, _, factor in mine]
+
+    def then(g: Tensor) -> None:
+        for i, (shape, tag, _) in enumerate(mine):
+            factor, held[i] = held[i], None
+            if r.counts(tag):
+                r.emit_vector(number + i, tag, _reduced(g if factor is None else g * factor, shape))
+
+    return r.watch(out, then)
+
+
+def _reduced(g: Tensor, shape: torch.Size) -> Tensor:
+    """Summed over the axes along which a tensor of this shape was repeated, but for the samples'."""
+    missing = g.ndim - len(shape)
+    over = [a for a in range(1, g.ndim) if a < missing or (shape[a - missing] == 1 and g.shape[a] != 1)]
+    return g.sum(over) if over else g
+
+
+HANDLERS: dict[Any, Handler] = {
+    F.linear: linear,
+    F.conv1d: convolution,
+    F.conv2d: convolution,
+    F.conv3d: convolution,
+    F.group_norm: group_norm,
+    F.layer_norm: layer_norm,
+    torch.addcmul: addcmul,
+    **dict.fromkeys(
+        (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.mm, torch.Tensor.mm), matmul
+    ),
+    **dict.fromkeys(MUL, multiply),
+    **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__), add),
+}

@@ -1,0 +1,204 @@
+r"""The empirical tangent kernel layer by layer: :math:`\Theta = \sum_l \Theta_l`, without Jacobians.
+
+One forward and one backward pass; the weights' gradients are not computed. When the backward pass comes by a
+layer, the layer's part is made from what entered it and the derivative that comes back
+(:mod:`innerloop.kernels.factors`), and both are freed. Several outputs are several copies of the samples in
+one pass.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.kernels.factors import Factor, compact, gram, together
+from innerloop.kernels.handlers import HANDLERS
+from innerloop.kernels.jacobian import jacobian_ntk
+from innerloop.kernels.memory import block_size, count_saved
+from innerloop.kernels.recorder import Emit, Recorder
+from innerloop.kernels.tangent import Output, Tangent
+
+PASS_BYTES = 2**25
+"""Activations of a pass if memory is not scarcer: about what stays in the cache."""
+
+
+class Plan(NamedTuple):
+    """What is known before the kernel is computed.
+
+    Attributes:
+        left: parameters that are left to Jacobians.
+        saved: bytes that one sample's pass holds, per row.
+        kept: bytes of one sample's factors, per row, if they are kept.
+    """
+
+    left: set[str]
+    saved: int
+    kept: int
+
+
+def record(t: Tangent, x: Tensor, rows: Tensor, emit: Emit) -> set[str]:
+    """One forward and one backward pass; factors are emitted on the way back.
+
+    Args:
+        t: the function.
+        x: inputs.
+        rows: combinations of outputs to differentiate, ``(R, outputs)``.
+        emit: receives every layer's number and factor.
+
+    Returns:
+        Parameters that were not understood.
+    """
+    recorder = Recorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS)
+    with torch.enable_grad():
+        copies = recorder.watch_input(x.repeat(len(rows), *[1] * (x.ndim - 1)) if len(rows) > 1 else x)
+        with recorder:
+            outputs = t.forward(recorder.params, copies)
+        if outputs.requires_grad:
+            weights = rows.repeat_interleave(len(x), 0)
+            torch.autograd.grad(outputs, recorder.anchor, weights, allow_unused=True)
+    return recorder.shared() | {
+        name for name in t.params if name not in recorder.uses and name not in recorder.left
+    }
+
+
+def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
+    """Passes one sample, and measures."""
+    kept, held = 0, 0
+    saved: dict[int, int] = {}
+
+    def measure(_: int, factor: Factor) -> None:
+        nonlocal kept, held
+        small = compact(factor)
+        held += 0 if factor.inputs is None else _bytes(factor.inputs)
+        kept += _bytes(small.grads) + (0 if small.inputs is None else _bytes(small.inputs))
+
+    with count_saved(saved, t):
+        left = record(t, x[:1], rows[:1], measure)
+    return Plan(left, sum(saved.values()) + held, kept)
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
+    """Θ layer by layer; parameters that are used in other ways than in layers are added by Jacobians.
+
+    Raises:
+        UserError: if two entries, computed by plain gradients, come out differently: then the network does
+            something that is not understood here.
+    """
+    like = next(iter(t.params.values()))
+    unit = torch.eye(t.outputs, dtype=like.dtype, device=like.device)
+    plan = make_plan(t, x1, unit)
+    rows = (
+        [unit.sum(0, keepdim=True)]
+        if output == "sum"
+        else list(unit[:, None])
+        if output == "trace"
+        else [unit]
+    )
+    total: Tensor | None = None
+    for some in rows:
+        part = _kernel(t, x1, x2, some, plan, memory)
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    if output != "trace":
+        _verify(t, x1, x2, rows[0], total, plan.left)
+    theta = total.permute(1, 3, 0, 2) if output == "full" else total[0, :, 0] / len(rows)
+    return theta + jacobian_ntk(_only(t, plan.left), x1, x2, output, memory) if plan.left else theta
+
+
+def _only(t: Tangent, names: set[str]) -> Tangent:
+    """As a function of these parameters alone."""
+    fixed = {name: p for name, p in t.params.items() if name not in names}
+    part = {name: p for name, p in t.params.items() if name in names}
+    return t._replace(forward=lambda params, x: t.forward({**fixed, **params}, x), params=part)
+
+
+def _kernel(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Plan, memory: int) -> Tensor:
+    """``(R, n, R, m)`` of the layers; in one pass, else in several with factors kept, else in quarters."""
+    count, most = len(rows), len(x1) + (0 if x2 is None else len(x2))
+    # derivatives come back while activations are still held, and a layer needs room to work
+    per_sample, kept = 2 * count * plan.saved, count * plan.kept
+    chunk = block_size(per_sample + kept, min(memory, PASS_BYTES), most)
+    x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
+    if chunk >= most:
+        return _one_pass(t, x, rows, split)
+    if most * kept + chunk * per_sample <= memory or most == 1:
+        return _several_passes(t, x, rows, split, chunk)
+    return _quarters(t, x1, x2, rows, plan, memory)
+
+
+def _one_pass(t: Tangent, x: Tensor, rows: Tensor, split: int | None) -> Tensor:
+    count, n = len(rows), len(x) if split is None else split
+    theta = rows.new_zeros(count, n, count, len(x) if split is None else len(x) - split)
+
+    def add(_: int, factor: Factor) -> None:
+        theta.add_(gram(factor, split))
+
+    record(t, x, rows, add)
+    return theta
+
+
+def _several_passes(t: Tangent, x: Tensor, rows: Tensor, split: int | None, chunk: int) -> Tensor:
+    found: dict[int, list[Factor]] = {}
+    for part in x.split(chunk):
+        record(t, part, rows, lambda number, factor: found.setdefault(number, []).append(compact(factor)))
+    count, n = len(rows), len(x) if split is None else split
+    theta = rows.new_zeros(count, n, count, len(x) if split is None else len(x) - split)
+    for number in list(found):
+        theta += gram(together(found.pop(number)), split)
+    return theta
+
+
+def _quarters(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Plan, memory: int) -> Tensor:
+    """Where even the factors do not fit, halves of the samples against halves."""
+
+    def halves(x: Tensor) -> list[Tensor]:
+        return [x] if len(x) == 1 else list(x.split(-(-len(x) // 2)))
+
+    if x2 is not None:
+        table = [[_kernel(t, a, b, rows, plan, memory) for b in halves(x2)] for a in halves(x1)]
+    else:
+        a, b = halves(x1)
+        corner = _kernel(t, a, b, rows, plan, memory)
+        table = [
+            [_kernel(t, a, None, rows, plan, memory), corner],
+            [corner.permute(2, 3, 0, 1), _kernel(t, b, None, rows, plan, memory)],
+        ]
+    return torch.cat([torch.cat(row, 3) for row in table], 1)
+
+
+def _verify(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, theta: Tensor, left: set[str]) -> None:
+    """Compares one number with plain gradients, of the first row at the first samples."""
+    known = _only(t, set(t.params) - left)
+    if not known.params:
+        return
+
+    def gradient(x: Tensor, weights: Tensor) -> list[Tensor]:
+        params = {name: p.detach().requires_grad_() for name, p in known.params.items()}
+        with torch.enable_grad():
+            value = (known.forward(params, x) * rows[0] * weights[:, None]).sum()
+            return list(torch.autograd.grad(value, list(params.values()), materialize_grads=True))
+
+    mix = rows.new_tensor([1.0, -0.5])
+    if x2 is None:
+        mix = mix[: len(x1)]
+        grads = gradient(x1[:2], mix)
+        expected = sum(float(g.square().sum()) for g in grads)
+        found, size = float(mix @ theta[0, :2, 0, :2] @ mix), float(theta[0, :2, 0, :2].abs().max())
+    else:
+        pairs = zip(gradient(x1[:1], mix[:1]), gradient(x2[:1], mix[:1]), strict=True)
+        products = [(float((a * b).sum()), float(a.norm() * b.norm())) for a, b in pairs]
+        expected, size = (sum(values) for values in zip(*products, strict=True))
+        found = float(theta[0, 0, 0, 0])
+    tolerance = 1e-8 if theta.dtype == torch.float64 else 1e-3
+    if not abs(found - expected) <= tolerance * size:
+        raise UserError(
+            f"method='layerwise' does not understand this network (a check gave {found:.6g}, plain gradients "
+            f"{expected:.6g}): use method='jacobian'."
+        )

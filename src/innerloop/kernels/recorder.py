@@ -1,0 +1,230 @@
+"""Watches a network run and notes, for every parameter, in which layer it is used and what enters there.
+
+Networks here are plain functions of tensors, so layers are recognised by the torch functions that they call.
+A parameter that is scaled or reshaped on the way is still recognised. What is not recognised is left to
+Jacobians.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from innerloop.core.types import Params
+from innerloop.kernels.factors import Convolution, Factor
+
+
+class Tag(NamedTuple):
+    """A tensor that is this multiple of a parameter, entry by entry (in some order)."""
+
+    name: str
+    scale: float | Tensor
+
+
+Emit = Callable[[int, Factor], None]
+Handler = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Tensor | None]
+
+
+class _Anchor(torch.autograd.Function):
+    """Begins a graph at a tensor that has none: its gradient is wanted, though nothing leads up to it."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, anchor: Tensor) -> Tensor:  # noqa: ARG004
+        ctx.mark_dirty(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[None, None]:  # noqa: ARG004
+        return None, None
+
+
+class Recorder(TorchFunctionMode):
+    """Use as a context around a forward pass on :attr:`params`; the backward pass then emits the factors.
+
+    Attributes:
+        params: what the forward pass is to be given.
+        anchor: differentiate the outputs by it.
+        left: parameters used in ways that are not understood, or more than once.
+    """
+
+    def __init__(
+        self, params: Params, samples: int, rows: int, emit: Emit, handlers: Mapping[Any, Handler]
+    ) -> None:
+        super().__init__()
+        self.handlers = handlers
+        self.params = {name: p.detach() for name, p in params.items()}
+        self.anchor = torch.zeros((), requires_grad=True)
+        self.samples, self.rows, self.emit = samples, rows, emit
+        self.left: set[str] = set()
+        self.uses: Counter[str] = Counter()
+        self.count = 0
+        # tensors are held beside what is known of them, so that their ids stay theirs
+        self.tags = {id(p): (p, Tag(name, 1.0)) for name, p in self.params.items()}
+        self.inputs: dict[int, Tensor] = {}
+
+    def watch_input(self, x: Tensor) -> Tensor:
+        """A copy that is recognised as the network's input."""
+        x = x.detach()
+        self.inputs[id(x)] = x
+        return x
+
+    def tag(self, value: Any) -> Tag | None:
+        """What is known of a parameter or of what was made of it."""
+        return self.tags[id(value)][1] if id(value) in self.tags else None
+
+    def is_data(self, value: Any) -> bool:
+        """Whether a tensor depends on the samples."""
+        return isinstance(value, Tensor) and (value.requires_grad or id(value) in self.inputs)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Every call of a torch function comes by here."""
+        kwargs = kwargs or {}
+        tensors = _tensors((*args, *kwargs.values()))
+        tags = [found for value in tensors if (found := self.tag(value)) is not None]
+        depends = any(self.is_data(value) for value in tensors)
+        if tags and not depends:
+            return self._derive(func, args, kwargs, tags)
+        out = None
+        if tags:
+            handler = self.handlers.get(func)
+            out = handler(self, func, args, kwargs) if handler is not None else None
+            if out is None:
+                self.left.update(tag.name for tag in tags)
+        if out is None:
+            out = func(*args, **kwargs)
+        if depends:
+            self.inputs |= {id(value): value for value in _tensors((out,)) if not value.requires_grad}
+        return out
+
+    def _derive(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tags: list[Tag]) -> Any:
+        """A function of parameters alone: their multiples and their shapes are followed, nothing else."""
+        out = func(*args, **kwargs)
+        if not isinstance(out, Tensor):
+            return out
+        scale = _rescaled(func, args, kwargs, tags[0].scale, self) if len(tags) == 1 else None
+        if scale is None:
+            self.left.update(tag.name for tag in tags)
+        else:
+            self.tags[id(out)] = (out, Tag(tags[0].name, scale))
+        return out
+
+    def use(self, *tags: Tag | None) -> int:
+        """Notes that these parameters are used, and numbers the layer."""
+        self.uses.update(tag.name for tag in tags if tag is not None)
+        self.count += 2  # a layer may emit two factors
+        return self.count
+
+    def counts(self, tag: Tag | None) -> bool:
+        """Whether this use is all there is of a parameter (known only after the forward pass)."""
+        return tag is not None and tag.name not in self.left and self.uses[tag.name] == 1
+
+    def shared(self) -> set[str]:
+        """Parameters to be left to Jacobians: not understood, or used more than once."""
+        return self.left | {name for name, times in self.uses.items() if times > 1}
+
+    def watch(self, out: Tensor, then: Callable[[Tensor], None]) -> Tensor:
+        """``then`` is called with the derivative by ``out`` in the backward pass."""
+        if not out.requires_grad:
+            out = _Anchor.apply(out, self.anchor)
+        out.register_hook(then)
+        return out
+
+    def emit_vector(self, number: int, tag: Tag, grads: Tensor) -> None:
+        """Finished gradients ``(rows · samples, parameters)`` by a multiple of a parameter."""
+        scale = tag.scale.reshape(1, -1) if isinstance(tag.scale, Tensor) else tag.scale
+        gradients = grads.reshape(self.samples, -1) * scale
+        self.emit(number, Factor(None, gradients.unflatten(0, (self.rows, -1))))
+
+    def emit_layer(
+        self,
+        number: int,
+        weight: Tag | None,
+        bias: Tag | None,
+        conv: Convolution | None,
+        x: Tensor,
+        g: Tensor,
+    ) -> None:
+        """A layer's inputs and derivatives, of which inputs are the same for every row."""
+        multiples = [
+            float(tag.scale) if tag is not None and self.counts(tag) else None for tag in (weight, bias)
+        ]
+        if multiples == [None, None]:
+            return
+        n = self.samples // self.rows
+        inputs, grads = x[:n].detach(), g.unflatten(0, (self.rows, n))
+        if conv is None:
+            inputs, grads = inputs.reshape(n, -1, x.shape[-1]), grads.reshape(self.rows, n, -1, g.shape[-1])
+        self.emit(number, Factor(inputs, grads, conv, *multiples))
+
+
+def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
+    found = [value for value in values if isinstance(value, Tensor)]
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            found += [part for part in value if isinstance(part, Tensor)]
+    return found
+
+
+_SHAPES = {
+    torch.Tensor.view,
+    torch.Tensor.reshape,
+    torch.reshape,
+    torch.Tensor.flatten,
+    torch.flatten,
+    torch.Tensor.unsqueeze,
+    torch.unsqueeze,
+    torch.Tensor.squeeze,
+    torch.squeeze,
+    torch.Tensor.t,
+    torch.t,
+    torch.Tensor.transpose,
+    torch.transpose,
+    torch.Tensor.permute,
+    torch.permute,
+    torch.Tensor.contiguous,
+    torch.Tensor.T.__get__,  # type: ignore[attr-defined]
+    torch.Tensor.mT.__get__,  # type: ignore[attr-defined]
+    torch.Tensor.__getitem__,
+}
+
+
+def _only_new_axes(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is None or part is Ellipsis or part == slice(None) for part in parts)
+
+
+MUL = {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
+DIV = {torch.div, torch.Tensor.div, torch.Tensor.__truediv__}
+
+
+def _rescaled(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], scale: float | Tensor, recorder: Recorder
+) -> float | Tensor | None:
+    """The multiple after ``func``; None if the result is no multiple of the parameter."""
+    source = args[0]
+    if func in _SHAPES and recorder.tag(source) is not None:
+        if func is torch.Tensor.__getitem__ and not _only_new_axes(args[1]):
+            return None
+        return func(scale, *args[1:], **kwargs) if isinstance(scale, Tensor) else scale
+    if func not in MUL | DIV or kwargs or len(args) != 2:
+        return None
+    source, other = args if recorder.tag(args[0]) is not None else (args[1], args[0])
+    if func in DIV:
+        if other is args[0]:
+            return None
+        other = 1 / other
+    if isinstance(other, (int, float)):
+        return scale * other
+    if not isinstance(other, Tensor):
+        return None
+    if other.numel() == 1:
+        return scale * float(other) if other.ndim <= source.ndim else None
+    fits = torch.broadcast_shapes(other.shape, source.shape) == source.shape
+    return (torch.ones_like(source) * other) * scale if fits else None

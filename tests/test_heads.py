@@ -303,3 +303,41 @@ def test_heads_are_for_pictures() -> None:
 
     with pytest.raises(UserError, match=r"eval\.head=logistic classifies pictures"):
         load_recipe("sine-maml", ["eval.head=logistic"])
+
+
+def test_the_command_compares_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from innerloop.cli.main import main
+
+    one, two = pretrained(tmp_path), pretrained(tmp_path, "seed=1")
+    capsys.readouterr()
+    assert main(["eval", str(one), "--against", str(two), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["comparison"]
+    assert told["against"] == str(two)
+    assert told["verdict"] in ("first", "second", "no clear difference")
+    assert main(["eval", str(one), "--against", str(one)]) == 0
+    text = capsys.readouterr().out
+    assert "logistic head" in text
+    assert "difference +0 ± 0 task by task: no clear difference" in text
+
+
+@pytest.mark.parametrize("head", [*HEADS, "finetune"])
+def test_new_pictures_are_labelled_by_the_head_that_was_asked_for(
+    tmp_path: Path, source: ImageSource, head: str
+) -> None:
+    from PIL import Image
+
+    from innerloop.recipes.predict import predict_pictures
+
+    run = pretrained(tmp_path / "runs")
+    for c in range(3):
+        folder = tmp_path / "support" / f"class{c}"
+        folder.mkdir(parents=True)
+        for i in range(2):
+            Image.fromarray(source.images[20 * c + i, :, :, 0]).save(folder / f"{i}.png")
+    query = tmp_path / "support" / "class1" / "0.png"
+    found = predict_pictures(run, tmp_path / "support", [query], [f"eval.head={head}"])
+    assert found["method"].startswith(head)
+    (answer,) = found["predictions"]
+    assert sum(answer["probabilities"].values()) == pytest.approx(1)
+    if head == "ridge":  # what it was fitted to, it knows
+        assert answer["label"] == "class1"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from innerloop.core.errors import UserError
 from innerloop.nets import NORM_POLICIES, Network, apply, from_module, load_weights
+from innerloop.nets.weights import load_statistics
 from oracles.tolerance import assert_close, assert_trees_equal
 
 Tree = dict[str, Tensor]
@@ -271,3 +272,28 @@ def test_modules_can_be_vmapped_over_parameters() -> None:
     for i in (0, 1):
         alone, _ = apply(network, {n: p[i] for n, p in stacked.items()}, buffers, X)
         assert_close(together[i], alone)
+
+
+@pytest.mark.parametrize("norm", NORM_POLICIES)
+def test_any_state_dict_is_a_start(norm):
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+    trained = make()
+    x = torch.randn(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 1
+    for _ in range(3):
+        trained(x)  # moves the running statistics
+    net = from_module(make, norm=norm)
+    params, buffers = net.init(torch.Generator().manual_seed(2))
+    given = dict(trained.state_dict())
+    if norm == "none":  # this policy has no scale and shift either: they are weights, and refused as such
+        given = {name: value for name, value in given.items() if name not in ("1.weight", "1.bias")}
+    left, found = load_statistics(params, buffers, given)
+    params = load_weights(params, left)
+    assert set(found) == set(buffers)
+    if norm == "running":
+        outputs, _ = apply(net, params, found, x, "stored")
+        torch.testing.assert_close(outputs, trained.eval()(x))
+    with pytest.raises(UserError, match=r"1\.running_mean: .* has shape \(9,\), the model \(4,\)"):
+        load_statistics(params, {"1.mean": torch.zeros(4)}, {"1.running_mean": torch.zeros(9)})

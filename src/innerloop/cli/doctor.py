@@ -52,18 +52,6 @@ def examine() -> Result:
     return {**found, "tips": _tips(found)}
 
 
-def data_folder() -> Path:
-    """Where datasets are kept: ``$INNERLOOP_DATA``, else the user's cache."""
-    if named := os.environ.get("INNERLOOP_DATA"):
-        return Path(named).expanduser()
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "innerloop"
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", home)) / "innerloop"
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "innerloop"
-
-
 def _versions() -> dict[str, str | None]:
     from innerloop.runs.manifest import version_of
 
@@ -117,6 +105,8 @@ def _memory() -> float | None:
 
 
 def _data() -> dict[str, Any]:
+    from innerloop.data.place import data_folder
+
     folder = data_folder()
     standing = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
     return {

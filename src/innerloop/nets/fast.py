@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop.nets.norms as norms
+import innerloop.nets.primitives as primitives
 from innerloop.core.autodiff import is_plain
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets import norms, primitives
 from innerloop.nets.winograd import conv3x3
 
 # below these the transforms cost more than the multiplications they save (measured; docs/backbones.md)

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop.nets.fused as fused
 from innerloop.core import autodiff
-from innerloop.nets import fused
 
 
 def _per_channel(v: Tensor, x: Tensor) -> Tensor:

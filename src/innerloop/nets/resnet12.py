@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop.nets.fast as fast
+import innerloop.nets.noise as noise
+import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets import fast, noise, norms
 from innerloop.nets.initial import he_normal
 from innerloop.nets.network import Network
 
@@ -88,43 +90,57 @@ def resnet12(
     keys = [noise.key(f"block{i}", seed) for i in range(len(widths))]
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
-        params: Params = {}
-        buffers: Buffers = {}
-        for i, (n_in, n_out) in enumerate(itertools.pairwise([channels, *widths])):
-            kernels = {f"conv{j}": (n_out, n_in if j == 0 else n_out, 3, 3) for j in range(3)}
-            for name, shape in {**kernels, "shortcut": (n_out, n_in, 1, 1)}.items():
-                made, stats = convolution_and_norm(generator, f"block{i}.{name}", shape, norm)
-                params, buffers = {**params, **made}, {**buffers, **stats}
-        params |= linear_head(generator, outputs, widths[-1], head_scale, head_bias)
-        return params, buffers
+        params, buffers = _draw_blocks(generator, [channels, *widths], norm)
+        return {**params, **linear_head(generator, outputs, widths[-1], head_scale, head_bias)}, buffers
 
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
         changed: Buffers = noise.advance(buffers)
-
-        def layer(x: Tensor, name: str) -> Tensor:
-            y = fast.conv2d(x, params[f"{name}.weight"])
-            y, seen = fast.norm(f"{name}.norm", norm, params, buffers, y, statistics)
-            changed.update(seen)
-            return y
-
         x = fast.layout(x)
         for i in range(len(widths)):
-            y = x
-            for j in range(3):
-                y = layer(y, f"block{i}.conv{j}")
-                y = fast.activate(y, SLOPE) if j < 2 else y
-            y = fast.activate(fast.add(y, layer(x, f"block{i}.shortcut")), SLOPE)
-            x = F.max_pool2d(y, 2)
+            x, seen = _block(f"block{i}", norm, params, buffers, x, statistics)
+            changed.update(seen)
             if i < len(widths) - 2:
                 x = noise.dropout(x, buffers, drop_rate, keys[i])
             else:
                 x = noise.dropblock(x, buffers, drop_rate, side, keys[i])
         return fast.pooled(x), {**buffers, **changed}
 
-    def head(params: Params, features: Tensor) -> Tensor:
-        return F.linear(features, params["head.weight"], params.get("head.bias"))
-
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
-    return Network(init, features, head, names, norm)
+    return Network(init, features, apply_linear_head, names, norm)
+
+
+def apply_linear_head(params: Params, features: Tensor) -> Tensor:
+    """What :func:`linear_head` drew, applied."""
+    return F.linear(features, params["head.weight"], params.get("head.bias"))
+
+
+def _draw_blocks(generator: torch.Generator, widths: Sequence[int], norm: str) -> tuple[Params, Buffers]:
+    """Kernels and norm layers of all blocks; ``widths`` begins with the channels of the pictures."""
+    params: Params = {}
+    buffers: Buffers = {}
+    for i, (n_in, n_out) in enumerate(itertools.pairwise(widths)):
+        kernels = {f"conv{j}": (n_out, n_in if j == 0 else n_out, 3, 3) for j in range(3)}
+        for name, shape in {**kernels, "shortcut": (n_out, n_in, 1, 1)}.items():
+            made, stats = convolution_and_norm(generator, f"block{i}.{name}", shape, norm)
+            params, buffers = {**params, **made}, {**buffers, **stats}
+    return params, buffers
+
+
+def _block(
+    name: str, norm: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+) -> tuple[Tensor, Buffers]:
+    """One residual block with its pooling, and what its norm layers saw."""
+    changed: Buffers = {}
+
+    def layer(x: Tensor, which: str) -> Tensor:
+        y = fast.conv2d(x, params[f"{name}.{which}.weight"])
+        y, seen = fast.norm(f"{name}.{which}.norm", norm, params, buffers, y, statistics)
+        changed.update(seen)
+        return y
+
+    y = fast.activate(layer(x, "conv0"), SLOPE)
+    y = fast.activate(layer(y, "conv1"), SLOPE)
+    y = fast.add(layer(y, "conv2"), layer(x, "shortcut"))
+    return F.max_pool2d(fast.activate(y, SLOPE), 2), changed

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.core.types import Params
+from innerloop.core.types import Buffers, Params
+
+STATISTICS = {"running_mean": "mean", "running_var": "var", "mean": "mean", "var": "var"}
+"""What torch's batch norm and ours call their statistics → what ours calls them."""
 
 
 def load_weights(params: Params, given: Mapping[str, Tensor], source: str = "the given weights") -> Params:
@@ -31,3 +34,45 @@ def load_weights(params: Params, given: Mapping[str, Tensor], source: str = "the
         head = f"{source} does not fit the model ({len(problems)} mismatches); set model.* as it was trained:"
         raise UserError("\n  ".join([head, *problems]))
     return {name: given[name].to(value).clone() for name, value in params.items()}
+
+
+def load_statistics(
+    params: Params, buffers: Buffers, given: Mapping[str, Tensor], source: str = "the given weights"
+) -> tuple[dict[str, Tensor], Buffers]:
+    """Sets running statistics apart from weights, under torch's names or ours.
+
+    A norm policy that keeps no statistics has no use for them, and a count of batches has none anywhere:
+    they are left out, so that any ``state_dict`` can be a start.
+
+    Args:
+        params: the model's.
+        buffers: the model's; those that ``given`` does not mention stay.
+        given: what was read.
+        source: for the message.
+
+    Returns:
+        What is left of ``given`` for :func:`load_weights`, and the buffers.
+
+    Raises:
+        UserError: for statistics of another shape.
+
+    >>> import torch
+    >>> given = {"n.weight": torch.ones(2), "n.running_mean": torch.ones(2)}
+    >>> given["n.num_batches_tracked"] = torch.tensor(9)
+    >>> left, buffers = load_statistics({"n.weight": torch.zeros(2)}, {"n.mean": torch.zeros(2)}, given)
+    >>> list(left), buffers
+    (['n.weight'], {'n.mean': tensor([1., 1.])})
+    """
+    left: dict[str, Tensor] = {}
+    found = dict(buffers)
+    for name, value in given.items():
+        layer, _, last = name.rpartition(".")
+        ours = f"{layer}.{STATISTICS[last]}" if name not in buffers and last in STATISTICS else name
+        if name in params or (ours not in buffers and last not in (*STATISTICS, "num_batches_tracked")):
+            left[name] = value
+        elif ours in buffers:
+            wanted = tuple(buffers[ours].shape)
+            if tuple(value.shape) != wanted:
+                raise UserError(f"{name}: {source} has shape {tuple(value.shape)}, the model {wanted}.")
+            found[ours] = value.to(buffers[ours]).clone()
+    return left, found

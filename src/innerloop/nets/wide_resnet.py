@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop.nets.fast as fast
+import innerloop.nets.noise as noise
+import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets import fast, noise, norms
 from innerloop.nets.initial import he_normal
 from innerloop.nets.network import Network
-from innerloop.nets.resnet12 import linear_head
+from innerloop.nets.resnet12 import apply_linear_head, linear_head
 
 
 class Block(NamedTuple):
@@ -83,23 +84,11 @@ def wide_resnet(
     keys = {block.name: noise.key(block.name, seed) for block in blocks}
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
-        device = generator.device
-        params = {"conv0.weight": he_normal(generator, (16, channels, 3, 3))}
-        buffers: Buffers = {}
-        layers = [(f"{b.name}.norm0", b.inputs) for b in blocks] + [
-            (f"{b.name}.norm1", b.outputs) for b in blocks
-        ]
-        for name, width in [*layers, ("norm", blocks[-1].outputs)]:
-            scale, stats = norms.init_norm(name, width, norm)
-            params |= {k: v.to(device) for k, v in scale.items()}
-            buffers |= {k: v.to(device) for k, v in stats.items()}
-        for b in blocks:
-            params[f"{b.name}.conv0.weight"] = he_normal(generator, (b.outputs, b.inputs, 3, 3))
-            params[f"{b.name}.conv1.weight"] = he_normal(generator, (b.outputs, b.outputs, 3, 3))
-            if b.inputs != b.outputs:
-                params[f"{b.name}.shortcut.weight"] = he_normal(generator, (b.outputs, b.inputs, 1, 1))
-        params |= linear_head(generator, outputs, blocks[-1].outputs, head_scale, head_bias)
-        return params, buffers
+        params, buffers = _draw(generator, channels, blocks, norm)
+        return {
+            **params,
+            **linear_head(generator, outputs, blocks[-1].outputs, head_scale, head_bias),
+        }, buffers
 
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
@@ -122,8 +111,26 @@ def wide_resnet(
             x = fast.add(fast.conv2d(y, params[f"{b.name}.conv1.weight"]), x)
         return fast.pooled(activated(x, "norm")), {**buffers, **changed}
 
-    def head(params: Params, features: Tensor) -> Tensor:
-        return F.linear(features, params["head.weight"], params.get("head.bias"))
-
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
-    return Network(init, features, head, names, norm)
+    return Network(init, features, apply_linear_head, names, norm)
+
+
+def _draw(
+    generator: torch.Generator, channels: int, blocks: list[Block], norm: str
+) -> tuple[Params, Buffers]:
+    """Kernels of variance 2 / fan-in, and norm layers."""
+    device = generator.device
+    params = {"conv0.weight": he_normal(generator, (16, channels, 3, 3))}
+    buffers: Buffers = {}
+    layers = [(f"{b.name}.norm0", b.inputs) for b in blocks]
+    layers += [(f"{b.name}.norm1", b.outputs) for b in blocks]
+    for name, width in [*layers, ("norm", blocks[-1].outputs)]:
+        scale, stats = norms.init_norm(name, width, norm)
+        params |= {k: v.to(device) for k, v in scale.items()}
+        buffers |= {k: v.to(device) for k, v in stats.items()}
+    for b in blocks:
+        params[f"{b.name}.conv0.weight"] = he_normal(generator, (b.outputs, b.inputs, 3, 3))
+        params[f"{b.name}.conv1.weight"] = he_normal(generator, (b.outputs, b.outputs, 3, 3))
+        if b.inputs != b.outputs:
+            params[f"{b.name}.shortcut.weight"] = he_normal(generator, (b.outputs, b.inputs, 1, 1))
+    return params, buffers

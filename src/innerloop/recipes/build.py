@@ -33,6 +33,7 @@ from innerloop.learners.updates import UpdateRule
 from innerloop.nets import Network, load_weights, mlp
 from innerloop.nets.factory import BACKBONES, backbone
 from innerloop.nets.noise import with_noise, without_noise
+from innerloop.nets.weights import load_statistics
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
 from innerloop.objectives.mixed_precision import in_bfloat16
 from innerloop.objectives.multitask import PREFIX as HEADS
@@ -233,9 +234,8 @@ def draw_params(
     }
     if recipe.model.init is not None:
         given = read_weights(recipe.model.init)
-        own = {name: value for name, value in given.items() if name in params or name not in buffers}
+        own, buffers = load_statistics(params, buffers, given, recipe.model.init)
         params = load_weights(params, own, recipe.model.init)
-        buffers = {name: given.get(name, value).to(value) for name, value in buffers.items()}
     if recipe.model.kind in NOISY:
         buffers = with_noise(buffers)
     if recipe.inner.online != "off" and recipe.inner.lr != "auto":

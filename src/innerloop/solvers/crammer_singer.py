@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.solvers import tied
+import innerloop.solvers.tied as tied
 from innerloop.solvers.implicit import implicit
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
 from innerloop.solvers.svm import SVMResult

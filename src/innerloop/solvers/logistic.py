@@ -18,7 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.solvers import conjugate, newton
+import innerloop.solvers.conjugate as conjugate
+import innerloop.solvers.newton as newton
 from innerloop.solvers.implicit import through_softmax
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
 from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution

@@ -229,7 +229,6 @@ def few_shot_sampler(
     load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
     number = np.full(source.n_classes, -1, np.int64)
     number[plan.classes] = np.arange(len(plan.classes))
-    same_shape = len({kind.shape for kind in kinds}) == 1
 
     def of_kind(index: NDArray[np.int64], kind: int) -> TaskBatch:
         rows = rows_of(index, kind)
@@ -245,30 +244,37 @@ def few_shot_sampler(
 
     def episodes(indices: Sequence[int]) -> Batch:
         index = np.asarray(indices, dtype=np.int64)
-        if len(kinds) == 1:
-            return of_kind(index, 0)
-        which = plan.kind_of(index)
-        parts = [(np.flatnonzero(which == kind), int(kind)) for kind in np.unique(which)]
-        batches = [of_kind(index[places], kind) for places, kind in parts]
-        order = np.argsort(np.concatenate([places for places, _ in parts]), kind="stable")
-        if not same_shape:
-            tasks = [task for batch in batches for task in batch.tasks()]
-            return RaggedBatch(tuple(tasks[i] for i in order))
-        back = torch.from_numpy(order)
-        return TaskBatch(*(torch.cat(fields)[back] for fields in zip(*batches, strict=True)))
+        return of_kind(index, 0) if len(kinds) == 1 else _mixed(plan, of_kind, index)
 
-    def files(i: int) -> dict[str, object]:
-        index = np.asarray([i], dtype=np.int64)
-        kind = int(plan.kind_of(index)[0])
-        rows = plan.rows(index, kind)
-        return {
-            "kind": kinds[kind].name,
-            "classes": [source.class_names[c] for c in rows.classes[0]],
-            "support": [source.files(int(r)) for r in rows.support[0]],
-            "query": [source.files(int(r)) for r in rows.query[0]],
-        }
+    return Sampler(episodes, None, f"{source.name}/{split}", lambda i: _files(plan, i))
 
-    return Sampler(episodes, None, f"{source.name}/{split}", files)
+
+def _mixed(
+    plan: FewShot, of_kind: Callable[[NDArray[np.int64], int], TaskBatch], index: NDArray[np.int64]
+) -> Batch:
+    """Episodes of several kinds, drawn kind by kind and put back in order."""
+    which = plan.kind_of(index)
+    parts = [(np.flatnonzero(which == kind), int(kind)) for kind in np.unique(which)]
+    batches = [of_kind(index[places], kind) for places, kind in parts]
+    order = np.argsort(np.concatenate([places for places, _ in parts]), kind="stable")
+    if len({kind.shape for kind in plan.kinds}) > 1:
+        tasks = [task for batch in batches for task in batch.tasks()]
+        return RaggedBatch(tuple(tasks[i] for i in order))
+    back = torch.from_numpy(order)
+    return TaskBatch(*(torch.cat(fields)[back] for fields in zip(*batches, strict=True)))
+
+
+def _files(plan: FewShot, i: int) -> dict[str, object]:
+    """The names behind an episode: its kind, its classes, its pictures."""
+    index, source = np.asarray([i], dtype=np.int64), plan.source
+    kind = int(plan.kind_of(index)[0])
+    rows = plan.rows(index, kind)
+    return {
+        "kind": plan.kinds[kind].name,
+        "classes": [source.class_names[c] for c in rows.classes[0]],
+        "support": [source.files(int(r)) for r in rows.support[0]],
+        "query": [source.files(int(r)) for r in rows.query[0]],
+    }
 
 
 def image_loader(

@@ -41,7 +41,9 @@ def draw(
 # ---- the batched forms and their twins ----
 
 
-@pytest.mark.parametrize(("environments", "tasks", "d"), [(3, 2, 1), (40, 5, 7), (2, 3, 60)])
+@pytest.mark.parametrize(
+    ("environments", "tasks", "d"), [(3, 2, 1), (40, 5, 7), (40, 2, 1), (2, 3, 60), (40, 2, 30)]
+)
 def test_many_environments_equal_one_by_one(environments: int, tasks: int, d: int) -> None:
     s, w, p = draw(environments, tasks, d)
     found = compare(s, w, lr=0.8, shots=9, inner_shots=4, weights=p)
@@ -71,20 +73,32 @@ def test_the_single_functions_equal_the_batched_one() -> None:
 def test_chunks_and_leading_axes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     s, w, p = draw(12, 3, 4)
     whole = compare(s, w, lr=0.5, shots=5, weights=p)
-    monkeypatch.setattr("innerloop.theory.landscape_batch.CHUNK", 5)
+    monkeypatch.setattr("innerloop.theory.landscape_batch.NUMBERS", 1)
+    monkeypatch.setattr("innerloop.theory.landscape_batch.MANY", 5)
     parts = compare(s.view(3, 4, 3, 4, 4), w.view(3, 4, 3, 4), lr=0.5, shots=5, weights=p.view(3, 4, 3))
     assert parts.maml.solution.shape == (3, 4, 4)
     assert_close(parts.gain.flatten(), whole.gain)
 
 
-def test_a_rate_and_shots_for_every_environment() -> None:
-    s, w, _ = draw(3, 2, 4)
-    rates, shots = torch.tensor([0.2, 0.5, 1.0], dtype=F64), torch.tensor([3.0, 10.0, math.inf], dtype=F64)
+@pytest.mark.parametrize("count", [3, 36])  # the general way, and that for many
+def test_a_rate_and_shots_for_every_environment(count: int) -> None:
+    s, w, _ = draw(count, 2, 4)
+    rates = torch.tensor([0.2, 0.5, 1.0], dtype=F64).repeat(count // 3)
+    shots = torch.tensor([3.0, 10.0, math.inf], dtype=F64).repeat(count // 3)
     together = compare(s, w, lr=rates, shots=shots)
-    for e in range(3):
+    for e in range(count):
         alone = compare(s[e], w[e], lr=float(rates[e]), shots=float(shots[e]))
         assert_close(together.maml.solution[e], alone.maml.solution)
         assert_close(together.maml.risk[e], alone.maml.risk)
+
+
+def test_singular_environments_among_many_are_answered() -> None:
+    """One step solves the easy task, and the second input is always zero: any second weight will do."""
+    s = torch.diag_embed(torch.tensor([[0.5, 0.0], [1.0, 0.0]], dtype=F64)).expand(40, 2, 2, 2)
+    w = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=F64).expand(40, 2, 2)
+    found = compare(s, w, lr=1.0, shots=math.inf)
+    assert_close(found.maml.solution[:, 0], torch.ones(40, dtype=F64), (1e-6, 1e-6))
+    assert float(found.maml.risk.max()) < 1e-12
 
 
 def test_single_precision_and_the_dtype_of_the_inputs() -> None:
@@ -270,7 +284,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         compare(s, w[:, :2], lr=0.1, shots=3)
     with pytest.raises(UserError, match="none negative"):
         compare(s, w, lr=0.1, shots=3, weights=-torch.ones(3, dtype=F64))
-    with pytest.raises(UserError, match="singular"):
+    with pytest.raises(UserError, match="no start is better"):
         known.maml_solution(torch.eye(2, dtype=F64)[None], torch.ones(1, 2, dtype=F64), 1.0, math.inf)
     with pytest.raises(UserError, match="plain numbers"):
         environment(Geography(2, torch.ones(2), 1.0, 1.0, 1.0, 1.0), 3, torch.Generator())

@@ -145,17 +145,23 @@ def irreducible(
 
 
 def solve(matrices: Tensor, right: Tensor) -> Tensor:
-    """``A⁻¹ b`` for symmetric positive definite ``A``, corrected once for what rounding left over."""
+    """The smallest minimiser ``A⁻¹ b`` for symmetric positive semidefinite ``A``.
+
+    Raises:
+        UserError: where ``A`` is zero, so that every vector is as good as any other.
+    """
     inverse = spd_inverse(matrices)
     found = (inverse @ right[..., None])[..., 0]
     rest = right - (matrices @ found[..., None])[..., 0]
-    found = found + (inverse @ rest[..., None])[..., 0]
-    if not bool(torch.isfinite(found).all()):
+    found = found + (inverse @ rest[..., None])[..., 0]  # what rounding left over
+    if bool(torch.isfinite(found).all()):
+        return found
+    if not bool((matrices.abs().amax((-2, -1)) > 0).all()):
         raise UserError(
-            "the mean curvature of the tasks is singular, so that no single solution is best: "
-            "add samples or tasks, or change the inner rate (1/ρ with endless samples leaves nothing)."
+            "one step solves every task from anywhere, so that no start is better than another: "
+            "give a finite number of samples, or another inner rate."
         )
-    return found
+    return (torch.linalg.pinv(matrices, hermitian=True) @ right[..., None])[..., 0]
 
 
 def normalised(weights: Tensor | None, optima: Tensor) -> Tensor:

@@ -1,14 +1,17 @@
 r"""The landscape of somebody's own tasks: estimates in a feature space, with intervals.
 
-For squared loss and models linear in the adapted parameters, everything in :mod:`innerloop.theory.landscape`
-can be estimated: :math:`\hat\Sigma_i=X_i^\top X_i/n`, :math:`\hat w_i=` least squares, and, without assuming
-Gaussian inputs,
+For squared loss and models linear in the adapted parameters, everything in
+:mod:`innerloop.theory.landscape` can be estimated: :math:`\hat\Sigma_i=X_i^\top X_i/n`, :math:`\hat w_i` by
+least squares, and :math:`Q_i^{(s)}` without bias and without assuming Gaussian inputs, from two halves A and
+B of the samples: :math:`E[\hat P_A\hat\Sigma_B\hat P_A]=Q^{(n/2)}`, so that
 
-.. math:: \hat Q_i^{(s)}=(I-\alpha\hat\Sigma_i)\hat\Sigma_i(I-\alpha\hat\Sigma_i)
-          +\tfrac{\alpha^2}{s}\Big(\tfrac1n\sum_j(x_j^\top\hat\Sigma_ix_j)\,x_jx_j^\top-\hat\Sigma_i^3\Big).
+.. math:: \hat Q^{(s)}=\hat P_A\hat\Sigma_B\hat P_A+\alpha^2\big(\tfrac1s-\tfrac2n\big)\hat V,\qquad
+          V=E[(x^\top\Sigma x)xx^\top]-\Sigma^3,
 
-Estimated optima scatter more than the true ones do, by :math:`\hat\sigma_i^2(X_i^\top X_i)^{-1}`; what that
-adds to risks and spreads is subtracted.
+with :math:`\hat P_A=I-\alpha\hat\Sigma_A`. (Covariances of all samples in both places would be too large by
+about
+:math:`\alpha^2V/n`: as if the step were on fewer samples.) Estimated optima scatter more than the true ones
+do, by :math:`\hat\sigma_i^2(X_i^\top X_i)^{-1}`; what that adds to risks and spreads is subtracted.
 """
 
 from __future__ import annotations
@@ -31,14 +34,18 @@ class TaskFits(NamedTuple):
         optima: ``(T, d, k)``.
         noise: ``(T,)``, residual variance per output.
         scatter: ``(T, d, d)``, covariance of an estimated optimum's column.
-        fourth: ``(T, d, d)``, mean of :math:`(x^\top\Sigma x)xx^\top`.
+        halves: ``(2, T, d, d)``, second moments of the even and of the odd samples.
+        spread: ``(T, d, d)``, :math:`V=E[(x^\top\Sigma x)xx^\top]-\Sigma^3`, from the halves, without bias.
+        half: samples in a half.
     """
 
     covariances: Tensor
     optima: Tensor
     noise: Tensor
     scatter: Tensor
-    fourth: Tensor
+    halves: Tensor
+    spread: Tensor
+    half: int
 
 
 class Predicted(NamedTuple):
@@ -86,18 +93,29 @@ def fit_tasks(x: Tensor, y: Tensor) -> TaskFits:
         raise UserError("features of a task are linearly dependent: remove constant or repeated ones.")
     optima = torch.linalg.solve(gram, x.mT @ y)
     noise = (x @ optima - y).square().sum(1).mean(-1) / (n - d)
-    weight = ((x @ covariances) * x).sum(-1, keepdim=True)
+    halves, spread = _halves(x)
     return TaskFits(
-        covariances, optima, noise, noise[:, None, None] * torch.linalg.inv(gram), (weight * x).mT @ x / n
+        covariances, optima, noise, noise[:, None, None] * torch.linalg.inv(gram), halves, spread, n // 2
     )
 
 
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    h = x.shape[1] // 2
+    parts = torch.stack([x[:, : 2 * h : 2], x[:, 1 : 2 * h : 2]])
+    moments = parts.mT @ parts / h
+    other = moments.flip(0)
+    weight = ((parts @ other) * parts).sum(-1, keepdim=True)
+    raw = (weight * parts).mT @ parts / h - moments @ other @ moments
+    # the product of three has Σ³ + V/h for its mean
+    return moments, raw.mean(0) * (h / (h - 1) if h > 1 else 1.0)
+
+
 def sample_curvature(fits: TaskFits, lr: float, samples: float) -> Tensor:
-    r""":math:`\hat Q_i^{(s)}`, ``(T, d, d)``, with the features' own fourth moments."""
-    s = fits.covariances
-    square = s @ s
-    cube = square @ s
-    return s - 2 * lr * square + lr**2 * cube + lr**2 / samples * (fits.fourth - cube)
+    r""":math:`\hat Q_i^{(s)}`, ``(T, d, d)``, without bias; see the head of this file."""
+    eye = torch.eye(fits.halves.shape[-1], dtype=fits.halves.dtype, device=fits.halves.device)
+    left = eye - lr * fits.halves
+    crossed = (left @ fits.halves.flip(0) @ left).mean(0)
+    return crossed + lr**2 * (1 / samples - 1 / fits.half) * fits.spread
 
 
 def left_after_step(fits: TaskFits, lr: float) -> Tensor:
@@ -111,6 +129,15 @@ def left_after_step(fits: TaskFits, lr: float) -> Tensor:
     after = v - lr * fits.covariances @ v
     s = fits.covariances
     return ((s @ after) * after).sum((1, 2)) / ((s @ v) * v).sum((1, 2))
+
+
+def solutions(fits: TaskFits, lr: float, inner_shots: float) -> tuple[Tensor, Tensor]:
+    """The solutions of NAL and MAML for equally frequent tasks, each ``(d, k)``."""
+    nal, maml = (
+        torch.linalg.solve(c.mean(0), (c @ fits.optima).mean(0))
+        for c in (fits.covariances, sample_curvature(fits, lr, inner_shots))
+    )
+    return nal, maml
 
 
 def predict(

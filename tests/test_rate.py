@@ -31,6 +31,7 @@ from innerloop.theory.rate_forms import (
     best_rate,
     erm_solution,
     expected_distance,
+    labelled_sums,
     maml_solution,
     risk,
     risk_curve,
@@ -322,6 +323,22 @@ def test_solutions_and_risk_equal_the_stacked_least_squares(split: bool) -> None
         assert risk(whole, w, rate) == pytest.approx(total, rel=1e-9)
     assert_close(erm_solution(whole), maml_solution(whole, 0.0))
     assert trajectory(whole, [0.0, 0.1]).shape == (2, 4)
+
+
+def test_labelled_sums_are_realisable_ones_and_plain_steps_on_any_labels() -> None:
+    x, t, a = normal(7, 6, 4), normal(7, 5, 4, seed=2), normal(7, 4, seed=1)
+    y, yt = torch.einsum("nkd,nd->nk", x, a), torch.einsum("nkd,nd->nk", t, a)
+    for found, expected in zip(labelled_sums(x, y, t, yt)[:3], task_sums(x, a, t)[:3], strict=True):
+        assert_close(found, expected)
+    y, yt = y + normal(7, 6, seed=3), yt + normal(7, 5, seed=4)
+    sums, w, rate = labelled_sums(x, y, t, yt), normal(4, seed=5), 0.2
+    total = 0.0
+    for i in range(7):
+        step = 2 * rate / 6 * x[i].T @ (x[i] @ w - y[i])
+        total += float((t[i] @ (w - step) - yt[i]).square().mean()) / 7
+    assert risk(sums, w, rate) == pytest.approx(total, rel=1e-9)
+    best = maml_solution(sums, rate)
+    assert all(risk(sums, best, rate) < risk(sums, best + 0.01 * normal(4, seed=s), rate) for s in range(5))
 
 
 def test_distances_after_adaptation_are_those_of_plain_gradient_steps() -> None:

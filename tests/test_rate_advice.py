@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from innerloop.advice.features import head_scales, head_stacks, raw_stacks
-from innerloop.advice.rate import SWEEP, advise_rate, warning_for
+from innerloop.advice.rate import SWEEP, RateAdvice, advise_rate, warning_for
 from innerloop.advice.tangent import (
     gradient_size,
     pull,
@@ -32,6 +32,7 @@ from innerloop.recipes.evaluation import load_parts
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.rate import recorded_rate
 from innerloop.recipes.run import evaluate_run, resume, train
+from innerloop.report.rate import rate_view
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler, get_family, make_sampler
@@ -165,7 +166,6 @@ def test_the_advice_for_a_head_is_near_the_best_step_there_is() -> None:
     found = advise_rate(network, params, buffers, sines(10), loss, method="anil", tasks=200)
     assert found.low <= found.alpha <= found.high
     assert found.kind == "bracket"
-    assert found.factor == 4.0  # no normalisation layer
     from innerloop.theory.rate_bracket import pooled_head
 
     stacks = head_stacks(network, params, buffers, sines(10).episodes(range(200)))
@@ -175,9 +175,26 @@ def test_the_advice_for_a_head_is_near_the_best_step_there_is() -> None:
         step = 2 * rate / 10 * stacks.support.mT @ (stacks.support @ head - stacks.support_targets)
         return float((stacks.query @ (head - step) - stacks.query_targets).square().mean())
 
-    best = min(after(found.alpha * f) for f in (0.25, 0.5, 0.9, 1.0, 1.1, 2.0, 4.0))
-    assert after(found.alpha) == pytest.approx(best, rel=1e-3)
-    assert after(found.alpha) < after(0.0)
+    gradient = found.forms["gradient"]
+    best = min(after(gradient * f) for f in (0.25, 0.5, 0.9, 1.0, 1.1, 2.0, 4.0))
+    assert after(gradient) == pytest.approx(best, rel=1e-3)
+    assert after(gradient) < after(0.0)
+    assert found.alpha == pytest.approx((gradient * found.forms["trace"]) ** 0.5)
+
+
+def test_the_advice_for_labels_is_a_point_that_says_how_sure_it_is() -> None:
+    network = conv4(1, 16, 3, filters=2)
+    params, buffers = start(network)
+    batch = images(8, seed=1)
+    noise = 0.3 * batch.x_query  # queries look like their class
+    batch = batch._replace(x_query=batch.x_support.repeat_interleave(2, dim=1) + noise)
+    sampler = Sampler(lambda indices: batch.slice(0, len(indices)))
+    loss = get_loss("cross-entropy")
+    for steps, factor in ((1, 2.0), (2, 4.0)):
+        found = advise_rate(network, params, buffers, sampler, loss, method="anil", steps=steps, tasks=8)
+        assert found.sweep == (found.alpha,)
+        assert found.factor == factor
+        assert found.low <= found.alpha <= found.high
 
 
 @pytest.mark.parametrize("method", ["maml", "boil", "meta-sgd", "maml-lslr", "anil"])
@@ -232,10 +249,13 @@ def test_no_inner_loop_no_rate() -> None:
 
 
 def test_a_rate_far_outside_is_warned_about() -> None:
-    assert warning_for(0.1, 0.1, 0.2) is None
-    assert warning_for(0.8, 0.1, 0.2) is None
-    assert "far above" in str(warning_for(0.81, 0.1, 0.2))
-    assert "far below" in str(warning_for(0.024, 0.1, 0.2))
+    found = RateAdvice(0.14, 0.1, 0.2, (0.14,), (0.1, 0.2), "bracket", 2.0, "", {}, (), 1, 0.0)
+    assert warning_for(0.1, found) is None
+    assert warning_for(0.8, found) is None
+    assert "far above" in str(warning_for(0.81, found))
+    assert "far below" in str(warning_for(0.024, found))
+    assert warning_for(100.0, found._replace(factor=32.0)) is None
+    assert warning_for(100.0, found._replace(kind="range")) is None
 
 
 def test_adam_s_first_step_is_as_long_as_it_is_said_to_be() -> None:
@@ -381,12 +401,17 @@ def test_a_short_run_takes_the_middle_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_user_s_own_rate_is_checked(tmp_path: Path) -> None:
-    run, _ = run_one(tmp_path, "inner.method=anil", "inner.lr=1e-9", "outer.steps=3")
+    items = ["data.name=glyphs", "tasks.family=few-shot", "tasks.ways=3", "tasks.shots=1", "tasks.queries=2",
+             "inner.method=anil", "inner.loss=cross-entropy", "outer.steps=2"]  # fmt: skip
+    run, _ = run_one(tmp_path, *items, "inner.lr=1e-9")
     record = read_manifest(run)["rate"]
     assert "far below" in record["warning"]
     assert "far below" in (run / "log.txt").read_text()
-    fine, _ = run_one(tmp_path, "inner.method=anil", f"inner.lr={record['low']}", "outer.steps=3")
+    fine, _ = run_one(tmp_path, *items, f"inner.lr={record['low']}")
     assert read_manifest(fine)["rate"]["warning"] is None
+    page = rate_view(read_manifest(fine)["rate"])
+    assert page is not None
+    assert "set by hand" in page["sentences"][0]
 
 
 @pytest.mark.parametrize(

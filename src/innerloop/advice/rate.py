@@ -8,11 +8,14 @@ held, is in ``docs/rate.md``.
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from innerloop.advice.features import head_stacks
+from innerloop.advice.rate_record import SWEEP as SWEEP
+from innerloop.advice.rate_record import RateAdvice as RateAdvice
+from innerloop.advice.rate_record import warning_for as warning_for
 from innerloop.advice.tangent import gradient_size, tangent_gradient_moments, tangent_trace_moments
 from innerloop.core.errors import UserError
 from innerloop.core.losses import is_classification
@@ -23,66 +26,12 @@ from innerloop.theory.rate import split_moments
 from innerloop.theory.rate_bracket import Bracket, bracket, gradient_moments, pooled_head
 from innerloop.theory.rate_moments import interval_of
 
-SWEEP = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Where the best rate of full MAML lay around the centre."""
-
-FAR = 4.0
-"""A user's rate this many times outside the bracket is warned about."""
+REGRESSION = 32.0
+"""The factor stated for head-only learners under squared error (sinusoids: the best rate was 25 times up)."""
 
 HEAD_ONLY = ("anil",)
 LEARNED = ("meta-sgd", "maml-lslr")
 GRADIENT = ("maml", "fomaml", "anil", "boil", *LEARNED)
-
-
-class RateAdvice(NamedTuple):
-    """An inner learning rate, with what stands behind it.
-
-    Attributes:
-        alpha: the rate to start with.
-        low: lower end of the bracket, or of the range to sweep.
-        high: upper end.
-        sweep: rates to try; a single one where the point stands by itself.
-        interval: 95 % bootstrap interval of ``alpha``: sampling error only.
-        kind: ``bracket``, ``range``, or ``sweep`` (inner optimisers other than plain descent).
-        factor: the stated uncertainty: a factor up and down; none where nothing is known.
-        convention: the loss convention that gives the rate its meaning.
-        forms: the estimates behind it, by name.
-        reasons: sentences.
-        tasks: how many tasks were looked at.
-        seconds: how long that took.
-    """
-
-    alpha: float
-    low: float
-    high: float
-    sweep: tuple[float, ...]
-    interval: tuple[float, float]
-    kind: str
-    factor: float | None
-    convention: str
-    forms: dict[str, float]
-    reasons: tuple[str, ...]
-    tasks: int
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
-
-
-def warning_for(rate: float, low: float, high: float) -> str | None:
-    """One sentence if a user's own rate lies outside [low/4, 4·high], else None.
-
-    >>> warning_for(0.1, 0.05, 0.2) is None, "far below" in warning_for(0.001, 0.05, 0.2)
-    (True, True)
-    """
-    if low / FAR <= rate <= FAR * high:
-        return None
-    side = "below" if rate < low / FAR else "above"
-    return (
-        f"inner.lr={rate:g} is far {side} the estimated bracket [{low:.3g}, {high:.3g}] "
-        "(more than four times outside): inner.lr=auto takes a point inside it."
-    )
 
 
 def how_many(support: int, query: int, pictures: bool) -> int:
@@ -180,29 +129,28 @@ def _head_only(look: Look, steps: int, seed: int) -> RateAdvice:
     loss, classes, norm = look.loss, look.classes, look.network.norm
     stacks = head_stacks(look.network, look.params, look.buffers, look.batch)
     labels = classes is not None
-    trace = split_moments(stacks.support, stacks.query, loss.name, classes, centre=labels)
+    trace = split_moments(stacks.support, stacks.query, loss.name, classes, centre=True)
     head = None
     if not labels:
         features = torch.cat([stacks.support, stacks.query], 1)
         head = pooled_head(features, torch.cat([stacks.support_targets, stacks.query_targets], 1))
     gradients = gradient_moments(*stacks, loss.name, head, outputs=classes)
-    unsure = 4.0 if steps > 1 or norm == "none" else 2.0
-    found = bracket(
-        gradients, trace, steps=steps, point="middle" if labels else "gradient", factor=unsure, seed=seed
-    )
+    unsure = (4.0 if steps > 1 or norm == "none" else 2.0) if labels else REGRESSION
+    found = bracket(gradients, trace, steps=steps, factor=unsure, seed=seed)
     where = "the zero head" if labels else "the head that fits all tasks at once"
-    which = (
-        "the geometric mean of the gradient form and the centred trace form"
-        if labels
-        else "the gradient form (for squared error the trace form, H.1, is known to be too large)"
+    over = f", divided by {steps} inner steps" if steps > 1 else ""
+    more = " (several steps, or no normalisation layer)" if labels and unsure > 2 else ""
+    reasons: tuple[str, ...] = (
+        "point: the geometric mean of the gradient form and the centred trace form, "
+        f"at the first weights and {where}{over}",
+        f"uncertainty: a factor of {unsure:g}{more}; the interval is sampling error only",
     )
-    reasons = (
-        f"point: {which}, both at the first weights and {where}"
-        + (f", divided by {steps} inner steps" if steps > 1 else ""),
-        f"uncertainty: a factor of {unsure:g}"
-        + (" (several steps, or no normalisation layer)" if unsure > 2 else "")
-        + "; the interval is sampling error only",
-    )
+    if not labels:
+        reasons = (
+            *reasons,
+            "squared error: the forms are for frozen features; trained ones may want much more "
+            "(sinusoids: 25 times as much), which shows too late for a short sweep: try larger ones",
+        )
     return _advice(found, "bracket", (found.point,), loss, reasons)
 
 

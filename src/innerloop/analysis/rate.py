@@ -103,9 +103,7 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     tasks = settings.n_tasks if "n_tasks" in settings.model_fields_set else None
     found = advice_for(recipe, build(provisional(recipe)), tasks)
     own = recipe.inner.lr
-    warning = None
-    if found.kind == "bracket" and isinstance(own, float):
-        warning = warning_for(own, found.low, found.high)
+    warning = warning_for(own, found) if isinstance(own, float) else None
     if warning:
         say(f"warning: {warning}")
     bounds = {

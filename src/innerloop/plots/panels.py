@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MANY = 50.0
+
+
 class Line(TypedDict):
     """One series; ``low`` and ``high`` are its band, empty if it has none; ``dots`` draws points only."""
 
@@ -108,7 +111,9 @@ def _draw(axes: Axes, one: Panel) -> None:
     if one["log_y"]:
         log_scale(axes, [v for series in one["lines"] for v in series["y"] if v > 0] or [1.0])
     if one["log_x"]:
-        log_scale(axes, [v for series in one["lines"] for v in series["x"] if v > 0] or [1.0], which="x")
+        places = [v for series in one["lines"] for v in series["x"] if v > 0] or [1.0]
+        narrow = max(places) < MANY * min(places)  # panels are small: fewer ticks than a page-wide figure has
+        log_scale(axes, places if narrow else [1.0, 1000.0], which="x")
     if one["span"] is not None:
         axes.axvspan(*one["span"], color=colour(1), alpha=0.15, linewidth=0)
     for i, series in enumerate(one["lines"]):

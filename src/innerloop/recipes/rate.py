@@ -138,7 +138,7 @@ def _swept(recipe: Recipe, found: RateAdvice, say: Say) -> dict[str, Any]:
     if each < 1:
         why = (
             f"outer.steps={recipe.outer.steps} leaves no room for a sweep "
-            f"({SHARE:.0%} of the steps for {len(found.sweep)} rates): the middle of the range is taken"
+            f"({SHARE:.0%} of the steps for {len(found.sweep)} rates): {found.alpha:.3g} is taken without"
         )
         say(why)
         return {"sweep": [], "sweep_steps": 0, "reasons": [*found.reasons, why]}
@@ -207,13 +207,14 @@ def check_own_rate(recipe: Recipe, parts: Parts, run: Path, say: Say) -> None:
     """Warns of a head-only learner's rate far outside the bracket; says nothing where there is no bracket."""
     inner = recipe.inner
     known = inner.method in HEAD_ONLY and inner.optimiser == "sgd" and inner.steps > 0
+    known = known and is_classification(get_loss(inner.loss))
     if not known or recipe.outer.objective != "episodic" or not isinstance(inner.lr, float):
         return
     try:
         found = advice_for(recipe, parts, tasks=CHECKED)
     except UserError:  # no bracket: nothing to compare with
         return
-    warning = warning_for(inner.lr, found.low, found.high)
+    warning = warning_for(inner.lr, found)
     record = {"setting": inner.lr, "low": found.low, "high": found.high, "warning": warning, "tasks": CHECKED}
     update_manifest(run, rate=record)
     if warning:

@@ -13,7 +13,33 @@ from types import ModuleType
 from innerloop.core.errors import UserError, did_you_mean
 
 SCALES = ("smoke", "cpu", "paper")
-REPRODUCTIONS: dict[str, str] = {}
+REPRODUCTIONS: dict[str, str] = {
+    "adaptlr-fig1": "AdaptLR, Figures 1 and 7: the trajectory of w_m(α) and its distance to the task optima",
+    "adaptlr-fig2": "AdaptLR, Figure 2: over-parametrised quadratic regression, loss against α, and H.15",
+    "adaptlr-fig3": "AdaptLR, Figure 3: ANIL on Omniglot 20-way 1-shot, default rate against H.3 online",
+    "adaptlr-fig4": "AdaptLR, Figure 4: α*_lim against the variance of the data",
+    "adaptlr-fig5": "AdaptLR, Figure 5: MAML against ERM after t steps, in loss and in distance",
+    "adaptlr-fig8": "AdaptLR, Figure 8: |α*(N) − α*_lim| against the number of tasks",
+    "adaptlr-fig9": "AdaptLR, Figure 9: α*_lim against the optimum for four pairs of distributions",
+    "adaptlr-fig10": "AdaptLR, Figure 10: the heuristic range for networks against trained ones",
+    "adaptlr-fig11": "AdaptLR, Figure 11: Bernacchia's mixed linear regression, same or fixed rates",
+    "adaptlr-fig12": "AdaptLR, Figure 12: deep quadratic regression, is the best rate positive?",
+    "adaptlr-table2": "AdaptLR, Table 2: one step of the last layer on sinusoids, eleven rates",
+    "rate-regret": "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)",
+    "bridge-fig1": "Bridge, Figure 1: the gap of ANIL's and MTL's predictions against depth and λτ",
+    "bridge-spectra": "Bridge, Lemmas 4 and 5: spectra of deep kernels, and the gap of their inverses",
+    "landscape-fig1": "Landscape, Figure 1: four environments, where NAL and MAML start, and the gain",
+    "landscape-fig2": "Landscape, Figures 2 and 7: coordinates and excess risks against ρ_H",
+    "landscape-fig3": "Landscape, Figure 3: excess risks against R for scattered and packed hard tasks",
+    "landscape-fig4": "Landscape, Figures 4, 5 and 6: loss landscapes of neurons, before and after a step",
+    "landscape-fig8": "Landscape, Figure 8: logistic regression against ρ_H",
+    "landscape-table1": "Landscape, Tables 1 and 4: Omniglot, easy and hard alphabets",
+    "landscape-table2": "Landscape, Tables 2 and 5: FS-CIFAR100, oversampling hard tasks",
+    "landscape-table3": "Landscape, Table 3: up-weighting hard tasks",
+    "landscape-theorem1": "Landscape, Theorem 1: whose gradient is smaller where MAML ends",
+    "metantk-convergence": "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift against width",
+    "metantk-regression": "MetaNTK, Theorem 2: trained wide networks against kernel predictions",
+}
 """Names and what they redo. Nothing here imports torch."""
 
 

@@ -72,6 +72,32 @@ def task_sums(features: Tensor, optima: Tensor, query: Tensor | None = None) -> 
     )
 
 
+def labelled_sums(support: Tensor, y_support: Tensor, query: Tensor, y_query: Tensor) -> Sums:
+    r"""The same sums for any targets, noisy or not realisable: numbers with one column.
+
+    The error after the step is :math:`Cw - b` with
+    :math:`b = y_t - \tfrac{2\alpha}{K}\Phi_t\Phi_u^\top y_u`; the sums are of :math:`C^\top C`,
+    :math:`C^\top b` and :math:`b^\top b`.
+
+    Args:
+        support: ``(N, K, d)``.
+        y_support: ``(N, K)``.
+        query: ``(N, k2, d)``.
+        y_query: ``(N, k2)``.
+    """
+    check_stack(support)
+    c = 2 / support.shape[1]
+    s_u, s_t = support.mT @ support, query.mT @ query
+    v_u, v_t = (torch.einsum("nkd,nk->nd", x, y) for x, y in ((support, y_support), (query, y_query)))
+    both = s_u @ s_t
+    matrix = torch.stack([s_t.sum(0), -c * (both + both.mT).sum(0), c**2 * (both @ s_u).sum(0)])
+    first = torch.einsum("nij,nj->i", s_u, v_t) + torch.einsum("nij,nj->i", s_t, v_u)
+    vector = torch.stack([v_t.sum(0), -c * first, c**2 * torch.einsum("nij,nj->i", both, v_u)])
+    last = torch.einsum("ni,nij,nj->", v_u, s_t, v_u)
+    scalar = torch.stack([y_query.square().sum(), -2 * c * (v_t * v_u).sum(), c**2 * last])
+    return Sums(matrix, vector, scalar, query.shape[0] * query.shape[1])
+
+
 def add_sums(parts: Sequence[Sums]) -> Sums:
     """The sums of several chunks of tasks together."""
     return Sums(

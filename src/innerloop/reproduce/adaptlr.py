@@ -1,0 +1,93 @@
+"""What the reproductions of AdaptLR (Zou et al. 2022) share: drawing data, Grams of wide nets."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+DOUBLE = torch.float64
+
+
+class Law(NamedTuple):
+    """A distribution: ``uniform`` (low, high), ``normal`` (mean, deviation), ``exponential`` (mean)."""
+
+    kind: str
+    a: float
+    b: float = 0.0
+
+    def draw(self, made: torch.Generator, *shape: int) -> Tensor:
+        """Independent values in float64."""
+        if self.kind == "uniform":
+            return self.a + (self.b - self.a) * torch.rand(*shape, generator=made, dtype=DOUBLE)
+        if self.kind == "normal":
+            return self.a + self.b * torch.randn(*shape, generator=made, dtype=DOUBLE)
+        if self.kind == "exponential":
+            return -self.a * torch.log1p(-torch.rand(*shape, generator=made, dtype=DOUBLE))
+        if self.kind == "chi-square":
+            return torch.randn(*shape, int(self.a), generator=made, dtype=DOUBLE).square().sum(-1)
+        raise ValueError(f"unknown distribution '{self.kind}'")
+
+    def __str__(self) -> str:
+        short = {
+            "uniform": f"U({self.a:g}, {self.b:g})",
+            "normal": f"N({self.a:g}, {self.b:.3g}²)",
+            "exponential": f"Exp(mean {self.a:g})",
+            "chi-square": f"χ²({self.a:g})",
+        }
+        return short[self.kind]
+
+
+def same_variance(kind: str, variance: float) -> Law:
+    """The law of a kind with that variance: centred, but for the exponential one."""
+    s = math.sqrt(variance)
+    if kind == "uniform":
+        return Law("uniform", -math.sqrt(12) * s / 2, math.sqrt(12) * s / 2)
+    return Law("normal", 0.0, s) if kind == "normal" else Law("exponential", s)
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A generator of its own."""
+    return torch.Generator().manual_seed(seed)
+
+
+class WideNet(NamedTuple):
+    """A two-layer ReLU net in standard parametrisation, whose tangent Grams cost two products.
+
+    Attributes:
+        first: ``(inputs, width)``; give inputs a column of ones for a bias.
+        second: ``(width,)``.
+    """
+
+    first: Tensor
+    second: Tensor
+
+
+def wide_net(made: torch.Generator, inputs: int, width: int, law: str, scale: float = 1.0) -> WideNet:
+    """Weights drawn from U(−scale, scale) or N(0, scale²)."""
+    one = Law("uniform", -scale, scale) if law == "uniform" else Law("normal", 0.0, scale)
+    return WideNet(one.draw(made, inputs, width), one.draw(made, width))
+
+
+def tangent_gram(net: WideNet, x: Tensor, z: Tensor) -> Tensor:
+    r"""The Gram of tangent features, over all weights and the output bias.
+
+    With :math:`h = xW`:
+    :math:`\mathrm{relu}(h)\mathrm{relu}(h')^\top + (xz^\top)\circ(a1_{h>0})(a1_{h'>0})^\top + 1`. Leading
+    axes are tasks.
+    """
+    h, g = x @ net.first, z @ net.first
+    on_h, on_g = (h > 0).to(x.dtype) * net.second, (g > 0).to(x.dtype) * net.second
+    return h.relu() @ g.relu().mT + (x @ z.mT) * (on_h @ on_g.mT) + 1.0
+
+
+def tangent_entries(net: WideNet, x: Tensor) -> float:
+    """The variance of all entries of the tangent features (the paper's ``std()²``)."""
+    h = x @ net.first
+    on = (h > 0).to(x.dtype) * net.second
+    count = x.shape[0] * (net.first.numel() + net.second.numel() + 1)
+    total = h.relu().sum() + torch.einsum("nw,ni->", on, x) + x.shape[0]
+    squares = h.relu().square().sum() + torch.einsum("nw,ni->", on.square(), x.square()) + x.shape[0]
+    return float(squares / count - (total / count) ** 2)

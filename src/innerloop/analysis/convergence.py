@@ -154,7 +154,8 @@ def render(result: dict[str, Any]) -> list[str]:
     s, loss, bound = result["settings"], result["loss"], result["bound"]
     lines = [
         f"{s['method']} on {s['tasks']}, L = {s['depth']}, width {s['width']:g}: "
-        f"σ_min {result['sigma_min']:.4g}, σ_max {result['sigma_max']:.4g}, condition {result['condition']:.4g}",
+        f"σ_min {result['sigma_min']:.4g}, σ_max {result['sigma_max']:.4g}, "
+        f"condition {result['condition']:.4g}",
         f"η₀ = {result['eta0']:.4g}, trained with η = {result['eta']:.4g}",
         f"loss {loss[0]:.4g} → {loss[-1]:.4g} after {result['steps']} steps; bound {bound[-1]:.4g}: "
         f"{'holds at every step' if result['holds'] else 'does NOT hold at every step'}",

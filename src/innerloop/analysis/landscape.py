@@ -1,0 +1,134 @@
+"""``innerloop analyze landscape``: is MAML worth it? In closed form, or from a recipe's tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from innerloop.core.errors import UserError
+from innerloop.recipes.flat import FlatSettings
+from innerloop.recipes.schema import Recipe
+
+CLEAR = 10.0
+"""How many times the left side of Corollary 2's condition must exceed the right one to count as "≫"."""
+
+_GEOGRAPHY = ("dim", "inner_shots", "rho_hard", "rho_easy", "R", "r_hard", "r_easy", "noise", "hard_share")
+
+
+class Settings(FlatSettings):
+    """Keys of ``analyze landscape``: first those of the closed form, then those for a recipe's tasks."""
+
+    dim: int = Field(10, ge=1, description="d, how many inputs a linear task has")
+    inner_lr: float | None = Field(None, gt=0, description="α for ½ mean squared error; none is 1/rho_easy")
+    shots: int = Field(500, ge=1, description="m, samples of the adaptation step at test")
+    inner_shots: int | None = Field(None, ge=1, description="n₂, samples of it in training; none is shots")
+    rho_hard: float = Field(0.1, gt=0, description="ρ_H: inputs of hard tasks have covariance ρ_H·I")
+    rho_easy: float = Field(0.9, gt=0, description="ρ_E: the same for easy tasks")
+    R: float = Field(2.0, ge=0, description="distance of the groups' centres, per coordinate")
+    r_hard: float = Field(0.5, gt=0, description="r_H: variance of the hard tasks' optima, per coordinate")
+    r_easy: float = Field(0.5, ge=0, description="r_E: the same for easy tasks")
+    noise: float = Field(0.1, ge=0, description="ν, standard deviation of the targets' noise")
+    hard_share: float = Field(0.5, gt=0, lt=1, description="how often a task is hard")
+    tasks: int = Field(200, ge=8, description="with a recipe: how many tasks to look at")
+    samples: int | None = Field(None, ge=2, description="with a recipe: per task; none is 10 per feature")
+    features: Literal["raw", "network", "tangent"] = Field(
+        "raw", description="with a recipe: inputs, features of the untrained network, or its tangent features"
+    )
+    components: int = Field(16, ge=1, description="with a recipe: directions features are reduced to")
+    seed: int = Field(0, ge=0, description="with a recipe: of the network, the directions and the bootstrap")
+
+    @model_validator(mode="after")
+    def _order(self) -> Settings:
+        if self.rho_hard > self.rho_easy:
+            raise ValueError(
+                f"rho_hard={self.rho_hard} exceeds rho_easy={self.rho_easy}: small is hard, exchange them"
+            )
+        return self
+
+
+def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """The closed forms of a geography; or, with a recipe, estimates from its tasks."""
+    if recipe is None:
+        return closed_form(settings)
+    given = [key for key in _GEOGRAPHY if key != "inner_shots" and key in settings.model_fields_set]
+    if given:
+        raise UserError(f"{given[0]} describes an environment, but a recipe is one already: leave it away.")
+    from innerloop.analysis.landscape_data import from_recipe
+
+    return from_recipe(settings, recipe, say)
+
+
+def closed_form(settings: Settings) -> dict[str, Any]:
+    """Eqs. 8, 10 and 11 for one environment, as plain numbers."""
+    import torch
+
+    from innerloop.theory.landscape import irreducible
+    from innerloop.theory.landscape_geography import Geography, condition, geography, limiting_gain
+
+    s = settings
+    rate, shots, inner = s.inner_lr or 1 / s.rho_easy, s.shots, s.inner_shots or s.shots
+    env = Geography(s.dim, s.rho_hard, s.rho_easy, s.R, s.r_hard, s.r_easy, s.hard_share)
+    found, side = geography(env, rate, shots, inner), condition(env, shots)
+    eye = torch.eye(s.dim, dtype=torch.float64)
+    weights = torch.tensor([s.hard_share, 1 - s.hard_share], dtype=torch.float64)
+    parts = irreducible(torch.stack([s.rho_hard * eye, s.rho_easy * eye]), rate, shots, s.noise, weights)
+    out: dict[str, Any] = {
+        name: {
+            "solution": [float(part.coordinate)] * s.dim,
+            **{key: float(value) for key, value in part._asdict().items()},
+        }
+        for name, part in (("nal", found.nal), ("maml", found.maml))
+    }
+    return {
+        "source": "closed form",
+        **out,
+        "gain": float(found.gain),
+        "condition": {
+            **{key: float(value) for key, value in side._asdict().items()},
+            "holds": float(side.ratio) >= CLEAR,
+        },
+        "limiting_gain": float(limiting_gain(env)),
+        "irreducible": {key: float(value) for key, value in parts._asdict().items()},
+        "inner_lr": rate,
+        "inner_shots": inner,
+    }
+
+
+def render(result: dict[str, Any]) -> list[str]:
+    """For people."""
+    if result["source"] != "closed form":
+        from innerloop.analysis.landscape_data import render_estimates
+
+        return render_estimates(result)
+    lines = [f"{'':6}{'coordinate':>12}{'risk':>12}{'on hard':>12}{'on easy':>12}"]
+    for name in ("nal", "maml"):
+        part = result[name]
+        numbers = "".join(f"{part[k]:>12.4g}" for k in ("coordinate", "risk", "risk_hard", "risk_easy"))
+        lines.append(f"{name.upper():6}{numbers}")
+    side = result["condition"]
+    size = "≫" if side["holds"] else ">" if side["ratio"] > 1 else "<"
+    lines += [
+        f"gain {result['gain']:.3f}: NAL's excess risk over MAML's, after a step of {result['inner_lr']:.4g}",
+        f"ρ_H/ρ_E(1−ρ_H/ρ_E)² = {side['hardness']:.4g} {size} d/m = {side['dimension_per_shot']:.4g}; "
+        f"where ≫ and α = 1/ρ_E the gain tends to {result['limiting_gain']:.3f}",
+        f"irreducible, in neither risk: noise {result['irreducible']['noise']:.3g}, "
+        f"through the step {result['irreducible']['step']:.3g}",
+    ]
+    return lines
+
+
+def page(result: dict[str, Any]) -> str:
+    """The interactive page, started at these settings; it computes the closed forms itself."""
+    if result["source"] != "closed form":
+        raise UserError("--page shows the closed form: leave the recipe away.")
+    given = result["settings"]
+    start = {key: given[key] for key in _GEOGRAPHY}
+    start |= {"inner_lr": result["inner_lr"], "inner_shots": result["inner_shots"], "shots": given["shots"]}
+    file = resources.files("innerloop.analysis") / "templates" / "landscape.html"
+    text = file.read_text(encoding="utf-8")
+    payload = {"settings": start, "tied": given["inner_lr"] is None, "same": given["inner_shots"] is None}
+    return text.replace("/*START*/", json.dumps(payload))

@@ -1,0 +1,78 @@
+"""Feature spaces in which a recipe's tasks are looked at: inputs, untrained features, tangent features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.random import generator
+from innerloop.core.types import TaskBatch
+from innerloop.nets.network import Network, apply
+
+PROJECTED = 256
+"""Longer feature vectors are first projected at random to so many entries (scales are kept)."""
+
+
+def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
+    """Features ``(T, n, D)`` of inputs ``(T, n, …)`` in float64, at most :data:`PROJECTED` of them.
+
+    Args:
+        x: inputs.
+        kind: ``raw``, ``network`` (last hidden layer, with a constant if the head has a bias) or ``tangent``
+            (derivatives of the one output by all parameters).
+        network: untrained; drawn from ``seed``.
+        seed: of the network and of the projection.
+    """
+    if kind == "raw":
+        return _projected(x.flatten(2).double(), seed)
+    params, buffers = network.init(generator(seed, "init"))
+    params = {name: value.to(x) for name, value in params.items()}
+    buffers = {name: value.to(x) if value.is_floating_point() else value for name, value in buffers.items()}
+    if kind == "network":
+        z = torch.stack(
+            [network.features(params, buffers, task, "batch")[0].flatten(1) for task in x]
+        ).double()
+        if any(name.endswith("bias") for name in network.head_names):
+            z = torch.cat([z, torch.ones_like(z[..., :1])], -1)
+        return _projected(z, seed)
+
+    def outputs(p: dict[str, Tensor], sample: Tensor) -> Tensor:
+        return apply(network, p, buffers, sample[None], "batch")[0][0]
+
+    if outputs(params, x[0, 0]).numel() != 1:
+        raise UserError("tangent features need a network with one output: use features=network here.")
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda p, s: outputs(p, s)[0]), in_dims=(None, 0))
+    rows = []
+    for task in x:
+        found = jacobian(params, task)
+        rows.append(_projected(torch.cat([v.flatten(1) for v in found.values()], 1)[None].double(), seed)[0])
+    return torch.stack(rows)
+
+
+def _projected(z: Tensor, seed: int) -> Tensor:
+    if z.shape[-1] <= PROJECTED:
+        return z
+    g = generator(seed, "projection")
+    matrix = torch.randn(z.shape[-1], PROJECTED, generator=g, dtype=z.dtype) / PROJECTED**0.5
+    return z @ matrix
+
+
+def principal(z: Tensor, components: int) -> tuple[Tensor, float]:
+    """Coordinates along the directions of largest second moment, and what share of it they keep.
+
+    >>> z, kept = principal(torch.tensor([[[3.0, 0.0], [0.0, 1.0]]]), 1)
+    >>> z.abs().flatten().tolist(), round(kept, 6)
+    ([3.0, 0.0], 0.9)
+    """
+    moment = torch.einsum("tni,tnj->ij", z, z)
+    values, vectors = torch.linalg.eigh(moment)
+    # directions without any weight would make every task's moments singular
+    useful = int((values > 1e-9 * values[-1]).sum())
+    take = min(components, useful)
+    return z @ vectors[:, -take:].flip(-1), float(values[-take:].sum() / values.sum())
+
+
+def all_samples(batch: TaskBatch) -> tuple[Tensor, Tensor]:
+    """Support and query of every task together."""
+    return torch.cat([batch.x_support, batch.x_query], 1), torch.cat([batch.y_support, batch.y_query], 1)

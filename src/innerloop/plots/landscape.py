@@ -1,0 +1,275 @@
+"""Pictures of task landscapes: optima and solutions on a plane, curves against hardness, loss fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from innerloop.plots.style import COLOURS, INK, TEXT, dress, label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HARD, EASY = COLOURS[1], COLOURS[0]
+NAL, MAML = COLOURS[5], COLOURS[2]
+INKS = {"NAL": NAL, "MAML": MAML, "published": COLOURS[1], "ours": COLOURS[0], "ours, m = 500": COLOURS[3]}
+
+
+class Plane(TypedDict):
+    """One environment: optima of hard and easy tasks and both solutions in the first two coordinates."""
+
+    title: str
+    hard: list[list[float]]
+    easy: list[list[float]]
+    nal: list[float]
+    maml: list[float]
+    risks: dict[str, float]
+
+
+class Curve(TypedDict, total=False):
+    """A line, and points with half their interval where there are any."""
+
+    name: str
+    x: list[float]
+    y: list[float]
+    points_x: list[float]
+    points: list[float]
+    ci95: list[float]
+
+
+class Panel(TypedDict, total=False):
+    """Curves under one title. ``log``: logarithmic y; ``lines``: marked heights; ``ticks``: names on x."""
+
+    title: str
+    x: str
+    curves: list[Curve]
+    log: bool
+    lines: dict[str, float]
+    ticks: list[str]
+
+
+class Field(TypedDict):
+    """A loss on a grid, the tasks' optima (with their kind), and both solutions."""
+
+    title: str
+    x: list[float]
+    y: list[float]
+    z: list[list[float]]
+    optima: list[tuple[float, float, str]]
+    solutions: dict[str, list[float]]
+
+
+def panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of ``rows`` by ``columns`` panels in the house style, each ``width`` by ``height`` inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = [figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
+    for panel in axes:
+        dress(panel)
+    return figure, axes
+
+
+def planes_figure(planes: Sequence[Plane]) -> Figure:
+    """Draws environments side by side on one scale, each with its risks as two bars below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2.6 * len(planes), 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    cells = figure.add_gridspec(2, len(planes), height_ratios=[3.4, 1])
+    points = [p for plane in planes for p in (*plane["hard"], *plane["easy"])]
+    low, high = min(min(p) for p in points), max(max(p) for p in points)
+    margin = 0.06 * (high - low)
+    for i, plane in enumerate(planes):
+        panel = figure.add_subplot(cells[0, i])
+        dress(panel)
+        _dots(panel, plane)
+        panel.set_xlim(low - margin, high + margin)
+        panel.set_ylim(low - margin, high + margin)
+        panel.set_box_aspect(1)
+        label(panel, x="first coordinate" if i == 0 else "", y=plane["title"])
+        panel.tick_params(labelleft=i == 0)
+        if i == 0:
+            panel.set_ylabel("second coordinate", color=INK, fontsize=TEXT)
+        _risks(figure.add_subplot(cells[1, i]), plane["risks"], names=i == 0)
+    _below(figure, figure.axes[0])
+    return figure
+
+
+def _risks(panel: Axes, risks: Mapping[str, float], names: bool) -> None:
+    dress(panel)
+    panel.grid(visible=False)
+    nal, maml = risks["NAL"], risks["MAML"]
+    panel.barh([1, 0], [nal, maml], color=[NAL, MAML], height=0.7)
+    panel.set_yticks([1, 0], ["NAL", "MAML"] if names else ["", ""], color=INK, fontsize=TEXT)
+    panel.set_xlim(0, max(nal, maml) * 1.3)
+    for y, value in ((1, nal), (0, maml)):
+        panel.annotate(f" {value:.3g}", (value, y), va="center", color=INK, fontsize=TEXT - 1)
+    panel.tick_params(labelbottom=False, bottom=False, left=False)
+    panel.spines["bottom"].set_visible(False)
+    label(panel, y=f"excess risk: gain {nal / maml:.2f}")
+
+
+def _dots(panel: Axes, plane: Plane) -> None:
+    for name, colour, marker in (("hard", HARD, "^"), ("easy", EASY, "o")):
+        x, y = zip(*plane[name], strict=True)  # type: ignore[literal-required]
+        panel.scatter(
+            x, y, s=16, c=colour, marker=marker, alpha=0.55, linewidths=0, label=f"{name} tasks' optima"
+        )
+    for key, name, colour, marker in (("nal", "NAL", NAL, "s"), ("maml", "MAML", MAML, "*")):
+        a, b = plane[key]  # type: ignore[literal-required]
+        size = 95 if marker == "s" else 210
+        panel.scatter(
+            [a],
+            [b],
+            s=size,
+            c=colour,
+            marker=marker,
+            edgecolors="white",
+            linewidths=1.0,
+            zorder=5,
+            label=f"{name} starts here",
+        )
+
+
+def curves_figure(
+    parts: Sequence[Panel], columns: int = 2, width: float = 3.6, height: float = 2.9
+) -> Figure:
+    """Draws panels of lines (theory) with points and 95 % bars (experiment)."""
+    rows = -(-len(parts) // columns)
+    figure, axes = panels(rows, columns, width, height)
+    for panel, part in zip(axes, parts, strict=False):
+        for i, curve in enumerate(part["curves"]):
+            first = INKS.get(curve["name"].split(",")[0], COLOURS[i % len(COLOURS)])
+            colour = INKS.get(curve["name"], first)
+            if "y" in curve:
+                panel.plot(curve["x"], curve["y"], color=colour, linewidth=1.8, label=curve["name"])
+            if curve.get("points"):
+                panel.errorbar(
+                    curve.get("points_x", curve.get("x", [])),
+                    curve["points"],
+                    yerr=curve.get("ci95"),
+                    fmt="o",
+                    color=colour,
+                    markersize=4.5,
+                    elinewidth=1.2,
+                    capsize=2,
+                    label=None if "y" in curve else curve["name"],
+                )
+        for text, height_at in part.get("lines", {}).items():
+            panel.axhline(height_at, color=INK, linewidth=0.8, alpha=0.5, linestyle=(0, (4, 3)))
+            panel.annotate(
+                text,
+                (0.99, height_at),
+                xycoords=("axes fraction", "data"),
+                ha="right",
+                va="bottom",
+                fontsize=TEXT - 1,
+                color=INK,
+            )
+        if part.get("log"):
+            panel.set_yscale("log")
+        if "ticks" in part:
+            panel.set_xticks(range(len(part["ticks"])), part["ticks"])
+        label(panel, x=part.get("x", ""), y=part["title"])
+    for panel in axes[len(parts) :]:
+        panel.set_visible(False)
+    _below(figure, *axes[: len(parts)])
+    return figure
+
+
+def fields_figure(fields: Sequence[Field], columns: int = 2) -> Figure:
+    """Draws loss landscapes side by side: darker is lower; optima, and where NAL and MAML end."""
+    import numpy as np
+
+    rows = -(-len(fields) // columns)
+    figure, axes = panels(rows, columns, 3.7, 3.4)
+    for panel, field in zip(axes, fields, strict=True):
+        z = np.asarray(field["z"])
+        low, high = float(z.min()), float(np.quantile(z, 0.9))
+        # levels close together near the minimum, where the story is
+        levels = low + (high - low) * np.linspace(0, 1, 16) ** 2
+        levels = np.unique(np.maximum.accumulate(levels + 1e-12 * np.arange(16)))
+        panel.grid(visible=False)
+        filled = panel.contourf(field["x"], field["y"], z, levels=levels, cmap="Blues_r", extend="max")
+        panel.contour(
+            field["x"], field["y"], z, levels=levels[1::3], colors="white", linewidths=0.5, alpha=0.7
+        )
+        bar = figure.colorbar(
+            filled, ax=panel, shrink=0.85, ticks=[low, (low + high) / 2, high], format="%.2g"
+        )
+        bar.ax.tick_params(labelsize=TEXT - 1.5, colors=INK)
+        for kind, marker, colour in (("hard", "^", HARD), ("easy", "o", "#f5f7fa")):
+            mine = [(a, b) for a, b, k in field["optima"] if k == kind]
+            if mine:
+                x, y = zip(*mine, strict=True)
+                panel.scatter(
+                    x,
+                    y,
+                    s=62,
+                    marker=marker,
+                    c=colour,
+                    edgecolors="#22272f",
+                    linewidths=0.9,
+                    zorder=5,
+                    label=f"{kind} task's optimum",
+                )
+        for name, (a, b) in field["solutions"].items():
+            marker, size = ("s", 75) if name == "NAL" else ("*", 190)
+            panel.scatter(
+                [a],
+                [b],
+                s=size,
+                marker=marker,
+                c=INKS[name],
+                edgecolors="white",
+                linewidths=1.1,
+                zorder=6,
+                label=f"{name} ends here",
+            )
+        label(panel, y=field["title"])
+        panel.set_aspect("equal")
+    _below(figure, *axes)
+    return figure
+
+
+def bars_figure(
+    groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, unit: str = "%"
+) -> Figure:
+    """Draws one panel per group: a horizontal bar per method with its interval and its number."""
+    figure, axes = panels(1, len(groups), 3.5, 0.55 + 0.34 * max(len(g) for g in groups.values()))
+    for i, (panel, (name, rows)) in enumerate(zip(axes, groups.items(), strict=True)):
+        panel.grid(visible=False)
+        names = list(rows)[::-1]
+        values, errors = ([rows[n][k] for n in names] for k in (0, 1))
+        panel.barh(
+            range(len(names)),
+            values,
+            xerr=[e if e == e else 0 for e in errors],
+            height=0.68,
+            color=[INKS.get(n.split(" ")[0].split("-")[0], COLOURS[4]) for n in names],
+            error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2},
+        )
+        for y, (value, error) in enumerate(zip(values, errors, strict=True)):
+            edge = value + (error if error == error else 0)
+            panel.annotate(f"  {value:.1f}", (edge, y), va="center", color=INK, fontsize=TEXT - 1)
+        panel.set_yticks(range(len(names)), names if i == 0 else [""] * len(names), fontsize=TEXT, color=INK)
+        panel.set_xlim(0, 113 if unit == "%" else None)
+        label(panel, x=f"accuracy, {unit}" if unit == "%" else unit, y=name)
+    figure.suptitle(title, color=INK, fontsize=TEXT + 0.5, x=0.01, ha="left")
+    return figure
+
+
+def _below(figure: Figure, *panels: Axes) -> None:
+    """One legend for all panels, each name once."""
+    known: dict[str, Any] = {}
+    for panel in panels:
+        handles, names = panel.get_legend_handles_labels()
+        known |= dict(zip(names, handles, strict=True))
+    options: dict[str, Any] = {"frameon": False, "fontsize": TEXT - 0.5, "labelcolor": INK}
+    columns = min(4, max(1, len(known)))
+    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=columns, **options)

@@ -1,0 +1,239 @@
+"""``analyze landscape``: numbers, words, a recipe's own tasks, and the page in a browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from innerloop.analysis import landscape
+from innerloop.cli.main import main
+from innerloop.core.errors import UserError
+from innerloop.recipes.flat import read_flat
+from oracles.landscape import equations_10_and_11
+
+
+def analyse(*settings: str) -> dict[str, Any]:
+    chosen = read_flat(landscape.Settings, settings, "analyze landscape")
+    return {**landscape.run(chosen, None, lambda _: None), "settings": chosen.model_dump()}
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["analyze", "landscape", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_json_has_the_keys_and_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    found = command(
+        capsys,
+        "dim=7",
+        "inner_lr=0.8",
+        "shots=30",
+        "rho_hard=0.2",
+        "rho_easy=1.1",
+        "R=1.7",
+        "r_hard=0.4",
+        "r_easy=0.9",
+    )
+    nal, maml = equations_10_and_11(7, 0.2, 1.1, 1.7, 0.4, 0.9, 0.8, 30)
+    assert found["nal"]["risk"] == pytest.approx(nal, rel=1e-12)
+    assert found["maml"]["risk"] == pytest.approx(maml, rel=1e-12)
+    assert found["gain"] == pytest.approx(nal / maml, rel=1e-12)
+    assert len(found["maml"]["solution"]) == 7
+    for part in ("nal", "maml"):
+        assert found[part]["risk"] == pytest.approx((found[part]["risk_hard"] + found[part]["risk_easy"]) / 2)
+    q = 0.2 / 1.1
+    assert found["condition"]["hardness"] == pytest.approx(q * (1 - q) ** 2)
+    assert found["condition"]["dimension_per_shot"] == pytest.approx(7 / 30)
+    assert found["irreducible"]["noise"] == pytest.approx(0.005)
+    assert {"kind", "settings", "seconds"} <= set(found)
+
+
+def test_table_3_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ("rho_hard=0.1", "rho_easy=1", "R=2", "r_hard=1", "r_easy=1", "shots=2000")
+    assert command(capsys, *settings, "inner_shots=500")["maml"]["coordinate"] == pytest.approx(
+        1.573, abs=1e-3
+    )
+    assert command(capsys, *settings, "inner_shots=25")["maml"]["coordinate"] < 0.44
+
+
+def test_words_say_the_same_as_the_numbers() -> None:
+    result = analyse("shots=500")
+    lines = "\n".join(landscape.render(result))
+    assert f"gain {result['gain']:.3f}" in lines
+    assert "NAL" in lines
+    assert "irreducible" in lines
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rho_hard=2", "exchange them"),
+        ("r_hard=0", "r_hard must be"),
+        ("shots=0", "shots must be"),
+        ("rho_hrd=1", "did you mean 'rho_hard'"),
+    ],
+)
+def test_mistakes_are_answered_in_a_sentence(setting: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        analyse(setting)
+
+
+# ---- a recipe's own tasks ----
+
+
+def test_linear_tasks_give_their_geography_back(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [
+        "tasks.settings={dim=5, rho_hard=0.1, rho_easy=1.0, R=2.0, r_hard=0.5, r_easy=0.5}",
+        "tasks.noise=0.1",
+    ]
+    found = command(
+        capsys, "linear-maml", *settings, "tasks=400", "components=5", "shots=100", "inner_lr=1.0"
+    )
+    exact = analyse("dim=5", "rho_hard=0.1", "rho_easy=1", "R=2", "r_hard=0.5", "r_easy=0.5", "shots=100")
+    low, high = found["gain_interval"]
+    assert low <= exact["gain"] <= high
+    assert found["gain"] == pytest.approx(exact["gain"], rel=0.2)
+    place = {key: value[0] for key, value in found["geography"].items()}
+    assert place["R"] == pytest.approx(2, rel=0.1)
+    assert place["rho_hard"] == pytest.approx(0.1, rel=0.05)
+    assert place["rho_easy"] == pytest.approx(1.0, rel=0.05)
+    assert found["applies"]
+    assert set(found["hardness"]["measures"]) == {
+        "loss after 1 step",
+        "loss after 10 steps",
+        "nearest-neighbour error",
+        "smallest eigenvalue",
+    }
+    assert sorted(found["hardness"]["ranking"]) == list(range(400))
+
+
+@pytest.mark.parametrize("features", ["network", "tangent"])
+def test_sinusoids_in_feature_spaces(features: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = command(
+        capsys,
+        "sine-maml",
+        "model.hidden=[12,12]",
+        f"features={features}",
+        "tasks=24",
+        "components=4",
+        "inner_lr=0.1",
+    )
+    assert found["gain"] > 0
+    assert len(found["nal"]["solution"]) == found["components"] <= 4
+    assert "untrained network" in found["reason"]
+
+
+def test_permuted_classes_are_predicted_to_gain_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    found = command(
+        capsys,
+        "omniglot-maml",
+        "data.name=glyphs",
+        "data.rotations=false",
+        "tasks=12",
+        "components=4",
+        "tasks.ways=3",
+        "tasks.shots=3",
+        "tasks.queries=5",
+    )
+    assert found["gain"] == 1
+    assert not found["applies"]
+    assert "permuted" in found["reason"]
+    assert found["checked"]["gain"] == pytest.approx(1, abs=1e-9)
+    assert "by symmetry" in "\n".join(landscape.render(found))
+
+
+def test_a_recipe_and_an_environment_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "landscape", "linear-maml", "rho_hard=0.2"]) == 2
+    assert "leave it away" in capsys.readouterr().err
+    assert main(["analyze", "landscape", "sine-maml", "tasks=8", "samples=3", "features=network"]) == 2
+    assert "more samples" in capsys.readouterr().err
+
+
+# ---- the page ----
+
+
+def browser() -> str:
+    found = next(
+        (p for n in ("chromium", "chromium-browser", "google-chrome", "chrome") if (p := shutil.which(n))),
+        None,
+    )
+    if found is None:
+        pytest.skip("there is no Chromium on this machine")
+    return found
+
+
+def in_browser(page: Path, fragment: str, folder: Path) -> dict[str, Any]:
+    """What the page computed, out of its document after its script has run."""
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={folder}",
+    ]
+    address = page.resolve().as_uri() + (f"#{fragment}" if fragment else "")
+    done = subprocess.run(
+        [browser(), *options, "--dump-dom", address], capture_output=True, text=True, timeout=120, check=False
+    )
+    found = re.search(r'<pre id="values"[^>]*>(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stderr[-500:]
+    return json.loads(html.unescape(found[1]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        (
+            "dim=3",
+            "shots=17",
+            "inner_shots=5",
+            "rho_hard=0.03",
+            "rho_easy=1.4",
+            "R=3.3",
+            "r_hard=2.5",
+            "noise=0.7",
+        ),
+        ("inner_lr=0.37", "hard_share=0.2", "r_easy=0", "R=0.1"),
+    ],
+)
+def test_the_page_computes_what_python_computes(settings: tuple[str, ...], tmp_path: Path) -> None:
+    result = analyse(*settings)
+    page = tmp_path / "landscape.html"
+    page.write_text(landscape.page(result), encoding="utf-8")
+    same(in_browser(page, "", tmp_path / "profile"), result)
+
+
+def test_moving_the_sliders_moves_the_numbers(tmp_path: Path) -> None:
+    """By the address, which sets what the sliders set."""
+    page = tmp_path / "landscape.html"
+    page.write_text(landscape.page(analyse()), encoding="utf-8")
+    found = in_browser(page, "rho_hard=0.4&R=1.25&shots=60&r_easy=3", tmp_path / "profile")
+    same(found, analyse("rho_hard=0.4", "R=1.25", "shots=60", "r_easy=3"))
+
+
+def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    for part in ("nal", "maml"):
+        for key in ("coordinate", "risk", "risk_hard", "risk_easy"):
+            assert found[part][key] == pytest.approx(expected[part][key], rel=1e-9, abs=1e-300), (part, key)
+    for key in ("gain", "limiting_gain"):
+        assert found[key] == pytest.approx(expected[key], rel=1e-9)
+    for group in ("condition", "irreducible"):
+        for key in found[group]:
+            assert found[group][key] == pytest.approx(expected[group][key], rel=1e-9), key
+
+
+def test_the_page_stands_alone(tmp_path: Path) -> None:
+    text = landscape.page(analyse())
+    assert not re.search(r'(src|href)\s*=\s*"', text)  # nothing is fetched
+    for slider in ("rho_hard", "rho_easy", "R", "r_hard", "r_easy", "shots", "inner_lr"):
+        assert f'["{slider}"' in text
+    with pytest.raises(UserError, match="leave the recipe away"):
+        landscape.page({"source": "tasks"})

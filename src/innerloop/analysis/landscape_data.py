@@ -114,7 +114,7 @@ def _regression(z: Tensor, y: Tensor, settings: Settings, recipe: Recipe) -> dic
 
 def _why(per_feature: float, features: str) -> str:
     if per_feature < LEAST:
-        return f"{per_feature:.1f} samples per feature are too few, the numbers are mostly noise: give more samples"
+        return f"{per_feature:.1f} samples per feature are too few, these numbers are mostly noise: give more"
     few = f"; {per_feature:.1f} samples per feature are few, 10 give a firmer number"
     where = "the inputs" if features == "raw" else f"{features} features of the untrained network"
     told = (

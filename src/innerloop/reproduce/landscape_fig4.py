@@ -1,0 +1,158 @@
+"""Figures 4, 5 and 6: loss landscapes of a neuron before and after adaptation, side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
+
+SIZES = {"smoke": (25, 5), "cpu": (81, 25), "paper": (161, 25)}
+"""Points of the grid per axis, episodes per task (the paper: τ = 25)."""
+WHAT = {"NAL": "loss (what NAL minimises)", "MAML": "loss after one step (MAML)"}
+CORNERS = ((1.5, 1.5), (-1.5, 1.5), (-1.5, -1.5), (1.5, -1.5))
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Four tasks each; softplus (Figures 4, 5) and sigmoid (Figure 6)."""
+    from innerloop.plots.landscape import fields_figure
+    from innerloop.reproduce.landscape_neuron import NeuronTask
+
+    points, episodes = SIZES[scale]
+    even = [NeuronTask(w, 1.0) for w in CORNERS]
+    one_hard = [NeuronTask(w, 0.5 if i == 0 else 1.0) for i, w in enumerate(CORNERS)]
+    near = [
+        NeuronTask(w, v)
+        for w, v in (((0.4, 0.4), 0.5), ((0.0, 0.4), 0.5), ((0.4, 0.0), 1.0), ((0.0, 0.0), 1.0))
+    ]
+    far = [
+        NeuronTask(w, v)
+        for w, v in (((2.2, 1.8), 0.5), ((1.8, 2.2), 0.5), ((-2.5, -1.5), 1.0), ((-1.5, -2.5), 1.0))
+    ]
+    environments: dict[str, tuple[str, Any, tuple[int, int, int], float]] = {
+        "fig4 equally hard": ("softplus", even, (250, 20, episodes), 1.0),
+        "fig4 one hard task": ("softplus", one_hard, (250, 20, episodes), 1.0),
+        "fig6 small R": ("sigmoid", near, (80, 20, episodes), 8.0),
+        "fig6 large R, small r_H": ("sigmoid", far, (80, 20, episodes), 8.0),
+    }
+    found = {name: _environment(name, *settings, points) for name, settings in environments.items()}
+    for name, one in found.items():
+        say(f"{name}: solutions {one['distance']:.2f} apart, loss after a step {one['ratio']:.2f} to 1")
+    names = list(found)
+    figures = {
+        "landscape-fig4": fields_figure([f for name in names[:2] for f in found[name]["fields"]]),
+        "landscape-fig5": fields_figure(_task_fields(even, points)),
+        "landscape-fig6": fields_figure([f for name in names[2:] for f in found[name]["fields"]]),
+    }
+    protocol = {
+        "samples": f"n = 500 for NAL; n₁ = 20, τ = {episodes}, n₂ = 250 (softplus) and 80 (sigmoid) for MAML",
+        "inputs": "variance 0.5 (hard) and 1 (easy)",
+        "not printed in the paper": "the tasks' neurons and the inner rate; here 1 (softplus), 8 (sigmoid), "
+        "about one over the smoothness of the easy tasks",
+        "grid": f"{points} by {points}",
+    }
+    data = {name: {k: v for k, v in one.items() if k != "fields"} for name, one in found.items()}
+    return Reproduction(_rows(found, names), figures, data, protocol)
+
+
+def _environment(
+    name: str, activation: str, tasks: Any, shots: tuple[int, int, int], lr: float, points: int
+) -> dict[str, Any]:
+    import torch
+
+    from innerloop.reproduce.landscape_neuron import grid, maml_loss, nal_loss
+
+    axis, w = grid(-3.2, 3.2, points)
+    losses = {
+        "NAL": nal_loss(w, tasks, activation, 500, 0),
+        "MAML": maml_loss(w, tasks, activation, lr, shots, 1),
+    }
+    ends = {key: w[value.argmin()] for key, value in losses.items()}
+    hard = torch.tensor([t.weight for t in tasks if t.kind == "hard"], dtype=torch.float64)
+    solutions = {key: end.tolist() for key, end in ends.items()}
+    optima = [(*t.weight, t.kind) for t in tasks]
+    fields = [
+        {
+            "title": f"{name.partition(' ')[2]}: {WHAT[key]}",
+            "x": axis,
+            "y": axis,
+            "z": value.view(points, points).tolist(),
+            "optima": optima,
+            "solutions": solutions,
+        }
+        for key, value in losses.items()
+    ]
+    after = losses["MAML"]
+    return {
+        "fields": fields,
+        "solutions": solutions,
+        "distance": float((ends["NAL"] - ends["MAML"]).norm()),
+        "cell": axis[1] - axis[0],
+        "ratio": float(after[losses["NAL"].argmin()] / after.min()),
+        "to_hard": {k: float((e - hard).norm(dim=-1).mean()) if len(hard) else None for k, e in ends.items()},
+    }
+
+
+def _task_fields(tasks: Any, points: int) -> list[Any]:
+    from innerloop.reproduce.landscape_neuron import grid, nal_loss
+
+    axis, w = grid(-3.2, 3.2, points)
+    return [
+        {
+            "title": f"loss of task {i + 1} alone",
+            "x": axis,
+            "y": axis,
+            "z": nal_loss(w, [task], "softplus", 500, i).view(points, points).tolist(),
+            "optima": [(*task.weight, task.kind)],
+            "solutions": {},
+        }
+        for i, task in enumerate(tasks)
+    ]
+
+
+def _rows(found: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:
+    even, one, near, far = (found[name] for name in names)
+    closer = one["to_hard"]["MAML"] < one["to_hard"]["NAL"]
+    return [
+        row(
+            "equally hard: NAL's and MAML's solutions coincide; apart by",
+            "identical",
+            even["distance"],
+            even["distance"] < 0.5,
+        ),
+        row(
+            "one hard task: MAML starts nearer to it",
+            "yes",
+            [one["to_hard"]["MAML"], one["to_hard"]["NAL"]],
+            closer,
+        ),
+        row(
+            "one hard task: loss after a step, NAL's over MAML's",
+            "significantly better",
+            one["ratio"],
+            one["ratio"] > 1.2,
+        ),
+        row(
+            "one hard task gains more than equally hard ones",
+            "yes",
+            [one["ratio"], even["ratio"]],
+            one["ratio"] > even["ratio"],
+        ),
+        row(
+            "sigmoid, small R: similar loss after a step, ratio",
+            "similar",
+            near["ratio"],
+            near["ratio"] < 1.3,
+        ),
+        row(
+            "sigmoid, large R: MAML's loss after a step is smaller, ratio",
+            "significantly",
+            far["ratio"],
+            far["ratio"] > 1.5,
+        ),
+        row(
+            "sigmoid: solutions further apart for large R",
+            "yes",
+            [far["distance"], near["distance"]],
+            far["distance"] > near["distance"],
+        ),
+    ]

@@ -1,0 +1,93 @@
+"""What Landscape's linear reproductions share: tasks to draw, SGD many times over, intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from innerloop.core.statistics import mean_interval
+from innerloop.theory.landscape_geography import Geography
+from innerloop.theory.landscape_sgd import LinearTasks, linear_sgd
+
+OUTER_SHOTS, NAL_RATE, NOISE = 25, 0.025, 0.1
+"""C.1: n₁ = 25 outer samples, SGD's rate for NAL; ν² = 0.01 (Figure 2)."""
+F64 = torch.float64
+
+
+def maml_rate(inner_shots: int) -> float:
+    """C.1: the rate of SGD on the MAML objective, ``n₂/10000``."""
+    return inner_shots / 10_000
+
+
+def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.Generator], LinearTasks]:
+    """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**)."""
+
+    def draw(g: torch.Generator) -> LinearTasks:
+        hard = torch.rand(runs, len(rho_hard), 1, generator=g) < 0.5
+        rho = torch.where(hard, rho_hard[:, None], torch.ones((), dtype=F64))
+        sign = torch.where(hard, 1.0, -1.0).to(F64)
+        return LinearTasks(rho, sign[..., None].expand(-1, -1, -1, dim))
+
+    return draw
+
+
+def geography_drawer(
+    envs: Sequence[Geography], runs: int, tasks: int
+) -> Callable[[torch.Generator], LinearTasks]:
+    """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment."""
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([float(getattr(env, name)) for env in envs], dtype=F64)[:, None]
+
+    rho_h, rho_e, R, r_h, r_e, share = map(
+        column, ("rho_hard", "rho_easy", "R", "r_hard", "r_easy", "hard_share")
+    )
+    dim = int(envs[0].dim)
+
+    def draw(g: torch.Generator) -> LinearTasks:
+        hard = torch.rand(runs, len(envs), tasks, generator=g, dtype=F64) < share
+        spread = torch.where(hard, r_h, r_e).sqrt()[..., None]
+        noise = torch.randn(runs, len(envs), tasks, dim, generator=g, dtype=F64)
+        return LinearTasks(torch.where(hard, rho_h, rho_e), (R * hard)[..., None] + spread * noise)
+
+    return draw
+
+
+def ends(
+    draw: Callable[[torch.Generator], LinearTasks],
+    shape: tuple[int, ...],
+    method: str,
+    shots: int,
+    steps: int,
+    seed: int,
+    lr: float = 1.0,
+    weigh: Callable[[LinearTasks], Tensor] | None = None,
+) -> Tensor:
+    """Where SGD ends, at the paper's rates, from zero."""
+    return linear_sgd(
+        draw,
+        start=torch.zeros(shape, dtype=F64),
+        method=method,
+        lr=lr,
+        outer_lr=NAL_RATE if method == "nal" else maml_rate(shots),
+        inner_shots=shots,
+        outer_shots=OUTER_SHOTS,
+        noise=NOISE,
+        steps=steps,
+        generator=torch.Generator().manual_seed(seed),
+        weigh=weigh,
+    )
+
+
+def intervals(values: Tensor) -> tuple[list[float], list[float]]:
+    """Means over the first axis and half their 95 % intervals."""
+    found = [mean_interval(column.tolist()) for column in values.T]
+    return [f.mean for f in found], [f.ci95 for f in found]
+
+
+def standard_errors_off(values: Tensor, expected: Tensor) -> float:
+    """The largest distance of a mean (over the first axis) from what is expected, in standard errors."""
+    error = values.std(0) / len(values) ** 0.5
+    return float(((values.mean(0) - expected).abs() / error).max())

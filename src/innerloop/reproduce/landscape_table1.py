@@ -1,0 +1,228 @@
+"""Tables 1 and 4: Omniglot with easy tasks across alphabets and hard tasks within one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from innerloop.core.statistics import Interval, mean_interval
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
+
+if TYPE_CHECKING:
+    from innerloop.data.source import ImageSource
+
+PUBLISHED = {
+    ("Large", "MAML"): (99.2, 96.0, 98.0, 81.2),
+    ("Large", "NAL-1"): (69.4, 41.5, 57.8, 45.2),
+    ("Large", "NAL-10"): (70.0, 45.3, 67.2, 47.9),
+    ("Small", "MAML"): (99.2, 99.1, 98.1, 95.4),
+    ("Small", "NAL-1"): (69.2, 46.0, 55.8, 45.8),
+    ("Small", "NAL-10"): (70.2, 44.0, 67.8, 48.9),
+}
+JUDGED = ("train easy", "train hard", "test easy", "test hard")
+METHODS = ("MAML", "NAL-1", "NAL-10", "MTL", "ProtoNet", "RFS")
+WAYS, QUERIES = 5, 10
+SANSKRIT, BENGALI = "Sanskrit", "Bengali"
+SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """At ``smoke`` on the embedded glyphs, otherwise on Omniglot."""
+    from innerloop.plots.landscape import bars_figure
+    from innerloop.reproduce.landscape_images import Budget
+    from innerloop.reproduce.parts import remembered
+
+    budget = {
+        "smoke": Budget(4, 2, 4, "stride", 4),
+        "cpu": Budget(300, 8, 32, "stride", 100),
+        "paper": Budget(20_000, 8, 64, "stride", 250),
+    }[scale]
+    source, alphabets = _alphabets(scale)
+    data: dict[str, Any] = {}
+    for setting in ("Large", "Small"):
+        for method in METHODS:
+            values = []
+            for seed in range(SEEDS[scale]):
+                key = {
+                    "setting": setting,
+                    "method": method,
+                    "seed": seed,
+                    "budget": list(budget),
+                    "scale": scale,
+                }
+
+                def one(setting: str = setting, method: str = method, seed: int = seed) -> dict[str, float]:
+                    return _one(source, alphabets, setting, method, budget, seed)
+
+                values.append(remembered("landscape-table1", key, one))
+                shown = ", ".join(f"{k} {v:.1f}" for k, v in values[-1].items())
+                say(f"{setting}, {method}, seed {seed}: {shown}")
+            data[f"{setting} {method}"] = {k: mean_interval([v[k] for v in values])._asdict() for k in JUDGED}
+    table(data, list(data), say)
+    groups = {
+        f"{setting} r_H, hard test tasks": {
+            m: (data[f"{setting} {m}"]["test hard"]["mean"], data[f"{setting} {m}"]["test hard"]["ci95"])
+            for m in METHODS
+        }
+        for setting in ("Large", "Small")
+    }
+    figure = bars_figure(groups, "Omniglot, 5-way 1-shot within an unseen alphabet, after one step")
+    return Reproduction(
+        _rows(data, scale), {"landscape-table1": figure}, data, _protocol(scale, budget, alphabets)
+    )
+
+
+def _one(
+    source: ImageSource, alphabets: dict[str, list[str]], setting: str, method: str, budget: Any, seed: int
+) -> dict[str, float]:
+    from innerloop.reproduce.landscape_images import judge_all
+    from innerloop.tasks.episodes import Shape
+    from innerloop.tasks.few_shot import Kind
+
+    few = setting == "Small"
+    hard = {
+        part: alphabets[f"{part} hard"][:1] if few else alphabets[f"{part} hard"]
+        for part in ("train", "test")
+    }
+    shape = Shape(WAYS, 10 if method == "NAL-10" else 1, QUERIES)
+
+    def easy_kind(part: str) -> Kind:
+        return Kind(shape, "across-groups", tuple(alphabets[f"{part} easy"]), 0.5, "easy")
+
+    def hard_kind(part: str) -> Kind:
+        return Kind(shape, "one-group", tuple(hard[part]), 0.5, "hard")
+
+    judged = {f"{part} easy": (source, easy_kind(part)) for part in ("train", "test")}
+    judged |= {f"{part} hard": (source, hard_kind(part)) for part in ("train", "test")}
+    kinds = [easy_kind("train"), hard_kind("train")]
+    return judge_all(method.split("-")[0], (source, kinds), judged, budget, seed)
+
+
+def _alphabets(scale: str) -> tuple[ImageSource, dict[str, list[str]]]:
+    """Easy and hard alphabets: 25 and 5 to train on, 15 and 5 to test on (fewer for the glyphs)."""
+    from innerloop.data import open_source
+    from innerloop.data.glyphs import glyphs
+
+    source = glyphs() if scale == "smoke" else open_source("omniglot", size=28, splits="all")
+    ranked = hardest_first(source, 6 if scale == "smoke" else 40)
+    if scale == "smoke":
+        n = len(ranked)
+        return source, {
+            "train hard": ranked[:1],
+            "test hard": ranked[1:2],
+            "train easy": ranked[2 : 2 + (n - 2) // 2],
+            "test easy": ranked[2 + (n - 2) // 2 :],
+        }
+    named = {"train": _name(ranked, SANSKRIT), "test": _name(ranked, BENGALI)}
+    rest = [name for name in ranked if name not in named.values()]
+    hard = {"train": [named["train"], *rest[:8:2]], "test": [named["test"], *rest[1:8:2]]}
+    easy = rest[8:]
+    order = sorted(easy, key=lambda name: hash_of(name))
+    return source, {
+        "train hard": hard["train"],
+        "test hard": hard["test"],
+        "train easy": order[:25],
+        "test easy": order[25:],
+    }
+
+
+def hash_of(name: str) -> int:
+    """A fixed random order of names."""
+    from innerloop.core.random import derive_seed
+
+    return derive_seed(0, "landscape-table1", name)
+
+
+def _name(names: list[str], start: str) -> str:
+    return next(name for name in names if name.startswith(start))
+
+
+def hardest_first(source: ImageSource, episodes: int) -> list[str]:
+    """Alphabets by the error of the nearest neighbour of raw pixels on 5-way 1-shot tasks within each."""
+    from innerloop.core.types import TaskBatch
+    from innerloop.tasks.episodes import Shape
+    from innerloop.tasks.few_shot import Kind, few_shot_sampler
+    from innerloop.theory.hardness import nearest_neighbour_error
+
+    errors = {}
+    for name in source.group_names:
+        kind = Kind(Shape(WAYS, 1, 5), "one-group", (name,))
+        batch = few_shot_sampler(source, "all", seed=0, kinds=[kind]).episodes(range(episodes))
+        assert isinstance(batch, TaskBatch)
+        flat = batch._replace(x_support=batch.x_support.flatten(2), x_query=batch.x_query.flatten(2))
+        errors[name] = float(nearest_neighbour_error(*flat[:4]).mean())
+    return sorted(errors, key=lambda name: -errors[name])
+
+
+def _gap(data: dict[str, Any], setting: str, other: str, part: str = "test hard") -> float:
+    return float(data[f"{setting} MAML"][part]["mean"] - data[f"{setting} {other}"][part]["mean"])
+
+
+def table(data: dict[str, Any], names: Sequence[str], say: Say) -> None:
+    """The whole table for people: means over seeds with intervals."""
+    for name in names:
+        mine = [Interval(**data[name][part]) for part in JUDGED]
+        cells = [
+            f"{part} {v.mean:.1f}" + (f" ± {v.ci95:.1f}" if v.n > 1 else "")
+            for part, v in zip(JUDGED, mine, strict=True)
+        ]
+        say(f"{name}: {', '.join(cells)}")
+
+
+def _rows(data: dict[str, Any], scale: str) -> list[Row]:
+    every = [value["mean"] for kinds in data.values() for value in kinds.values()]
+    rows = [
+        row(
+            "accuracies of all methods lie between 0 and 100",
+            "yes",
+            [min(every), max(every)],
+            0 <= min(every) <= max(every) <= 100,
+        )
+    ]
+    if scale == "smoke":
+        return rows
+    for setting in ("Large", "Small"):
+        for other in ("NAL-1", "NAL-10"):
+            mine, theirs = PUBLISHED[(setting, "MAML")], PUBLISHED[(setting, other)]
+            for i, part in enumerate(JUDGED):
+                gap, published = _gap(data, setting, other, part), round(mine[i] - theirs[i], 1)
+                need = 25 if part == "test hard" and other == "NAL-1" else 0
+                rows.append(
+                    row(f"{setting}: MAML above {other} on {part} tasks, points", published, gap, gap > need)
+                )
+    small, large = _gap(data, "Small", "NAL-1"), _gap(data, "Large", "NAL-1")
+    why = "reported as found, at this short training"
+    rows.append(
+        row(
+            "the gain over NAL-1 on hard test tasks is larger for Small r_H",
+            "49.6 against 36.0",
+            f"{small:.1f} against {large:.1f}",
+            small > large,
+            expected=SMALL_GAINS_MORE,
+            reason=why,
+        )
+    )
+    for setting in ("Large", "Small"):
+        best = max(FAIR, key=lambda m, s=setting: data[f"{s} {m}"]["test hard"]["mean"])
+        gap = _gap(data, setting, best)
+        what = f"{setting}: MAML above the best fair baseline ({best}) on hard test tasks, points"
+        rows.append(row(what, "not compared", gap, gap > 0, expected=MAML_ABOVE_FAIR[setting], reason=why))
+    return rows
+
+
+FAIR = ("MTL", "ProtoNet", "RFS")
+SMALL_GAINS_MORE = True
+MAML_ABOVE_FAIR = {"Large": False, "Small": False}
+
+
+def _protocol(scale: str, budget: Any, alphabets: dict[str, list[str]]) -> dict[str, Any]:
+    return {
+        "data": "embedded glyphs" if scale == "smoke" else "Omniglot, 28×28",
+        "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 20,000 of 8), Adam 1e-3; "
+        "NAL at the paper's 1e-6; inner rate 0.1, one step",
+        "network": f"Conv4-{budget.filters}, strided, batch statistics of the query set",
+        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
+        "hard alphabets": "largest error of raw pixels' nearest neighbours (the paper: of MAML); train "
+        f"{', '.join(alphabets['train hard'])}; test {', '.join(alphabets['test hard'])}; Small: the first",
+        "baselines": "same steps; MTL and RFS with logistic regression on frozen unit features (C = 3)",
+    }

@@ -1,0 +1,157 @@
+"""Landscape's figures and tables: closed-form ones whole, trained ones at smoke scale; their helpers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from innerloop.bench import landscape as bench
+from innerloop.core.losses import get_loss
+from innerloop.core.types import TaskBatch
+from innerloop.data.glyphs import glyphs
+from innerloop.learners import maml
+from innerloop.nets.neurons import logistic_model, neurons
+from innerloop.objectives import episodic, erm
+from innerloop.plots import landscape as plots
+from innerloop.reproduce import find, landscape_logistic, landscape_neuron, landscape_table1, landscape_table2
+from innerloop.training.reweighted import weighted_gradient
+from oracles.tolerance import assert_close, assert_mean
+
+F64 = torch.float64
+SMOKE = ("fig1", "fig2", "fig3", "fig4", "table1", "table2", "table3", "theorem1")
+
+
+@pytest.mark.parametrize("name", SMOKE)
+def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # finished parts are kept under ./runs
+    said: list[str] = []
+    found = find(f"landscape-{name}").run("smoke", said.append)
+    assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
+    assert said
+    for stem, figure in found.figures.items():
+        figure.savefig(tmp_path / f"{stem}.png", dpi=40)
+    assert found.protocol
+
+
+@pytest.mark.slow
+def test_figure_8_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert all(row.ok for row in find("landscape-fig8").run("smoke", lambda _: None).rows)
+
+
+# ---- logistic regression ----
+
+
+def logistic_batch() -> TaskBatch:
+    g = torch.Generator().manual_seed(0)
+    rho, best = torch.tensor([0.3, 1.0], dtype=F64), torch.ones(2, 3, dtype=F64)
+    (a, ya), (b, yb) = (landscape_logistic.draw(rho, best, n, g) for n in (7, 5))
+    return TaskBatch(a, ya.long(), b, yb.long(), torch.arange(2))
+
+
+def test_logistic_gradients_equal_autograd() -> None:
+    batch = logistic_batch()
+    net, loss = logistic_model(3), get_loss("cross-entropy")
+    w = torch.tensor([0.4, -0.3, 0.2], dtype=F64)
+    inner, outer = (batch.x_support, batch.y_support.double()), (batch.x_query, batch.y_query.double())
+    x, y = torch.cat([inner[0], outer[0]], 1), torch.cat([inner[1], outer[1]], 1)
+    for objective, found in (
+        (erm(net, loss), landscape_logistic.gradient(w.expand(2, -1), x, y)),
+        (
+            episodic(maml(net, loss, 0.7, 1), loss),
+            landscape_logistic.maml_gradient(w.expand(2, -1), inner, outer, 0.7),
+        ),
+    ):
+        expected, _, _ = weighted_gradient(objective, {"layer0.weight": w[None]}, {}, batch)
+        assert_close(found.mean(0)[None], expected["layer0.weight"])
+
+
+def test_logistic_excess_loss_is_the_population_one() -> None:
+    rho, best = torch.tensor(0.6, dtype=F64), torch.tensor([1.0, -0.5, 0.8], dtype=F64)
+    w = torch.tensor([0.2, 0.4, 1.5], dtype=F64)
+    x, y = landscape_logistic.draw(rho, best, 400_000, torch.Generator().manual_seed(1))
+    each = [torch.nn.functional.softplus(x @ v) - y * (x @ v) for v in (w, best)]
+    assert_mean(each[0] - each[1], float(landscape_logistic.excess_loss(w, rho, best)))
+    assert float(landscape_logistic.excess_loss(best, rho, best)) == pytest.approx(0, abs=1e-12)
+
+
+# ---- neurons ----
+
+
+@pytest.mark.parametrize("activation", ["softplus", "sigmoid"])
+def test_neuron_losses_on_a_grid_equal_autograd(activation: str) -> None:
+    task = landscape_neuron.NeuronTask((1.0, -0.5), 0.5)
+    assert task.kind == "hard"
+    x = landscape_neuron.inputs(task, 30, torch.Generator().manual_seed(0))
+    _, w = landscape_neuron.grid(-1, 1, 3)
+    net, loss = neurons(2, 1, activation), get_loss("half-mse")
+    y = net.head(
+        {}, net.features({"neurons.weight": torch.tensor([task.weight], dtype=F64)}, {}, x, "batch")[0]
+    )
+    learner = maml(net, loss, 0.9, 1)
+    moved = landscape_neuron.step(w, x, task, activation, 0.9)
+    losses = landscape_neuron.loss(w, x, task, activation)
+    for i in range(len(w)):
+        params = {"neurons.weight": w[i : i + 1]}
+        assert_close(learner.adapt(params, {}, x, y).params["neurons.weight"][0], moved[i])
+        outputs = net.head(params, net.features(params, {}, x, "batch")[0])
+        assert float(losses[i]) == pytest.approx(float(loss.value(outputs, y)), rel=1e-12)
+
+
+# ---- pictures ----
+
+
+def test_hard_alphabets_are_disjoint_and_ranked() -> None:
+    source = glyphs()
+    ranked = landscape_table1.hardest_first(source, episodes=4)
+    assert sorted(ranked) == sorted(source.group_names)
+
+
+def test_a_subset_is_made_of_the_right_pictures() -> None:
+    source = glyphs()
+    part = landscape_table2.subset(source, np.array([5, 2]), 3, 7)
+    assert part.counts.tolist() == [4, 4]
+    assert part.class_names == (source.class_names[5], source.class_names[2])
+    assert (part.images[4:] == source.images[source.starts[2] + 3 : source.starts[2] + 7]).all()
+
+
+def test_pictures_are_drawn_from_plain_data(tmp_path: Path) -> None:
+    rows = {"MAML": (80.0, 1.0), "NAL-1": (40.0, math.nan)}
+    plots.bars_figure({"hard": rows, "easy": rows}, "title").savefig(tmp_path / "bars.png")
+    curve: plots.Curve = {
+        "name": "NAL",
+        "x": [0, 1],
+        "y": [1, 2],
+        "points_x": [0.5],
+        "points": [1.5],
+        "ci95": [0.1],
+    }
+    panel: plots.Panel = {"title": "t", "x": "x", "curves": [curve], "log": True, "lines": {"here": 1.2}}
+    figure = plots.curves_figure([panel, panel, panel])
+    assert len([axes for axes in figure.axes if axes.get_visible()]) == 3
+
+
+# ---- the benchmark ----
+
+
+def test_both_sides_of_the_benchmark_agree() -> None:
+    s, w = bench.environments(40, 3, 4)
+    spec = {"environments": 40, "tasks": 3, "dim": 4, "threads": 1}
+    gains = [np.asarray(bench.build({**spec, "side": side})()) for side in ("ours", "numpy-loop")]
+    assert bench.disagreement(gains) < 1e-12
+    np.testing.assert_allclose(gains[1], bench.numpy_loop(s, w))
+    with pytest.raises(RuntimeError, match="disagree"):
+        bench.disagreement([gains[0] * 1.01, gains[0]])
+
+
+@pytest.mark.slow  # four processes that take turns
+def test_benchmark_runs_end_to_end() -> None:
+    found = bench.run(quick=True, say=lambda _: None, sizes={"environments": 64, "dim": 3})
+    (case,) = found["cases"]
+    assert case["peer"] == "numpy-loop"
+    assert case["ratio"] > 0
+    assert "differ" in case["notes"]

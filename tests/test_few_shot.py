@@ -13,8 +13,8 @@ from innerloop.execution import Plan, map_tasks, meta_gradient
 from innerloop.learners import maml, protonet
 from innerloop.nets import conv4
 from innerloop.objectives import episodic
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Shape, first_by_key
+from innerloop.tasks.few_shot import Kind, few_shot_sampler, image_loader
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
 from innerloop.testing import check_learner, check_tasks
@@ -273,3 +273,37 @@ def test_protonet_never_predicts_a_class_without_support():
     logits, _ = learner.predict(adapted, x[3:])
     assert set(logits.argmax(-1).tolist()) <= {0, 1, 3}
     assert torch.isfinite(torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1, 3])))
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        ((7, 1028), 5),
+        ((3, 5, 600), 20),
+        ((4, 20), 16),
+        ((4, 20), 20),
+        ((2, 65), 65),
+        ((2, 65), 7),
+        ((1, 5000), 1),
+    ],
+)
+def test_the_smallest_keys_are_those_of_a_full_sort(shape, count):
+    keys = np.random.default_rng(0).integers(0, 2**64, shape, dtype=np.uint64)
+    assert np.array_equal(first_by_key(keys, count), np.argsort(keys, axis=-1)[..., :count])
+    padded = keys.copy()
+    padded[..., count:] = np.uint64(2**64 - 1)  # as classes with few pictures have it
+    assert np.array_equal(first_by_key(padded, count), np.argsort(padded[..., :count], axis=-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_bytes_over_255(source, channels, dtype):
+    from innerloop.data.arrays import from_arrays
+
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 9, channels), dtype=np.uint8)
+    made = from_arrays(pixels, [0, 0, 0, 1, 1, 1])
+    x = image_loader(made, dtype)(np.array([[5, 0], [2, 2]]))
+    assert x.dtype == dtype
+    expected = torch.from_numpy(pixels[[5, 0, 2, 2]]).permute(0, 3, 1, 2).double() / 255
+    tolerance = {torch.float32: 1e-7, torch.float64: 1e-15, torch.bfloat16: 4e-3}[dtype]
+    torch.testing.assert_close(x.double(), expected.view(2, 2, channels, 9, 9), rtol=0, atol=tolerance)

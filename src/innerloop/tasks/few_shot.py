@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -280,20 +279,23 @@ def _files(plan: FewShot, i: int) -> dict[str, object]:
 def image_loader(
     source: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Callable[[NDArray[np.int64]], Tensor]:
-    """Rows ``(E, n)`` → pictures ``(E, n, C, H, W)`` in 0 to 1: one gather of bytes, one conversion."""
+    """Rows of any shape ``(…)`` → pictures ``(…, C, H, W)`` in 0 to 1: one gather of bytes, one conversion.
+
+    numpy converts bytes to numbers in half of torch's time, and makes the same numbers.
+    """
     _, height, width, channels = source.images.shape
-    with warnings.catch_warnings():
-        # torch warns that it could write to the read-only map; it is only read from
-        warnings.simplefilter("ignore", UserWarning)
-        flat = torch.from_numpy(source.images.reshape(len(source.images), -1))
-    scale = torch.tensor(1.0 / 255.0, dtype=dtype)
+    flat = np.asarray(source.images).reshape(len(source.images), -1)
+    exact = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    scale = np.divide(1.0, 255.0, dtype=np.float64 if exact is torch.float64 else np.float32)
+    elsewhere = torch.device(device).type != "cpu" or exact is not dtype
 
     def load(rows: NDArray[np.int64]) -> Tensor:
-        picked = flat.index_select(0, torch.from_numpy(rows.reshape(-1)))
-        if channels == 1:
-            return torch.mul(picked, scale).view(*rows.shape, 1, height, width).to(device)
-        hwc = picked.view(*rows.shape, height, width, channels)
-        return torch.mul(hwc.movedim(-1, -3).contiguous(), scale).to(device)
+        picked = flat.take(rows.reshape(-1), axis=0)
+        if channels > 1:
+            picked = np.ascontiguousarray(np.moveaxis(picked.reshape(-1, height, width, channels), -1, 1))
+        values = torch.from_numpy(np.multiply(picked, scale, dtype=scale.dtype))
+        x = values.view(*rows.shape, channels, height, width)
+        return x.to(device, dtype) if elsewhere else x
 
     return load
 

@@ -131,7 +131,7 @@ def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> dict[s
             for i, s in enumerate(sides)
         }
         off = disagreement([np.load(folder / f"{i}.npy") for i in range(len(sides))])
-        blocks = harness.take_turns(children, *((3, 0.2, 0.0) if quick else (9, 1.0, harness.PATIENCE)))
+        blocks = harness.take_turns(children, *((3, 0.2, 0.0) if quick else (9, 0.4, harness.PATIENCE)))
     timings = {s.name: _timing(s, blocks[s.name], first[s.name]) for s in sides}
     seen = [b["others"] for b in blocks[sides[0].name] if b.get("others") is not None]
     row = _row(f"{count:,} environments of {tasks} tasks, d={dim}, float64", timings)

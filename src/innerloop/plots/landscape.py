@@ -39,7 +39,7 @@ class Curve(TypedDict, total=False):
 
 
 class Panel(TypedDict, total=False):
-    """Curves under one title. ``log``: logarithmic y; ``lines``: marked heights; ``ticks``: names on x."""
+    """Curves under one title. ``log``, ``limits``: of y; ``lines``: marked heights; ``ticks``: words on x."""
 
     title: str
     x: str
@@ -47,6 +47,7 @@ class Panel(TypedDict, total=False):
     log: bool
     lines: dict[str, float]
     ticks: list[str]
+    limits: tuple[float, float]
 
 
 class Field(TypedDict):
@@ -173,6 +174,8 @@ def curves_figure(
             )
         if part.get("log"):
             panel.set_yscale("log")
+        if "limits" in part:
+            panel.set_ylim(*part["limits"])
         if "ticks" in part:
             panel.set_xticks(range(len(part["ticks"])), part["ticks"])
         label(panel, x=part.get("x", ""), y=part["title"])

@@ -30,7 +30,7 @@ def run(scale: str, say: Say) -> Reproduction:
         ratio: Any = [{"name": "ratio", "x": found["R"], "y": found["gain"], "points_x": found["points_R"]}]
         ratio[0]["points"] = found["gain_points"]
         panels.append({"title": f"{name}: excess risk", "x": "R", "curves": curves})
-        panels.append({"title": "NAL's over MAML's", "x": "R", "curves": ratio})
+        panels.append({"title": "NAL's over MAML's", "x": "R", "curves": ratio, "limits": (0.95, 2.05)})
         gain = found["gain"][0]
         say(f"{name}: gain {gain:.2f} (SGD's ends {sum(found['gain_points']) / grid:.2f})")
         packed = hard > 1

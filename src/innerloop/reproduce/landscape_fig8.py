@@ -30,6 +30,7 @@ def run(scale: str, say: Say) -> Reproduction:
                 for n in ("nal", "maml")
             ],
             "lines": {"hard": 1.0, "easy": -1.0} if what == "coordinate" else {},
+            "limits": (-1.1, 1.1) if what == "coordinate" else (0.0, 1.2 * max(found["nal"]["risk"])),
         }
         for what, title in (("coordinate", "average coordinate"), ("risk", "excess risk after one step"))
     ]

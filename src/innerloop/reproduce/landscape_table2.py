@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from innerloop.core.statistics import mean_interval
@@ -33,7 +34,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
     budget = {
         "smoke": Budget(3, 2, 2, "stride", 3, 5),
-        "cpu": Budget(300, 2, 16, "stride", 60, 5),
+        "cpu": Budget(80, 2, 16, "stride", 30, 5),
         "paper": Budget(10_000, 2, 64, "max", 250, 5),
     }[scale]
     sources = _sources(scale)
@@ -43,11 +44,8 @@ def run(scale: str, say: Say) -> Reproduction:
             values = []
             for seed in range(SEEDS[scale]):
                 key = {"share": share, "method": method, "seed": seed, "budget": list(budget), "scale": scale}
-
-                def one(share: float = share, method: str = method, seed: int = seed) -> dict[str, float]:
-                    return _one(sources, share, method, budget, seed, scale)
-
-                values.append(remembered("landscape-table2", key, one))
+                compute = functools.partial(_one, sources, share, method, budget, seed, scale)
+                values.append(remembered("landscape-table2", key, compute))
                 shown = ", ".join(f"{k} {v:.1f}" for k, v in values[-1].items())
                 say(f"p={share}, {method}, seed {seed}: {shown}")
             data[f"p={share} {method}"] = {k: mean_interval([v[k] for v in values])._asdict() for k in JUDGED}

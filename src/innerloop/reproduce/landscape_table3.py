@@ -146,4 +146,4 @@ def _error_row(name: str, m: int, published: str, ours: float, near: bool) -> Ro
     return row(f"{name}: test error at m = {m}", published, ours, near, expected=expected, reason=why)
 
 
-MISSES_AT_500: tuple[str, ...] = ()
+MISSES_AT_500 = ("NAL, ζ = 5", "NAL, ζ = 10")

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from innerloop.core.random import Draws as Draws
     from innerloop.core.types import Task as Task
     from innerloop.core.types import TaskBatch as TaskBatch
-    from innerloop.evaluation import evaluate as evaluate
+    from innerloop.evaluation.comparison import compare as compare
+    from innerloop.evaluation.evaluate import evaluate as evaluate
+    from innerloop.evaluation.frozen import evaluate_head as evaluate_head
+    from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.execution import Plan as Plan
     from innerloop.execution import choose_plan as choose_plan
     from innerloop.execution import meta_gradient as meta_gradient
@@ -52,7 +55,7 @@ _HOMES = {
     "innerloop.core.losses": ("get_loss",),
     "innerloop.core.random": ("Draws",),
     "innerloop.core.types": ("Task", "TaskBatch"),
-    "innerloop.evaluation": ("evaluate",),
+    "innerloop.evaluation": ("Protocol", "compare", "evaluate", "evaluate_head"),
     "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
     "innerloop.learners": ("Learner", "anil", "boil", "maml", "maml_lslr", "meta_sgd", "non_adaptive"),
     "innerloop.nets": ("Network", "conv4", "from_module", "mlp"),

@@ -187,57 +187,43 @@ def curves_figure(
 
 def fields_figure(fields: Sequence[Field], columns: int = 2) -> Figure:
     """Draws loss landscapes side by side: darker is lower; optima, and where NAL and MAML end."""
-    import numpy as np
-
     rows = -(-len(fields) // columns)
     figure, axes = panels(rows, columns, 3.7, 3.4)
     for panel, field in zip(axes, fields, strict=True):
-        z = np.asarray(field["z"])
-        low, high = float(z.min()), float(np.quantile(z, 0.9))
-        # levels close together near the minimum, where the story is
-        levels = low + (high - low) * np.linspace(0, 1, 16) ** 2
-        levels = np.unique(np.maximum.accumulate(levels + 1e-12 * np.arange(16)))
-        panel.grid(visible=False)
-        filled = panel.contourf(field["x"], field["y"], z, levels=levels, cmap="Blues_r", extend="max")
-        panel.contour(
-            field["x"], field["y"], z, levels=levels[1::3], colors="white", linewidths=0.5, alpha=0.7
-        )
-        bar = figure.colorbar(
-            filled, ax=panel, shrink=0.85, ticks=[low, (low + high) / 2, high], format="%.2g"
-        )
-        bar.ax.tick_params(labelsize=TEXT - 1.5, colors=INK)
+        _contours(figure, panel, field)
         for kind, marker, colour in (("hard", "^", HARD), ("easy", "o", "#f5f7fa")):
             mine = [(a, b) for a, b, k in field["optima"] if k == kind]
             if mine:
                 x, y = zip(*mine, strict=True)
-                panel.scatter(
-                    x,
-                    y,
-                    s=62,
-                    marker=marker,
-                    c=colour,
-                    edgecolors="#22272f",
-                    linewidths=0.9,
-                    zorder=5,
-                    label=f"{kind} task's optimum",
-                )
+                options: dict[str, Any] = {
+                    "c": colour,
+                    "edgecolors": "#22272f",
+                    "linewidths": 0.9,
+                    "zorder": 5,
+                }
+                panel.scatter(x, y, s=62, marker=marker, label=f"{kind} task's optimum", **options)
         for name, (a, b) in field["solutions"].items():
             marker, size = ("s", 75) if name == "NAL" else ("*", 190)
-            panel.scatter(
-                [a],
-                [b],
-                s=size,
-                marker=marker,
-                c=INKS[name],
-                edgecolors="white",
-                linewidths=1.1,
-                zorder=6,
-                label=f"{name} ends here",
-            )
+            options = {"c": INKS[name], "edgecolors": "white", "linewidths": 1.1, "zorder": 6}
+            panel.scatter([a], [b], s=size, marker=marker, label=f"{name} ends here", **options)
         label(panel, y=field["title"])
         panel.set_aspect("equal")
     _below(figure, *axes)
     return figure
+
+
+def _contours(figure: Figure, panel: Axes, field: Field) -> None:
+    """Filled contours, close together near the minimum, where the story is."""
+    import numpy as np
+
+    z = np.asarray(field["z"])
+    low, high = float(z.min()), float(np.quantile(z, 0.9))
+    levels = low + (high - low) * np.linspace(0, 1, 16) ** 2
+    panel.grid(visible=False)
+    filled = panel.contourf(field["x"], field["y"], z, levels=levels, cmap="Blues_r", extend="max")
+    panel.contour(field["x"], field["y"], z, levels=levels[1::3], colors="white", linewidths=0.5, alpha=0.7)
+    bar = figure.colorbar(filled, ax=panel, shrink=0.85, ticks=[low, (low + high) / 2, high], format="%.2g")
+    bar.ax.tick_params(labelsize=TEXT - 1.5, colors=INK)
 
 
 def bars_figure(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from innerloop.reproduce.rows import Reproduction, Say, row
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 DIM, SHOTS, SHOWN = 10, 500, 100
 R_LARGE, SPREAD = 2.0, 0.4  # R²/r_H = 10, the ratio of Figure 3 (c, d); the paper does not print R and r here
@@ -40,16 +40,7 @@ def run(scale: str, say: Say) -> Reproduction:
             }
         )
     say("gains: " + ", ".join(f"{name} {gain:.2f}" for name, gain in gains.items()))
-    benign = gains["(d) benign"], gains["(d) with ρ_H/ρ_E = 0.2"]
-    others = [gains[name] for name in list(gains)[:3]]
-    rows = [
-        row("(a) equal hardness: nothing to gain", "about 1", others[0], abs(others[0] - 1) < 1e-9),
-        row("(b) centres near: little to gain", "small", others[1], others[1] < 1.5),
-        row("(c) hard tasks scattered: little to gain", "small", others[2], others[2] < 2),
-        row("(d) gain, ρ_H/ρ_E = 0.11 (§3.2)", 3, benign[0], abs(benign[0] - 3) <= 0.3),
-        row("(d) gain, ρ_H/ρ_E = 0.2 (introduction)", 3, benign[1], abs(benign[1] - 3) <= 0.3),
-        row("(d) has the largest gain", "yes", min(benign) > max(others), min(benign) > max(others)),
-    ]
+    rows = _rows(gains)
     protocol = {
         "d": DIM,
         "m": SHOTS,
@@ -60,3 +51,16 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(
         rows, {"landscape-fig1": planes_figure(planes)}, {"planes": planes, "gains": gains}, protocol
     )
+
+
+def _rows(gains: dict[str, float]) -> list[Row]:
+    benign = gains["(d) benign"], gains["(d) with ρ_H/ρ_E = 0.2"]
+    others = [gains[name] for name in list(gains)[:3]]
+    return [
+        row("(a) equal hardness: nothing to gain", "about 1", others[0], abs(others[0] - 1) < 1e-9),
+        row("(b) centres near: little to gain", "small", others[1], others[1] < 1.5),
+        row("(c) hard tasks scattered: little to gain", "small", others[2], others[2] < 2),
+        row("(d) gain, ρ_H/ρ_E = 0.11 (§3.2)", 3, benign[0], abs(benign[0] - 3) <= 0.3),
+        row("(d) gain, ρ_H/ρ_E = 0.2 (introduction)", 3, benign[1], abs(benign[1] - 3) <= 0.3),
+        row("(d) has the largest gain", "yes", min(benign) > max(others), min(benign) > max(others)),
+    ]

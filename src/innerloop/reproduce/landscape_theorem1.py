@@ -11,7 +11,7 @@ import functools
 import itertools
 from typing import Any
 
-from innerloop.reproduce.rows import Reproduction, Say, row
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 DIM, NEURONS = 4, 2
 SIZES = {"smoke": (2000, 2, ("softplus",)), "cpu": (10_000, 5, ("relu", "softplus", "sigmoid", "tanh"))}
@@ -34,30 +34,7 @@ def run(scale: str, say: Say) -> Reproduction:
         data[activation] = remembered("landscape-theorem1", key, compute)
         smaller = [one["maml"][-1] < 1 for one in data[activation]]
         say(f"{activation}: hard gradient smaller at MAML's point in {sum(smaller)} of {len(smaller)}")
-    every = [one for some in data.values() for one in some]
-    maml = [value for one in every for value in one["maml"]]
-    allowed = [value for one in every for value in one["bound"]]
-    exact = [v <= b for one in every for v, b in zip(one["after_step"], one["exact_bound"], strict=True)]
-    falling = [all(a >= b - 1e-6 for a, b in itertools.pairwise(one["maml"])) for one in every]
-    within = [v <= b for one in every for v, b in zip(one["maml"], one["bound"], strict=True)]
-    rows = [
-        row(
-            "‖∇f_hard‖/‖∇f_easy‖ at NAL's stationary points",
-            1,
-            max(one["nal"] for one in every),
-            _all_one(every),
-        ),
-        row("the same at MAML's, largest (α = 0.02 to 0.2)", "< 1", max(maml), max(maml) < 1),
-        row("it falls as α grows", "yes", f"{sum(falling)} of {len(falling)}", all(falling)),
-        row("eq. 33, exact: gradients after the step", "always", f"{sum(exact)} of {len(exact)}", all(exact)),
-        row(
-            "eq. 13 with measured curvatures, its O(α²) left away",
-            "always",
-            f"{sum(within)} of {len(within)}",
-            all(within),
-            reason=f"bounds from {min(allowed):.2f} to {max(allowed):.2f}",
-        ),
-    ]
+    rows = _rows([one for some in data.values() for one in some])
     panel: Any = {
         "title": "‖∇f‖ of the hard task over that of the easy one",
         "x": "α (NAL: α = 0)",
@@ -80,6 +57,32 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(
         rows, {"landscape-theorem1": curves_figure([panel], columns=1, width=5.0)}, data, protocol
     )
+
+
+def _rows(every: list[Any]) -> list[Row]:
+    maml = [value for one in every for value in one["maml"]]
+    allowed = [value for one in every for value in one["bound"]]
+    exact = [v <= b for one in every for v, b in zip(one["after_step"], one["exact_bound"], strict=True)]
+    falling = [all(a >= b - 1e-6 for a, b in itertools.pairwise(one["maml"])) for one in every]
+    within = [v <= b for one in every for v, b in zip(one["maml"], one["bound"], strict=True)]
+    return [
+        row(
+            "‖∇f_hard‖/‖∇f_easy‖ at NAL's stationary points",
+            1,
+            max(one["nal"] for one in every),
+            _all_one(every),
+        ),
+        row("the same at MAML's, largest (α = 0.02 to 0.2)", "< 1", max(maml), max(maml) < 1),
+        row("it falls as α grows", "yes", f"{sum(falling)} of {len(falling)}", all(falling)),
+        row("eq. 33, exact: gradients after the step", "always", f"{sum(exact)} of {len(exact)}", all(exact)),
+        row(
+            "eq. 13 with measured curvatures, its O(α²) left away",
+            "always",
+            f"{sum(within)} of {len(within)}",
+            all(within),
+            reason=f"bounds from {min(allowed):.2f} to {max(allowed):.2f}",
+        ),
+    ]
 
 
 def _all_one(every: list[Any]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from innerloop.advice.rate import GRADIENT, HEAD_ONLY, RateAdvice, advise_rate, warning_for
+from innerloop.advice.rate import HEAD_ONLY, RateAdvice, advise_rate, warning_for
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.losses import get_loss, is_classification, score_name
 from innerloop.evaluation import evaluate
@@ -219,8 +219,3 @@ def check_own_rate(recipe: Recipe, parts: Parts, run: Path, say: Say) -> None:
     update_manifest(run, rate=record)
     if warning:
         say(f"warning: {warning}")
-
-
-def needs_gradient(recipe: Recipe) -> bool:
-    """Whether this recipe's learner has an inner rate at all."""
-    return recipe.inner.method in GRADIENT

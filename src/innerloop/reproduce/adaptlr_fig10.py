@@ -17,6 +17,9 @@ from innerloop.reproduce.rows import Reproduction, Say, row
 from innerloop.reproduce.short_runs import fitted, judged
 from innerloop.theory.rate import merged_range
 
+HALF_STEP = 1.8
+"""The grid is half a decade wide: an end is met up to half a step of it."""
+
 GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 CASES: dict[str, dict[str, Any]] = {
     "(a) quadratic, 2-60-1": {
@@ -72,15 +75,16 @@ def run(scale: str, say: Say) -> Reproduction:
                 f"{case}: the range of H.18 and H.19 contains the best rate",
                 "contains it",
                 f"{low:.3g} to {high:.3g}; best of the grid {best:g}",
-                low <= best <= high,
-                reason="the range moves with N, which is arbitrary here: N = 25 tasks per meta-step",
+                low / HALF_STEP <= best <= HALF_STEP * high,
+                expected=(scale, case[:3]) != ("smoke", "(b)"),
+                reason="N is arbitrary: 25 tasks per meta-step here; at smoke scale training is too short",
             ),
             row(
                 f"{case}: ours, half to eight times H.1 on tangent features, contains it",
                 "–",
                 f"{ours.low:.3g} to {ours.high:.3g}",
-                ours.low / 1.5 <= best <= 1.5 * ours.high,
-                reason="up to half a step of the grid",
+                ours.low / HALF_STEP <= best <= HALF_STEP * ours.high,
+                reason="up to half a step of the grid, as above",
             ),
         ]
         finite = [i for i, value in enumerate(means) if math.isfinite(value)]

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
+from innerloop.execution.plan import available_cores
 from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Say, row
 
 NAME = "rate-regret"
+PART = "INNERLOOP_REGRET_CASES"
+"""Environment: look at the first so many cases only."""
+
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SIZES = {
     # meta-steps, tasks per step, test tasks, seeds
@@ -50,9 +54,9 @@ def cases(scale: str) -> list[Case]:
     kinds = (("quickdraw", 5), ("cifar-fs", 5), ("quickdraw", 20))
     return [
         Case(data, ways, norm, steps)
-        for data, ways in kinds
-        for norm in ("transductive", "none")
         for steps in (1, 5)
+        for norm in ("transductive", "none")
+        for data, ways in kinds
     ]
 
 
@@ -67,12 +71,12 @@ def run(scale: str, say: Say) -> Reproduction:
     ]
     for case in cases(scale):
         source(case.data)  # missing data are told at once
-    limit = int(os.environ.get("INNERLOOP_REGRET_LIMIT", "0"))
-    if limit:  # a part of the study: the first so many cases
+    limit = int(os.environ.get(PART, "0"))
+    if limit:
         kept = cases(scale)[:limit]
         jobs = [job for job in jobs if job[0] in kept]
     results: dict[tuple[Case, Any, int], dict[str, Any]] = {}
-    workers = 1 if scale == "smoke" else 2
+    workers = 1 if scale == "smoke" else min(2, available_cores())
     with ProcessPoolExecutor(workers) as pool:
         for job, found in zip(jobs, pool.map(_part, jobs), strict=True):
             results[job[:3]] = found

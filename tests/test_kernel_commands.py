@@ -1,0 +1,128 @@
+"""Kernels through the commands: analyze, reproduce and bench, with the keys that are promised."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from innerloop.bench import metakernel
+from innerloop.cli.main import main
+from innerloop.kernels.compare import mean_error
+
+SMALL = ["dim=5", "scale=sphere", "depth=4", "n_tasks=4", "shots=3", "test_tasks=3", "repeats=3", "seed=0"]
+
+
+def answer(words, capsys, code=0):
+    assert main([*words, "--json"]) == code
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_analyze_kernels_has_its_keys_and_can_be_repeated(capsys):
+    words = ["analyze", "kernels", "tasks=bridge-quadratic", *SMALL]
+    found = answer(words, capsys)
+    assert found["mtl_anil_gap"] > 0
+    assert found["mtl_anil_gap_se"] > 0
+    assert len(found["eigenvalues"]) == 12
+    assert found["condition"] == pytest.approx(found["eigenvalues"][0] / found["eigenvalues"][-1])
+    assert found["condition"] == found["conditions"]["mtl"]
+    assert answer(words, capsys)["mtl_anil_gap"] == found["mtl_anil_gap"]
+    mean = sum(found["gap_by_repeat"]) / 3
+    assert found["mtl_anil_gap"] == pytest.approx(mean)
+
+
+def test_inner_time_cancels_in_the_command_too(capsys):
+    gaps = [
+        answer(["analyze", "kernels", *SMALL, f"inner_time={time}"], capsys)["mtl_anil_gap"]
+        for time in (0, 0.5)
+    ]
+    assert gaps[0] == pytest.approx(gaps[1], rel=1e-9)
+    finite = answer(["analyze", "kernels", *SMALL, "inner_time=0.5", "train_time=0.1"], capsys)
+    start = answer(["analyze", "kernels", *SMALL, "inner_time=0", "train_time=0.1"], capsys)
+    assert finite["mtl_anil_gap"] != pytest.approx(start["mtl_anil_gap"], rel=1e-3)
+
+
+def test_a_finite_width_uses_a_drawn_network(capsys):
+    found = answer(["analyze", "kernels", *SMALL, "width=64", "depth=2"], capsys)
+    limit = answer(["analyze", "kernels", *SMALL, "depth=2"], capsys)
+    assert found["mtl_anil_gap"] != limit["mtl_anil_gap"]
+    assert found["conditions"]["ntk"] == pytest.approx(limit["conditions"]["ntk"], rel=2.0)
+
+
+def test_analyze_kernels_with_a_split_has_mamls_kernel(capsys):
+    words = ["analyze", "kernels", *SMALL, "split=true", "queries=3", "kernel=maml", "inner_time=0.1"]
+    found = answer(words, capsys)
+    assert len(found["eigenvalues"]) == 12
+    assert set(found["conditions"]) == {"ntk", "nngp", "mtl", "anil", "maml"}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["kernels", "kernel=maml"], "split=true"),
+        (["kernels", "split=true"], "queries=10"),
+        (["kernels", "width=2.5"], "whole number"),
+        (["kernels", "tasks=bridge-quadratics"], "did you mean"),
+        (["kernels", "sine-maml"], "no recipe"),
+        (["convergence", "inner_time=inf"], "cannot be trained in steps"),
+        (["convergence", "widht=3"], "did you mean 'width'"),
+    ],
+)
+def test_mistakes_are_answered_with_the_fix(words, text, capsys):
+    assert text in answer(["analyze", *words], capsys, code=2)["error"]
+
+
+@pytest.mark.parametrize("method", ["maml", "anil"])
+def test_analyze_convergence_trains_under_its_bound(method, capsys):
+    words = [
+        "analyze",
+        "convergence",
+        f"method={method}",
+        "width=128",
+        "n_tasks=2",
+        "shots=3",
+        "queries=3",
+        "steps=20",
+    ]
+    found = answer(words, capsys)
+    assert found["holds"]
+    assert len(found["loss"]) == len(found["bound"]) == 21
+    assert found["loss"][-1] < found["bound"][-1] < found["loss"][0]
+    assert found["eta0"] == pytest.approx(2 / (found["sigma_min"] + found["sigma_max"]))
+    assert 0 < found["kernel_drift_relative"] < 1
+    limit = answer([*words[:3], "width=inf", *words[4:]], capsys)
+    assert limit["sigma_min"] == pytest.approx(found["sigma_min"])
+    assert "movement" not in limit
+
+
+def test_what_people_see(capsys):
+    assert main(["analyze", "kernels", *SMALL]) == 0
+    assert "‖F_ANIL − F_MTL‖" in capsys.readouterr().out
+    assert main(["analyze", "convergence", "width=inf", "steps=5"]) == 0
+    assert "holds at every step" in capsys.readouterr().out
+
+
+def test_standard_errors_are_over_draws():
+    draws = [torch.tensor([1.0, 1.2]), torch.tensor([3.0, 2.8])]
+    assert mean_error(draws).error == pytest.approx(0.9)
+    assert mean_error(draws[:1]).error == pytest.approx(0.1)
+    assert math.isnan(mean_error([torch.tensor([1.0])]).error)
+
+
+@pytest.mark.parametrize(
+    "name", ["bridge-fig1", "bridge-spectra", "metantk-regression", "metantk-convergence"]
+)
+def test_reproductions_are_as_recorded(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    found = answer(["reproduce", name, "--scale", "smoke"], capsys)
+    assert all(row["ok"] for row in found["rows"])
+    assert (tmp_path / found["figure"]).stat().st_size > 10_000
+
+
+def test_bench_metakernel_runs_and_both_sides_agree():
+    found = metakernel.run(quick=True, say=lambda _: None, sizes={"tasks": 20, "looped": 10, "points": 250})
+    assert [row["peer"] for row in found["cases"]] == ["pair-loop"] * 2
+    assert all(row["ratio"] > 1 for row in found["cases"])
+    assert found["growth"]["points"] == [250]

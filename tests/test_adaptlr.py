@@ -1,0 +1,117 @@
+"""The reproductions of AdaptLR at smoke scale, and what they are made of."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from innerloop.bench import rate as bench_rate
+from innerloop.plots.panels import line, mark, panel, panels_figure
+from innerloop.reproduce import find
+from innerloop.reproduce.adaptlr import Law, same_variance, seeded, tangent_entries, tangent_gram, wide_net
+from innerloop.reproduce.adaptlr_table2 import floor
+from innerloop.reproduce.rate_regret import cases, source
+from oracles.tolerance import assert_close, assert_mean
+
+DOUBLE = torch.float64
+
+
+@pytest.mark.parametrize("name", ["fig1", "fig4", "fig5", "fig9", "fig11"])
+def test_closed_form_figures_are_as_recorded(name: str) -> None:
+    found = find(f"adaptlr-{name}").run("smoke", lambda _: None)
+    assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
+    assert f"adaptlr-{name}" in found.figures
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fig2", "fig3", "fig8", "fig10", "fig12", "table2"])
+def test_longer_ones_are_as_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = find(f"adaptlr-{name}").run("smoke", lambda _: None)
+    assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
+
+
+@pytest.mark.slow
+def test_the_regret_study_runs_on_the_embedded_glyphs_and_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = find("rate-regret")
+    first = module.run("smoke", lambda _: None)
+    kept = list((tmp_path / "runs" / "reproduce-parts" / "rate-regret").glob("*.json"))
+    assert len(kept) == 2 * 9  # two cases, eight rates and auto
+    times = {path: path.stat().st_mtime_ns for path in kept}
+    again = module.run("smoke", lambda _: None)
+    assert {path: path.stat().st_mtime_ns for path in kept} == times
+    assert [row.ours for row in again.rows] == [row.ours for row in first.rows]
+
+
+def test_the_regret_study_covers_what_it_says() -> None:
+    every = cases("cpu")
+    assert len(every) == len(set(every)) == 12
+    assert {case.data for case in every if case.ways == 20} == {"quickdraw"}
+    assert {(case.norm, case.steps) for case in every} == {
+        (n, s) for n in ("transductive", "none") for s in (1, 5)
+    }
+    assert source("cifar-fs") == "cifar-fs"
+
+
+def test_tangents_of_a_wide_net_are_those_of_autograd() -> None:
+    net = wide_net(seeded(0), 2, 7, "normal")
+    x = torch.randn(5, 2, generator=seeded(1), dtype=DOUBLE)
+    leaves = [net.first.clone().requires_grad_(), net.second.clone().requires_grad_()]
+    bias = torch.zeros(1, dtype=DOUBLE, requires_grad=True)
+    outputs = (x @ leaves[0]).relu() @ leaves[1] + bias
+    rows = [
+        torch.cat([g.flatten() for g in torch.autograd.grad(out, [*leaves, bias], retain_graph=True)])
+        for out in outputs
+    ]
+    features = torch.stack(rows)
+    assert_close(tangent_gram(net, x, x), features @ features.T)
+    assert tangent_entries(net, x) == pytest.approx(float(features.var(correction=0)), rel=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal", "exponential"])
+def test_laws_have_the_variance_they_are_asked_for(kind: str) -> None:
+    law = same_variance(kind, 4.0)
+    x = law.draw(seeded(0), 200_000)
+    centre = 2.0 if kind == "exponential" else 0.0
+    assert_mean((x - centre).square(), 4.0)
+    assert str(law)
+    assert_mean(Law("chi-square", 7).draw(seeded(0), 50_000), 7.0)
+
+
+def test_no_predictor_without_adaptation_is_below_the_floor() -> None:
+    """The floor of Table 2 is the error of the best predictor, cos x."""
+    made = seeded(0)
+    x = Law("uniform", -5, 5).draw(made, 200_000)
+    a, b = (Law("uniform", 0, math.pi).draw(made, 200_000) for _ in range(2))
+    assert_mean((a * torch.sin(x + b) - torch.cos(x)).square(), floor())
+
+
+def test_panels_draw_lines_bands_marks_and_spans() -> None:
+    one = panel(
+        "x",
+        "y",
+        [line("a", [1.0, 10.0], [1.0, 2.0], half=[0.1, 0.1])],
+        [mark("m", 2.0)],
+        span=(1.0, 2.0),
+        log_x=True,
+    )
+    two = panel("x", "y", [line("b", [0.0, 1.0], [0.0, 1.0], dots=True)], [mark("p", 0.5, 0.5)])
+    figure = panels_figure([one, two])
+    assert len(figure.axes) == 2
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "m"]
+
+
+def test_the_benchmark_counts_and_agrees() -> None:
+    formed = bench_rate._formed(1)
+    assert formed["difference"] < bench_rate.AGREE
+    assert bench_rate.flops(2) == 2 * bench_rate.flops(1)
+    streamed = bench_rate._streamed(20)
+    assert streamed["rate"] == pytest.approx(50 / (2 * 2000), rel=0.1)  # isotropic, d ≫ K: about K/(2d)

@@ -307,3 +307,18 @@ def test_pictures_are_bytes_over_255(source, channels, dtype):
     expected = torch.from_numpy(pixels[[5, 0, 2, 2]]).permute(0, 3, 1, 2).double() / 255
     tolerance = {torch.float32: 1e-7, torch.float64: 1e-15, torch.bfloat16: 4e-3}[dtype]
     torch.testing.assert_close(x.double(), expected.view(2, 2, channels, 9, 9), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_an_episode_alone_is_the_one_of_the_batch(source, augmented):
+    transform = episode_transform(4, lee2019(28)) if augmented else None
+    scaled = {"mean": [0.2], "std": [0.3], "dtype": torch.float64}
+    for balanced in (True, False):
+        sampler = few_shot_sampler(
+            source, "train", seed=1, shots=2, queries=3, transform=transform, balanced=balanced, **scaled
+        )
+        batch = sampler.episodes([126, 127, 128, 400])
+        for place, i in enumerate([126, 127, 128, 400]):
+            for one, same in zip(sampler.episode(i), batch.task(place), strict=True):
+                assert torch.equal(one, same)
+                assert one.dtype == same.dtype

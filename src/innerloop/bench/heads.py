@@ -23,7 +23,7 @@ from innerloop.bench.worker import Worker, keep_freed_memory, serve
 MODULE = "innerloop.bench.heads"
 Array: TypeAlias = "np.ndarray[Any, Any]"
 WAYS, SHOTS, QUERIES, DIMENSIONS, PROBLEMS = 5, 5, 100, 640, 2000
-LOOPED = 200  # problems of a peer's block; a loop takes ten times as long for ten times as many
+LOOPED = 100  # problems of a peer's block; a loop takes twenty times as long for twenty times as many
 TIGHT = 40  # problems that scikit-learn also solves at tol=1e-10, for the comparison of solutions
 C = {"logistic": 3.0, "svm": 1.0, "crammer-singer": 0.1}
 AT_LEAST = {"logistic": 20.0}

@@ -193,7 +193,7 @@ def run(
         remark = str(answers["ours"]["remark"])
         say(f"ours in {remark}")
         off = distance(gradients, remark.partition(":")[0])
-        turns = (3, 1.0, 0.0) if quick else (9, 3.0, harness.PATIENCE)
+        turns = (3, 1.0, 0.0) if quick else (5, 2.0, harness.PATIENCE)
         blocks = harness.take_turns(children, *turns)
         trained = children["ours"].ask(
             "accuracy",

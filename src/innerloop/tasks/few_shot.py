@@ -12,7 +12,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.random import derive_seed, hashed_uniform
-from innerloop.core.types import Batch, RaggedBatch, TaskBatch
+from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
 from innerloop.data.source import ImageSource
 from innerloop.tasks.episodes import (
     EpisodeRows,
@@ -25,6 +25,7 @@ from innerloop.tasks.episodes import (
     split_rows,
     unbalanced_shots,
 )
+from innerloop.tasks.row_blocks import RowBlocks
 from innerloop.tasks.sampler import Sampler
 
 Choice: TypeAlias = Literal["any", "one-group", "across-groups"]
@@ -120,38 +121,6 @@ def few_shot(
     return FewShot(source, rows, kind_of, tuple(kinds), pool)
 
 
-class RowBlocks:
-    """Rows of single episodes, looked up in blocks that were computed together.
-
-    Drawing the rows of one episode costs many small operations, most of them per call and not per episode.
-    Blocks change no result: rows are a pure function of the episode's number.
-    """
-
-    SIZE, KEPT = 128, 8
-
-    def __init__(self, plan: FewShot) -> None:
-        self._plan = plan
-        self._blocks: dict[int, EpisodeRows] = {}
-
-    def __call__(self, index: NDArray[np.int64], kind: int) -> EpisodeRows:
-        """The rows of those episodes."""
-        first, n = int(index[0]), len(index)
-        block, place = divmod(first, self.SIZE)
-        if (
-            place + n > self.SIZE
-            or int(index[-1]) != first + n - 1
-            or (n > 2 and (np.diff(index) != 1).any())
-        ):
-            return self._plan.rows(index, kind)
-        whole = self._blocks.get(block)
-        if whole is None:
-            whole = self._plan.rows(np.arange(block * self.SIZE, (block + 1) * self.SIZE), kind)
-            self._blocks[block] = whole
-            if len(self._blocks) > self.KEPT:
-                self._blocks.pop(next(iter(self._blocks)), None)
-        return EpisodeRows(*(field[place : place + n] for field in whole))
-
-
 def _group_pools(source: ImageSource, pool: NDArray[np.int64], kind: Kind) -> list[NDArray[np.int64]]:
     """The classes of every group that the kind draws from, within the split."""
     if kind.choice == "any" and kind.groups is None:
@@ -224,10 +193,11 @@ def few_shot_sampler(
     """
     kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
     plan = few_shot(source, split, seed, kinds, balanced)
-    rows_of = RowBlocks(plan) if len(kinds) == 1 else plan.rows
     load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
     number = np.full(source.n_classes, -1, np.int64)
     number[plan.classes] = np.arange(len(plan.classes))
+    blocks = RowBlocks(lambda index: plan.rows(index, 0), number, device)
+    rows_of = (lambda index, _: blocks(index)) if len(kinds) == 1 else plan.rows
 
     def of_kind(index: NDArray[np.int64], kind: int) -> TaskBatch:
         rows = rows_of(index, kind)
@@ -245,7 +215,16 @@ def few_shot_sampler(
         index = np.asarray(indices, dtype=np.int64)
         return of_kind(index, 0) if len(kinds) == 1 else _mixed(plan, of_kind, index)
 
-    return Sampler(episodes, None, f"{source.name}/{split}", lambda i: _files(plan, i))
+    def one(i: int) -> Task:
+        drawn = blocks.episode(i)
+        x = load(drawn.rows)
+        xs, xq = x[: drawn.support], x[drawn.support :]
+        if transform is not None:
+            xs, xq = transform(xs[None], [2 * i])[0], transform(xq[None], [2 * i + 1])[0]
+        return Task(scale(xs), drawn.y_support, scale(xq), drawn.y_query, drawn.id)
+
+    name, alone = f"{source.name}/{split}", one if len(kinds) == 1 else None
+    return Sampler(episodes, None, name, lambda i: _files(plan, i), alone)
 
 
 def _mixed(

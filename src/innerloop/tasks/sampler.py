@@ -33,16 +33,18 @@ class Sampler(NamedTuple):
         n_tasks: how many different tasks there are; ``None`` means no end of them.
         name: what reports call it.
         files: episode number → the names of the files behind it, where there are files.
+        alone: episode number → that episode, where there is a quicker way to a single one.
     """
 
     episodes: Callable[[Sequence[int]], Batch]
     n_tasks: int | None = None
     name: str = ""
     files: Callable[[int], dict[str, Any]] = _no_files
+    alone: Callable[[int], Task] | None = None
 
     def episode(self, i: int) -> Task:
         """The ``i``-th episode alone."""
-        return self.episodes([i]).task(0)
+        return self.episodes([i]).task(0) if self.alone is None else self.alone(i)
 
     def batch(self, step: int, size: int) -> Batch:
         """The episodes of the ``step``-th meta-batch: ``size·step`` and the ``size − 1`` that follow."""

@@ -11,13 +11,16 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say, Side, Timing
 from innerloop.bench.machine import QUIET
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TASKS, QUERIES, SUPPORTS, DIM, DEPTH = 200, 10, 10, 10, 3
 LOOPED = 30  # tasks of a peer's block: the number of pairs grows with their square
@@ -159,6 +162,8 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     with harness.Child("growth", MODULE) as child:
         found = child.ask("growth", points=points, threads=available_cores())["seconds"]
     growth = {"points": points, "seconds": found, "outputs": 5, "depth": DEPTH}
+    if len(points) > 1:
+        growth["exponent"] = {method: exponent(points, seconds) for method, seconds in found.items()}
     for method, seconds in found.items():
         shown = ", ".join(f"{p}: {s:.2g} s" for p, s in zip(points, seconds, strict=True))
         say(f"predictions, {method}, by training samples: {shown}")
@@ -223,6 +228,19 @@ def exponent(points: list[int], seconds: list[float]) -> float:
     3.0
     """
     return math.log(seconds[-1] / seconds[-2]) / math.log(points[-1] / points[-2])
+
+
+def growth_figure(growth: dict[str, Any]) -> Figure:
+    """The growth of predictions as :func:`run` gives it, on logarithmic axes."""
+    from innerloop.plots.panels import line, panel, panels_figure
+
+    points = [float(p) for p in growth["points"]]
+    lines = [line(method.upper(), points, seconds) for method, seconds in growth["seconds"].items()]
+    last = growth["seconds"]["mtl"][-1]
+    law = line("∝ (N·n)²", points, [last * (p / points[-1]) ** 2 for p in points])
+    title = "seconds to fit and predict 20 test tasks"
+    one = panel("training samples N·n", title, [*lines, law], log_x=True, log_y=True)
+    return panels_figure([one], width=5.0)
 
 
 if __name__ == "__main__":

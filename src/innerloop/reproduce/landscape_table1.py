@@ -35,7 +35,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
     budget = {
         "smoke": Budget(4, 2, 4, "stride", 4),
-        "cpu": Budget(250, 4, 32, "stride", 60),
+        "cpu": Budget(200, 4, 32, "stride", 50),
         "paper": Budget(20_000, 8, 64, "stride", 250),
     }[scale]
     source, alphabets = _alphabets(scale)

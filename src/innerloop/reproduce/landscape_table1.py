@@ -201,7 +201,8 @@ def _rows(data: dict[str, Any], scale: str) -> list[Row]:
         )
     )
     for setting in ("Large", "Small"):
-        best = max(FAIR, key=lambda m, s=setting: data[f"{s} {m}"]["test hard"]["mean"])
+        means = {method: float(data[f"{setting} {method}"]["test hard"]["mean"]) for method in FAIR}
+        best = max(means, key=means.__getitem__)
         gap = _gap(data, setting, best)
         what = f"{setting}: MAML above the best fair baseline ({best}) on hard test tasks, points"
         rows.append(row(what, "not compared", gap, gap > 0, expected=MAML_ABOVE_FAIR[setting], reason=why))

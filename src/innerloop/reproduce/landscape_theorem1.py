@@ -52,7 +52,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "networks": f"{NEURONS} neurons in {DIM} dimensions, fixed second layer; optima near each other",
         "population": f"{samples} samples per task, the same at every evaluation; full inner step (m = ∞)",
         "hard task": "inputs of variance 0.25 against 1 (the theorem's hardness is a smaller curvature)",
-        "stationary points": "L-BFGS from between the optima, gradient norm below 1e-8",
+        "stationary points": "L-BFGS from between the optima, tolerance 1e-9",
     }
     return Reproduction(
         rows, {"landscape-theorem1": curves_figure([panel], columns=1, width=5.0)}, data, protocol

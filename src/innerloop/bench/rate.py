@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -74,7 +75,9 @@ def flops(tasks: int) -> float:
 def _child(what: str, tasks: int) -> dict[str, Any]:
     """A process of its own, so that its peak memory is its own."""
     code = f"from innerloop.bench.rate import child; child({what!r}, {tasks})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    one = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=one)
     if done.returncode:
         raise RuntimeError(f"bench rate: {what} failed:\n{done.stderr[-2000:]}")
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))

@@ -114,6 +114,8 @@ def _draw(axes: Axes, one: Panel) -> None:
         places = [v for series in one["lines"] for v in series["x"] if v > 0] or [1.0]
         narrow = max(places) < MANY * min(places)  # panels are small: fewer ticks than a page-wide figure has
         log_scale(axes, places if narrow else [1.0, 1000.0], which="x")
+    else:
+        axes.locator_params(axis="x", nbins=5)
     if one["span"] is not None:
         axes.axvspan(*one["span"], color=colour(1), alpha=0.15, linewidth=0)
     for i, series in enumerate(one["lines"]):

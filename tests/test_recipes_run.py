@@ -275,6 +275,25 @@ def test_multitask_runs_are_judged_without_their_heads(tmp_path: Path) -> None:
     assert math.isfinite(evaluate_run(run, [])["mse"])
 
 
+def test_weight_decay_leaves_the_head_of_test_tasks_alone(tmp_path: Path) -> None:
+    settings = ("tasks.n_tasks=4", "outer.optimiser=adamw", "outer.options.weight_decay=0.5", "outer.lr=0.1")
+    parts = build(tiny(tmp_path, *settings, recipe="sine-multitask"))
+    end = last(trained(tmp_path, *settings, recipe="sine-multitask"))
+    head = [name for name in parts.params if f"heads.{name}" in parts.params]
+    assert head
+    for name, value in parts.params.items():
+        assert torch.equal(end[f"params/{name}"], value) == (name in head), name
+
+
+def test_asking_for_cpp_without_a_compiler_leaves_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "nowhere++")
+    with pytest.raises(UserError, match=r"needs a C\+\+ compiler"):
+        trained(tmp_path, "run.compile=full")
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
 # ---- starting from weights ----
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from innerloop.cli.main import VERBS
+from innerloop.cli.main import GROUPS, VERBS
 from innerloop.core.losses import LOSSES
 from innerloop.learners import gradient
 from innerloop.nets.norms import NORM_POLICIES
@@ -72,7 +72,7 @@ def test_every_python_snippet_of_a_page_runs_in_order(page, tmp_path, monkeypatc
 @pytest.mark.parametrize(("words", "page"), list(commands()))
 def test_every_command_is_one_that_exists(words, page):
     verb, *rest = words
-    assert verb in VERBS or verb.startswith("--")
+    assert verb in VERBS or verb in GROUPS or verb.startswith("--")
     settings = [word for word in rest if "=" in word and not word.startswith("-")]
     if page == "command-line.md" and "iner.lr=1" in settings:
         return  # the example of a mistake

@@ -34,6 +34,7 @@ def mtl_anil_gap(
     heads: Heads = "shared",
     anil_heads: Heads | None = None,
     test_head: TestHead = "initial",
+    mtl_train: TaskBatch | None = None,
 ) -> Tensor:
     r"""Bridge's Theorem 1, measured: :math:`\|F_{ANIL}(X,X',Y') - F_{MTL}(X,X',Y')\|_2` of every test task.
 
@@ -48,6 +49,7 @@ def mtl_anil_gap(
         heads: whether MTL's heads are one draw.
         anil_heads: whether ANIL's test head is the draw it was trained from; as ``heads`` if omitted.
         test_head: ANIL's head at test time.
+        mtl_train: other training tasks for MTL, such as the query samples alone.
 
     Returns:
         ``(tests,)``: norms over the query vector.
@@ -63,7 +65,7 @@ def mtl_anil_gap(
         heads=anil_heads or heads,
         test_head=test_head,
     )
-    mtl = fit(kernel, train, "mtl", outer=outer, test=test_descent, heads=heads)
+    mtl = fit(kernel, mtl_train or train, "mtl", outer=outer, test=test_descent, heads=heads)
     apart = [predict_tasks(one, test.x_query, test.x_support, test.y_support) for one in (anil, mtl)]
     return (apart[0] - apart[1]).flatten(1).norm(dim=1)
 

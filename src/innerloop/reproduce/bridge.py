@@ -49,3 +49,14 @@ def halves(tasks: TaskBatch) -> TaskBatch:
         x_query=tasks.x_support[:, half:],
         y_query=tasks.y_support[:, half:],
     )
+
+
+def with_support(tasks: TaskBatch, seed: int) -> TaskBatch:
+    """The samples of every task as its query set, and as many new ones of the same task as its support."""
+    n = tasks.x_support.shape[1]
+    more = bridge_tasks(
+        seed, "train", tasks.size, n, n
+    )  # the same tasks: μ and ν do not depend on the counts
+    return tasks._replace(
+        x_support=more.x_query, y_support=more.y_query, x_query=tasks.x_support, y_query=tasks.y_support
+    )

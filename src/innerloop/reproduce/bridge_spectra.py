@@ -102,7 +102,6 @@ def _figure(depths: list[int], found: dict[str, list[float]]) -> Any:
     deep, gaps = [float(d) for d in depths], found["inverse_gap"]
     law = [gaps[-1] * (deep[-1] / d) ** 2 for d in deep]
     to_one = [
-        line("Θ: 4·Θ_off/L", deep, [4 * v for v in found["ntk_off"]]),
         line("Θ: bulk/(¾L)", deep, found["ntk_bulk"]),
         line("Θ: largest/((Nn+3)L/4)", deep, found["ntk_top"]),
         line("K: L²(1−K_off)/(9π²/2)", deep, [v / LIMIT for v in found["nngp_gap"]]),

@@ -140,9 +140,9 @@ def _rows(data: dict[str, Any], scale: str) -> list[Row]:
             rows.append(row(what, published, found, found > 0, expected=expected, reason=why))
     for part in ("train hard", "test hard"):
         many, few = (data[f"p={p} MAML"][part]["mean"] for p in (0.99, 0.01))
-        published = [PUBLISHED[(p, "MAML")][JUDGED.index(part)] for p in (0.99, 0.01)]
+        theirs = [PUBLISHED[(p, "MAML")][JUDGED.index(part)] for p in (0.99, 0.01)]
         rows.append(
-            row(f"MAML on {part} tasks: many hard ones in training help", published, [many, few], many > few)
+            row(f"MAML on {part} tasks: many hard ones in training help", theirs, [many, few], many > few)
         )
     return rows
 

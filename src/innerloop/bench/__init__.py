@@ -15,6 +15,7 @@ BENCHMARKS = {
     "episodes": "Omniglot episodes to float tensors, one thread, against a numpy gather per episode",
     "resnet": "a training step of ResNet-12, 32×32, batch 64, against eager float32",
     "rate": "the adaptation rate's estimator over 5,000 tasks, streamed, against sgemm and forming S",
+    "ntk": "the empirical tangent kernel of an MLP and a convolutional network, against vmap(grad)",
     "metakernel": "MAML's kernel of 200 tasks against a loop over pairs; growth of kernel predictions",
     "landscape": "10,000 task environments at d = 10 in one call, against a numpy loop over environments",
     "memory": "peak memory over thousands of meta-steps, and of first-order and checkpointed inner loops",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.kernels.jacobian import jacobian_ntk
-from innerloop.kernels.layerwise import layerwise_ntk
+from innerloop.kernels.layerwise import NotUnderstoodError, layerwise_ntk
 from innerloop.kernels.products import products_ntk
 from innerloop.kernels.tangent import (
     MEMORY,
@@ -57,7 +57,8 @@ def empirical_ntk(
         buffers: the network's buffers.
         names: only these parameters' part of the kernel (``network.head_names`` for the last layer).
         method: ``jacobian`` holds per-sample gradients; ``products`` never does, and takes much longer;
-            ``layerwise`` sums the layers' Gram matrices without them; ``auto`` chooses.
+            ``layerwise`` sums the layers' Gram matrices without them; ``auto`` is ``layerwise`` wherever that
+            understands the network (it checks itself), else ``jacobian``.
         output: see above.
         memory: bytes that may be used beside inputs and result.
         statistics: where normalisation layers take mean and variance from. With those of the batch, outputs
@@ -92,7 +93,12 @@ def _by_method(
         return products_ntk(t, x1, x2, output, memory)
     if method == "jacobian":
         return jacobian_ntk(t, x1, x2, output, memory)
-    return layerwise_ntk(t, x1, x2, output, memory)
+    try:
+        return layerwise_ntk(t, x1, x2, output, memory)
+    except NotUnderstoodError:
+        if method == "layerwise":
+            raise
+        return jacobian_ntk(t, x1, x2, output, memory)
 
 
 def empirical_nngp(

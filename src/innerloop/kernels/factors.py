@@ -44,14 +44,14 @@ class Factor(NamedTuple):
         *picture)``;
             or the gradients themselves, ``(R, n, parameters)``.
         conv: how the convolution was called.
-        weight: the weight is this multiple of the parameter; None if it does not count.
-        bias: likewise.
+        weight: the weight is this multiple of the parameter.
+        bias: likewise, where there is one place only; elsewhere biases are factors of their own.
     """
 
     inputs: Tensor | None
     grads: Tensor
     conv: Convolution | None = None
-    weight: float | None = None
+    weight: float = 1.0
     bias: float | None = None
 
 
@@ -72,26 +72,26 @@ def compact(f: Factor) -> Factor:
     return gradients(f) if len(f.grads) * p * o < f.inputs[0].numel() + f.grads[:, 0].numel() else f
 
 
-def together(parts: list[Factor]) -> Factor:
-    """The factor of all samples from those of some."""
-    inputs = None if parts[0].inputs is None else torch.cat([f.inputs for f in parts if f.inputs is not None])
-    return parts[0]._replace(inputs=inputs, grads=torch.cat([f.grads for f in parts], 1))
+def room(f: Factor, samples: int) -> Factor:
+    """Room for the factor of so many samples."""
+    inputs = None if f.inputs is None else f.inputs.new_empty(samples, *f.inputs.shape[1:])
+    return f._replace(inputs=inputs, grads=f.grads.new_empty(len(f.grads), samples, *f.grads.shape[2:]))
+
+
+def put(whole: Factor, part: slice, f: Factor) -> None:
+    """Writes the factor of some samples to its place."""
+    whole.grads[:, part] = f.grads
+    if whole.inputs is not None and f.inputs is not None:
+        whole.inputs[part] = f.inputs
 
 
 def gradients(f: Factor) -> Factor:
     """The per-sample gradients of this layer, ``(R, n, parameters)``."""
     if f.inputs is None:
         return f
-    parts = []
-    if f.weight is not None:
-        parts.append(f.weight * _weight_gradients(f, 0, sizes(f)[2]))
-    if f.bias is not None:
-        parts.append(f.bias * _over_places(f))
-    return Factor(None, torch.cat(parts, 2) if len(parts) > 1 else parts[0])
-
-
-def _over_places(f: Factor) -> Tensor:
-    return f.grads.sum(2) if f.conv is None else f.grads.flatten(3).sum(3)
+    found = _weight_gradients(f, 0, sizes(f)[2])
+    found = found if f.weight == 1 else found * f.weight
+    return Factor(None, found if f.bias is None else torch.cat([found, f.grads.sum(2) * f.bias], 2))
 
 
 def _weight_gradients(f: Factor, start: int, stop: int) -> Tensor:
@@ -123,16 +123,9 @@ def gram(f: Factor, split: int | None = None) -> Tensor:
     a, b = (f, f) if split is None else (_part(f, slice(split)), _part(f, slice(split, None)))
     if a.inputs is None:
         return _product(a.grads, b.grads)
-    total: Tensor | None = None
-    if f.weight is not None and a.conv is None and a.grads.shape[2] == 1:
+    if a.conv is None and a.grads.shape[2] == 1:
         return _single_place(a, b)
-    if f.weight is not None:
-        total = (_by_places if places_pay(a, b) else _by_gradients)(a, b) * f.weight**2
-    if f.bias is not None:
-        part = _product(_over_places(a), _over_places(b)) * f.bias**2
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+    return (_by_places if places_pay(a, b) else _by_gradients)(a, b) * f.weight**2
 
 
 def _part(f: Factor, part: slice) -> Factor:
@@ -147,7 +140,6 @@ def _single_place(a: Factor, b: Factor) -> Tensor:
     """One Gram of the inputs, one of the derivatives: Θ = (σ² A Aᵀ + σ_b²) ∘ D Dᵀ."""
     assert a.inputs is not None
     assert b.inputs is not None
-    assert a.weight is not None
     inputs = a.inputs[:, 0] @ b.inputs[:, 0].mT
     inputs = inputs.mul_(a.weight**2) if a.weight != 1 else inputs
     inputs = inputs.add_(a.bias**2) if a.bias is not None else inputs

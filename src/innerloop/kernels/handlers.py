@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.kernels.factors import Convolution
+from innerloop.kernels.pooling import max_pool2d
 from innerloop.kernels.recorder import MUL, Handler, Recorder, Tag
 
 Args = tuple[Any, ...]
@@ -211,3 +212,6 @@ HANDLERS: dict[Any, Handler] = {
     **dict.fromkeys(MUL, multiply),
     **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__), add),
 }
+
+FASTER = {F.max_pool2d: max_pool2d}
+"""Functions without parameters for which there is a faster equal."""

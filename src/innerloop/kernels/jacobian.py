@@ -60,8 +60,9 @@ def jacobian_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memo
     summed = output == "sum"
     rows = 1 if summed else t.outputs
     per_sample = rows * sum(p.numel() * p.element_size() for p in t.params.values())
-    # two blocks of Jacobians, and one more while the second is made; the pass itself holds activations
-    need = 3 * per_sample + (saved_bytes(t, x1) if len(x1) else 0)
+    # two blocks of Jacobians, and one more while the second is made; a pass holds activations
+    # and their derivatives
+    need = 3 * per_sample + 3 * rows * (saved_bytes(t, x1) if len(x1) else 0)
     block = block_size(need, memory, max(len(x1), 0 if x2 is None else len(x2)))
     if t.mixes and block < max(len(x1), 0 if x2 is None else len(x2)):
         raise UserError(

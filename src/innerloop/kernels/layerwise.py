@@ -8,14 +8,16 @@ one pass.
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.kernels.factors import Factor, compact, gram, together
-from innerloop.kernels.handlers import HANDLERS
+from innerloop.execution.pool import map_in_threads
+from innerloop.kernels.factors import Factor, compact, gram, put, room
+from innerloop.kernels.handlers import FASTER, HANDLERS
 from innerloop.kernels.jacobian import jacobian_ntk
 from innerloop.kernels.memory import block_size, count_saved
 from innerloop.kernels.recorder import Emit, Recorder
@@ -23,6 +25,10 @@ from innerloop.kernels.tangent import Output, Tangent
 
 PASS_BYTES = 2**25
 """Activations of a pass if memory is not scarcer: about what stays in the cache."""
+
+
+class NotUnderstoodError(UserError):
+    """The network does something that the layer-wise way cannot follow."""
 
 
 class Plan(NamedTuple):
@@ -34,12 +40,14 @@ class Plan(NamedTuple):
         kept: bytes of one sample's factors, per row, if they are kept.
     """
 
-    left: set[str]
+    left: frozenset[str]
     saved: int
     kept: int
 
 
-def record(t: Tangent, x: Tensor, rows: Tensor, emit: Emit) -> set[str]:
+def record(
+    t: Tangent, x: Tensor, rows: Tensor, emit: Emit, left: frozenset[str] = frozenset()
+) -> frozenset[str]:
     """One forward and one backward pass; factors are emitted on the way back.
 
     Args:
@@ -47,11 +55,13 @@ def record(t: Tangent, x: Tensor, rows: Tensor, emit: Emit) -> set[str]:
         x: inputs.
         rows: combinations of outputs to differentiate, ``(R, outputs)``.
         emit: receives every layer's number and factor.
+        left: parameters to pass over.
 
     Returns:
         Parameters that were not understood.
     """
-    recorder = Recorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS)
+    recorder = Recorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS, FASTER)
+    recorder.left |= left
     with torch.enable_grad():
         copies = recorder.watch_input(x.repeat(len(rows), *[1] * (x.ndim - 1)) if len(rows) > 1 else x)
         with recorder:
@@ -59,13 +69,11 @@ def record(t: Tangent, x: Tensor, rows: Tensor, emit: Emit) -> set[str]:
         if outputs.requires_grad:
             weights = rows.repeat_interleave(len(x), 0)
             torch.autograd.grad(outputs, recorder.anchor, weights, allow_unused=True)
-    return recorder.shared() | {
-        name for name in t.params if name not in recorder.uses and name not in recorder.left
-    }
+    return frozenset(recorder.shared() | set(t.params).difference(recorder.uses))
 
 
 def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
-    """Passes one sample, and measures."""
+    """Passes two samples (with one, the axis of samples could be mistaken for another), and measures."""
     kept, held = 0, 0
     saved: dict[int, int] = {}
 
@@ -76,8 +84,8 @@ def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
         kept += _bytes(small.grads) + (0 if small.inputs is None else _bytes(small.inputs))
 
     with count_saved(saved, t):
-        left = record(t, x[:1], rows[:1], measure)
-    return Plan(left, sum(saved.values()) + held, kept)
+        left = record(t, x[:2], rows[:1], measure)
+    return Plan(left, (sum(saved.values()) + held) // len(x[:2]), kept // len(x[:2]))
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -88,8 +96,7 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     """Θ layer by layer; parameters that are used in other ways than in layers are added by Jacobians.
 
     Raises:
-        UserError: if two entries, computed by plain gradients, come out differently: then the network does
-            something that is not understood here.
+        NotUnderstoodError: if a number that plain gradients give too comes out differently.
     """
     like = next(iter(t.params.values()))
     unit = torch.eye(t.outputs, dtype=like.dtype, device=like.device)
@@ -112,7 +119,7 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     return theta + jacobian_ntk(_only(t, plan.left), x1, x2, output, memory) if plan.left else theta
 
 
-def _only(t: Tangent, names: set[str]) -> Tangent:
+def _only(t: Tangent, names: frozenset[str]) -> Tangent:
     """As a function of these parameters alone."""
     fixed = {name: p for name, p in t.params.items() if name not in names}
     part = {name: p for name, p in t.params.items() if name in names}
@@ -121,37 +128,62 @@ def _only(t: Tangent, names: set[str]) -> Tangent:
 
 def _kernel(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Plan, memory: int) -> Tensor:
     """``(R, n, R, m)`` of the layers; in one pass, else in several with factors kept, else in quarters."""
+    threads = torch.get_num_threads()
     count, most = len(rows), len(x1) + (0 if x2 is None else len(x2))
     # derivatives come back while activations are still held, and a layer needs room to work
-    per_sample, kept = 2 * count * plan.saved, count * plan.kept
+    per_sample, kept = 3 * count * plan.saved, count * plan.kept
     chunk = block_size(per_sample + kept, min(memory, PASS_BYTES), most)
+    if chunk < most:  # several passes at a time, of nearly equal size
+        chunk = max(1, chunk // threads)
+        chunk = -(-most // (threads * -(-most // (threads * chunk))))
     x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
     if chunk >= most:
-        return _one_pass(t, x, rows, split)
-    if most * kept + chunk * per_sample <= memory or most == 1:
-        return _several_passes(t, x, rows, split, chunk)
+        return _one_pass(t, x, rows, split, plan.left)
+    if most * kept + threads * chunk * per_sample <= memory or most == 1:
+        return _several_passes(t, x, rows, split, chunk, plan.left)
+    if most == 2 and x2 is not None:  # a single pair does not fit
+        block_size(most * kept + threads * chunk * per_sample, memory, 1)
     return _quarters(t, x1, x2, rows, plan, memory)
 
 
-def _one_pass(t: Tangent, x: Tensor, rows: Tensor, split: int | None) -> Tensor:
+def _one_pass(t: Tangent, x: Tensor, rows: Tensor, split: int | None, left: frozenset[str]) -> Tensor:
     count, n = len(rows), len(x) if split is None else split
     theta = rows.new_zeros(count, n, count, len(x) if split is None else len(x) - split)
 
     def add(_: int, factor: Factor) -> None:
         theta.add_(gram(factor, split))
 
-    record(t, x, rows, add)
+    record(t, x, rows, add, left)
     return theta
 
 
-def _several_passes(t: Tangent, x: Tensor, rows: Tensor, split: int | None, chunk: int) -> Tensor:
-    found: dict[int, list[Factor]] = {}
-    for part in x.split(chunk):
-        record(t, part, rows, lambda number, factor: found.setdefault(number, []).append(compact(factor)))
+def _several_passes(
+    t: Tangent, x: Tensor, rows: Tensor, split: int | None, chunk: int, left: frozenset[str]
+) -> Tensor:
+    """A few samples at a time, in threads of their own; factors are kept until all are there."""
+    found: dict[int, Factor] = {}
+    lock = threading.Lock()
+
+    def one(part: slice) -> None:
+        def keep(number: int, factor: Factor) -> None:
+            small = compact(factor)
+            with lock:
+                whole = found[number] if number in found else found.setdefault(number, room(small, len(x)))
+            put(whole, part, small)
+
+        record(t, x[part], rows, keep, left)
+
+    parts = [slice(start, start + chunk) for start in range(0, len(x), chunk)]
+    threads = torch.get_num_threads()
+    if threads == 1:
+        for part in parts:
+            one(part)
+    else:
+        map_in_threads(one, parts, threads)
     count, n = len(rows), len(x) if split is None else split
     theta = rows.new_zeros(count, n, count, len(x) if split is None else len(x) - split)
-    for number in list(found):
-        theta += gram(together(found.pop(number)), split)
+    for number in sorted(found):
+        theta += gram(found.pop(number), split)
     return theta
 
 
@@ -173,9 +205,11 @@ def _quarters(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Pla
     return torch.cat([torch.cat(row, 3) for row in table], 1)
 
 
-def _verify(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, theta: Tensor, left: set[str]) -> None:
+def _verify(
+    t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, theta: Tensor, left: frozenset[str]
+) -> None:
     """Compares one number with plain gradients, of the first row at the first samples."""
-    known = _only(t, set(t.params) - left)
+    known = _only(t, frozenset(t.params) - left)
     if not known.params:
         return
 
@@ -198,7 +232,7 @@ def _verify(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, theta: Tens
         found = float(theta[0, 0, 0, 0])
     tolerance = 1e-8 if theta.dtype == torch.float64 else 1e-3
     if not abs(found - expected) <= tolerance * size:
-        raise UserError(
+        raise NotUnderstoodError(
             f"method='layerwise' does not understand this network (a check gave {found:.6g}, plain gradients "
             f"{expected:.6g}): use method='jacobian'."
         )

@@ -53,10 +53,16 @@ class Recorder(TorchFunctionMode):
     """
 
     def __init__(
-        self, params: Params, samples: int, rows: int, emit: Emit, handlers: Mapping[Any, Handler]
+        self,
+        params: Params,
+        samples: int,
+        rows: int,
+        emit: Emit,
+        handlers: Mapping[Any, Handler],
+        faster: Mapping[Any, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]],
     ) -> None:
         super().__init__()
-        self.handlers = handlers
+        self.handlers, self.faster = handlers, faster
         self.params = {name: p.detach() for name, p in params.items()}
         self.anchor = torch.zeros((), requires_grad=True)
         self.samples, self.rows, self.emit = samples, rows, emit
@@ -98,7 +104,8 @@ class Recorder(TorchFunctionMode):
             if out is None:
                 self.left.update(tag.name for tag in tags)
         if out is None:
-            out = func(*args, **kwargs)
+            faster = self.faster.get(func)
+            out = func(*args, **kwargs) if faster is None else faster(func, args, kwargs)
         if depends:
             self.inputs |= {id(value): value for value in _tensors((out,)) if not value.requires_grad}
         return out
@@ -161,7 +168,13 @@ class Recorder(TorchFunctionMode):
         inputs, grads = x[:n].detach(), g.unflatten(0, (self.rows, n))
         if conv is None:
             inputs, grads = inputs.reshape(n, -1, x.shape[-1]), grads.reshape(self.rows, n, -1, g.shape[-1])
-        self.emit(number, Factor(inputs, grads, conv, *multiples))
+        weight_scale, bias_scale = multiples
+        if bias_scale is not None and (conv is not None or grads.shape[2] > 1 or weight_scale is None):
+            summed = grads.flatten(3).sum(3) if conv is not None else grads.sum(2)
+            self.emit(number + 1, Factor(None, summed * bias_scale))
+            bias_scale = None
+        if weight_scale is not None:
+            self.emit(number, Factor(inputs, grads, conv, weight_scale, bias_scale))
 
 
 def _tensors(values: tuple[Any, ...]) -> list[Tensor]:

@@ -120,9 +120,9 @@ def identical(x1: Tensor, x2: Tensor) -> Tensor:
 
 def _hash(x: Tensor) -> Tensor:
     """Integer sums wrap around and do not depend on their order, so equal inputs have equal hashes."""
-    x = x.detach().flatten(1) + 0.0  # minus zero becomes zero
     if x.dtype not in _INT:
         raise UserError(f"inputs of type {x.dtype}: kernels take float32 or float64.")
+    x = x.detach().flatten(1) + 0.0  # minus zero becomes zero
     bits = x.view(_INT[x.dtype]).to(torch.int64)
     place = torch.arange(1, x.shape[1] + 1, device=x.device) * -7046029254386353131
     return _mix(_mix(bits) + place).sum(1)

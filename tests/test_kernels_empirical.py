@@ -1,0 +1,327 @@
+"""The empirical tangent kernel: every way against a loop of plain gradients, and against every other way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from innerloop.bench import ntk as bench
+from innerloop.bench.harness import Side, Timing
+from innerloop.core.errors import UserError
+from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk, factors, pooling
+from innerloop.kernels.layerwise import make_plan
+from innerloop.kernels.products import ntk_times
+from innerloop.kernels.tangent import tangent
+from innerloop.nets import Network, conv4, from_module, mlp, resnet12
+from innerloop.nets.network import apply
+from oracles.ntk_loop import NOT_LAYERS, Branching, ntk, reduced
+from oracles.problems import drawn
+from oracles.tolerance import assert_close
+
+METHODS = ("jacobian", "products", "layerwise", "auto")
+OUTPUTS = ("sum", "trace", "full")
+TOLERANCE = (1e-11, 0.0)  # float64, relative to the largest entry
+
+
+def branching() -> nn.Module:
+    torch.manual_seed(0)
+    module = Branching().double().eval()
+    module.batch_norm.running_mean += 0.3
+    module.batch_norm.running_var *= 1.7
+    return module
+
+
+NETS: dict[str, tuple[Callable[[], Network], tuple[int, ...]]] = {
+    "mlp": (lambda: mlp(4, [7, 6], 3, "erf", "ntk", bias_var=0.2), (4,)),
+    "conv4 group": (lambda: conv4(2, 16, 2, filters=4, norm="group"), (2, 16, 16)),
+    "conv4 running": (lambda: conv4(2, 16, 2, filters=4, norm="running", pooling="stride"), (2, 16, 16)),
+    "resnet12 group": (lambda: resnet12(2, 16, 2, widths=(4, 4, 6, 6), norm="group"), (2, 16, 16)),
+    "branching": (lambda: from_module(branching(), norm="running"), (2, 8, 8)),
+}
+
+
+def problem(
+    name: str, n: int = 4, m: int = 3
+) -> tuple[Network, dict[str, Tensor], dict[str, Tensor], Tensor, Tensor]:
+    make, shape = NETS[name]
+    network = make()
+    params, buffers = drawn(network)
+    draw = torch.Generator().manual_seed(3)
+    x1, x2 = (torch.randn(k, *shape, generator=draw, dtype=torch.float64) for k in (n, m))
+    return network, params, buffers, x1, x2
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_every_way_is_the_loop_of_gradients(name: str) -> None:
+    network, params, buffers, x1, x2 = problem(name)
+
+    def f(p: dict[str, Tensor], x: Tensor) -> Tensor:
+        return apply(network, p, buffers, x, "stored")[0]
+
+    own, cross = ntk(f, params, x1, x1), ntk(f, params, x1, x2)
+    for output in OUTPUTS:
+        for method in METHODS:
+            found = empirical_ntk(network, params, x1, buffers=buffers, method=method, output=output)
+            assert_close(found, reduced(own, output), TOLERANCE)
+            found = empirical_ntk(network, params, x1, x2, buffers=buffers, method=method, output=output)
+            assert_close(found, reduced(cross, output), TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv4 group", "branching"])
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("method", METHODS[:3])
+def test_little_memory_gives_the_same(
+    name: str, output: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the least memory that does, two doublings: pieces of several sizes."""
+    network, params, buffers, x1, x2 = problem(name, 5, 3)
+    options = {"buffers": buffers, "method": method, "output": output}
+    whole = [empirical_ntk(network, params, x1, second, **options) for second in (None, x2)]
+    monkeypatch.setattr(factors, "WORK_BYTES", 1)
+    memory = 2**8
+    with pytest.raises(UserError, match="raise memory"):
+        empirical_ntk(network, params, x1, memory=memory, **options)
+    while True:
+        memory *= 2
+        try:
+            for second in (None, x2):
+                empirical_ntk(network, params, x1, second, memory=memory, **options)
+            break
+        except UserError:
+            assert memory < 2**24
+    for k in range(3):
+        for second, expected in zip((None, x2), whole, strict=True):
+            found = empirical_ntk(network, params, x1, second, memory=memory * 2**k, **options)
+            assert_close(found, expected, TOLERANCE)
+
+
+def test_places_and_gradients_contract_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, params, buffers, x1, x2 = problem("conv4 group")
+    found = []
+    for choice in (True, False):
+        monkeypatch.setattr(factors, "places_pay", lambda a, b, choice=choice: choice)
+        found.append(
+            empirical_ntk(network, params, x1, x2, buffers=buffers, method="layerwise", output="full")
+        )
+    assert_close(found[0], found[1], TOLERANCE)
+
+
+def test_the_cheaper_contraction_is_taken() -> None:
+    """Many pixels and few channels: gradients. Few pixels and many channels: pairs of places."""
+
+    def factor(side: int, channels: int) -> factors.Factor:
+        x = torch.zeros(10, channels, side, side)
+        conv = factors.Convolution((channels, channels, 3, 3), (1, 1), (1, 1), (1, 1), 1)
+        return factors.Factor(x, x[None], conv, 1.0)
+
+    early, late = factor(32, 48), factor(2, 640)
+    assert not factors.places_pay(early, early)
+    assert factors.places_pay(late, late)
+
+
+def test_what_is_no_layer_is_left_to_jacobians() -> None:
+    network, params, buffers, x1, _ = problem("branching")
+    t = tangent(network, params, x1, buffers)
+    assert make_plan(t, x1, torch.eye(3, dtype=torch.float64)).left == NOT_LAYERS
+    for name in ("mlp", "conv4 group", "conv4 running", "resnet12 group"):
+        network, params, buffers, x1, _ = problem(name)
+        t = tangent(network, params, x1, buffers)
+        assert not make_plan(t, x1, torch.eye(t.outputs, dtype=torch.float64)).left, name
+
+
+def test_parts_of_the_parameters_add_up() -> None:
+    network, params, buffers, x1, x2 = problem("conv4 group")
+    body = [name for name in params if name not in network.head_names]
+    for method in METHODS:
+        whole = empirical_ntk(network, params, x1, x2, buffers=buffers, method=method)
+        parts = [
+            empirical_ntk(network, params, x1, x2, buffers=buffers, method=method, names=names)
+            for names in (body, network.head_names)
+        ]
+        assert_close(parts[0] + parts[1], whole, TOLERANCE)
+
+
+def test_nngp_is_the_gram_of_the_features() -> None:
+    network, params, buffers, x1, x2 = problem("conv4 group")
+    h1, h2 = (network.features(params, buffers, x, "stored")[0] for x in (x1, x2))
+    assert_close(empirical_nngp(network, params, x1, x2, buffers=buffers), h1 @ h2.T + 1, TOLERANCE)
+    network, params, _, x1, _ = problem("mlp")  # NTK parametrisation: divided by the width, and σ_b² = 0.2
+    h = network.features(params, {}, x1, "stored")[0]
+    expected = h @ h.T / 6 + 0.2
+    assert_close(empirical_nngp(network, params, x1), expected, TOLERANCE)
+    assert_close(empirical_kernel(network, params)(x1, x1).nngp, expected, TOLERANCE)
+
+
+def test_products_with_vectors() -> None:
+    network, params, buffers, x1, x2 = problem("mlp")
+    v = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    theta = empirical_ntk(network, params, x1, x2, output="full")
+    found = ntk_times(tangent(network, params, x1, buffers), x1, x2, v)
+    assert_close(found, torch.einsum("ijab,jb->ia", theta, v), TOLERANCE)
+
+
+def test_batch_statistics_are_refused_or_taken_as_one_batch() -> None:
+    network = conv4(1, 16, 2, filters=3, norm="transductive")
+    params, buffers = drawn(network)
+    x = torch.randn(3, 1, 16, 16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    for method in ("auto", "products", "layerwise"):
+        with pytest.raises(UserError, match="method='jacobian'"):
+            empirical_ntk(network, params, x, method=method)
+    leaves = {name: p.clone().requires_grad_() for name, p in params.items()}
+    outputs = apply(network, leaves, buffers, x, "batch")[0]
+    rows = []
+    for value in outputs.flatten():
+        grads = torch.autograd.grad(value, list(leaves.values()), retain_graph=True)
+        rows.append(torch.cat([g.flatten() for g in grads]))
+    J = torch.stack(rows).view(3, 2, -1)
+    found = empirical_ntk(network, params, x, method="jacobian", output="full")
+    assert_close(found, torch.einsum("iap,jbp->ijab", J, J), (1e-9, 1e-12))
+    running = conv4(1, 16, 2, filters=3, norm="running")
+    params, buffers = drawn(running)
+    with pytest.raises(UserError, match="batch statistics"):
+        empirical_ntk(running, params, x, buffers=buffers, statistics="batch")
+    assert empirical_ntk(running, params, x, buffers=buffers).shape == (3, 3)
+
+
+class Transposed(nn.Module):
+    """Tokens first, samples second: a layer's first axis is not the samples'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.out = nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.tanh(self.inner(x.transpose(0, 1))).transpose(0, 1).mean(1))
+
+
+def test_a_misunderstanding_is_noticed() -> None:
+    """Two tokens look like the two samples of the first look; four do not, and are left to Jacobians."""
+    torch.manual_seed(1)
+    module = Transposed().double()
+    x = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    for count in (1, 3, 4, 5):
+        found = empirical_ntk(module, None, x[:count], method="layerwise")
+        assert_close(found, empirical_ntk(module, None, x[:count], method="jacobian"), TOLERANCE)
+    x = x[:, :2]
+    for count in (2, 3):
+        with pytest.raises(UserError, match="does not understand"):
+            empirical_ntk(module, None, x[:count], method="layerwise")
+        found = empirical_ntk(module, None, x[:count])
+        assert_close(found, empirical_ntk(module, None, x[:count], method="jacobian"), TOLERANCE)
+
+
+def test_modules_are_taken_as_they_are() -> None:
+    module = branching()
+    x = torch.randn(3, 2, 8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    before = {name: p.clone() for name, p in module.state_dict().items()}
+    params = dict(module.named_parameters())
+    theta = ntk(lambda p, a: torch.func.functional_call(module, p, (a,)), params, x, x)
+    assert_close(empirical_ntk(module, None, x), reduced(theta, "sum"), TOLERANCE)
+    assert all(torch.equal(before[name], p) for name, p in module.state_dict().items())
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_other_ranks_of_convolutions() -> None:
+    torch.manual_seed(2)
+    one = nn.Sequential(nn.Conv1d(2, 3, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(15, 2)).double()
+    three = nn.Sequential(nn.Conv3d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(16, 2)).double()
+    for module, shape in ((one, (2, 5)), (three, (1, 3, 3, 3))):
+        x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+        found = [empirical_ntk(module, None, x, method=m, output="full") for m in METHODS[:3]]
+        assert_close(found[2], found[0], TOLERANCE)
+        assert_close(found[1], found[0], TOLERANCE)
+
+
+def test_float32_follows_its_inputs() -> None:
+    network, params, buffers, x1, x2 = problem("resnet12 group")
+    exact = empirical_ntk(network, params, x1, x2, buffers=buffers)
+    single = {name: p.float() for name, p in params.items()}
+    for method in METHODS:
+        found = empirical_ntk(network, single, x1.float(), x2.float(), buffers=buffers, method=method)
+        assert found.dtype == torch.float32
+        assert_close(found.double(), exact, (1e-4, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"method": "layer-wise"}, "did you mean 'layerwise'"),
+        ({"output": "all"}, "there are sum, trace, full"),
+        ({"names": ["layer0.wieght"]}, "did you mean 'layer0.weight'"),
+        ({"memory": 10}, "raise memory"),
+    ],
+)
+def test_mistakes_get_a_sentence(options: dict[str, object], says: str) -> None:
+    network, params, _, x1, _ = problem("mlp")
+    with pytest.raises(UserError, match=says):
+        empirical_ntk(network, params, x1, **options)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="no parameters of its own"):
+        empirical_ntk(network, None, x1)
+
+
+MEASURE = """
+import sys, torch
+from innerloop.bench.worker import peak_mb
+from innerloop.kernels import empirical_ntk
+from innerloop.nets import conv4
+torch.set_num_threads(1)
+net = conv4(3, 32, 5, filters=32, norm="group")
+params, _ = net.init(torch.Generator().manual_seed(0))
+x = torch.randn(96, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+empirical_ntk(net, params, x[:2], method=sys.argv[1])
+before = peak_mb()
+empirical_ntk(net, params, x, method=sys.argv[1], memory=int(sys.argv[2]))
+print(peak_mb() - before)
+"""
+
+
+@pytest.mark.parametrize("method", ["jacobian", "layerwise"])
+def test_memory_is_respected(method: str) -> None:
+    """Peak memory of a process of its own; a fifth more for what allocators do."""
+
+    def grown(memory: int) -> float:
+        command = [sys.executable, "-c", MEASURE, method, str(memory)]
+        return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    allowed = 40
+    assert grown(allowed * 2**20) < 1.2 * allowed
+
+
+@pytest.mark.parametrize("case", bench.CASES)
+def test_both_sides_of_the_benchmark_compute_the_same(case: str) -> None:
+    spec = {"case": case, "sizes": {"width": 16, "samples": 5, "depth": 2}, "method": "layerwise"}
+    ours, peer = (bench.build({**spec, "side": side})() for side in ("ours", bench.PEER))
+    assert_close(ours, peer)
+
+
+def test_the_benchmark_compares_better_thread_counts_and_added_memory() -> None:
+    def timing(name: str, ms: float, peak: float) -> Timing:
+        return Timing(Side(name, {"threads": int(name[-1])}), [ms, ms], peak, 100.0, 4, 0.1)
+
+    timings = {
+        "ours@1": timing("ours@1", 3.0, 110.0),
+        "ours@2": timing("ours@2", 2.0, 120.0),
+        "vmap(grad)@1": timing("vmap(grad)@1", 100.0, 500.0),
+        "vmap(grad)@2": timing("vmap(grad)@2", 120.0, 700.0),
+    }
+    row = bench._row(bench.CASES["mlp"], timings, 1e-6, 0.0)
+    assert (row["ratio"], row["memory_ratio"], row["threads"]) == (50.0, 20.0, "2 / 1")
+
+
+def test_pooling_is_torchs_with_equal_values_too() -> None:
+    draw = torch.Generator().manual_seed(7)
+    x = torch.randint(0, 3, (2, 3, 7, 6), generator=draw).double()
+    found = []
+    for pool in (F.max_pool2d, lambda a, k: pooling.max_pool2d(F.max_pool2d, (a, k), {})):
+        leaf = x.clone().requires_grad_()
+        y = pool(leaf, 2)
+        weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+        found.append((y.detach(), torch.autograd.grad((y * weights).sum(), leaf)[0]))
+    for ours, torchs in zip(found[1], found[0], strict=True):
+        assert torch.equal(ours, torchs)

@@ -210,6 +210,7 @@ def _rows(data: dict[str, Any], scale: str) -> list[Row]:
 
 
 FAIR = ("MTL", "ProtoNet", "RFS")
+# expectations, not records: no run at `cpu` has been carried through yet, and the first one sets them
 SMALL_GAINS_MORE = True
 MAML_ABOVE_FAIR = {"Large": False, "Small": False}
 

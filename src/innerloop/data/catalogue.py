@@ -122,11 +122,6 @@ def class_list(name: str) -> Classes:
     )
 
 
-def split_names(entry: Entry) -> tuple[str, ...]:
-    """Names of the published splits of a dataset's classes."""
-    return tuple(class_list(entry.class_list).splits)
-
-
 def published_splits(entry: Entry, which: str | None = None) -> dict[str, NDArray[np.int64]]:
     """Class numbers of every part of a split; all classes as one part where the dataset has no split.
 

@@ -1,4 +1,4 @@
-"""Pictures of task landscapes: optima and solutions on a plane, curves against hardness, loss fields."""
+"""Pictures of task landscapes: optima and solutions on a plane, curves against hardness, bars."""
 
 from __future__ import annotations
 
@@ -50,17 +50,6 @@ class Panel(TypedDict, total=False):
     limits: tuple[float, float]
 
 
-class Field(TypedDict):
-    """A loss on a grid, the tasks' optima (with their kind), and both solutions."""
-
-    title: str
-    x: list[float]
-    y: list[float]
-    z: list[list[float]]
-    optima: list[tuple[float, float, str]]
-    solutions: dict[str, list[float]]
-
-
 def panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     """A figure of ``rows`` by ``columns`` panels in the house style, each ``width`` by ``height`` inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -97,7 +86,7 @@ def planes_figure(planes: Sequence[Plane]) -> Figure:
         if i == 0:
             panel.set_ylabel("second coordinate", color=INK, fontsize=TEXT)
         _risks(figure.add_subplot(cells[1, i]), plane["risks"], names=i == 0)
-    _below(figure, figure.axes[0])
+    legend_below(figure, figure.axes[0])
     return figure
 
 
@@ -181,49 +170,8 @@ def curves_figure(
         label(panel, x=part.get("x", ""), y=part["title"])
     for panel in axes[len(parts) :]:
         panel.set_visible(False)
-    _below(figure, *axes[: len(parts)])
+    legend_below(figure, *axes[: len(parts)])
     return figure
-
-
-def fields_figure(fields: Sequence[Field], columns: int = 2) -> Figure:
-    """Draws loss landscapes side by side: darker is lower; optima, and where NAL and MAML end."""
-    rows = -(-len(fields) // columns)
-    figure, axes = panels(rows, columns, 3.7, 3.4)
-    for panel, field in zip(axes, fields, strict=True):
-        _contours(figure, panel, field)
-        for kind, marker, colour in (("hard", "^", HARD), ("easy", "o", "#f5f7fa")):
-            mine = [(a, b) for a, b, k in field["optima"] if k == kind]
-            if mine:
-                x, y = zip(*mine, strict=True)
-                options: dict[str, Any] = {
-                    "c": colour,
-                    "edgecolors": "#22272f",
-                    "linewidths": 0.9,
-                    "zorder": 5,
-                }
-                panel.scatter(x, y, s=62, marker=marker, label=f"{kind} task's optimum", **options)
-        for name, (a, b) in field["solutions"].items():
-            marker, size = ("s", 75) if name == "NAL" else ("*", 190)
-            options = {"c": INKS[name], "edgecolors": "white", "linewidths": 1.1, "zorder": 6}
-            panel.scatter([a], [b], s=size, marker=marker, label=f"{name} ends here", **options)
-        label(panel, y=field["title"])
-        panel.set_aspect("equal")
-    _below(figure, *axes)
-    return figure
-
-
-def _contours(figure: Figure, panel: Axes, field: Field) -> None:
-    """Filled contours, close together near the minimum, where the story is."""
-    import numpy as np
-
-    z = np.asarray(field["z"])
-    low, high = float(z.min()), float(np.quantile(z, 0.9))
-    levels = low + (high - low) * np.linspace(0, 1, 16) ** 2
-    panel.grid(visible=False)
-    filled = panel.contourf(field["x"], field["y"], z, levels=levels, cmap="Blues_r", extend="max")
-    panel.contour(field["x"], field["y"], z, levels=levels[1::3], colors="white", linewidths=0.5, alpha=0.7)
-    bar = figure.colorbar(filled, ax=panel, shrink=0.85, ticks=[low, (low + high) / 2, high], format="%.2g")
-    bar.ax.tick_params(labelsize=TEXT - 1.5, colors=INK)
 
 
 def bars_figure(
@@ -253,7 +201,7 @@ def bars_figure(
     return figure
 
 
-def _below(figure: Figure, *panels: Axes) -> None:
+def legend_below(figure: Figure, *panels: Axes) -> None:
     """One legend for all panels, each name once."""
     known: dict[str, Any] = {}
     for panel in panels:

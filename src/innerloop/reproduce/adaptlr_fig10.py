@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 from innerloop.core.trees import count
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.recipes.build import build
 from innerloop.recipes.rate import advice_for
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.parts import remembered
-from innerloop.reproduce.rows import Reproduction, Say, row
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.reproduce.short_runs import fitted, judged
 from innerloop.theory.rate import merged_range
 
@@ -50,65 +50,70 @@ def recipe_for(case: str, rate: float, steps: int, episodes: int) -> Recipe:
 def run(scale: str, say: Say) -> Reproduction:
     """Trains at every rate of a grid; N is the meta-batch, the only number of tasks the setting names."""
     steps, episodes = {"smoke": (20, 50), "cpu": (500, 600), "paper": (70_000, 10_000)}[scale]
-    rows, panels, data = [], [], {}
+    data = {}
     for case in CASES:
-        scores = []
-        for rate in GRID:
-            key = {"case": case, "rate": rate, "steps": steps, "episodes": episodes}
-            scores.append(
-                remembered(
-                    "adaptlr-fig10",
-                    key,
-                    partial(_score, case, rate, steps, episodes),
-                )
-            )
-        means = [
-            s["mean"] if s["mean"] is not None and math.isfinite(s["mean"]) else math.inf for s in scores
-        ]
-        best = GRID[means.index(min(means))]
-        parts = build(recipe_for(case, 0.01, steps, episodes))
-        low, high = merged_range(BATCH, 10, count(parts.params))
-        ours = advice_for(recipe_for(case, 0.01, steps, episodes), parts)
-        say(f"{case}: best {best:g}; H.19 {low:.3g} to {high:.3g}; ours {ours.low:.3g} to {ours.high:.3g}")
-        rows += [
-            row(
-                f"{case}: the range of H.18 and H.19 contains the best rate",
-                "contains it",
-                f"{low:.3g} to {high:.3g}; best of the grid {best:g}",
-                low / HALF_STEP <= best <= HALF_STEP * high,
-                expected=(scale, case[:3]) != ("smoke", "(b)"),
-                reason="N is arbitrary: 25 tasks per meta-step here; at smoke scale training is too short",
-            ),
-            row(
-                f"{case}: ours, half to eight times H.1 on tangent features, contains it",
-                "–",
-                f"{ours.low:.3g} to {ours.high:.3g}",
-                ours.low / HALF_STEP <= best <= HALF_STEP * ours.high,
-                reason="up to half a step of the grid, as above",
-            ),
-        ]
-        finite = [i for i, value in enumerate(means) if math.isfinite(value)]
-        data[case] = {"rates": GRID, "scores": scores, "h19": [low, high], "ours": [ours.low, ours.high]}
-        panels.append(
-            panel(
-                "α",
-                f"{case}: error after one step (shaded: H.19)",
-                [
-                    line(
-                        f"{steps} meta-steps",
-                        [GRID[i] for i in finite],
-                        [means[i] for i in finite],
-                        half=[scores[i]["ci95"] for i in finite],
-                    )
-                ],
-                span=(low, high),
-                log_x=True,
-                log_y=True,
-            )
-        )
+        data[case] = _case(case, steps, episodes)
+        (low, high), ours = data[case]["h19"], data[case]["ours"]
+        best = _best(data[case])
+        say(f"{case}: best {best:g}; H.19 {low:.3g} to {high:.3g}; ours {ours[0]:.3g} to {ours[1]:.3g}")
+    rows = [one for case, found in data.items() for one in _rows(case, found, scale)]
+    panels = [_panel(case, found, f"{steps} meta-steps") for case, found in data.items()]
     protocol = {"meta-steps": steps, "test tasks": episodes, "shots": 10, "batch": BATCH, "seed": 0}
     return Reproduction(rows, {"adaptlr-fig10": panels_figure(panels)}, data, protocol)
 
 
+def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
+    """Scores along the grid, and both ranges."""
+    scores = []
+    for rate in GRID:
+        key = {"case": case, "rate": rate, "steps": steps, "episodes": episodes}
+        scores.append(remembered("adaptlr-fig10", key, partial(_score, case, rate, steps, episodes)))
+    recipe = recipe_for(case, 0.01, steps, episodes)
+    parts = build(recipe)
+    h19, ours = merged_range(BATCH, 10, count(parts.params)), advice_for(recipe, parts)
+    return {"rates": GRID, "scores": scores, "h19": list(h19), "ours": [ours.low, ours.high]}
+
+
 def _score(case: str, rate: float, steps: int, episodes: int) -> dict[str, Any]:
     return judged(fitted(recipe_for(case, rate, steps, episodes)))._asdict()
+
+
+def _errors(found: dict[str, Any]) -> list[float]:
+    """Mean errors along the grid; where training failed, infinity."""
+    means = (score["mean"] for score in found["scores"])
+    return [mean if mean is not None and math.isfinite(mean) else math.inf for mean in means]
+
+
+def _best(found: dict[str, Any]) -> float:
+    errors = _errors(found)
+    return GRID[errors.index(min(errors))]
+
+
+def _rows(case: str, found: dict[str, Any], scale: str) -> list[Row]:
+    best, (low, high), ours = _best(found), found["h19"], found["ours"]
+    return [
+        row(
+            f"{case}: the range of H.18 and H.19 contains the best rate",
+            "contains it",
+            f"{low:.3g} to {high:.3g}; best of the grid {best:g}",
+            low / HALF_STEP <= best <= HALF_STEP * high,
+            expected=(scale, case[:3]) != ("smoke", "(b)"),
+            reason="N is arbitrary: 25 tasks per meta-step here; at smoke scale training is too short",
+        ),
+        row(
+            f"{case}: ours, half to eight times H.1 on tangent features, contains it",
+            "–",
+            f"{ours[0]:.3g} to {ours[1]:.3g}",
+            ours[0] / HALF_STEP <= best <= HALF_STEP * ours[1],
+            reason="up to half a step of the grid, as above",
+        ),
+    ]
+
+
+def _panel(case: str, found: dict[str, Any], name: str) -> Panel:
+    errors, (low, high) = _errors(found), found["h19"]
+    finite = [i for i, error in enumerate(errors) if math.isfinite(error)]
+    half = [found["scores"][i]["ci95"] for i in finite]
+    curve = line(name, [GRID[i] for i in finite], [errors[i] for i in finite], half=half)
+    title = f"{case}: error after one step (shaded: H.19)"
+    return panel("α", title, [curve], span=(low, high), log_x=True, log_y=True)

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from innerloop.core.random import Draws
-from innerloop.plots.panels import line, mark, panel, panels_figure
-from innerloop.reproduce.rows import Reproduction, Say, row
+from innerloop.plots.panels import Line, Panel, line, mark, panel, panels_figure
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.tasks.linear import mixed_linear
 from innerloop.theory.rate import split_moments
 from innerloop.theory.rate_forms import Sums, labelled_sums, maml_solution, risk
@@ -24,56 +24,11 @@ def run(scale: str, say: Say) -> Reproduction:
     repeats = {"smoke": 20, "cpu": 200, "paper": 1000}[scale]
     rates = torch.linspace(-0.6, 0.6, 49, dtype=torch.float64).tolist()
     found = _curves(rates, repeats)
-    same, fixed = found["same"]["mean"], found["fixed"]["mean"]
-    best_same, best_fixed = (rates[values.index(min(values))] for values in (same, fixed))
+    best = {way: rates[found[way]["mean"].index(min(found[way]["mean"]))] for way in ("same", "fixed")}
     say(
-        f"same α: best {best_same:.3g}; test rate {FIXED}: best training rate {best_fixed:.3g}; "
+        f"same α: best {best['same']:.3g}; test rate {FIXED}: best training rate {best['fixed']:.3g}; "
         f"H.1 {found['estimate']:.3g}"
     )
-    near = min(range(len(rates)), key=lambda i: abs(rates[i] - found["estimate"]))
-    rows = [
-        row(
-            "same α in training and testing: the best is positive",
-            "positive",
-            f"{best_same:.3g}",
-            best_same > 0,
-        ),
-        row(
-            "same α: the estimate is near the best",
-            "near",
-            f"H.1 {found['estimate']:.3g}, best {best_same:.3g}; loss {same[near]:.4g}, "
-            f"least {min(same):.4g}, without adaptation {found['before']:.4g}",
-            same[near] < 1.05 * min(same),
-            reason="H.1 knows neither noise nor a mean of w; holds if within 5 % of the least loss",
-        ),
-        row(
-            f"test rate fixed at {FIXED}: the best training rate is negative (Bernacchia)",
-            "negative",
-            f"{best_fixed:.3g}",
-            best_fixed < 0,
-            reason="as Bernacchia (2021) finds for a test rate that is not optimal",
-        ),
-        row(
-            "the same α, at its best, beats the fixed test rate at its best",
-            "lower",
-            f"{min(same):.4g} against {min(fixed):.4g}",
-            min(same) < min(fixed),
-        ),
-    ]
-    panels = [
-        panel(
-            "α (½ · mean)",
-            "same α in training and testing",
-            [line("test loss", rates, same, half=found["same"]["half"])],
-            [mark("H.1", found["estimate"]), mark("best", best_same)],
-        ),
-        panel(
-            "training α",
-            f"test α fixed at {FIXED}",
-            [line("test loss", rates, fixed, half=found["fixed"]["half"])],
-            [mark("best", best_fixed)],
-        ),
-    ]
     protocol = {
         "n_t": TRAIN_SHOTS,
         "n_v": QUERIES,
@@ -87,7 +42,53 @@ def run(scale: str, say: Say) -> Reproduction:
         "seeds": f"0 … {repeats - 1}",
         "convention": "½ · mean, as Bernacchia",
     }
-    return Reproduction(rows, {"adaptlr-fig11": panels_figure(panels)}, found, protocol)
+    figures = {"adaptlr-fig11": panels_figure(_panels(found, best))}
+    return Reproduction(_rows(found, best), figures, found, protocol)
+
+
+def _rows(found: dict[str, Any], best: dict[str, float]) -> list[Row]:
+    rates, same, fixed = found["rates"], found["same"]["mean"], found["fixed"]["mean"]
+    near = min(range(len(rates)), key=lambda i: abs(rates[i] - found["estimate"]))
+    return [
+        row(
+            "same α in training and testing: the best is positive",
+            "positive",
+            f"{best['same']:.3g}",
+            best["same"] > 0,
+        ),
+        row(
+            "same α: the estimate is near the best",
+            "near",
+            f"H.1 {found['estimate']:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
+            f"least {min(same):.4g}, without adaptation {found['before']:.4g}",
+            same[near] < 1.05 * min(same),
+            reason="H.1 knows neither noise nor a mean of w; holds if within 5 % of the least loss",
+        ),
+        row(
+            f"test rate fixed at {FIXED}: the best training rate is negative (Bernacchia)",
+            "negative",
+            f"{best['fixed']:.3g}",
+            best["fixed"] < 0,
+            reason="as Bernacchia (2021) finds for a test rate that is not optimal",
+        ),
+        row(
+            "the same α, at its best, beats the fixed test rate at its best",
+            "lower",
+            f"{min(same):.4g} against {min(fixed):.4g}",
+            min(same) < min(fixed),
+        ),
+    ]
+
+
+def _panels(found: dict[str, Any], best: dict[str, float]) -> list[Panel]:
+    def curve(way: str) -> list[Line]:
+        return [line("test loss", found["rates"], found[way]["mean"], half=found[way]["half"])]
+
+    marks = [mark("H.1", found["estimate"]), mark("best", best["same"])]
+    return [
+        panel("α (½ · mean)", "same α in training and testing", curve("same"), marks),
+        panel("training α", f"test α fixed at {FIXED}", curve("fixed"), [mark("best", best["fixed"])]),
+    ]
 
 
 def _draw(seed: int, count: int, shots: int) -> tuple[Any, Sums]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.parts import remembered
-from innerloop.reproduce.rows import Reproduction, Say, row
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.reproduce.short_runs import fitted, judged
 
 SAME = (-0.003, -0.001, 0.0, 0.001, 0.003, 0.01, 0.03)
 TEST = (-0.01, -0.003, 0.0, 0.003, 0.01, 0.03)
 TRAINED_AT = 0.01
+Score = dict[str, Any]
+"""An interval as plain data."""
 
 
 def recipe_for(rate: float, steps: int, episodes: int) -> Recipe:
@@ -36,66 +39,17 @@ def run(scale: str, say: Say) -> Reproduction:
     """Trains once per rate; the fixed strategy trains at 0.01 and varies the test rate."""
     steps, episodes = {"smoke": (30, 50), "cpu": (400, 600), "paper": (20_000, 10_000)}[scale]
     one = fitted(recipe_for(TRAINED_AT, steps, episodes))
-    fixed = [judged(one, rate=rate) for rate in TEST]
+    fixed = [judged(one, rate=rate)._asdict() for rate in TEST]
     same = []
     for rate in SAME:
         key = {"rate": rate, "steps": steps, "episodes": episodes}
         same.append(remembered("adaptlr-fig12", key, partial(_score, rate, steps, episodes)))
-        say(f"same α = {rate:g}: {same[-1]['mean']:.4g}")
-    best_fixed = TEST[min(range(len(TEST)), key=lambda i: _or_inf(fixed[i].mean))]
-    best_same = SAME[min(range(len(SAME)), key=lambda i: _or_inf(same[i]["mean"]))]
-    rows = [
-        row(
-            "training rate 0.01, other test rates: the best is positive",
-            "positive",
-            best_fixed,
-            best_fixed > 0,
-        ),
-        row(
-            "the same rate in training and testing: the best is positive",
-            "positive",
-            best_same,
-            best_same > 0,
-        ),
-    ]
-    data: dict[str, Any] = {
-        "test_rates": TEST,
-        "fixed": [i._asdict() for i in fixed],
-        "same_rates": SAME,
-        "same": same,
-    }
-    keep = [i for i, value in enumerate(fixed) if value.mean < 20 * min(_or_inf(f.mean) for f in fixed)]
-    kept = [
-        i
-        for i, value in enumerate(same)
-        if _or_inf(value["mean"]) < 20 * min(_or_inf(s["mean"]) for s in same)
-    ]
+        say(f"same α = {rate:g}: {_errors(same)[-1]:.4g}")
     panels = [
-        panel(
-            "test α",
-            f"trained at α = {TRAINED_AT}: error on test tasks",
-            [
-                line(
-                    "5 steps",
-                    [TEST[i] for i in keep],
-                    [fixed[i].mean for i in keep],
-                    half=[fixed[i].ci95 for i in keep],
-                )
-            ],
-        ),
-        panel(
-            "α",
-            "the same α in training and testing",
-            [
-                line(
-                    "5 steps",
-                    [SAME[i] for i in kept],
-                    [same[i]["mean"] for i in kept],
-                    half=[same[i]["ci95"] for i in kept],
-                )
-            ],
-        ),
+        _panel("test α", f"trained at α = {TRAINED_AT}: error on test tasks", TEST, fixed),
+        _panel("α", "the same α in training and testing", SAME, same),
     ]
+    data = {"test_rates": TEST, "fixed": fixed, "same_rates": SAME, "same": same}
     protocol = {
         "meta-steps": steps,
         "test tasks": episodes,
@@ -105,12 +59,36 @@ def run(scale: str, say: Say) -> Reproduction:
         "convention": "½ · mean",
         "left out of the figure": "errors above 20 times the least",
     }
+    rows = _rows(_best(TEST, fixed), _best(SAME, same))
     return Reproduction(rows, {"adaptlr-fig12": panels_figure(panels)}, data, protocol)
 
 
-def _score(rate: float, steps: int, episodes: int) -> dict[str, Any]:
+def _score(rate: float, steps: int, episodes: int) -> Score:
     return judged(fitted(recipe_for(rate, steps, episodes)))._asdict()
 
 
-def _or_inf(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else math.inf
+def _errors(scores: Sequence[Score]) -> list[float]:
+    """Mean errors; where training failed, infinity."""
+    means = (score["mean"] for score in scores)
+    return [mean if mean is not None and math.isfinite(mean) else math.inf for mean in means]
+
+
+def _best(rates: Sequence[float], scores: Sequence[Score]) -> float:
+    errors = _errors(scores)
+    return rates[errors.index(min(errors))]
+
+
+def _rows(best_fixed: float, best_same: float) -> list[Row]:
+    fixed = "training rate 0.01, other test rates: the best is positive"
+    same = "the same rate in training and testing: the best is positive"
+    return [
+        row(fixed, "positive", best_fixed, best_fixed > 0),
+        row(same, "positive", best_same, best_same > 0),
+    ]
+
+
+def _panel(x: str, y: str, rates: Sequence[float], scores: Sequence[Score]) -> Panel:
+    errors = _errors(scores)
+    kept = [i for i, error in enumerate(errors) if error < 20 * min(errors)]
+    half = [scores[i]["ci95"] for i in kept]
+    return panel(x, y, [line("5 steps", [rates[i] for i in kept], [errors[i] for i in kept], half=half)])

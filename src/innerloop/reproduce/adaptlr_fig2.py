@@ -9,9 +9,9 @@ from torch import Tensor
 
 from innerloop.core.random import Draws
 from innerloop.core.types import TaskBatch
-from innerloop.plots.panels import line, mark, panel, panels_figure
+from innerloop.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.reproduce.adaptlr import WideNet, seeded, tangent_entries, tangent_gram, wide_net
-from innerloop.reproduce.rows import Reproduction, Say, row
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.tasks.quadratic import bernacchia_quadratic
 
 RIDGE = 1.0
@@ -23,42 +23,16 @@ CASES = (("uniform", 23, 68), ("uniform", 7, 112), ("normal", 15, 50), ("normal"
 def run(scale: str, say: Say) -> Reproduction:
     """Ridge solution on all training samples, then one step of size α on each test task."""
     width, tests = {"smoke": (500, 40), "cpu": (10_000, 200), "paper": (10_000, 1000)}[scale]
-    rows, panels, data = [], [], {}
+    data = {}
     for i, (law, k, n) in enumerate(CASES):
         name = f"{law} weights, K = {k}, N = {n}"
-        found = _case(law, k, n, width, tests, seed=i)
-        data[name] = found
+        data[name] = found = _case(law, k, n, width, tests, seed=i)
         say(
             f"{name}: optimum {found['best']:.3g}, H.15 {found['h15']:.3g}, "
             f"H.14 {found['h14']:.3g}, H.1 {found['h1']:.3g}"
         )
-        rows.append(
-            row(
-                f"{name}: the estimate H.15 is nearly optimal",
-                "nearly optimal",
-                f"H.15 {found['h15']:.3g}, optimum {found['best']:.3g}; loss there {found['there']:.3g}, "
-                f"least {found['least']:.3g}, unadapted {found['before']:.3g}",
-                found["there"] < 1.1 * found["least"],
-                expected=False,
-                reason="H.15 scales as 1/(NK), while the best step of one task does not know N",
-            )
-        )
-        rows.append(
-            row(
-                f"{name}: the optimal α is positive",
-                "positive",
-                f"{found['best']:.3g}; H.1 gives {found['h1']:.3g} (loss {found['at_h1']:.3g})",
-                found["best"] > 0,
-            )
-        )
-        panels.append(
-            panel(
-                "α",
-                name,
-                [line("loss after one step", found["rates"], found["losses"], half=found["half"])],
-                [mark("optimum", found["best"]), mark("H.1", found["h1"])],
-            )
-        )
+    rows = [one for name, found in data.items() for one in _rows(name, found)]
+    panels = [_panel(name, found) for name, found in data.items()]
     protocol = {
         "width": width,
         "parameters": 3 * width + 1,
@@ -69,6 +43,31 @@ def run(scale: str, say: Say) -> Reproduction:
         "seeds": "0 … 3",
     }
     return Reproduction(rows, {"adaptlr-fig2": panels_figure(panels)}, data, protocol)
+
+
+def _rows(name: str, found: dict[str, Any]) -> list[Row]:
+    return [
+        row(
+            f"{name}: the estimate H.15 is nearly optimal",
+            "nearly optimal",
+            f"H.15 {found['h15']:.3g}, optimum {found['best']:.3g}; loss there {found['there']:.3g}, "
+            f"least {found['least']:.3g}, unadapted {found['before']:.3g}",
+            found["there"] < 1.1 * found["least"],
+            expected=False,
+            reason="H.15 scales as 1/(NK), while the best step of one task does not know N",
+        ),
+        row(
+            f"{name}: the optimal α is positive",
+            "positive",
+            f"{found['best']:.3g}; H.1 gives {found['h1']:.3g} (loss {found['at_h1']:.3g})",
+            found["best"] > 0,
+        ),
+    ]
+
+
+def _panel(name: str, found: dict[str, Any]) -> Panel:
+    curve = line("loss after one step", found["rates"], found["losses"], half=found["half"])
+    return panel("α", name, [curve], [mark("optimum", found["best"]), mark("H.1", found["h1"])])
 
 
 def _tasks(seed: int, count: int, shots: int) -> TaskBatch:

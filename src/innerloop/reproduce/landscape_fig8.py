@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from innerloop.reproduce.rows import Reproduction, Say, row
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
+
+if TYPE_CHECKING:
+    from innerloop.plots.landscape import Panel
 
 DIM, SHOTS, OUTER, RATE = 10, 500, 25, 4.0
 SIZES = {"smoke": (2, 3, 400, 10), "cpu": (5, 8, 3000, 40), "paper": (10, 15, 5000, 200)}
@@ -20,46 +23,52 @@ def run(scale: str, say: Say) -> Reproduction:
     runs, grid, steps, draws = SIZES[scale]
     key = {"runs": runs, "grid": grid, "steps": steps, "draws": draws, "rate": RATE, "outer": OUTER_RATES}
     found = remembered("landscape-fig8", key, lambda: _measure(runs, grid, steps, draws))
-    panels: Any = [
-        {
-            "title": title,
-            "x": "ρ_H (ρ_E = 1)",
-            "curves": [
-                {"name": n.upper(), "x": found["rho"], "y": found[n][what], "points": found[n][what]}
-                | {"points_x": found["rho"], "ci95": found[n][f"{what}_ci95"]}
-                for n in ("nal", "maml")
-            ],
-            "lines": {"hard": 1.0, "easy": -1.0} if what == "coordinate" else {},
-            "limits": (-1.1, 1.1) if what == "coordinate" else (0.0, 1.2 * max(found["nal"]["risk"])),
-        }
-        for what, title in (("coordinate", "average coordinate"), ("risk", "excess risk after one step"))
-    ]
-    rho, nal, maml = found["rho"], found["nal"], found["maml"]
-    middle = [i for i, r in enumerate(rho) if 0.1 <= r <= 0.6]
-    nearer = all(maml["coordinate"][i] > nal["coordinate"][i] for i in middle)
-    ratios = [nal["risk"][i] / maml["risk"][i] for i in middle]
-    say("ratios of the excess risks: " + ", ".join(f"{r:.2f}" for r in ratios))
-    rows = [
-        row(
-            "MAML starts nearer the hard task than NAL (ρ_H in 0.1–0.6)",
-            "yes",
-            nearer,
-            nearer or scale == "smoke",
-        ),
-        row(
-            "MAML's excess risk is smaller for suitable ρ_H; largest ratio",
-            "smaller",
-            max(ratios),
-            max(ratios) > 1.05,
-        ),
-    ]
+    say("ratios of the excess risks: " + ", ".join(f"{r:.2f}" for r in _ratios(found)))
     protocol = {
         "labels": "drawn from the true logistic model with optima 1 and −1 (not stated in the paper)",
         "inner rate": f"{RATE:g} = 1/(ρ_E/4), one over the easy task's smoothness (not stated)",
         "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = {SHOTS}, rates {OUTER_RATES}, {runs} repeats",
         "excess risk": f"after a step on {SHOTS} samples, {draws} support sets; loss by quadrature",
     }
-    return Reproduction(rows, {"landscape-fig8": curves_figure(panels)}, {"found": found}, protocol)
+    figures = {"landscape-fig8": curves_figure(_panels(found))}
+    return Reproduction(_rows(found, scale), figures, {"found": found}, protocol)
+
+
+def _middle(found: dict[str, Any]) -> list[int]:
+    """The places of the grid that the statements are about."""
+    return [i for i, rho in enumerate(found["rho"]) if 0.1 <= rho <= 0.6]
+
+
+def _ratios(found: dict[str, Any]) -> list[float]:
+    return [found["nal"]["risk"][i] / found["maml"]["risk"][i] for i in _middle(found)]
+
+
+def _rows(found: dict[str, Any], scale: str) -> list[Row]:
+    nal, maml = found["nal"]["coordinate"], found["maml"]["coordinate"]
+    nearer, ratio = all(maml[i] > nal[i] for i in _middle(found)), max(_ratios(found))
+    start = "MAML starts nearer the hard task than NAL (ρ_H in 0.1–0.6)"
+    risk = "MAML's excess risk is smaller for suitable ρ_H; largest ratio"
+    return [
+        row(start, "yes", nearer, nearer or scale == "smoke"),
+        row(risk, "smaller", ratio, ratio > 1.05),
+    ]
+
+
+def _panels(found: dict[str, Any]) -> list[Panel]:
+    def curve(method: str, what: str) -> Any:
+        values, rho = found[method], found["rho"]
+        drawn = {"name": method.upper(), "x": rho, "y": values[what], "points": values[what]}
+        return {**drawn, "points_x": rho, "ci95": values[f"{what}_ci95"]}
+
+    def one(what: str, title: str, lines: dict[str, float], limits: tuple[float, float]) -> Panel:
+        curves = [curve(method, what) for method in ("nal", "maml")]
+        return {"title": title, "x": "ρ_H (ρ_E = 1)", "curves": curves, "lines": lines, "limits": limits}
+
+    top = 1.2 * max(found["nal"]["risk"])
+    return [
+        one("coordinate", "average coordinate", {"hard": 1.0, "easy": -1.0}, (-1.1, 1.1)),
+        one("risk", "excess risk after one step", {}, (0.0, top)),
+    ]
 
 
 def _measure(runs: int, grid: int, steps: int, draws: int) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
+
+if TYPE_CHECKING:
+    from innerloop.plots.landscape import Panel
 
 DIM, INNER_SHOTS, TASKS = 10, 500, 10
 RHO_HARD, RHO_EASY, R, SPREAD = 0.1, 1.0, 2.0, 1.0
@@ -25,43 +28,12 @@ TICKS = ["NAL", "ζ = 2", "ζ = 5", "ζ = 10", "MAML"]
 
 def run(scale: str, say: Say) -> Reproduction:
     """4000 iterations of 10 tasks, 5 trials; n₁ = 25 outer and n₂ = 500 inner samples."""
-    from innerloop.plots.landscape import Panel, curves_figure
+    from innerloop.plots.landscape import curves_figure
 
     trials, steps = SIZES[scale]
     found = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
     for name, values in found.items():
         say(f"{name}: coordinate {values['coordinate']:.3f} ± {values['deviation']:.3f}, {values['errors']}")
-    rows = _rows(found, trials, scale)
-    labels = list(PUBLISHED)
-    x = [float(i) for i in range(len(labels))]
-    panels: list[Panel] = [
-        {
-            "title": "average coordinate (2: hard tasks, 0: easy ones)",
-            "x": "",
-            "ticks": TICKS,
-            "curves": [
-                _points(
-                    "ours",
-                    x,
-                    [found[n]["coordinate"] for n in labels],
-                    [found[n]["deviation"] for n in labels],
-                ),
-                _points("published", x, [PUBLISHED[n][0] for n in labels], [PUBLISHED[n][1] for n in labels]),
-            ],
-        },
-        {
-            "title": "test error",
-            "x": "",
-            "ticks": TICKS,
-            "curves": [
-                *(
-                    _points(f"ours, m = {m}", x, [found[n]["errors"][str(m)] for n in labels], None)
-                    for m in TEST_SHOTS
-                ),
-                _points("published", x, [PUBLISHED[n][2] for n in labels], [PUBLISHED[n][3] for n in labels]),
-            ],
-        },
-    ]
     protocol = {
         "environment": f"d = {DIM}, ρ_H = {RHO_HARD}, ρ_E = {RHO_EASY}, optima N(2, I), N(0, I), ν² = 0.01",
         "samples": "n₂ = 500 inner, n₁ = 25 outer: the text has them swapped (25 inner cannot give 1.58)",
@@ -70,12 +42,42 @@ def run(scale: str, say: Say) -> Reproduction:
         "ζ": "weights normalised within each batch of 10 tasks",
         "test error": "excess risk in closed form; test samples are not stated: m = 2000 and 500",
     }
-    return Reproduction(rows, {"landscape-table3": curves_figure(panels)}, {"found": found}, protocol)
+    figures = {"landscape-table3": curves_figure(_panels(found))}
+    return Reproduction(_rows(found, trials, scale), figures, {"found": found}, protocol)
 
 
-def _points(name: str, x: list[float], y: list[float], spread: list[float] | None) -> Any:
+def _panels(found: dict[str, dict[str, Any]]) -> list[Panel]:
+    mine = [found[name] for name in PUBLISHED]
+    coordinate, deviation, error, spread = (list(column) for column in zip(*PUBLISHED.values(), strict=True))
+    coordinates = [
+        _points("ours", [one["coordinate"] for one in mine], [one["deviation"] for one in mine]),
+        _points("published", coordinate, deviation),
+    ]
+    errors = [_points(f"ours, m = {m}", [one["errors"][str(m)] for one in mine]) for m in TEST_SHOTS]
+    return [
+        {
+            "title": "average coordinate (2: hard tasks, 0: easy ones)",
+            "x": "",
+            "ticks": TICKS,
+            "curves": coordinates,
+        },
+        {
+            "title": "test error",
+            "x": "",
+            "ticks": TICKS,
+            "curves": [*errors, _points("published", error, spread)],
+        },
+    ]
+
+
+def _points(name: str, y: list[float], spread: list[float] | None = None) -> Any:
     shift = 0.09 if name == "published" else -0.09
-    return {"name": name, "points_x": [v + shift for v in x], "points": y, "ci95": spread or [0.0] * len(x)}
+    return {
+        "name": name,
+        "points_x": [i + shift for i in range(len(y))],
+        "points": y,
+        "ci95": spread or [0.0] * len(y),
+    }
 
 
 def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from innerloop import bench
-from innerloop.bench import harness, machine, maml, memory, peers, plain_loop, sides, workloads
-from innerloop.bench.harness import Child, Comparison, Side, Timing
+from innerloop.bench import harness, machine, maml, memory, peers, plain_loop, rows, sides, workloads
+from innerloop.bench.child import Child
+from innerloop.bench.harness import Comparison
+from innerloop.bench.rows import Side, Timing
 from innerloop.core.errors import UserError
 from innerloop.core.types import stack_tasks
 
@@ -103,7 +105,7 @@ def timing(name, rounds, threads=1, mb=100.0):
 def test_ratios_are_taken_within_rounds():
     """A slow round slows both sides: it must not move the ratio."""
     ours, peer = timing("ours", [1.0, 10.0, 1.0]), timing("peer", [2.0, 20.0, 2.2])
-    assert harness.ratio(ours, peer) == 2.0
+    assert rows.ratio(ours, peer) == 2.0
 
 
 def test_the_peers_better_thread_count_is_used():

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from innerloop.bench import ntk as bench
-from innerloop.bench.harness import Side, Timing
+from innerloop.bench.rows import Side, Timing
 from innerloop.core.errors import UserError
 from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk, factors, pooling
 from innerloop.kernels.layerwise import make_plan

@@ -5,23 +5,23 @@ Run as a module (``python -m innerloop.bench.episodes``) it is the child process
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.bench import harness
-from innerloop.bench.harness import Say, Side, Timing
-from innerloop.bench.machine import QUIET
+from innerloop.bench.child import thread_limits
+from innerloop.bench.harness import Measured, Say
+from innerloop.bench.rows import Side, busy, comparison
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
 CLASSES, DRAWINGS, SIDE = 1028, 20, 28  # Omniglot, training classes of Vinyals' split
 PER_CALL = 128  # episodes that a timed call makes
+MODULE = "innerloop.bench.episodes"
 AT_LEAST = {"one at a time": 1.3, f"in batches of {BATCH}": 2.0}
 
 
@@ -95,50 +95,26 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = No
         say: receives lines for people.
         sizes: ``classes``, for tests.
     """
-    sizes = sizes or {}
-    sides = [Side("numpy", {"side": "numpy", **sizes})]
+    base = {"threads": 1, **(sizes or {})}
+    sides = [Side("numpy", {"side": "numpy", **base})]
     for name, batch in zip(AT_LEAST, (1, BATCH), strict=True):
-        sides.append(Side(name, {"side": "ours", "batch": batch, **sizes}))
-    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with ExitStack() as stack:
-        module = "innerloop.bench.episodes"
-        children = {s.name: stack.enter_context(harness.Child(s.name, module, one)) for s in sides}
-        first = {s.name: children[s.name].ask("setup", spec=s.spec) for s in sides}
-        turns = (3, 0.3, 0.0) if quick else (15, 1.0, harness.PATIENCE)
-        blocks = harness.take_turns(children, *turns)
-    timings = {s.name: _timing(s, blocks[s.name], first[s.name]) for s in sides}
-    seen = [b["others"] for b in blocks["numpy"] if b.get("others") is not None]
-    others = statistics.mean(seen) if seen else 0.0
-    rows = [_row(name, timings[name], timings["numpy"], others) for name in AT_LEAST]
+        sides.append(Side(name, {"side": "ours", "batch": batch, **base}))
+    turns = (3, 0.3, 0.0) if quick else (15, 1.0, harness.PATIENCE)
+    with harness.started(sides, MODULE, environment=lambda _: thread_limits(1)) as all_sides:
+        found = harness.measured(all_sides, *turns, scale=lambda _: 1000 / PER_CALL)
+    rows = [_row(name, found) for name in AT_LEAST]
     for row in rows:
         say(f"{row['case']}: {row['ratio']:.2f}×; {row['notes']}")
     return {"cases": rows, "machine": harness.machine()}
 
 
-def _timing(side: Side, blocks: list[dict[str, Any]], first: dict[str, Any]) -> Timing:
-    """Milliseconds per 1,000 episodes."""
-    rounds = [statistics.median(block["seconds"]) * 1e6 / PER_CALL for block in blocks]
-    peak = max(block["peak_mb"] for block in blocks)
-    return Timing(side, rounds, peak, 0.0, sum(len(b["seconds"]) for b in blocks), first["first_call_s"])
-
-
-def _row(name: str, timing: Timing, peer: Timing, others: float) -> dict[str, Any]:
-    notes = f"{1e6 / timing.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"
-    if others > QUIET:
-        notes += f"; others kept {others:.1f} cores busy"
-    return {
-        "case": f"1,000 episodes, {WAYS}-way {SHOTS}-shot {QUERIES}-query, {name}",
-        "peer": "numpy gather",
-        "ours_ms": timing.ms,
-        "peer_ms": peer.ms,
-        "ratio": harness.ratio(timing, peer),
-        "ours_mb": timing.peak_mb,
-        "peer_mb": peer.peak_mb,
-        "threads": "1 / 1",
-        "repeats": min(timing.repeats, peer.repeats),
-        "at_least": AT_LEAST[name],
-        "notes": notes,
-    }
+def _row(name: str, found: Measured) -> dict[str, Any]:
+    """Milliseconds are per 1,000 episodes."""
+    ours, peer = found.timings[name], found.timings["numpy"]
+    speeds = f"{1e6 / ours.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"
+    case = f"1,000 episodes, {WAYS}-way {SHOTS}-shot {QUERIES}-query, {name}"
+    notes = [speeds, *busy(found.bystanders)]
+    return comparison(case, "numpy gather", ours, peer, AT_LEAST[name], notes)
 
 
 if __name__ == "__main__":

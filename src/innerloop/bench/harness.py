@@ -7,59 +7,50 @@ at a time, they take turns in short blocks, and a ratio is taken between blocks 
 
 from __future__ import annotations
 
-import json
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from innerloop.bench.child import WORKER, Child
 from innerloop.bench.machine import QUIET, Bystanders, wait_for_quiet
+from innerloop.bench.rows import Answer, Side, Timing, busy, bystanders, timing
 
 Say = Callable[[str], None]
+Array = np.ndarray[Any, Any]
 AGREE = 1e-3
 """Sides must have the same meta-gradient: float32, relative to its norm."""
 PATIENCE = 60.0
 """Seconds that a comparison may spend on waiting for a quiet machine and on repeating disturbed rounds."""
+SLOW = 5.0
+"""Seconds of a first call that people are told about."""
 
 
-class Side(NamedTuple):
-    """Who takes part: a name for people, and what the worker is to build."""
-
-    name: str
-    spec: dict[str, Any]
-
-
-class Timing(NamedTuple):
-    """What was measured of one side.
+class Started(NamedTuple):
+    """Sides that are built and have run once.
 
     Attributes:
-        side: which.
-        rounds: milliseconds per call, one median per round.
-        peak_mb: peak resident memory of its process.
-        empty_mb: the same before the first call: interpreter, libraries, parameters and data.
-        repeats: calls that were timed.
-        first_call_s: seconds of the first call, compiling included.
+        sides: who takes part.
+        children: their processes.
+        answers: what each said when it was built; ``first_call_s`` at least.
+        results: what each computed, where its worker writes that down.
     """
 
-    side: Side
-    rounds: list[float]
-    peak_mb: float
-    empty_mb: float
-    repeats: int
-    first_call_s: float
+    sides: Sequence[Side]
+    children: dict[str, Child]
+    answers: dict[str, Answer]
+    results: dict[str, Array]
 
-    @property
-    def ms(self) -> float:
-        """Median over rounds."""
-        return statistics.median(self.rounds)
+
+class Measured(NamedTuple):
+    """All sides, and how many cores others kept busy meanwhile."""
+
+    timings: dict[str, Timing]
+    bystanders: float | None
 
 
 class Comparison(NamedTuple):
@@ -70,63 +61,52 @@ class Comparison(NamedTuple):
     bystanders: float | None
 
 
-class Child:
-    """A worker process; use as a context.
+@contextmanager
+def started(
+    sides: Sequence[Side],
+    module: str = WORKER,
+    *,
+    environment: Callable[[Side], dict[str, str]] | None = None,
+    say: Say | None = None,
+) -> Iterator[Started]:
+    """Every side in a process of its own, built and run once, until the context ends.
 
     Args:
-        name: for people.
-        module: what it runs: the common worker, or a benchmark's own.
-        environment: variables on top of ours, such as the thread counts of libraries that read them once.
+        sides: who takes part.
+        module: the worker.
+        environment: variables of a side's process on top of ours.
+        say: told of slow first calls.
     """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        variables = {side.name: environment(side) if environment else None for side in sides}
+        children = {s.name: stack.enter_context(Child(s.name, module, variables[s.name])) for s in sides}
+        answers, results = {}, {}
+        for i, side in enumerate(sides):
+            file = folder / f"{i}.npy"
+            answers[side.name] = children[side.name].ask("setup", spec=side.spec, gradient=str(file))
+            first = float(answers[side.name]["first_call_s"])
+            if say and first > SLOW:
+                say(f"{side.name}: first call {first:.0f} s")
+            if file.exists():
+                results[side.name] = np.load(file)
+        yield Started(sides, children, answers, results)
 
-    def __init__(
-        self, name: str, module: str = "innerloop.bench.worker", environment: dict[str, str] | None = None
-    ) -> None:
-        self.name = name
-        self.errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-            encoding="utf-8",
-        )
 
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.stdin and self.process.stdout:
-            self.process.stdin.close()
-            try:
-                self.process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-            self.process.stdout.close()
-        self.errors.close()
-
-    def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """One request, one answer.
-
-        Raises:
-            RuntimeError: with the end of the worker's error output, if it died.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died: the empty answer below says why
-        line = self.process.stdout.readline()
-        if not line:
-            self.process.wait()
-            self.errors.seek(0)
-            raise RuntimeError(f"{self.name} failed:\n{self.errors.read()[-2000:]}")
-        return dict(json.loads(line))
+def measured(
+    run: Started,
+    rounds: int,
+    block_seconds: float,
+    patience: float | None = None,
+    scale: Callable[[Side], float] = lambda _: 1.0,
+) -> Measured:
+    """Lets the sides take turns (see :func:`take_turns`); ``scale`` as in :func:`rows.timing`, by side."""
+    blocks = take_turns(run.children, rounds, block_seconds, patience)
+    timings = {
+        s.name: timing(s, blocks[s.name], float(run.answers[s.name]["first_call_s"]), scale(s))
+        for s in run.sides
+    }
+    return Measured(timings, bystanders(blocks[run.sides[0].name]))
 
 
 def compare(
@@ -148,38 +128,16 @@ def compare(
         reference: name of the side whose gradient the others' must equal.
         patience: see :func:`take_turns`.
     """
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        children = {side.name: stack.enter_context(Child(side.name)) for side in sides}
-        first = {}
-        for i, side in enumerate(sides):
-            answer = children[side.name].ask("setup", spec=side.spec, gradient=str(folder / f"{i}.npy"))
-            first[side.name] = float(answer["first_call_s"])
-            if first[side.name] > 5:
-                say(f"{side.name}: first call {first[side.name]:.0f} s")
-        gradients = {side.name: np.load(folder / f"{i}.npy") for i, side in enumerate(sides)}
-        off = disagreement(gradients, reference)
+    with started(sides, say=say) as run:
+        off = disagreement(run.results, reference)
         say(f"{len(sides)} sides compute the same meta-gradient (largest relative difference {off:.1g})")
-        blocks = take_turns(children, rounds, block_seconds, patience)
-    seen = [answer["others"] for answer in blocks[sides[0].name] if answer["others"] is not None]
-    others = statistics.mean(seen) if seen else None
-    timings = {
-        side.name: Timing(
-            side,
-            [statistics.median(answer["seconds"]) * 1e3 for answer in blocks[side.name]],
-            max(answer["peak_mb"] for answer in blocks[side.name]),
-            blocks[side.name][0]["empty_mb"],
-            sum(len(answer["seconds"]) for answer in blocks[side.name]),
-            first[side.name],
-        )
-        for side in sides
-    }
-    if others is not None and others > QUIET:
-        say(f"others kept {others:.1f} cores busy meanwhile: measure again on an idle machine before quoting")
-    return Comparison(timings, off, others)
+        found = measured(run, rounds, block_seconds, patience)
+    for remark in busy(found.bystanders):
+        say(f"{remark} meanwhile: measure again on an idle machine before quoting")
+    return Comparison(found.timings, off, found.bystanders)
 
 
-def disagreement(gradients: dict[str, np.ndarray[Any, Any]], reference: str) -> float:
+def disagreement(gradients: dict[str, Array], reference: str) -> float:
     """The largest relative distance from the reference gradient.
 
     Raises:
@@ -199,7 +157,7 @@ def disagreement(gradients: dict[str, np.ndarray[Any, Any]], reference: str) -> 
 
 def take_turns(
     children: dict[str, Child], rounds: int, block_seconds: float, patience: float | None = None
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[Answer]]:
     """``rounds`` blocks of every child, in an order that moves on by one each round.
 
     While ``patience`` lasts (seconds; :data:`PATIENCE` if omitted), a round waits for the machine to be quiet
@@ -211,7 +169,7 @@ def take_turns(
         seconds = children[name].ask("block", repeats=3)["seconds"]
         repeats[name] = max(1, min(1000, round(block_seconds / min(seconds))))
     pids = [child.process.pid for child in children.values()]
-    blocks: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    blocks: dict[str, list[Answer]] = {name: [] for name in names}
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     taken = 0
     while len(blocks[names[0]]) < rounds:
@@ -227,12 +185,7 @@ def take_turns(
     return blocks
 
 
-def ratio(ours: Timing, peer: Timing) -> float:
-    """How many times our time the peer takes: the median over rounds of the ratio within a round."""
-    return statistics.median(p / o for p, o in zip(peer.rounds, ours.rounds, strict=True))
-
-
-def machine(patience: float | None = None) -> dict[str, Any]:
+def machine(patience: float | None = None) -> Answer:
     """Limits of this machine, measured in a process of its own, in a quiet moment if one comes."""
     with Child("the machine's limits") as child:
         wait_for_quiet(time.monotonic() + (PATIENCE if patience is None else patience))

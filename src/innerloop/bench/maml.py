@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from innerloop.bench import harness, peers
-from innerloop.bench.harness import Comparison, Say, Side, Timing
-from innerloop.bench.machine import QUIET
+from innerloop.bench.harness import Comparison, Say
+from innerloop.bench.rows import Timing, better, busy, effort, measures, on_threads
 
 PLAIN = "plain-loop"
 
@@ -58,14 +58,12 @@ def run_cases(
     for steps, ways in cases:
         base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
         sides = [
-            Side(f"{peer}@{n}", {**base, "side": peer, "threads": n})
-            for peer in (PLAIN, *found)
-            for n in threads
+            side for peer in (PLAIN, *found) for side in on_threads(peer, {**base, "side": peer}, threads)
         ]
         sides += [
-            Side(f"{way.name}@{n}", {**base, "side": "ours", "threads": n, **way.plan})
+            side
             for way in ways
-            for n in way.threads or threads
+            for side in on_threads(way.name, {**base, "side": "ours", **way.plan}, way.threads or threads)
         ]
         rounds, seconds = (3, 0.05) if quick else (11, 0.5)
         result = harness.compare(
@@ -80,12 +78,6 @@ def run_cases(
     return {"cases": rows, "machine": machine}
 
 
-def better(result: Comparison, name: str) -> Timing:
-    """A side at its better thread count."""
-    mine = [t for label, t in result.timings.items() if label.startswith(f"{name}@")]
-    return min(mine, key=lambda t: t.ms)
-
-
 def table(
     steps: int,
     ways: Sequence[Ours],
@@ -97,22 +89,17 @@ def table(
     """One row for every way of ours and every peer."""
     rows = []
     for way in ways:
-        ours = better(result, way.name)
+        ours = better(result.timings, f"{way.name}@")
         threads = ours.side.spec["threads"]
         gflops = flops / ours.ms / 1e6
         for name in names:
-            peer = better(result, name)
+            peer = better(result.timings, f"{name}@")
             rows.append(
                 {
                     "case": f"{steps} step{'s' if steps > 1 else ''}, {way.name}",
                     "peer": name,
-                    "ours_ms": ours.ms,
-                    "peer_ms": peer.ms,
-                    "ratio": harness.ratio(ours, peer),
-                    "ours_mb": ours.peak_mb,
-                    "peer_mb": peer.peak_mb,
-                    "threads": f"{threads} / {peer.side.spec['threads']}",
-                    "repeats": min(ours.repeats, peer.repeats),
+                    **measures(ours, peer),
+                    **effort(ours, peer),
                     "gflops": gflops,
                     "sgemm_share": gflops / machine["sgemm_gflops"][str(threads)],
                     "at_least": way.at_least.get(name),
@@ -131,6 +118,4 @@ def notes(ours: Timing, peer: Timing, result: Comparison) -> str:
     ]
     if ours.first_call_s > 1:
         parts.append(f"first call {ours.first_call_s:.0f} s")
-    if result.bystanders is not None and result.bystanders > QUIET:
-        parts.append(f"others kept {result.bystanders:.1f} cores busy")
-    return "; ".join(parts)
+    return "; ".join([*parts, *busy(result.bystanders)])

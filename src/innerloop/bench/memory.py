@@ -6,7 +6,8 @@ import statistics
 from typing import Any
 
 from innerloop.bench import harness
-from innerloop.bench.harness import Child, Say
+from innerloop.bench.child import Child
+from innerloop.bench.harness import Say
 
 GROWTH = 1.01
 """Peak memory after all meta-steps, over that after the first hundred: the most we allow."""

@@ -6,37 +6,31 @@ Also how the time of kernel predictions grows with the number of training sample
 
 from __future__ import annotations
 
-import math
-import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from innerloop.bench import harness
-from innerloop.bench.harness import Say, Side, Timing
-from innerloop.bench.machine import QUIET
+from innerloop.bench.child import Child
+from innerloop.bench.harness import Say
+from innerloop.bench.metakernel_growth import (
+    DEPTH,
+    INNER,
+    QUERIES,
+    SUPPORTS,
+    inputs,
+    seconds_by_size,
+    summary,
+)
+from innerloop.bench.rows import Side, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-TASKS, QUERIES, SUPPORTS, DIM, DEPTH = 200, 10, 10, 10, 3
+TASKS = 200
 LOOPED = 30  # tasks of a peer's block: the number of pairs grows with their square
-INNER = 0.1  # λτ
 AT_LEAST = 20.0
 POINTS = (250, 500, 1000, 2000, 4000)
 MODULE = "innerloop.bench.metakernel"
-
-
-def inputs(tasks: int) -> tuple[Any, Any]:
-    """Query and support samples ``(tasks, n, d)``, float64."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(tasks, QUERIES + SUPPORTS, DIM, generator=generator, dtype=torch.float64)
-    return x[:, :QUERIES], x[:, QUERIES:]
 
 
 def at_once(tasks: int, given: bool) -> Callable[[], Any]:
@@ -92,29 +86,6 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
     return run
 
 
-def predictions(points: int, method: str, shots: int = QUERIES) -> float:
-    """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict."""
-    import torch
-
-    from innerloop.core.types import TaskBatch
-    from innerloop.kernels.analytic import mlp_kernel
-    from innerloop.kernels.descent import Descent
-    from innerloop.kernels.predict import fit, predict_tasks
-
-    tasks = points // shots
-    query, support = inputs(tasks)
-    y, test = torch.randn(tasks, shots, 5, dtype=torch.float64), inputs(20)
-    if method == "mtl":  # all samples are training samples: half of each task
-        batch = TaskBatch(support[:, :0], y[:, :0], query, y, torch.arange(tasks))
-    else:
-        batch = TaskBatch(support, y, query, y, torch.arange(tasks))
-    start = time.perf_counter()
-    options: dict[str, Any] = {} if method == "mtl" else {"inner": Descent(INNER), "split": True}
-    fitted = fit(mlp_kernel(DEPTH), batch, method, test=Descent(1.0), **options)  # type: ignore[arg-type]
-    predict_tasks(fitted, test[0], test[1], torch.randn(20, SUPPORTS, 5, dtype=torch.float64))
-    return time.perf_counter() - start
-
-
 class MetakernelWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
@@ -139,13 +110,7 @@ class MetakernelWorker(Worker):
         import torch
 
         torch.set_num_threads(threads)
-        predictions(points[0], "maml")  # warm
-        return {
-            "seconds": {
-                method: [min(predictions(p, method) for _ in range(2)) for p in points]
-                for method in ("mtl", "anil", "maml")
-            }
-        }
+        return {"seconds": seconds_by_size(points)}
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> dict[str, Any]:
@@ -157,90 +122,48 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
         sizes: ``tasks``, ``looped`` and ``points`` (the largest), for tests.
     """
     sizes = sizes or {}
-    rows = [row for given in (False, True) for row in one_case(given, quick, say, sizes)]
+    rows = [one_case(given, quick, say, sizes) for given in (False, True)]
     points = [p for p in POINTS if p <= sizes.get("points", 1000 if quick else POINTS[-1])]
-    with harness.Child("growth", MODULE) as child:
+    with Child("growth", MODULE) as child:
         found = child.ask("growth", points=points, threads=available_cores())["seconds"]
-    growth = {"points": points, "seconds": found, "outputs": 5, "depth": DEPTH}
-    if len(points) > 1:
-        growth["exponent"] = {method: exponent(points, seconds) for method, seconds in found.items()}
     for method, seconds in found.items():
         shown = ", ".join(f"{p}: {s:.2g} s" for p, s in zip(points, seconds, strict=True))
         say(f"predictions, {method}, by training samples: {shown}")
-    return {"cases": rows, "growth": growth, "machine": harness.machine(0.0 if quick else None)}
+    machine = harness.machine(0.0 if quick else None)
+    return {"cases": rows, "growth": summary(points, found), "machine": machine}
 
 
-def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[dict[str, Any]]:
+def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> dict[str, Any]:
     """One comparison, each side at its better thread count."""
     tasks, looped = sizes.get("tasks", TASKS), sizes.get("looped", LOOPED)
+    counts = sorted({1, available_cores()})
     sides = [
-        Side(
-            f"{who}@{n}",
-            {"side": who, "threads": n, "given": given, "tasks": tasks if who == "ours" else looped},
-        )
-        for who in ("ours", "pair-loop")
-        for n in sorted({1, available_cores()})
+        *on_threads("ours", {"side": "ours", "given": given, "tasks": tasks}, counts),
+        *on_threads("pair-loop", {"side": "pair-loop", "given": given, "tasks": looped}, counts),
     ]
-    with ExitStack() as stack:
-        children = {s.name: stack.enter_context(harness.Child(s.name, MODULE)) for s in sides}
-        first = {s.name: children[s.name].ask("setup", spec=s.spec)["first_call_s"] for s in sides}
-        off = children[sides[0].name].ask("agreement", tasks=min(looped, 20))["off"]
-        blocks = harness.take_turns(children, *((3, 0.3, 0.0) if quick else (7, 0.7, harness.PATIENCE)))
+    pairs = tasks * (tasks + 1) / (looped * (looped + 1))
+
+    def scale(side: Side) -> float:
+        """The loop runs over fewer pairs, so its time is scaled to all of them."""
+        return 1.0 if side.spec["side"] == "ours" else pairs
+
+    with harness.started(sides, MODULE) as both:
+        off = both.children["ours@1"].ask("agreement", tasks=min(looped, 20))["off"]
+        turns = (3, 0.3, 0.0) if quick else (7, 0.7, harness.PATIENCE)
+        found = harness.measured(both, *turns, scale=scale)
     if not off < 1e-9:
         raise RuntimeError(f"the two ways to the kernel differ by {off:.2g} of its largest entry")
-    timings = {s.name: _timing(s, blocks[s.name], first[s.name], tasks, looped) for s in sides}
-    ours = min((t for n, t in timings.items() if n.startswith("ours")), key=lambda t: t.ms)
-    peer = min((t for n, t in timings.items() if not n.startswith("ours")), key=lambda t: t.ms)
     notes = [f"kernels agree to {off:.0e}", f"the loop's time from {looped} tasks, scaled to {tasks}"]
-    seen = [b["others"] for b in blocks[sides[0].name] if b.get("others") is not None]
-    if seen and statistics.mean(seen) > QUIET:
-        notes.append(f"others kept {statistics.mean(seen):.1f} cores busy")
-    title = "Gram given" if given else "from inputs"
-    row = {
-        "case": f"MAML kernel, {tasks} tasks × ({QUERIES} + {SUPPORTS}), {title}",
-        "peer": "pair-loop",
-        "ours_ms": ours.ms,
-        "peer_ms": peer.ms,
-        "ratio": harness.ratio(ours, peer),
-        "ours_mb": ours.peak_mb,
-        "peer_mb": peer.peak_mb,
-        "threads": f"{ours.side.spec['threads']} / {peer.side.spec['threads']}",
-        "repeats": min(ours.repeats, peer.repeats),
-        "at_least": None if given else AT_LEAST,
-        "notes": "; ".join(notes),
-    }
+    row = comparison(
+        f"MAML kernel, {tasks} tasks × ({QUERIES} + {SUPPORTS}), {'Gram given' if given else 'from inputs'}",
+        "pair-loop",
+        better(found.timings, "ours"),
+        better(found.timings, "pair-loop"),
+        None if given else AT_LEAST,
+        [*notes, *busy(found.bystanders)],
+    )
     say(f"{row['case']}: {row['ratio']:.0f}×")
-    return [row]
-
-
-def _timing(side: Side, blocks: list[dict[str, Any]], first: float, tasks: int, looped: int) -> Timing:
-    """What was measured of a side; the loop ran over fewer pairs, so its time is scaled to all of them."""
-    pairs = 1.0 if side.spec["side"] == "ours" else tasks * (tasks + 1) / (looped * (looped + 1))
-    rounds = [statistics.median(b["seconds"]) * 1e3 * pairs for b in blocks]
-    repeats = sum(len(b["seconds"]) for b in blocks)
-    return Timing(side, rounds, max(b["peak_mb"] for b in blocks), 0.0, repeats, first)
-
-
-def exponent(points: list[int], seconds: list[float]) -> float:
-    """The slope of log time over log size between the last two sizes.
-
-    >>> exponent([1, 2, 4], [1.0, 1.0, 8.0])
-    3.0
-    """
-    return math.log(seconds[-1] / seconds[-2]) / math.log(points[-1] / points[-2])
-
-
-def growth_figure(growth: dict[str, Any]) -> Figure:
-    """The growth of predictions as :func:`run` gives it, on logarithmic axes."""
-    from innerloop.plots.panels import line, panel, panels_figure
-
-    points = [float(p) for p in growth["points"]]
-    lines = [line(method.upper(), points, seconds) for method, seconds in growth["seconds"].items()]
-    last = growth["seconds"]["mtl"][-1]
-    law = line("∝ (N·n)²", points, [last * (p / points[-1]) ** 2 for p in points])
-    title = "seconds to fit and predict 20 test tasks"
-    one = panel("training samples N·n", title, [*lines, law], log_x=True, log_y=True)
-    return panels_figure([one], width=5.0)
+    return row
 
 
 if __name__ == "__main__":

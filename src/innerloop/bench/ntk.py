@@ -5,17 +5,13 @@ Run as a module (``python -m innerloop.bench.ntk``) it is the child process of o
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from innerloop.bench import harness
-from innerloop.bench.harness import Say, Side, Timing
-from innerloop.bench.machine import QUIET
+from innerloop.bench.harness import Say
+from innerloop.bench.rows import Timing, better, busy, effort, measures, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, peak_mb, serve
 from innerloop.execution.plan import available_cores
 
@@ -117,60 +113,33 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 def one_case(case: str, quick: bool, say: Say, sizes: dict[str, int]) -> dict[str, Any]:
     """One comparison, each side at its better thread count."""
-    import numpy as np
-
     base = {"case": case, "sizes": sizes, "method": "layerwise"}
-    sides = [
-        Side(f"{who}@{n}", {**base, "side": who, "threads": n})
-        for who in ("ours", PEER)
-        for n in sorted({1, available_cores()})
-    ]
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory()))
-        children = {s.name: stack.enter_context(harness.Child(s.name, MODULE)) for s in sides}
-        first = {}
-        for i, side in enumerate(sides):
-            asked = children[side.name].ask("setup", spec=side.spec, gradient=str(folder / f"{i}.npy"))
-            first[side.name] = float(asked["first_call_s"])
-        kernels = {side.name: np.load(folder / f"{i}.npy") for i, side in enumerate(sides)}
-        off = harness.disagreement(kernels, f"{PEER}@1")
-        blocks = harness.take_turns(children, *((3, 0.2, 0.0) if quick else (7, 0.5, harness.PATIENCE)))
-    timings = {s.name: _timing(s, blocks[s.name], first[s.name]) for s in sides}
-    seen = [b["others"] for b in blocks[sides[0].name] if b.get("others") is not None]
-    row = _row(CASES[case], timings, off, statistics.mean(seen) if seen else 0.0)
+    counts = sorted({1, available_cores()})
+    sides = [side for who in ("ours", PEER) for side in on_threads(who, {**base, "side": who}, counts)]
+    with harness.started(sides, MODULE) as both:
+        off = harness.disagreement(both.results, f"{PEER}@1")
+        found = harness.measured(both, *((3, 0.2, 0.0) if quick else (7, 0.5, harness.PATIENCE)))
+    row = _row(CASES[case], found.timings, off, found.bystanders)
     say(f"{row['case']}: {row['ratio']:.1f}×, memory {row['memory_ratio']:.1f}×; {row['notes']}")
     return row
 
 
-def _timing(side: Side, blocks: list[dict[str, Any]], first: float) -> Timing:
-    rounds = [statistics.median(block["seconds"]) * 1e3 for block in blocks]
-    peak, empty = max(block["peak_mb"] for block in blocks), blocks[0]["empty_mb"]
-    return Timing(side, rounds, peak, empty, sum(len(b["seconds"]) for b in blocks), first)
-
-
-def _row(case: Case, timings: dict[str, Timing], off: float, others: float) -> dict[str, Any]:
+def _row(case: Case, timings: dict[str, Timing], off: float, others: float | None) -> dict[str, Any]:
     """The comparison of both sides' better thread counts; memory is what was added by the kernel."""
-    ours = min((t for n, t in timings.items() if n.startswith("ours")), key=lambda t: t.ms)
-    peer = min((t for n, t in timings.items() if n.startswith(PEER)), key=lambda t: t.ms)
+    ours, peer = better(timings, "ours"), better(timings, PEER)
     added = {t.side.name: max(t.peak_mb - t.empty_mb, 1.0) for t in (ours, peer)}
     notes = [
         f"memory added: {added[ours.side.name]:.0f} against {added[peer.side.name]:.0f} MB",
         f"promised: {case.faster:g}× faster, {case.less_memory:g}× less added",
         f"kernels agree to {off:.0e}",
+        *busy(others),
     ]
-    if others > QUIET:
-        notes.append(f"others kept {others:.1f} cores busy")
     return {
         "case": case.title,
         "peer": PEER,
-        "ours_ms": ours.ms,
-        "peer_ms": peer.ms,
-        "ratio": harness.ratio(ours, peer),
-        "ours_mb": ours.peak_mb,
-        "peer_mb": peer.peak_mb,
+        **measures(ours, peer),
         "memory_ratio": added[peer.side.name] / added[ours.side.name],
-        "threads": f"{ours.side.spec['threads']} / {peer.side.spec['threads']}",
-        "repeats": min(ours.repeats, peer.repeats),
+        **effort(ours, peer),
         "at_least": case.faster,
         "notes": "; ".join(notes),
     }

@@ -220,6 +220,37 @@ def test_moving_the_sliders_moves_the_numbers(tmp_path: Path) -> None:
     assert differing(found, analyse()) != []
 
 
+def test_the_report_of_a_saved_run_is_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ("rho_hard=0.07", "R=1.3", "shots=41", "inner_shots=19", "noise=0.3", "dim=6")
+    found = command(capsys, *settings, "--save")
+    for _ in range(2):  # ours, so it may be made again
+        assert main(["report", found["run"], "--json"]) == 0
+    report = Path(json.loads(capsys.readouterr().out.splitlines()[-1])["report"])
+    assert report == Path(found["run"]) / "report.html"
+    assert differing(in_browser(report, "", tmp_path / "profile"), found) == []
+    moved = in_browser(report, "rho_hard=0.4&R=1.25&shots=60", tmp_path / "profile")
+    expected = analyse("rho_hard=0.4", "R=1.25", "shots=60", "inner_shots=19", "noise=0.3", "dim=6")
+    assert differing(moved, expected) == []
+    text = report.read_text(encoding="utf-8")
+    assert f"gain {found['gain']:.3f}: NAL&#39;s excess risk" in text  # the words of the terminal
+    assert not re.search(r'(src|href)\s*=\s*"', text)
+
+
+def test_the_report_of_a_recipes_tasks_has_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = command(capsys, "linear-maml", "tasks=24", "components=3", "--save")
+    assert main(["report", found["run"]]) == 0
+    text = (Path(found["run"]) / "report.html").read_text(encoding="utf-8")
+    assert f"predicted gain {found['gain']:.3f}" in text
+    assert "rank correlation with that" in text
+    assert "linear-maml" in text
+
+
 def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     """Numbers of the page that are not Python's, to nine digits."""
     pairs = {

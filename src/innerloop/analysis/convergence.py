@@ -167,3 +167,13 @@ def render(result: dict[str, Any]) -> list[str]:
             f"{100 * result['kernel_error']:.2g} %"
         )
     return lines
+
+
+def figures(result: dict[str, Any]) -> dict[str, Any]:
+    """The loss along training beside its bound."""
+    from innerloop.plots.panels import line, panel, panels_figure
+
+    steps = list(range(len(result["loss"])))
+    found, bound = line("training loss", steps, result["loss"]), line("bound", steps, result["bound"])
+    part = panel("outer steps", "training loss and its bound", [found, bound], log_y=True)
+    return {"convergence": panels_figure([part], width=5.5)}

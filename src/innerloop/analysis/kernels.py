@@ -182,3 +182,12 @@ def render(result: dict[str, Any]) -> list[str]:
     return lines + [
         f"condition number of {name}: {value:.4g}" for name, value in result["conditions"].items()
     ]
+
+
+def figures(result: dict[str, Any]) -> dict[str, Any]:
+    """The spectrum; eigenvalues that rounding made negative or zero are left out."""
+    from innerloop.plots.panels import line, panel, panels_figure
+
+    values = [value for value in result["eigenvalues"] if value > 0]
+    series = line(f"{result['kernel']} kernel", range(1, len(values) + 1), values, dots=True)
+    return {"kernels": panels_figure([panel("rank", "eigenvalue", [series], log_y=True)], width=5.5)}

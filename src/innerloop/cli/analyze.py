@@ -83,6 +83,7 @@ def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | 
     import time
 
     from innerloop.recipes.flat import read_flat
+    from innerloop.runs.manifest import now
 
     source = given[0] if given and "=" not in given[0] else None
     rest = given[1:] if source else given
@@ -95,7 +96,7 @@ def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | 
         from innerloop.recipes.library import load_recipe
 
         recipe = load_recipe(source, dotted)
-    started = time.perf_counter()
+    started, began = time.perf_counter(), now()
     result: Result = {"kind": kind, **module.run(settings, recipe, say)}
     result["settings"] = {**settings.model_dump(), **({"recipe": source} if source else {})}
     result["seconds"] = time.perf_counter() - started
@@ -105,20 +106,12 @@ def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | 
         write_text_atomic(page, module.page(result))
         result["page"] = str(page)
     if save:
-        result["run"] = str(_save(kind, result, int(getattr(settings, "seed", 0))))
+        from innerloop.analysis.keep import keep
+
+        argv, folder = ["innerloop", *sys.argv[1:]], Path("runs")
+        run = keep(kind, module, result, settings, argv=argv, folder=folder, started=began)
+        result["run"] = str(run)
     return result
-
-
-def _save(kind: str, result: Result, seed: int) -> Path:
-    from innerloop.runs.directory import create_run
-    from innerloop.runs.files import json_line, write_json_atomic
-    from innerloop.runs.manifest import start_manifest, update_manifest
-
-    run = create_run(Path("runs"), f"analyze-{kind}", seed)
-    start_manifest(run, ["innerloop", *sys.argv[1:]], json_line(result["settings"]), {"kind": "analyze"})
-    write_json_atomic(run / "result.json", result)
-    update_manifest(run, status="finished")
-    return run
 
 
 def _render(kind: str, result: Result) -> None:

@@ -36,10 +36,19 @@ def figure_to_svg(figure: Figure, name: str = "figure", title: str = "", descrip
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = _ID.sub(rf"\g<1>{name}-", text)
+    text = prefixed(text, name)
     text = re.sub(re.escape(INK), "currentColor", text, flags=re.IGNORECASE)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 system-ui, 'DejaVu Sans', sans-serif", text)
     return _described(text, name, title, description).strip() + "\n"
+
+
+def prefixed(svg: str, name: str) -> str:
+    """The same picture with ``name`` before every id, and before every use of one.
+
+    >>> prefixed('<path id="a"/><use href="#a" fill="url(#a)"/>', "r1")
+    '<path id="r1-a"/><use href="#r1-a" fill="url(#r1-a)"/>'
+    """
+    return _ID.sub(rf"\g<1>{name}-", svg)
 
 
 def _described(svg: str, name: str, title: str, description: str) -> str:

@@ -13,6 +13,7 @@ from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 
+WITHOUT_RECIPE = ("analyze", "reproduce", "reproduce-all")
 _ABSENT = object()
 
 
@@ -27,6 +28,7 @@ class RunData(NamedTuple):
         metrics: the lines of ``metrics.jsonl``.
         evaluations: the files of ``eval/``, oldest first, each with its ``file`` name added.
         problems: sentences on what could not be read.
+        result: ``result.json``, where a run of ``analyze`` or ``reproduce`` has what it found.
     """
 
     path: Path
@@ -36,6 +38,13 @@ class RunData(NamedTuple):
     metrics: list[dict[str, Any]]
     evaluations: list[dict[str, Any]]
     problems: list[str]
+    result: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """``analyze``, ``reproduce``, ``reproduce-all``, or ``train`` for everything with a recipe."""
+        kind = self.manifest.get("kind")
+        return kind if kind in WITHOUT_RECIPE else "train"
 
     @property
     def name(self) -> str:
@@ -70,19 +79,35 @@ def load_run(path: Path) -> RunData:
             f"{path} is not a run (no {RECIPE} or manifest.json in it): `innerloop ls` lists those there are."
         )
     problems: list[str] = []
-    recipe, text = _recipe(path / RECIPE, problems)
     manifest: dict[str, Any] = {}
     metrics: list[dict[str, Any]] = []
     try:
         manifest = read_manifest(path)
     except UserError as error:
         problems.append(_short(str(error), path))
+    if manifest.get("kind") in WITHOUT_RECIPE:
+        return RunData(path, {}, "", manifest, [], [], problems, _result(path, manifest, problems))
+    recipe, text = _recipe(path / RECIPE, problems)
     try:
         metrics = read_metrics(path / "metrics.jsonl")
     except UserError as error:
         problems.append(_short(str(error), path))
     evaluations = list(_evaluations(path / "eval", problems))
-    return RunData(path, recipe, text, manifest, metrics, evaluations, problems)
+    return RunData(path, recipe, text, manifest, metrics, evaluations, problems, {})
+
+
+def _result(path: Path, manifest: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """What an analysis or a reproduction found; it is there once the run has finished."""
+    try:
+        result = read_json(path / "result.json")
+    except FileNotFoundError:
+        if manifest.get("status") == "finished":
+            problems.append("there is no result.json.")
+        return {}
+    except (OSError, ValueError) as error:
+        problems.append(_short(str(error), path))
+        return {}
+    return result if isinstance(result, dict) else {}
 
 
 def _recipe(file: Path, problems: list[str]) -> tuple[dict[str, Any], str]:

@@ -8,22 +8,26 @@ from typing import Any
 from innerloop._version import __version__
 from innerloop.core.errors import UserError
 from innerloop.plots.style import COLOURS, DARK_COLOURS
-from innerloop.report.compare import differing_keys, group_label, labels, pair, seed_groups, verdict
-from innerloop.report.figures import adaptation_picture, histogram_picture
-from innerloop.report.load import RunData, flatten, headline, load_run
+from innerloop.report.analysed import analysed_view
+from innerloop.report.compare import labels
+from innerloop.report.comparison import comparison_view
+from innerloop.report.load import RunData, load_run
+from innerloop.report.redone import overview_view, redone_view
 from innerloop.report.single import run_view
-from innerloop.report.words import interval, median_text, number
 from innerloop.runs.files import write_text_atomic
 
 MARKER = "<!-- innerloop:report -->"
 """Stands in every page we write; a file without it is not ours to overwrite."""
 
-OVERLAID = 6
-"""Histograms of more runs than this hide each other and are left out."""
+OWN_PAGE = "page.html"
+"""Where an analysis that has a page of its own keeps it; its report is that page."""
 
 
 def write_page(runs: list[Path], out: Path | None = None) -> Path:
-    """Writes a self-contained page about one run, or a comparison of several.
+    """Writes a self-contained page about one run, or about several.
+
+    Training runs are compared with each other. Runs of ``reproduce`` and ``analyze`` get a section each,
+    with an overview on top; one of ``reproduce all`` stands for all its members.
 
     Args:
         runs: run directories. What a run lacks (an evaluation, its end) is said on the page.
@@ -33,7 +37,8 @@ def write_page(runs: list[Path], out: Path | None = None) -> Path:
         The path of the page.
 
     Raises:
-        UserError: no runs are given, one is not a run, or ``out`` exists and is not a page of ours.
+        UserError: no runs are given, one is not a run, they do not belong on one page, or ``out`` exists
+            and is not a page of ours.
     """
     if not runs:
         raise UserError("a report needs at least one run: `innerloop report last`, or the path of a run.")
@@ -42,8 +47,7 @@ def write_page(runs: list[Path], out: Path | None = None) -> Path:
         out = paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
     out = Path(out)
     _check_target(out)
-    text = page_text([load_run(path) for path in paths])
-    write_text_atomic(out, text)
+    write_text_atomic(out, page_text(members([load_run(path) for path in paths])))
     return out
 
 
@@ -59,8 +63,78 @@ def _check_target(out: Path) -> None:
             raise UserError(f"{out} exists and is not a page of ours: choose another name with --out.")
 
 
+def members(runs: list[RunData]) -> list[RunData]:
+    """The same runs, with the members of ``reproduce all`` in its place, each once.
+
+    Raises:
+        UserError: such a run has no members (yet).
+    """
+    found: dict[Path, RunData] = {}
+    for run in runs:
+        if run.kind != "reproduce-all":
+            found.setdefault(run.path, run)
+            continue
+        entries = run.result.get("reproductions")
+        names = [str(entry.get("run") or "") for entry in entries] if isinstance(entries, list) else []
+        paths = [run.path.absolute().parent.parent / name for name in names if name]
+        if not paths:
+            raise UserError(f"{run.path} holds no reproductions yet: `innerloop reproduce all` makes them.")
+        for path in paths:
+            found.setdefault(path, load_run(path))
+    return list(found.values())
+
+
 def page_text(runs: list[RunData]) -> str:
-    """The HTML of the page; the same runs give the same text."""
+    """The HTML of the page; the same runs give the same text.
+
+    Raises:
+        UserError: training runs and others are mixed.
+    """
+    training = [run for run in runs if run.kind == "train"]
+    if len(training) == len(runs):
+        return _training_page(runs)
+    if training:
+        other = next(run for run in runs if run.kind != "train")
+        raise UserError(
+            f"{training[0].path} is a training run and {other.path} one of `{other.kind}`: "
+            "report training runs on a page of their own."
+        )
+    return own_page(runs[0]) if len(runs) == 1 and has_own_page(runs[0]) else _results_page(runs)
+
+
+def _training_page(runs: list[RunData]) -> str:
+    names = labels(runs)
+    views = [run_view(run, f"r{i}", name) for i, (run, name) in enumerate(zip(runs, names, strict=True))]
+    comparison = comparison_view(runs, names) if len(runs) > 1 else None
+    return _render("page.html.j2", runs=views, several=len(runs) > 1, comparison=comparison)
+
+
+def _results_page(runs: list[RunData]) -> str:
+    makers = {"reproduce": redone_view, "analyze": analysed_view}
+    views = [makers[run.kind](run, f"r{i}") for i, run in enumerate(runs)]
+    several = len(runs) > 1
+    kinds = {view["kind"] for view in views}
+    what = {"reproduce": "reproductions", "analyze": "analyses"}[kinds.pop()] if len(kinds) == 1 else "runs"
+    overview = overview_view(views, [run.result.get("seconds") for run in runs]) if several else None
+    return _render(
+        "results.html.j2", views=views, several=several, overview=overview, title=f"{len(runs)} {what}"
+    )
+
+
+def has_own_page(run: RunData) -> bool:
+    """Whether an analysis kept a page of its own."""
+    return run.kind == "analyze" and (run.path / OWN_PAGE).is_file()
+
+
+def own_page(run: RunData) -> str:
+    """The interactive page of an analysis, with the words of the terminal and the command at its end."""
+    text = (run.path / OWN_PAGE).read_text(encoding="utf-8")
+    about = _render("about.html.j2", view=analysed_view(run, "r0"))
+    head, end, tail = text.rpartition("</body>")
+    return (head + about + end + tail).replace("<html", f"{MARKER}\n<html", 1)
+
+
+def _render(template: str, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -72,65 +146,9 @@ def page_text(runs: list[RunData]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["svg"] = Markup  # our own figures: matplotlib escaped what stands in them
-    names = labels(runs)
-    views = [run_view(run, f"r{i}", name) for i, (run, name) in enumerate(zip(runs, names, strict=True))]
-    template = environment.get_template("page.html.j2")
-    return template.render(
+    return environment.get_template(template).render(
         marker=Markup(MARKER),
         version=__version__,
-        runs=views,
         dark_colours=list(zip(COLOURS, DARK_COLOURS, strict=True)),
-        comparison=comparison_view(runs, names) if len(runs) > 1 else None,
+        **values,
     )
-
-
-def comparison_view(runs: list[RunData], names: list[str]) -> dict[str, Any]:
-    """The table of several runs, their seeds taken together, and their pictures laid over each other."""
-    keys = differing_keys(runs)
-    flats = [flatten(run.recipe) for run in runs]
-    evaluated = {
-        name: evaluation for name, run in zip(names, runs, strict=True) if (evaluation := headline(run))
-    }
-    scores = {str(evaluation.get("score", "score")) for evaluation in evaluated.values()}
-    pictures = []
-    if len(scores) == 1:
-        pictures = [adaptation_picture(evaluated, "all")]
-        if len(evaluated) <= OVERLAID:
-            pictures.append(histogram_picture(evaluated, "all"))
-    return {
-        "rows": [_comparison_row(run, name, runs[0]) for run, name in zip(runs, names, strict=True)],
-        "reference": names[0],
-        "groups": [
-            {
-                "name": group_label(runs, group.members),
-                "seeds": ", ".join(map(str, group.seeds)),
-                "value": interval(group.interval.mean, group.interval.ci95, group.score),
-                "score": group.score,
-                "n": group.interval.n,
-            }
-            for group in seed_groups(runs)
-        ],
-        "keys": keys,
-        "settings": [[number(flat[key]) if key in flat else "–" for key in keys] for flat in flats],
-        "pictures": [picture for picture in pictures if picture is not None],
-    }
-
-
-def _comparison_row(run: RunData, name: str, reference: RunData) -> dict[str, str]:
-    evaluation = headline(run)
-    row = {"name": name, "status": run.status, "value": "not evaluated", "score": "", "episodes": "–"}
-    row |= {"difference": "–", "verdict": "", "median": "–"}
-    if evaluation is None:
-        return row
-    score = str(evaluation.get("score", "score"))
-    row["score"] = score
-    row["value"] = interval(evaluation["mean"], evaluation.get("ci95"), score)
-    row["episodes"] = number(evaluation.get("episodes"))
-    row["median"] = median_text(evaluation, score)
-    if run is reference:
-        return {**row, "verdict": "reference"}
-    paired = pair(run, reference)
-    if paired.difference is None:
-        return {**row, "verdict": paired.reason}
-    row["difference"] = interval(paired.difference.mean, paired.difference.ci95, score, signed=True)
-    return {**row, "verdict": verdict(paired.difference, score)}

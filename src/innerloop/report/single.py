@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-import shlex
 import statistics
 from collections.abc import Mapping
 from typing import Any
 
 from innerloop.report.adapted import adapted_picture
+from innerloop.report.course import course_rows, environment_rows
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
 from innerloop.report.load import RunData, differing_settings, flatten, headline
 from innerloop.report.rate import rate_view
-from innerloop.report.words import duration, finite_scores, interval, moment, number, protocol_words, when
+from innerloop.report.words import finite_scores, interval, number, protocol_words, when
 
 SKEWED = 3.0
 """A mean error this many times the median deserves a word of warning."""
@@ -181,50 +181,3 @@ def _sentence(text: Any) -> str:
     first = words.partition(" ")[0]
     plain = first.isalpha() and first not in ("vmap", "threads", "loop")  # names and settings keep their case
     return (words[:1].upper() + words[1:] if plain else words) + ("" if words.endswith(".") else ".")
-
-
-def course_rows(run: RunData) -> list[tuple[str, str]]:
-    """How the run went: command, times, steps, speed."""
-    manifest = run.manifest
-    rows: list[tuple[str, str]] = []
-    argv = manifest.get("argv")
-    rows.append(("command", _command(argv) if isinstance(argv, list) and argv else "started from Python"))
-    rows.append(("started", when(manifest.get("started"))))
-    started, ended = moment(manifest.get("started")), moment(manifest.get("ended"))
-    if ended:
-        rows.append(("ended", when(manifest.get("ended"))))
-    if started and ended and (started.tzinfo is None) == (ended.tzinfo is None):
-        rows.append(("took", duration(max(0.0, (ended - started).total_seconds()))))
-    planned = flatten(run.recipe).get("outer.steps")
-    of = f" of {number(planned)}" if isinstance(planned, int) else ""
-    rows.append(("meta-steps", f"{number(run.steps_done)}{of}" if run.metrics else "none logged"))
-    speeds = [line["tasks_per_second"] for line in run.metrics if line.get("tasks_per_second")]
-    if speeds:
-        rows.append(("speed", f"{number(round(speeds[-1]))} tasks per second (last logged)"))
-    return rows
-
-
-def _command(argv: list[Any]) -> str:
-    """The command as typed, without the path of the executable."""
-    words = [str(word) for word in argv]
-    if "/" in words[0] or "\\" in words[0]:
-        words[0] = "innerloop"
-    return shlex.join(words)
-
-
-def environment_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Versions, machine, hashes, as far as recorded."""
-    rows = []
-    versions = manifest.get("versions")
-    for key, value in (versions if isinstance(versions, Mapping) else {}).items():
-        rows.append((str(key), str(value)))
-    for key in ("innerloop", "torch", "numpy", "python", "platform", "device", "cores"):
-        if manifest.get(key) is not None:
-            rows.append((key, str(manifest[key])))
-    for key in ("recipe_sha256", "recipe_hash"):
-        if manifest.get(key):
-            rows.append(("recipe hash", str(manifest[key])[:16]))
-    data = manifest.get("data")
-    for key, value in flatten(data).items() if isinstance(data, Mapping) else ():
-        rows.append((f"data {key}", str(value)))
-    return rows

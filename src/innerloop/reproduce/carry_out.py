@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.reproduce import SCALES, find
+from innerloop.reproduce import REPRODUCTIONS, SCALES, find
 from innerloop.reproduce.rows import Reproduction, Say
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import write_json_atomic
@@ -25,23 +26,33 @@ def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder
         folder: where run directories live.
 
     Returns:
-        ``name``, ``scale``, ``rows``, ``figure``, ``figures``, ``protocol``, ``seconds`` and ``run``.
+        ``name``, ``redoes``, ``scale``, ``rows``, ``figure``, ``figures``, ``protocol``, ``seconds``
+        and ``run``.
     """
     if scale not in SCALES:
         raise UserError(f"there is no scale '{scale}'{did_you_mean(scale, SCALES)}: {', '.join(SCALES)}.")
     module = find(name)
     run = create_run(folder, f"reproduce-{name}", 0)
-    start_manifest(run, argv, f"reproduce {name} --scale {scale}", {"kind": "reproduce", "scale": scale})
-    started = time.perf_counter()
+    about = {"kind": "reproduce", "scale": scale, "redoes": REPRODUCTIONS[name]}
+    start_manifest(run, argv, f"reproduce {name} --scale {scale}", about)
     try:
-        found: Reproduction = module.run(scale, say)
+        return _redo(module, name, scale, say, run)
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)
-        update_manifest(run, status="interrupted" if stopped else "failed", reason=str(error) or None)
+        told = str(error) if stopped or isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        update_manifest(run, status="interrupted" if stopped else "failed", reason=told or None)
         raise
-    figures = _write_figures(run, found)
+
+
+def _redo(module: ModuleType, name: str, scale: str, say: Say, run: Path) -> dict[str, Any]:
+    started = time.perf_counter()
+    found: Reproduction = module.run(scale, say)
+    from innerloop.plots.files import write_figures
+
+    figures = write_figures(run, found.figures)
     result: dict[str, Any] = {
         "name": name,
+        "redoes": REPRODUCTIONS[name],
         "scale": scale,
         "rows": [row._asdict() for row in found.rows],
         "protocol": dict(found.protocol),
@@ -53,15 +64,3 @@ def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder
     write_json_atomic(run / "result.json", {**result, "data": dict(found.data)})
     update_manifest(run, status="finished")
     return result
-
-
-def _write_figures(run: Path, found: Reproduction) -> list[str]:
-    from innerloop.plots.svg import figure_to_svg
-    from innerloop.runs.files import write_text_atomic
-
-    written = []
-    for stem, figure in found.figures.items():
-        figure.savefig(run / f"{stem}.png", dpi=160, facecolor="white")
-        write_text_atomic(run / f"{stem}.svg", figure_to_svg(figure, stem))
-        written.append(str(run / f"{stem}.png"))
-    return written

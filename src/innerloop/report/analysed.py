@@ -1,0 +1,104 @@
+"""What the page says about a run of ``analyze --save``: its settings, and the words of the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from innerloop.report.course import environment_rows, time_rows
+from innerloop.report.drawn import drawn_pictures
+from innerloop.report.load import RunData, flatten
+from innerloop.report.redone import ending_view
+from innerloop.report.words import number
+
+
+def analysed_view(run: RunData, name: str) -> dict[str, Any]:
+    """Everything the template shows of one analysis.
+
+    Args:
+        run: what was read from its directory.
+        name: prefix of the ids in its pictures.
+    """
+    result = run.result
+    pictures, missing = drawn_pictures(run, name)
+    kept = result.get("words")
+    words = [str(line) for line in kept] if isinstance(kept, list) else []
+    kind = str(run.manifest.get("analysis") or run.name.removeprefix("analyze-"))
+    return {
+        "kind": "analyze",
+        "label": f"analyze {kind}",
+        "id": run.path.absolute().name,
+        "redoes": str(result.get("tells") or ""),
+        "scale": "",
+        "status": ending_view(run, {}),
+        "problems": [*run.problems, *missing],
+        "verdict": None,
+        "words": words,
+        "parts": parts_of(words),
+        "settings": settings_rows(result),
+        "numbers": [(key, number(value)) for key, value in numbers_of(result).items()],
+        "pictures": pictures,
+        "course": time_rows(run.manifest, result.get("seconds")),
+        "environment": environment_rows({**run.manifest, "recipe_sha256": None}),
+    }
+
+
+def settings_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every setting as it was typed or by default, with what it means; changed ones are marked."""
+    known = result.get("keys")
+    rows = [row for row in known if isinstance(row, Mapping)] if isinstance(known, list) else []
+    if not rows:
+        given = result.get("settings")
+        values = given if isinstance(given, Mapping) else {}
+        rows = [{"key": key, "value": number(value)} for key, value in values.items()]
+    return [
+        {
+            "key": str(row.get("key", "")),
+            "value": str(row.get("value", "")),
+            "about": str(row.get("meaning") or ""),
+            "default": str(row.get("default", "")),
+            "changed": "default" in row and row["default"] != row.get("value"),
+        }
+        for row in rows
+    ]
+
+
+def numbers_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Single numbers and words of the result by dotted key; lists stay in the file."""
+    told = ("words", "keys", "settings", "tells", "run", "page", "seconds", "figures")
+    flat = flatten({key: value for key, value in result.items() if key not in told})
+    return {key: value for key, value in flat.items() if not isinstance(value, list | tuple)}
+
+
+def parts_of(lines: list[str]) -> list[dict[str, Any]]:
+    """The terminal's lines as a page has them: aligned columns, and lines that may begin with a name.
+
+    >>> [part["kind"] for part in parts_of(["      risk  on hard", "NAL    1.0      2.0", "between: 1 to 2"])]
+    ['table', 'lines']
+    >>> parts_of(["between: 1 to 2", "gain 3 (95 %: 2 to 4)"])[0]["rows"]
+    [('between', '1 to 2'), ('', 'gain 3 (95 %: 2 to 4)')]
+    """
+    parts: list[dict[str, Any]] = []
+    for line in lines:
+        last: dict[str, Any] = parts[-1] if parts else {"kind": ""}
+        if line.startswith("   ") and line.strip():
+            parts.append({"kind": "table", "head": ["", *_columns(line)], "rows": []})
+        elif last["kind"] == "table" and len(_columns(line)) == len(last["head"]):
+            last["rows"].append(_columns(line))
+        elif last["kind"] == "lines":
+            last["rows"].append(_named(line))
+        else:
+            parts.append({"kind": "lines", "rows": [_named(line)]})
+    return parts
+
+
+def _columns(line: str) -> list[str]:
+    return re.split(r"\s{2,}", line.strip())
+
+
+def _named(line: str) -> tuple[str, str]:
+    """A name and its value, or no name and a sentence: names have no commas, except in whole brackets."""
+    head, colon, rest = line.partition(": ")
+    words = re.sub(r"\([^()]*\)", "", head)
+    return (head, rest) if colon and not re.search(r"[(,;=]", words) else ("", line)

@@ -1,0 +1,155 @@
+"""What the page says about a run of ``reproduce``: does the paper's statement hold, and is that on record?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from innerloop.report.course import environment_rows, time_rows
+from innerloop.report.drawn import drawn_pictures
+from innerloop.report.load import RunData, flatten
+from innerloop.report.words import duration, number
+
+SCALES = {
+    "smoke": "the smallest setting that runs through, in seconds: a check of the code, not evidence",
+    "cpu": "for two cores: the paper's direction and order of magnitude",
+    "paper": "the published setting",
+}
+ENDINGS = {
+    "interrupted": (
+        "warn",
+        "It was interrupted, so there are no rows. The same command goes on from what it kept.",
+    ),
+    "failed": ("bad", "It failed, so there are no rows."),
+    "running": ("warn", "It is still running, or was killed: there are no rows yet."),
+}
+
+
+def redone_view(run: RunData, name: str) -> dict[str, Any]:
+    """Everything the template shows of one reproduction.
+
+    Args:
+        run: what was read from its directory.
+        name: prefix of the ids in its pictures.
+    """
+    result = run.result
+    pictures, missing = drawn_pictures(run, name)
+    scale = str(result.get("scale") or run.manifest.get("scale") or "")
+    protocol = result.get("protocol")
+    return {
+        "kind": "reproduce",
+        "label": title_of(run),
+        "id": run.path.absolute().name,
+        "redoes": str(result.get("redoes") or run.manifest.get("redoes") or ""),
+        "scale": scale,
+        "scale_words": SCALES.get(scale, ""),
+        "status": ending_view(run, ENDINGS),
+        "problems": [*run.problems, *missing],
+        "verdict": verdict_view(run),
+        "rows": [row_view(row) for row in rows_of(run)],
+        "pictures": pictures,
+        "protocol": [(key, cell(value)) for key, value in flatten(protocol).items()]
+        if isinstance(protocol, Mapping)
+        else [],
+        "course": time_rows(run.manifest, result.get("seconds")),
+        "environment": environment_rows({**run.manifest, "recipe_sha256": None}),
+    }
+
+
+def title_of(run: RunData) -> str:
+    """The name of the reproduction, which a run that did not finish has in its folder's name only."""
+    return str(run.result.get("name") or run.name.removeprefix("reproduce-"))
+
+
+def rows_of(run: RunData) -> list[Mapping[str, Any]]:
+    """The rows that a run wrote."""
+    rows = run.result.get("rows")
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def ending_view(run: RunData, endings: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """How it ended: a word, a tone for its colour, a sentence, the recorded reason."""
+    good = ("good", "It ran to its end.") if run.status == "finished" else None
+    tone, words = good or endings.get(run.status, ("warn", "The manifest does not say how it ended."))
+    return {
+        "word": run.status,
+        "tone": tone,
+        "sentence": words,
+        "reason": str(run.manifest.get("reason") or ""),
+    }
+
+
+def verdict_view(run: RunData) -> dict[str, Any] | None:
+    """How many statements hold and how many of the findings are as recorded; None without rows."""
+    rows = rows_of(run)
+    if not rows:
+        return None
+    return verdict_words(
+        len(rows), sum(bool(r.get("holds")) for r in rows), sum(bool(r.get("ok")) for r in rows)
+    )
+
+
+def verdict_words(statements: int, hold: int, recorded: int) -> dict[str, Any]:
+    """The verdict as numbers and as a sentence.
+
+    >>> verdict_words(3, 2, 3)["text"]
+    '2 of 3 statements hold here; all 3 findings are as recorded.'
+    >>> verdict_words(1, 1, 0)["text"]
+    'The statement holds here; the finding is not as recorded.'
+    """
+    if statements == 1:
+        first = "The statement holds here" if hold else "The statement does not hold here"
+        second = "the finding is as recorded" if recorded else "the finding is not as recorded"
+    else:
+        first = f"{'All' if hold == statements else f'{hold} of'} {statements} statements hold here"
+        every = f"all {statements} findings are as recorded"
+        second = every if recorded == statements else f"{recorded} of {statements} findings are as recorded"
+    return {
+        "text": f"{first}; {second}.",
+        "tone": "good" if recorded == statements else "bad",
+        "statements": statements,
+        "hold": hold,
+        "recorded": recorded,
+    }
+
+
+def row_view(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of the table."""
+    return {
+        "what": str(row.get("what", "")),
+        "paper": cell(row.get("paper")),
+        "ours": cell(row.get("ours")),
+        "holds": bool(row.get("holds")),
+        "ok": bool(row.get("ok")),
+        "reason": str(row.get("reason") or ""),
+    }
+
+
+def cell(value: Any) -> str:
+    """A value of a row: numbers to four digits, several side by side.
+
+    >>> cell(0.123456), cell([1.0, 2.5]), cell(None), cell("about 3"), cell({"a": 1})
+    ('0.1235', '1, 2.5', '–', 'about 3', 'a 1')
+    """
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(cell(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {cell(item)}" for key, item in value.items())
+    return number(value)
+
+
+def overview_view(views: list[dict[str, Any]], seconds: list[Any]) -> dict[str, Any]:
+    """The table on top of a page of several: a line each, and all statements taken together."""
+    verdicts = [view["verdict"] for view in views if view.get("verdict")]
+    total = [sum(verdict[key] for verdict in verdicts) for key in ("statements", "hold", "recorded")]
+    lost = [view["label"] for view in views if view["kind"] == "reproduce" and not view["verdict"]]
+    took = [value if isinstance(value, int | float) else None for value in seconds]
+    return {
+        "verdict": verdict_words(total[0], total[1], total[2]) if total[0] else None,
+        "redone": any(view["kind"] == "reproduce" for view in views),
+        "lost": lost,
+        "took": ["–" if value is None else duration(value) for value in took],
+        "seconds": duration(sum(value for value in took if value is not None)),
+    }

@@ -108,6 +108,36 @@ def test_ratios_are_taken_within_rounds():
     assert rows.ratio(ours, peer) == 2.0
 
 
+def test_a_row_has_the_promised_keys_in_order():
+    """What `innerloop bench NAME --json` prints is read by others."""
+    found = rows.comparison("c", "p", timing("a@2", [1.0], threads=2), timing("p@1", [3.0]), 2.0, ["x", "y"])
+    assert list(found.items()) == [
+        ("case", "c"),
+        ("peer", "p"),
+        ("ours_ms", 1.0),
+        ("peer_ms", 3.0),
+        ("ratio", 3.0),
+        ("ours_mb", 100.0),
+        ("peer_mb", 100.0),
+        ("threads", "2 / 1"),
+        ("repeats", 7),
+        ("at_least", 2.0),
+        ("notes", "x; y"),
+    ]
+
+
+def test_blocks_become_a_timing():
+    """The median of each round, scaled to the whole work; the most memory; all calls."""
+    blocks = [
+        {"seconds": [0.3, 0.1, 0.2], "peak_mb": 90.0, "empty_mb": 60.0, "others": 0.4},
+        {"seconds": [0.4], "peak_mb": 95.0, "empty_mb": 60.0, "others": None},
+    ]
+    found = rows.timing(Side("a", {}), blocks, 1.5, scale=10.0)
+    assert found == Timing(Side("a", {}), [pytest.approx(2000.0), pytest.approx(4000.0)], 95.0, 60.0, 4, 1.5)
+    assert rows.bystanders(blocks) == 0.4
+    assert rows.bystanders(blocks[1:]) is None
+
+
 def test_the_peers_better_thread_count_is_used():
     result = Comparison(
         {

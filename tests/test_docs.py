@@ -63,10 +63,13 @@ def one_core(monkeypatch):
 def test_every_python_snippet_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "snippet"}
-    for number, code in enumerate(blocks(page, "python"), start=1):
+    snippets = blocks(page, "python")
+    for number, code in enumerate(snippets, start=1):
         for pattern, small in TINY:
             code = pattern.sub(small, code)
         exec(compile(code, f"{page.name}, snippet {number}", "exec"), namespace)
+    # one that is indented or not closed would not be found, and so not run
+    assert len(snippets) == page.read_text(encoding="utf-8").count("```python")
 
 
 @pytest.mark.parametrize(("words", "page"), list(commands()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from innerloop.bench import BENCHMARKS
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, score_text, table, write
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.runs.manifest import actual_status
 
 SECTIONS = ("recipes", "runs", "benchmarks")
 NEWEST = 10
@@ -79,20 +79,6 @@ def run_row(path: Path) -> dict[str, Any]:
         "mean": judged.get("mean"),
         "ci95": judged.get("ci95"),
     }
-
-
-def actual_status(manifest: dict[str, Any]) -> str:
-    """The manifest's word, except that a run whose process is gone was killed, whatever it last wrote."""
-    status = str(manifest.get("status") or "unknown")
-    pid = manifest.get("pid")
-    if status == "running" and isinstance(pid, int):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return "killed"
-        except OSError:
-            pass
-    return status
 
 
 def _render(result: Result) -> None:

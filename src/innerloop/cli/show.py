@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from innerloop.cli.ls import actual_status
 from innerloop.cli.options import Json, Settings, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, table, write
 from innerloop.cli.train import evaluation_line, render_steps
 from innerloop.core.errors import UserError
+from innerloop.runs.manifest import actual_status
 
 Name = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="A recipe, a TOML file, or a run (`last`).")

@@ -43,13 +43,24 @@ REPRODUCTIONS: dict[str, str] = {
 """Names and what they redo. Nothing here imports torch."""
 
 
+def check(name: str, scale: str = SCALES[0]) -> None:
+    """Complains about a name or a scale that there is not.
+
+    Raises:
+        UserError: with what was probably meant.
+    """
+    if name not in REPRODUCTIONS:
+        hint = did_you_mean(name, REPRODUCTIONS)
+        raise UserError(f"there is no reproduction '{name}'{hint}: `innerloop reproduce ls` lists them.")
+    if scale not in SCALES:
+        raise UserError(f"there is no scale '{scale}'{did_you_mean(scale, SCALES)}: {', '.join(SCALES)}.")
+
+
 def find(name: str) -> ModuleType:
     """The module of a reproduction.
 
     Raises:
         UserError: there is none of this name.
     """
-    if name not in REPRODUCTIONS:
-        hint = did_you_mean(name, REPRODUCTIONS)
-        raise UserError(f"there is no reproduction '{name}'{hint}: `innerloop reproduce ls` lists them.")
+    check(name)
     return import_module(f"innerloop.reproduce.{name.replace('-', '_')}")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from innerloop.core.errors import UserError, did_you_mean
-from innerloop.reproduce import REPRODUCTIONS, SCALES, find
+from innerloop.core.errors import UserError
+from innerloop.reproduce import REPRODUCTIONS, check, find
 from innerloop.reproduce.rows import Reproduction, Say
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import write_json_atomic
@@ -29,14 +28,22 @@ def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder
         ``name``, ``redoes``, ``scale``, ``rows``, ``figure``, ``figures``, ``protocol``, ``seconds``
         and ``run``.
     """
-    if scale not in SCALES:
-        raise UserError(f"there is no scale '{scale}'{did_you_mean(scale, SCALES)}: {', '.join(SCALES)}.")
-    module = find(name)
+    check(name, scale)
+    return carry_on(begin(name, scale, argv, folder), name, scale, say)
+
+
+def begin(name: str, scale: str, argv: list[str] | None, folder: Path) -> Path:
+    """The run directory of a reproduction that is about to start."""
     run = create_run(folder, f"reproduce-{name}", 0)
     about = {"kind": "reproduce", "scale": scale, "redoes": REPRODUCTIONS[name]}
     start_manifest(run, argv, f"reproduce {name} --scale {scale}", about)
+    return run
+
+
+def carry_on(run: Path, name: str, scale: str, say: Say) -> dict[str, Any]:
+    """Redoes it in this directory; the manifest says how it ended, whatever happens."""
     try:
-        return _redo(module, name, scale, say, run)
+        return _redo(name, scale, say, run)
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)
         told = str(error) if stopped or isinstance(error, UserError) else f"{type(error).__name__}: {error}"
@@ -44,9 +51,9 @@ def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder
         raise
 
 
-def _redo(module: ModuleType, name: str, scale: str, say: Say, run: Path) -> dict[str, Any]:
+def _redo(name: str, scale: str, say: Say, run: Path) -> dict[str, Any]:
     started = time.perf_counter()
-    found: Reproduction = module.run(scale, say)
+    found: Reproduction = find(name).run(scale, say)
     from innerloop.plots.files import write_figures
 
     figures = write_figures(run, found.figures)

@@ -103,6 +103,20 @@ def read_manifest(run: Path) -> dict[str, Any]:
     return manifest
 
 
+def actual_status(manifest: Mapping[str, Any]) -> str:
+    """The manifest's word, except that a run whose process is gone was killed, whatever it last wrote."""
+    status = str(manifest.get("status") or "unknown")
+    pid = manifest.get("pid")
+    if status == "running" and isinstance(pid, int):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return "killed"
+        except OSError:
+            pass
+    return status
+
+
 def now() -> str:
     """The current time with its zone, to the second."""
     return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,164 @@
+"""Several reproductions, one after another: one that fails does not stop the others.
+
+A batch is a run of its own, ``runs/reproduce-all/<time>-s0/``, whose ``result.json`` names its members. Given
+again after an interruption, the same batch keeps the members that finished and goes on with the others.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from innerloop._version import __version__
+from innerloop.core.errors import UserError
+from innerloop.reproduce import REPRODUCTIONS, check
+from innerloop.reproduce.carry_out import begin, carry_on
+from innerloop.reproduce.rows import Say
+from innerloop.runs.directory import create_run
+from innerloop.runs.files import read_json, write_json_atomic
+from innerloop.runs.manifest import actual_status, read_manifest, start_manifest, update_manifest
+
+ALL = "all"
+FOLDER = "reproduce-all"
+
+
+def is_batch(words: Sequence[str]) -> bool:
+    """Whether these words of the command line may mean more than one reproduction.
+
+    >>> is_batch(["all"]), is_batch(["adaptlr-*"]), is_batch(["a", "b"]), is_batch(["bridge-fig1"])
+    (True, True, True, False)
+    """
+    return len(words) > 1 or words[0] == ALL or any(character in words[0] for character in "*?[")
+
+
+def select(words: Sequence[str]) -> list[str]:
+    """The names that ``all``, patterns and names mean, each once, in the order of the list.
+
+    >>> select(["bridge-*", "landscape-fig1"])
+    ['bridge-fig1', 'bridge-spectra', 'landscape-fig1']
+
+    Raises:
+        UserError: a name is unknown, or a pattern fits nothing.
+    """
+    chosen: set[str] = set()
+    for word in words:
+        fitting = [name for name in REPRODUCTIONS if word == ALL or fnmatchcase(name, word)]
+        if not fitting and is_batch([word]):
+            raise UserError(f"no reproduction fits '{word}': `innerloop reproduce ls` lists them.")
+        if not fitting:
+            check(word)
+        chosen.update(fitting)
+    return [name for name in REPRODUCTIONS if name in chosen]
+
+
+def begin_batch(names: list[str], scale: str, argv: list[str] | None, folder: Path) -> Path:
+    """The directory of a batch: that of the same one if it was interrupted, else a new one."""
+    about = {"kind": "reproduce-all", "names": names, "scale": scale}
+    for run in sorted((folder / FOLDER).glob("*"), reverse=True):
+        if _same(run, about) and actual_status(read_manifest(run)) in ("interrupted", "killed"):
+            update_manifest(run, status="running", argv=argv, pid=os.getpid())
+            return run
+    run = create_run(folder, FOLDER, 0)
+    start_manifest(run, argv, f"reproduce {' '.join(names)} --scale {scale}", about)
+    return run
+
+
+def _same(run: Path, about: dict[str, Any]) -> bool:
+    try:
+        manifest = read_manifest(run)
+    except UserError:
+        return False
+    version = (manifest.get("versions") or {}).get("innerloop")
+    return version == __version__ and all(manifest.get(key) == value for key, value in about.items())
+
+
+def carry_out_batch(batch: Path, argv: list[str] | None, say: Say) -> dict[str, Any]:
+    """Redoes the members that have not finished yet.
+
+    Args:
+        batch: from :func:`begin_batch`.
+        argv: the command as typed.
+        say: receives lines for people.
+
+    Returns:
+        ``scale``, ``reproductions`` (each ``name``, ``status``, ``reason``, ``crashed``, ``run``, ``rows``,
+        ``figures``, ``protocol``, ``seconds``), ``statements``, ``hold``, ``as_recorded``, ``failed``,
+        ``seconds`` and ``run``.
+    """
+    manifest, folder = read_manifest(batch), batch.parent.parent
+    names, scale = [str(name) for name in manifest["names"]], str(manifest["scale"])
+    done = {entry["name"]: entry for entry in _entries(batch) if _is_kept(entry, folder)}
+    entries: list[dict[str, Any]] = []
+    for i, name in enumerate(names, start=1):
+        place = f"[{i}/{len(names)}] {name}"
+        if name in done:
+            entries.append(done[name])
+            say(f"{place}: kept from {done[name]['run']}")
+            continue
+        say(f"{place} at {scale}: {REPRODUCTIONS[name]}")
+        run = begin(name, scale, argv, folder)
+        entry: dict[str, Any] = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
+        entries.append(entry)
+        try:
+            entry |= {**_member(carry_on(run, name, scale, say)), "status": "finished"}
+        except UserError as error:
+            entry |= {"status": "failed", "reason": str(error)}
+        except Exception as error:
+            say(traceback.format_exc())
+            entry |= {"status": "failed", "reason": f"{type(error).__name__}: {error}", "crashed": True}
+        except BaseException:
+            entry |= {"status": "interrupted", "reason": "interrupted"}
+            update_manifest(batch, status="interrupted")
+            raise
+        finally:
+            write_json_atomic(batch / "result.json", {"scale": scale, "reproductions": entries})
+        say(f"{place}: {sentence(entry)}")
+    result = summary(scale, entries, folder)
+    update_manifest(batch, status="finished")
+    return {**result, "run": str(batch)}
+
+
+def _member(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: result[key] for key in ("redoes", "rows", "figures", "protocol", "seconds")}
+
+
+def _entries(batch: Path) -> list[dict[str, Any]]:
+    try:
+        return list(read_json(batch / "result.json")["reproductions"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _is_kept(entry: dict[str, Any], folder: Path) -> bool:
+    return entry.get("status") == "finished" and (folder / entry["run"] / "result.json").is_file()
+
+
+def sentence(entry: dict[str, Any]) -> str:
+    """How one of them ended, in one line.
+
+    >>> sentence({"status": "finished", "rows": [{"holds": False, "ok": True}], "seconds": 2.0})
+    '0 of 1 hold, 1 of 1 as recorded, 2.0 s'
+    """
+    if entry["status"] != "finished":
+        return f"{entry['status']}: {entry['reason']}"
+    rows = entry["rows"]
+    hold, recorded = (sum(bool(row[key]) for row in rows) for key in ("holds", "ok"))
+    return f"{hold} of {len(rows)} hold, {recorded} of {len(rows)} as recorded, {entry['seconds']:.1f} s"
+
+
+def summary(scale: str, entries: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """All of them counted together."""
+    rows = [row for entry in entries for row in entry.get("rows", [])]
+    return {
+        "scale": scale,
+        "reproductions": [{**entry, "run": str(folder / entry["run"])} for entry in entries],
+        "statements": len(rows),
+        "hold": sum(bool(row["holds"]) for row in rows),
+        "as_recorded": sum(bool(row["ok"]) for row in rows),
+        "failed": [entry["name"] for entry in entries if entry["status"] != "finished"],
+        "seconds": sum(entry.get("seconds", 0.0) for entry in entries),
+    }

@@ -22,7 +22,7 @@ from innerloop.core import autodiff
 from innerloop.core.errors import UserError
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
-from innerloop.learners.base import Adapted, Learner
+from innerloop.learners.base import Adapted, Learner, Predict
 from innerloop.learners.updates import UpdateRule, sgd
 from innerloop.nets.network import Network, apply
 from innerloop.nets.norms import statistics_for
@@ -95,11 +95,17 @@ def gradient_learner(
             _, buffers = network.features(after, buffers, x, "batch")
         return Adapted(after, buffers)
 
+    return Learner(name, adapt, _predictor(network), init)
+
+
+def _predictor(network: Network) -> Predict:
+    """The network's outputs under the adapted parameters."""
+
     def predict(adapted: Adapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
         statistics = statistics_for(network.norm, "query", training)
         return apply(network, adapted.params, adapted.buffers, x, statistics)
 
-    return Learner(name, adapt, predict, init)
+    return predict
 
 
 def moving_names(network: Network, adapts: Adapts, params: Params) -> list[str]:
@@ -250,8 +256,4 @@ def non_adaptive(network: Network) -> Learner:
             _, buffers = network.features(params, buffers, x, statistics_for("support", "support", training))
         return Adapted(params, buffers)
 
-    def predict(adapted: Adapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
-        statistics = statistics_for(network.norm, "query", training)
-        return apply(network, adapted.params, adapted.buffers, x, statistics)
-
-    return Learner("none", adapt, predict)
+    return Learner("none", adapt, _predictor(network))

@@ -66,23 +66,14 @@ def mlp(
     sizes = [inputs, *hidden, outputs]
     last = len(sizes) - 2
     gain = weight_var if weight_var is not None else (2.0 if "relu" in activation else 1.0)
+    # the readout feeds no ReLU, so its standard variance is 1/n
+    gains = [gain] * last + [1.0 if weight_var is None else gain]
     act, ntk = ACTIVATIONS[activation], parametrisation == "ntk"
     sigma_b = math.sqrt(bias_var)
     has_bias = bias and (sigma_b > 0 or not ntk)  # with sigma_b = 0 an NTK bias would act on nothing
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
-        params: Params = {}
-        for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
-            shape = (n_out, n_in)
-            # the readout feeds no ReLU, so its standard variance is 1/n
-            layer_gain = 1.0 if i == last and weight_var is None else gain
-            params[f"layer{i}.weight"] = (
-                standard_normal(generator, shape) if ntk else he_normal(generator, shape, layer_gain)
-            )
-            if has_bias:
-                draw = standard_normal(generator, (n_out,))
-                params[f"layer{i}.bias"] = draw if ntk else draw * sigma_b
-        return params, {}
+        return _draw(generator, sizes, gains, sigma_b if has_bias else None, ntk), {}
 
     def layer(params: Params, i: int, x: Tensor) -> Tensor:
         weight, shift = params[f"layer{i}.weight"], params.get(f"layer{i}.bias")
@@ -105,3 +96,19 @@ def mlp(
 
     names = (f"layer{last}.weight", f"layer{last}.bias") if has_bias else (f"layer{last}.weight",)
     return Network(init, features, head, names, "none")
+
+
+def _draw(
+    generator: torch.Generator, sizes: Sequence[int], gains: Sequence[float], sigma_b: float | None, ntk: bool
+) -> Params:
+    """Weights and, unless ``sigma_b`` is none, biases of every layer; all standard normal for ``ntk``."""
+    params: Params = {}
+    for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
+        shape = (n_out, n_in)
+        params[f"layer{i}.weight"] = (
+            standard_normal(generator, shape) if ntk else he_normal(generator, shape, gains[i])
+        )
+        if sigma_b is not None:
+            draw = standard_normal(generator, (n_out,))
+            params[f"layer{i}.bias"] = draw if ntk else draw * sigma_b
+    return params

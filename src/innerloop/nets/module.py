@@ -62,6 +62,19 @@ def last_linear(module: nn.Module) -> str:
     return names[-1]
 
 
+def split_at(module: nn.Module, head: str) -> tuple[nn.Module, nn.Module]:
+    """The layer of this name, and a copy of the module that passes its input through there."""
+    try:
+        readout = module.get_submodule(head)
+    except AttributeError:
+        known = ", ".join(name for name, _ in module.named_children())
+        raise UserError(f"the module has no layer '{head}'; its layers are {known}.") from None
+    body = copy.deepcopy(module)
+    parent = body.get_submodule(head.rpartition(".")[0])
+    setattr(parent, head.rpartition(".")[2], nn.Identity())
+    return readout, body
+
+
 class _Skeletons:
     """One structure per thread, because ``functional_call`` swaps tensors on the module it is given."""
 
@@ -100,15 +113,8 @@ def from_module(
     make = (lambda: module) if isinstance(module, nn.Module) else module
     whole = replace_batch_norms(make(), norm).eval()
     head = head if head is not None else last_linear(whole)
-    try:
-        readout = whole.get_submodule(head)
-    except AttributeError:
-        known = ", ".join(name for name, _ in whole.named_children())
-        raise UserError(f"the module has no layer '{head}'; its layers are {known}.") from None
+    readout, body = split_at(whole, head)
     head_names = tuple(f"{head}.{name}" for name, _ in readout.named_parameters())
-    body = copy.deepcopy(whole)
-    parent = body.get_submodule(head.rpartition(".")[0])
-    setattr(parent, head.rpartition(".")[2], nn.Identity())
     bodies, readouts = _Skeletons(body), _Skeletons(readout)
     body_names = [name for name, _ in body.named_parameters()]
     buffer_names = [name for name, _ in body.named_buffers()]

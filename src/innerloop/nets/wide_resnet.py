@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -94,25 +96,44 @@ def wide_resnet(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
         changed: Buffers = noise.advance(buffers)
-
-        def activated(x: Tensor, name: str) -> Tensor:
-            y, seen = fast.norm(name, norm, params, buffers, x, statistics)
-            changed.update(seen)
-            # without normalisation y is x itself, which the shortcut still needs
-            return fast.activate(y, 0.0, fresh=y is not x)
-
         x = fast.conv2d(fast.layout(x), params["conv0.weight"])
-        for b in blocks:
-            y = activated(x, f"{b.name}.norm0")
-            shortcut = params.get(f"{b.name}.shortcut.weight")
-            x = x if shortcut is None else fast.conv2d(y, shortcut, b.stride)
-            y = fast.conv2d(y, params[f"{b.name}.conv0.weight"], b.stride)
-            y = noise.dropout(activated(y, f"{b.name}.norm1"), buffers, drop_rate, keys[b.name])
-            x = fast.add(fast.conv2d(y, params[f"{b.name}.conv1.weight"]), x)
-        return fast.pooled(activated(x, "norm")), {**buffers, **changed}
+        for block in blocks:
+            drop = partial(noise.dropout, buffers=buffers, rate=drop_rate, key=keys[block.name])
+            x, seen = _block(block, norm, params, buffers, x, statistics, drop)
+            changed.update(seen)
+        x, seen = _activated("norm", norm, params, buffers, x, statistics)
+        return fast.pooled(x), {**buffers, **changed, **seen}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
     return Network(init, features, apply_linear_head, names, norm)
+
+
+def _activated(
+    name: str, norm: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+) -> tuple[Tensor, Buffers]:
+    """Normalised, then ReLU; and what the norm layer saw."""
+    y, seen = fast.norm(name, norm, params, buffers, x, statistics)
+    # without normalisation y is x itself, which the shortcut still needs
+    return fast.activate(y, 0.0, fresh=y is not x), seen
+
+
+def _block(
+    block: Block,
+    norm: str,
+    params: Params,
+    buffers: Buffers,
+    x: Tensor,
+    statistics: Statistics,
+    drop: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Buffers]:
+    """One residual block, and what its norm layers saw."""
+    name = block.name
+    y, first = _activated(f"{name}.norm0", norm, params, buffers, x, statistics)
+    shortcut = params.get(f"{name}.shortcut.weight")
+    x = x if shortcut is None else fast.conv2d(y, shortcut, block.stride)
+    y = fast.conv2d(y, params[f"{name}.conv0.weight"], block.stride)
+    y, second = _activated(f"{name}.norm1", norm, params, buffers, y, statistics)
+    return fast.add(fast.conv2d(drop(y), params[f"{name}.conv1.weight"]), x), {**first, **second}
 
 
 def _draw(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 MANY = 50.0
+SHAPES = ("*", "X", "D", "s")
 
 
 class Line(TypedDict):
@@ -108,6 +109,20 @@ def panels_figure(
 
 
 def _draw(axes: Axes, one: Panel) -> None:
+    _scale(axes, one)
+    if one["span"] is not None:
+        axes.axvspan(*one["span"], color=colour(1), alpha=0.15, linewidth=0)
+    for i, series in enumerate(one["lines"]):
+        _draw_line(axes, i, series)
+    for j, place in enumerate(one["marks"]):
+        _draw_mark(axes, j, place, colour(len(one["lines"]) + j))
+    label(axes, x=one["x"], y=one["y"])
+    handles, names = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(handles, names, frameon=False, fontsize=TEXT - 2, labelcolor=INK, handlelength=1.6)
+
+
+def _scale(axes: Axes, one: Panel) -> None:
     if one["log_y"]:
         log_scale(axes, [v for series in one["lines"] for v in series["y"] if v > 0] or [1.0])
     if one["log_x"]:
@@ -116,44 +131,24 @@ def _draw(axes: Axes, one: Panel) -> None:
         log_scale(axes, places if narrow else [1.0, 1000.0], which="x")
     else:
         axes.locator_params(axis="x", nbins=5)
-    if one["span"] is not None:
-        axes.axvspan(*one["span"], color=colour(1), alpha=0.15, linewidth=0)
-    for i, series in enumerate(one["lines"]):
-        if series["low"]:
-            axes.fill_between(
-                series["x"], series["low"], series["high"], color=colour(i), alpha=0.2, linewidth=0
-            )
-        if series["dots"]:
-            axes.plot(
-                series["x"],
-                series["y"],
-                "o",
-                color=colour(i),
-                markersize=2.5,
-                alpha=0.5,
-                label=series["name"],
-            )
-        else:
-            marker = "o" if len(series["x"]) <= 25 else ""
-            style = {"color": colour(i), "linestyle": dash(i), "linewidth": 1.6}
-            axes.plot(series["x"], series["y"], marker=marker, markersize=3, label=series["name"], **style)
-    shapes = ("*", "X", "D", "s")
-    for j, place in enumerate(one["marks"]):
-        tint = colour(len(one["lines"]) + j)
-        if place["y"] is None:
-            axes.axvline(place["x"], color=tint, linestyle=(0, (4, 2)), linewidth=1.4, label=place["name"])
-        else:
-            size = 11 if j % 4 == 0 else 7
-            axes.plot(
-                [place["x"]],
-                [place["y"]],
-                shapes[j % 4],
-                color=tint,
-                markersize=size,
-                label=place["name"],
-                zorder=5,
-            )
-    label(axes, x=one["x"], y=one["y"])
-    handles, names = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(handles, names, frameon=False, fontsize=TEXT - 2, labelcolor=INK, handlelength=1.6)
+
+
+def _draw_line(axes: Axes, i: int, series: Line) -> None:
+    x, y, name, tint = series["x"], series["y"], series["name"], colour(i)
+    if series["low"]:
+        axes.fill_between(x, series["low"], series["high"], color=tint, alpha=0.2, linewidth=0)
+    if series["dots"]:
+        axes.plot(x, y, "o", color=tint, markersize=2.5, alpha=0.5, label=name)
+    else:
+        marker = "o" if len(x) <= 25 else ""
+        style = {"color": tint, "linestyle": dash(i), "linewidth": 1.6}
+        axes.plot(x, y, marker=marker, markersize=3, label=name, **style)
+
+
+def _draw_mark(axes: Axes, j: int, place: Mark, tint: str) -> None:
+    x, y, name = place["x"], place["y"], place["name"]
+    if y is None:
+        axes.axvline(x, color=tint, linestyle=(0, (4, 2)), linewidth=1.4, label=name)
+    else:
+        size = 11 if j % 4 == 0 else 7
+        axes.plot([x], [y], SHAPES[j % 4], color=tint, markersize=size, label=name, zorder=5)

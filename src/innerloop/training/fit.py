@@ -87,37 +87,48 @@ def fit(
     loop = _Loop(
         objective, state, optimiser, plan or Plan(), schedule or make_schedule("constant", steps), clip
     )
-    clock, logged_at = time.perf_counter(), state.step
-    saved_at = -1
+    pace, saved_at = _Pace(batch, state.step), -1
+
+    def due(every: int) -> bool:
+        return loop.state.step % every == 0 or loop.state.step == steps
+
     # a run that was killed while its result was evaluated had stopped already
     stop = validation is not None and loop.stalled(validation)
     try:
         with held_interrupts() as check:
             while loop.state.step < steps and not stop:
                 check()  # an interrupt waits until here, where the state is whole
-                gradient = loop.gradient(sampler, loop.state.step, batch)
-                record = loop.apply(gradient)
-                done = loop.state.step
-                if log and (done % log_every == 0 or done == steps):
-                    elapsed = time.perf_counter() - clock
-                    rate = (done - logged_at) * batch / max(elapsed, 1e-9)
-                    log({"step": done, **record, "seconds": elapsed, "tasks_per_second": rate})
-                    clock, logged_at = time.perf_counter(), done
+                record = loop.apply(loop.gradient(sampler, loop.state.step, batch))
+                if log and due(log_every):
+                    log({"step": loop.state.step, **record, **pace.lap(loop.state.step)})
                 improved = False
-                if validation and (done % validation.every == 0 or done == steps):
+                if validation and due(validation.every):
                     improved = loop.validate(validation, log)
                     stop = loop.stalled(validation)
-                if save and (improved or stop or done % save_every == 0 or done == steps):
+                if save and (improved or stop or due(save_every)):
                     loop.check_params()
                     # best first: a kill between the two is repaired by repeating the step
                     save(loop.snapshot(), ("best", "last") if improved else ("last",))
-                    saved_at = done
+                    saved_at = loop.state.step
                 loop.settled = True
     except (NonFiniteError, KeyboardInterrupt):
         if save and loop.settled and saved_at != loop.state.step and loop.broken() is None:
             save(loop.snapshot(), ("last",))
         raise
     return loop.snapshot()
+
+
+class _Pace:
+    """How fast tasks go by, from one record to the next."""
+
+    def __init__(self, batch: int, step: int) -> None:
+        self.batch, self.step, self.clock = batch, step, time.perf_counter()
+
+    def lap(self, step: int) -> dict[str, float]:
+        now = time.perf_counter()
+        elapsed, tasks = now - self.clock, (step - self.step) * self.batch
+        self.step, self.clock = step, now
+        return {"seconds": elapsed, "tasks_per_second": tasks / max(elapsed, 1e-9)}
 
 
 class _Loop:

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.plots.files import write_figures
 from innerloop.plots.style import new_figure
@@ -248,3 +249,15 @@ def test_damage_is_said(tmp_path):
     assert "result.json is not valid JSON" in read(write_page([run])).text
     (run / "result.json").unlink()
     assert "there is no result.json" in read(write_page([run])).text
+
+
+def test_listings_say_what_a_reproduction_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = redone(tmp_path / "runs")
+    assert main(["ls", "runs"]) == 0
+    assert "1 of 3 hold, 2 of 3 as recorded" in capsys.readouterr().out
+    assert main(["show", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 3 hold, 2 of 3 as recorded" in out
+    assert "resume" not in out
+    assert "seed" not in out

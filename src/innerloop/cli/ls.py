@@ -65,6 +65,7 @@ def _runs(folder: Path, newest: int | None) -> list[dict[str, Any]]:
 def run_row(path: Path) -> dict[str, Any]:
     """What a listing says about one run."""
     from innerloop.report.load import headline, load_run
+    from innerloop.report.redone import found_words
 
     run = load_run(path)
     judged = headline(run) or {}
@@ -78,6 +79,7 @@ def run_row(path: Path) -> dict[str, Any]:
         "score": judged.get("score"),
         "mean": judged.get("mean"),
         "ci95": judged.get("ci95"),
+        "found": found_words(run),
     }
 
 
@@ -90,8 +92,8 @@ def _render(result: Result) -> None:
             (
                 row["run"],
                 row["status"],
-                row["steps"],
-                score_text(row["score"], row["mean"], row["ci95"]) if row["score"] else "",
+                row["steps"] or "",
+                score_text(row["score"], row["mean"], row["ci95"]) if row["score"] else row["found"],
             )
             for row in result["runs"]
         ]

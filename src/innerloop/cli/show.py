@@ -95,6 +95,7 @@ def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
 def _run(name: str, given: list[str]) -> Result:
     from innerloop.recipes.library import shipped_names
     from innerloop.report.load import load_run
+    from innerloop.report.redone import found_words
     from innerloop.runs.directory import find_run
 
     if given:
@@ -123,6 +124,8 @@ def _run(name: str, given: list[str]) -> Result:
         "steps": run.steps_done,
         "evaluations": [{k: v for k, v in found.items() if k != "scores"} for found in run.evaluations],
         "problems": run.problems,
+        "kind": run.kind,
+        "found": found_words(run),
     }
 
 
@@ -149,14 +152,16 @@ def _render_settings(result: Result) -> None:
 
 def _render_run(result: Result) -> None:
     plan = result["plan"] or {}
+    trained = result["kind"] == "train"
     rows = {
         "run": result["run"],
-        "recipe": f"{result['recipe']}, seed {result['seed']}",
+        "recipe": f"{result['recipe']}, seed {result['seed']}" if trained else "",
         "status": result["status"] + (f": {result['reason']}" if result["reason"] else ""),
         "started": result["started"],
         "ended": result["ended"],
         "command": result["command"],
-        "steps": result["steps"],
+        "found": result["found"],
+        "steps": result["steps"] if trained else "",
         "execution": ", ".join(
             f"{key} {plan[key]}" for key in ("mode", "threads", "chunk", "compile") if plan.get(key)
         ),
@@ -167,5 +172,7 @@ def _render_run(result: Result) -> None:
         render_steps(found)
     for problem in result["problems"]:
         write(f"note: {problem}")
-    if result["status"] in ("killed", "interrupted", "failed"):
+    if not trained:
+        write(f"\n`innerloop report {result['run']}` makes its page")
+    elif result["status"] in ("killed", "interrupted", "failed"):
         write(f"\n`innerloop resume {result['run']}` goes on from its last checkpoint")

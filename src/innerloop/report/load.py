@@ -97,7 +97,7 @@ def load_run(path: Path) -> RunData:
 
 
 def _result(path: Path, manifest: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """What an analysis or a reproduction found; it is there once the run has finished."""
+    """What an analysis or a reproduction found; there once the run has finished."""
     try:
         result = read_json(path / "result.json")
     except FileNotFoundError:

@@ -89,6 +89,15 @@ def verdict_view(run: RunData) -> dict[str, Any] | None:
     )
 
 
+def found_words(run: RunData) -> str:
+    """For a listing: what a run without a score found, or nothing."""
+    verdict = verdict_view(run) if run.kind == "reproduce" else None
+    if verdict is None:
+        return ""
+    of = verdict["statements"]
+    return f"{verdict['hold']} of {of} hold, {verdict['recorded']} of {of} as recorded"
+
+
 def verdict_words(statements: int, hold: int, recorded: int) -> dict[str, Any]:
     """The verdict as numbers and as a sentence.
 
@@ -149,6 +158,7 @@ def overview_view(views: list[dict[str, Any]], seconds: list[Any]) -> dict[str, 
     return {
         "verdict": verdict_words(total[0], total[1], total[2]) if total[0] else None,
         "redone": any(view["kind"] == "reproduce" for view in views),
+        "scales": [(name, words) for name, words in SCALES.items() if name in {v["scale"] for v in views}],
         "lost": lost,
         "took": ["–" if value is None else duration(value) for value in took],
         "seconds": duration(sum(value for value in took if value is not None)),

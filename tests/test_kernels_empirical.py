@@ -318,10 +318,48 @@ def test_pooling_is_torchs_with_equal_values_too() -> None:
     draw = torch.Generator().manual_seed(7)
     x = torch.randint(0, 3, (2, 3, 7, 6), generator=draw).double()
     found = []
-    for pool in (F.max_pool2d, lambda a, k: pooling.max_pool2d(F.max_pool2d, (a, k), {})):
+    for pool in (F.max_pool2d, lambda a, _: pooling.max_pool2d(a)):
         leaf = x.clone().requires_grad_()
         y = pool(leaf, 2)
         weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
         found.append((y.detach(), torch.autograd.grad((y * weights).sum(), leaf)[0]))
     for ours, torchs in zip(found[1], found[0], strict=True):
         assert torch.equal(ours, torchs)
+
+
+class Pooled(nn.Module):
+    """A ReLU that is pooled and used elsewhere, one whose input is written to before it is pooled, odd sides,
+    a pooling of three, and group normalisations without scale, without shift, fixed and of vectors.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.scale = nn.Parameter(torch.rand(4) + 0.5)
+        self.shift = nn.Parameter(torch.rand(4))
+        self.vector = nn.GroupNorm(2, 4)
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(F.group_norm(self.one(x), 2, self.scale))
+        z = F.max_pool2d(y, 2)
+        before = F.group_norm(self.two(z), 4)
+        after = torch.relu(before)
+        with torch.no_grad():
+            before.mul_(-1.0)  # the graph does not need it, and the pooling must not look at it
+        w = (
+            F.max_pool2d(after, kernel_size=2)
+            + F.max_pool2d(F.group_norm(y, 1, self.scale.detach(), self.shift), 3)[..., :2, :2]
+        )
+        return self.out(self.vector(w.mean((2, 3)) + y.mean((2, 3))))
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_what_is_done_faster_is_the_same(output: str) -> None:
+    torch.manual_seed(6)
+    module = Pooled().double()
+    x = torch.randn(3, 2, 9, 11, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    params = dict(module.named_parameters())
+    theta = ntk(lambda p, a: torch.func.functional_call(module, p, (a,)), params, x, x)
+    found = empirical_ntk(module, None, x, method="layerwise", output=output)
+    assert_close(found, reduced(theta, output), TOLERANCE)

@@ -64,12 +64,25 @@ def sizes(f: Factor) -> tuple[int, int, int]:
     return f.grads[0, 0, 0].numel(), taps, f.conv.shape[0]
 
 
+def kept_bytes(f: Factor) -> int:
+    """What :func:`compact` will keep of this factor."""
+    if f.inputs is None:
+        return f.grads.nbytes
+    made = len(f.grads) * f.grads.shape[1] * _parameters(f) * f.grads.element_size()
+    return min(made, f.inputs.nbytes + f.grads.nbytes)
+
+
+def _parameters(f: Factor) -> int:
+    """Of the layer, per sample and row."""
+    _, p, o = sizes(f)
+    return p * o + (0 if f.bias is None else o)
+
+
 def compact(f: Factor) -> Factor:
     """Whichever is smaller to keep: inputs and derivatives, or the gradients that they make."""
     if f.inputs is None:
         return f
-    _, p, o = sizes(f)
-    return gradients(f) if len(f.grads) * p * o < f.inputs[0].numel() + f.grads[:, 0].numel() else f
+    return gradients(f) if kept_bytes(f) < f.inputs.nbytes + f.grads.nbytes else f
 
 
 def room(f: Factor, samples: int) -> Factor:
@@ -99,7 +112,8 @@ def _weight_gradients(f: Factor, start: int, stop: int) -> Tensor:
     assert f.inputs is not None
     if f.conv is None:
         return torch.matmul(f.grads[..., start:stop].mT, f.inputs).flatten(2)
-    return torch.stack([_conv_gradients(f.conv, f.inputs, d[:, start:stop]) for d in f.grads])
+    found = [_conv_gradients(f.conv, f.inputs, d[:, start:stop]) for d in f.grads]
+    return found[0][None] if len(found) == 1 else torch.stack(found)
 
 
 def _conv_gradients(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:

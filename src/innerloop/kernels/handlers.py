@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop.kernels import pooling
 from innerloop.kernels.factors import Convolution
-from innerloop.kernels.pooling import max_pool2d
+from innerloop.kernels.pooling import is_two_by_two
 from innerloop.kernels.recorder import MUL, Handler, Recorder, Tag
 
 Args = tuple[Any, ...]
@@ -86,41 +87,54 @@ def convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | 
     return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, call, held.pop(), g))
 
 
-def group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
-    """``F.group_norm``: the normalised values are computed again when they are needed."""
+def group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
+    """``F.group_norm`` of all samples as groups of one: its backward pass then gives gradients by sample."""
     given = _bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
     x, weight, bias = given["input"], given.get("weight"), given.get("bias")
-    again = {"num_groups": given["num_groups"], "eps": given.get("eps", 1e-5)}
-    return _scale_and_shift(r, func, args, kwargs, x, weight, bias, again, keep=(1,))
+    if not _per_sample(r, x, weight, bias):
+        return None
+    tags = (r.tag(weight), r.tag(bias))
+    number, (n, channels) = r.use(*tags), x.shape[:2]
+
+    def own(value: Tensor | None, which: int) -> Tensor | None:
+        tag = tags[which]
+
+        def then(g: Tensor) -> None:
+            if tag is not None and r.counts(tag):
+                r.emit_vector(number + which, tag, g.view(n, channels))
+
+        return None if value is None else r.watch(value.detach().repeat(n), then)
+
+    places = x.numel() // max(1, n * channels)
+    side_by_side = x.reshape(1, n * channels, *x.shape[2:])
+    out, _, _ = torch.native_group_norm(
+        side_by_side,
+        own(weight, 0),
+        own(bias, 1),
+        1,
+        n * channels,
+        places,
+        n * given["num_groups"],
+        given.get("eps", 1e-5),
+    )
+    return out.view(x.shape)
+
+
+def _per_sample(r: Recorder, x: Any, weight: Any, bias: Any) -> bool:
+    """Whether a normalisation has the samples' data as its input, and plain tensors as scale and shift."""
+    return r.is_data(x) and not (r.is_data(weight) or r.is_data(bias)) and x.shape[0] == r.samples
 
 
 def layer_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
-    """``F.layer_norm``, likewise."""
+    """``F.layer_norm``: the normalised values are computed again when they are needed."""
     given = _bound(("input", "normalized_shape", "weight", "bias", "eps"), args, kwargs)
     x, weight, bias = given["input"], given.get("weight"), given.get("bias")
-    shape = given["normalized_shape"]
-    again = {"normalized_shape": shape, "eps": given.get("eps", 1e-5)}
-    keep = tuple(range(x.ndim - len(shape), x.ndim))
-    return _scale_and_shift(r, func, args, kwargs, x, weight, bias, again, keep)
-
-
-def _scale_and_shift(
-    r: Recorder,
-    func: Any,
-    args: Args,
-    kwargs: Kwargs,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    again: Kwargs,
-    keep: tuple[int, ...],
-) -> Tensor | None:
-    """A normalisation of each sample by itself; ``keep`` are the axes that scale and shift have."""
-    if not r.is_data(x) or r.is_data(weight) or r.is_data(bias) or x.shape[0] != r.samples or 0 in keep:
+    shape, eps = given["normalized_shape"], given.get("eps", 1e-5)
+    if not _per_sample(r, x, weight, bias) or x.ndim == len(shape):
         return None
     w, b = r.tag(weight), r.tag(bias)
     number, held = r.use(w, b), _holding(x.detach())
-    over = [axis for axis in range(1, x.ndim) if axis not in keep]
+    over = list(range(1, x.ndim - len(shape)))
 
     def total(g: Tensor) -> Tensor:
         return g.sum(over) if over else g
@@ -128,7 +142,7 @@ def _scale_and_shift(
     def then(g: Tensor) -> None:
         values = held.pop()
         if w is not None and r.counts(w):
-            r.emit_vector(number, w, total(g * func(values, **again)))
+            r.emit_vector(number, w, total(g * F.layer_norm(values, shape, eps=eps)))
         if b is not None and r.counts(b):
             r.emit_vector(number + 1, b, total(g))
 
@@ -213,5 +227,31 @@ HANDLERS: dict[Any, Handler] = {
     **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__), add),
 }
 
-FASTER = {F.max_pool2d: max_pool2d}
+
+def relu(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """Notes what was rectified, for a pooling that follows."""
+    out: Tensor = func(*args, **kwargs)
+    given = _bound(("input", "inplace"), args, kwargs)
+    if not given.get("inplace", False):
+        r.rectified = (out, given["input"], _versions(out, given["input"]))
+    return out
+
+
+def max_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """2×2 windows by slices. The largest of rectified values is the largest, rectified: fewer of them."""
+    if not is_two_by_two(args, kwargs):
+        return func(*args, **kwargs)  # type: ignore[no-any-return]
+    x = kwargs["input"] if "input" in kwargs else args[0]
+    rectified, r.rectified = r.rectified, None
+    if rectified is None or rectified[0] is not x or _versions(*rectified[:2]) != rectified[2]:
+        return pooling.max_pool2d(x)
+    return F.relu(pooling.max_pool2d(rectified[1]))
+
+
+def _versions(*tensors: Tensor) -> tuple[int, ...]:
+    """They count what was written into a tensor in place."""
+    return tuple(tensor._version for tensor in tensors)
+
+
+FASTER = {F.max_pool2d: max_pool2d, **dict.fromkeys((F.relu, torch.relu, torch.Tensor.relu), relu)}
 """Functions without parameters for which there is a faster equal."""

@@ -8,23 +8,22 @@ one pass.
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
-from innerloop.execution.pool import map_in_threads
-from innerloop.kernels.factors import Factor, compact, gram, put, room
+from innerloop.kernels.factors import Factor, compact, gram, kept_bytes, put, room
 from innerloop.kernels.handlers import FASTER, HANDLERS
 from innerloop.kernels.jacobian import jacobian_ntk
 from innerloop.kernels.memory import block_size, count_saved
 from innerloop.kernels.recorder import Emit, Recorder
 from innerloop.kernels.tangent import Output, Tangent
 
-PASS_BYTES = 2**25
-"""Activations of a pass if memory is not scarcer: about what stays in the cache."""
+PASS_BYTES = 96 * 2**20
+"""Memory of a pass if it is not scarcer: more samples at a time leave the cache."""
 
 
 class NotUnderstoodError(UserError):
@@ -46,7 +45,12 @@ class Plan(NamedTuple):
 
 
 def record(
-    t: Tangent, x: Tensor, rows: Tensor, emit: Emit, left: frozenset[str] = frozenset()
+    t: Tangent,
+    x: Tensor,
+    rows: Tensor,
+    emit: Emit,
+    left: frozenset[str] = frozenset(),
+    rehearsal: bool = False,
 ) -> frozenset[str]:
     """One forward and one backward pass; factors are emitted on the way back.
 
@@ -56,40 +60,38 @@ def record(
         rows: combinations of outputs to differentiate, ``(R, outputs)``.
         emit: receives every layer's number and factor.
         left: parameters to pass over.
+        rehearsal: without the backward pass; factors have the right shapes and wrong values.
 
     Returns:
         Parameters that were not understood.
     """
-    recorder = Recorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS, FASTER)
+    recorder = Recorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS, FASTER, rehearsal)
     recorder.left |= left
     with torch.enable_grad():
         copies = recorder.watch_input(x.repeat(len(rows), *[1] * (x.ndim - 1)) if len(rows) > 1 else x)
-        with recorder:
+        with plain_autograd(), recorder:
             outputs = t.forward(recorder.params, copies)
-        if outputs.requires_grad:
+        if rehearsal:
+            recorder.rehearse()
+        elif outputs.requires_grad:
             weights = rows.repeat_interleave(len(x), 0)
             torch.autograd.grad(outputs, recorder.anchor, weights, allow_unused=True)
     return frozenset(recorder.shared() | set(t.params).difference(recorder.uses))
 
 
 def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
-    """Passes two samples (with one, the axis of samples could be mistaken for another), and measures."""
+    """Rehearses with two samples (with one, their axis could be mistaken for another), and measures."""
     kept, held = 0, 0
     saved: dict[int, int] = {}
 
     def measure(_: int, factor: Factor) -> None:
         nonlocal kept, held
-        small = compact(factor)
-        held += 0 if factor.inputs is None else _bytes(factor.inputs)
-        kept += _bytes(small.grads) + (0 if small.inputs is None else _bytes(small.inputs))
+        held += 0 if factor.inputs is None else factor.inputs.nbytes
+        kept += kept_bytes(factor)
 
     with count_saved(saved, t):
-        left = record(t, x[:2], rows[:1], measure)
+        left = record(t, x[:2], rows[:1], measure, rehearsal=True)
     return Plan(left, (sum(saved.values()) + held) // len(x[:2]), kept // len(x[:2]))
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
@@ -111,10 +113,10 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     total: Tensor | None = None
     for some in rows:
         part = _kernel(t, x1, x2, some, plan, memory)
+        if total is None:
+            _verify(t, x1, x2, some, part, plan.left)
         total = part if total is None else total.add_(part)
     assert total is not None
-    if output != "trace":
-        _verify(t, x1, x2, rows[0], total, plan.left)
     theta = total.permute(1, 3, 0, 2) if output == "full" else total[0, :, 0] / len(rows)
     return theta + jacobian_ntk(_only(t, plan.left), x1, x2, output, memory) if plan.left else theta
 
@@ -128,21 +130,18 @@ def _only(t: Tangent, names: frozenset[str]) -> Tangent:
 
 def _kernel(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Plan, memory: int) -> Tensor:
     """``(R, n, R, m)`` of the layers; in one pass, else in several with factors kept, else in quarters."""
-    threads = torch.get_num_threads()
     count, most = len(rows), len(x1) + (0 if x2 is None else len(x2))
     # derivatives come back while activations are still held, and a layer needs room to work
     per_sample, kept = 3 * count * plan.saved, count * plan.kept
     chunk = block_size(per_sample + kept, min(memory, PASS_BYTES), most)
-    if chunk < most:  # several passes at a time, of nearly equal size
-        chunk = max(1, chunk // threads)
-        chunk = -(-most // (threads * -(-most // (threads * chunk))))
+    chunk = -(-most // -(-most // chunk))  # passes of nearly equal size
     x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
     if chunk >= most:
         return _one_pass(t, x, rows, split, plan.left)
-    if most * kept + threads * chunk * per_sample <= memory or most == 1:
+    if most * kept + chunk * per_sample <= memory or most == 1:
         return _several_passes(t, x, rows, split, chunk, plan.left)
     if most == 2 and x2 is not None:  # a single pair does not fit
-        block_size(most * kept + threads * chunk * per_sample, memory, 1)
+        block_size(most * kept + chunk * per_sample, memory, 1)
     return _quarters(t, x1, x2, rows, plan, memory)
 
 
@@ -160,26 +159,21 @@ def _one_pass(t: Tangent, x: Tensor, rows: Tensor, split: int | None, left: froz
 def _several_passes(
     t: Tangent, x: Tensor, rows: Tensor, split: int | None, chunk: int, left: frozenset[str]
 ) -> Tensor:
-    """A few samples at a time, in threads of their own; factors are kept until all are there."""
-    found: dict[int, Factor] = {}
-    lock = threading.Lock()
+    """A few samples at a time, so that activations stay in the cache; factors are kept until all are there.
 
-    def one(part: slice) -> None:
-        def keep(number: int, factor: Factor) -> None:
+    One pass after the other, each on all threads: passes side by side wait for each other in Python.
+    """
+    found: dict[int, Factor] = {}
+    for start in range(0, len(x), chunk):
+        part = slice(start, start + chunk)
+
+        def keep(number: int, factor: Factor, part: slice = part) -> None:
             small = compact(factor)
-            with lock:
-                whole = found[number] if number in found else found.setdefault(number, room(small, len(x)))
-            put(whole, part, small)
+            if number not in found:
+                found[number] = room(small, len(x))
+            put(found[number], part, small)
 
         record(t, x[part], rows, keep, left)
-
-    parts = [slice(start, start + chunk) for start in range(0, len(x), chunk)]
-    threads = torch.get_num_threads()
-    if threads == 1:
-        for part in parts:
-            one(part)
-    else:
-        map_in_threads(one, parts, threads)
     count, n = len(rows), len(x) if split is None else split
     theta = rows.new_zeros(count, n, count, len(x) if split is None else len(x) - split)
     for number in sorted(found):
@@ -215,7 +209,7 @@ def _verify(
 
     def gradient(x: Tensor, weights: Tensor) -> list[Tensor]:
         params = {name: p.detach().requires_grad_() for name, p in known.params.items()}
-        with torch.enable_grad():
+        with torch.enable_grad(), plain_autograd():
             value = (known.forward(params, x) * rows[0] * weights[:, None]).sum()
             return list(torch.autograd.grad(value, list(params.values()), materialize_grads=True))
 
@@ -223,11 +217,11 @@ def _verify(
     if x2 is None:
         mix = mix[: len(x1)]
         grads = gradient(x1[:2], mix)
-        expected = sum(float(g.square().sum()) for g in grads)
+        expected = float(sum(g.flatten() @ g.flatten() for g in grads))
         found, size = float(mix @ theta[0, :2, 0, :2] @ mix), float(theta[0, :2, 0, :2].abs().max())
     else:
         pairs = zip(gradient(x1[:1], mix[:1]), gradient(x2[:1], mix[:1]), strict=True)
-        products = [(float((a * b).sum()), float(a.norm() * b.norm())) for a, b in pairs]
+        products = [(float(a.flatten() @ b.flatten()), float(a.norm() * b.norm())) for a, b in pairs]
         expected, size = (sum(values) for values in zip(*products, strict=True))
         found = float(theta[0, 0, 0, 0])
     tolerance = 1e-8 if theta.dtype == torch.float64 else 1e-3

@@ -50,6 +50,8 @@ class Recorder(TorchFunctionMode):
         params: what the forward pass is to be given.
         anchor: differentiate the outputs by it.
         left: parameters used in ways that are not understood, or more than once.
+        rectified: what came out of the last ReLU, what went in, and their versions.
+        waiting: in a rehearsal, what the backward pass would call.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class Recorder(TorchFunctionMode):
         rows: int,
         emit: Emit,
         handlers: Mapping[Any, Handler],
-        faster: Mapping[Any, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]],
+        faster: Mapping[Any, Handler],
+        rehearsal: bool = False,
     ) -> None:
         super().__init__()
         self.handlers, self.faster = handlers, faster
@@ -72,6 +75,8 @@ class Recorder(TorchFunctionMode):
         # tensors are held beside what is known of them, so that their ids stay theirs
         self.tags = {id(p): (p, Tag(name, 1.0)) for name, p in self.params.items()}
         self.inputs: dict[int, Tensor] = {}
+        self.rectified: tuple[Tensor, Tensor, tuple[int, ...]] | None = None
+        self.waiting: list[tuple[Callable[[Tensor], None], Tensor]] | None = [] if rehearsal else None
 
     def watch_input(self, x: Tensor) -> Tensor:
         """A copy that is recognised as the network's input."""
@@ -105,7 +110,7 @@ class Recorder(TorchFunctionMode):
                 self.left.update(tag.name for tag in tags)
         if out is None:
             faster = self.faster.get(func)
-            out = func(*args, **kwargs) if faster is None else faster(func, args, kwargs)
+            out = func(*args, **kwargs) if faster is None else faster(self, func, args, kwargs)
         if depends:
             self.inputs |= {id(value): value for value in _tensors((out,)) if not value.requires_grad}
         return out
@@ -140,8 +145,16 @@ class Recorder(TorchFunctionMode):
         """``then`` is called with the derivative by ``out`` in the backward pass."""
         if not out.requires_grad:
             out = _Anchor.apply(out, self.anchor)
-        out.register_hook(then)
+        if self.waiting is None:
+            out.register_hook(then)
+        else:
+            self.waiting.append((then, out.detach()))
         return out
+
+    def rehearse(self) -> None:
+        """Emits factors of the right shapes without a backward pass: outputs stand for their derivatives."""
+        for then, out in self.waiting or ():
+            then(out)
 
     def emit_vector(self, number: int, tag: Tag, grads: Tensor) -> None:
         """Finished gradients ``(rows · samples, parameters)`` by a multiple of a parameter."""

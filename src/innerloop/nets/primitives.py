@@ -53,6 +53,8 @@ def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float)
     >>> group_norm(x, 2, torch.ones(4), torch.zeros(4), eps=0.0)
     tensor([[-1.,  1., -1.,  1.]])
     """
+    if autodiff.is_plain():  # one kernel, and its derivatives are right to every order; vmap takes it apart
+        return F.group_norm(x, groups, weight, bias, eps)
     grouped = x.reshape(x.shape[0], groups, -1)
     centred = grouped - grouped.mean(-1, keepdim=True)
     scale = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
     from innerloop.data.source import ImageSource
+    from innerloop.reproduce.landscape_images import Budget
 
 PUBLISHED = {
     ("Large", "MAML"): (99.2, 96.0, 98.0, 81.2),
@@ -27,35 +28,32 @@ SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 
 
-def run(scale: str, say: Say) -> Reproduction:
-    """At ``smoke`` on the embedded glyphs, otherwise on Omniglot."""
-    from innerloop.plots.landscape import bars_figure
-    from innerloop.reproduce.landscape_images import Budget
-    from innerloop.reproduce.parts import remembered
+class Job(NamedTuple):
+    """One training run."""
 
-    budget = {
-        "smoke": Budget(4, 2, 4, "stride", 4),
-        "cpu": Budget(200, 4, 32, "stride", 50),
-        "paper": Budget(20_000, 8, 64, "stride", 250),
-    }[scale]
-    source, alphabets = _alphabets(scale)
-    data: dict[str, Any] = {}
-    for method in METHODS:
-        for setting in ("Large", "Small"):
-            values = []
-            for seed in range(SEEDS[scale]):
-                key = {
-                    "setting": setting,
-                    "method": method,
-                    "seed": seed,
-                    "budget": list(budget),
-                    "scale": scale,
-                }
-                compute = functools.partial(_one, source, alphabets, setting, method, budget, seed)
-                values.append(remembered("landscape-table1", key, compute))
-                shown = ", ".join(f"{k} {v:.1f}" for k, v in values[-1].items())
-                say(f"{setting}, {method}, seed {seed}: {shown}")
-            data[f"{setting} {method}"] = {k: mean_interval([v[k] for v in values])._asdict() for k in JUDGED}
+    scale: str
+    setting: str
+    method: str
+    seed: int
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """At ``smoke`` on the embedded glyphs, otherwise on Omniglot; finished runs are kept."""
+    from innerloop.plots.landscape import bars_figure
+    from innerloop.reproduce.parts import two_at_a_time
+
+    _, alphabets = _alphabets(scale)
+    cells = [(setting, method) for method in METHODS for setting in ("Large", "Small")]
+    jobs = [Job(scale, *cell, seed) for cell in cells for seed in range(SEEDS[scale])]
+    values: dict[tuple[str, str], list[dict[str, float]]] = {cell: [] for cell in cells}
+    for job, found in two_at_a_time(_part, jobs):
+        values[(job.setting, job.method)].append(found)
+        shown = ", ".join(f"{k} {v:.1f}" for k, v in found.items())
+        say(f"{job.setting}, {job.method}, seed {job.seed}: {shown}")
+    data: dict[str, Any] = {
+        f"{setting} {method}": {k: mean_interval([v[k] for v in found])._asdict() for k in JUDGED}
+        for (setting, method), found in values.items()
+    }
     table(data, list(data), say)
     groups = {
         f"{setting} r_H, hard test tasks": {
@@ -66,8 +64,27 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     figure = bars_figure(groups, "Omniglot, 5-way 1-shot within an unseen alphabet, after one step")
     return Reproduction(
-        _rows(data, scale), {"landscape-table1": figure}, data, _protocol(scale, budget, alphabets)
+        _rows(data, scale), {"landscape-table1": figure}, data, _protocol(scale, _budget(scale), alphabets)
     )
+
+
+def _budget(scale: str) -> Budget:
+    from innerloop.reproduce.landscape_images import Budget
+
+    return {
+        "smoke": Budget(4, 2, 4, "stride", 4),
+        "cpu": Budget(2000, 4, 32, "stride", 100),
+        "paper": Budget(20_000, 8, 64, "stride", 250),
+    }[scale]
+
+
+def _part(job: Job) -> dict[str, float]:
+    from innerloop.reproduce.parts import remembered
+
+    budget = _budget(job.scale)
+    key = {**job._asdict(), "budget": list(budget)}
+    compute = functools.partial(_one, *_alphabets(job.scale), job.setting, job.method, budget, job.seed)
+    return dict(remembered("landscape-table1", key, compute))
 
 
 def _one(
@@ -96,6 +113,7 @@ def _one(
     return judge_all(method.split("-")[0], (source, kinds), judged, budget, seed)
 
 
+@functools.lru_cache(maxsize=1)
 def _alphabets(scale: str) -> tuple[ImageSource, dict[str, list[str]]]:
     """Easy and hard alphabets: 25 and 5 to train on, 15 and 5 to test on (fewer for the glyphs)."""
     from innerloop.data import open_source

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from innerloop._version import __version__
+from innerloop.execution.plan import available_cores
 from innerloop.runs.files import plain, read_json, write_json_atomic
+
+Job = TypeVar("Job")
+Value = TypeVar("Value")
 
 FOLDER = Path("runs") / "reproduce-parts"
 
@@ -41,3 +46,20 @@ def remembered(
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json_atomic(file, {"key": json.loads(text), "value": value})
     return value
+
+
+def two_at_a_time(compute: Callable[[Job], Value], jobs: Sequence[Job]) -> Iterator[tuple[Job, Value]]:
+    """Jobs with their values, in order; two processes of one thread each where there are two cores.
+
+    ``compute`` is a function of a module, since the other process looks it up by name.
+
+    >>> list(two_at_a_time(abs, [-1, 2]))
+    [(-1, 1), (2, 2)]
+    """
+    workers = min(2, available_cores(), len(jobs))
+    if workers < 2:
+        for job in jobs:
+            yield job, compute(job)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from zip(jobs, pool.map(compute, jobs), strict=True)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -228,6 +229,10 @@ def test_all_of_a_batch_come_with_it(tmp_path):
     page = read(write_page([batch]))
     assert "2 reproductions" in page.text
     assert "2 of 4 statements hold here" in page.text
+    shutil.rmtree(runs[0])
+    page = read(write_page([batch]))
+    assert "its directory is gone" in page.text
+    assert "The statement holds here" in page.text
     (batch / "result.json").write_text(json.dumps({"reproductions": []}))
     with pytest.raises(UserError, match="no reproductions yet"):
         write_page([batch])

@@ -14,6 +14,7 @@ from innerloop.report.comparison import comparison_view
 from innerloop.report.load import RunData, load_run
 from innerloop.report.redone import overview_view, redone_view
 from innerloop.report.single import run_view
+from innerloop.runs.directory import is_run
 from innerloop.runs.files import write_text_atomic
 
 MARKER = "<!-- innerloop:report -->"
@@ -80,8 +81,12 @@ def members(runs: list[RunData]) -> list[RunData]:
         if not paths:
             raise UserError(f"{run.path} holds no reproductions yet: `innerloop reproduce all` makes them.")
         for path in paths:
-            found.setdefault(path, load_run(path))
+            found.setdefault(path, load_run(path) if is_run(path) else _gone(path))
     return list(found.values())
+
+
+def _gone(path: Path) -> RunData:
+    return RunData(path, {}, "", {"kind": "reproduce"}, [], [], ["its directory is gone."], {})
 
 
 def page_text(runs: list[RunData]) -> str:

@@ -240,7 +240,7 @@ def relu(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
 def max_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     """2×2 windows by slices. The largest of rectified values is the largest, rectified: fewer of them."""
     if not is_two_by_two(args, kwargs):
-        return func(*args, **kwargs)  # type: ignore[no-any-return]
+        return func(*args, **kwargs)
     x = kwargs["input"] if "input" in kwargs else args[0]
     rectified, r.rectified = r.rectified, None
     if rectified is None or rectified[0] is not x or _versions(*rectified[:2]) != rectified[2]:
@@ -253,5 +253,8 @@ def _versions(*tensors: Tensor) -> tuple[int, ...]:
     return tuple(tensor._version for tensor in tensors)
 
 
-FASTER = {F.max_pool2d: max_pool2d, **dict.fromkeys((F.relu, torch.relu, torch.Tensor.relu), relu)}
+FASTER: dict[Any, Handler] = {
+    F.max_pool2d: max_pool2d,
+    **dict.fromkeys((F.relu, torch.relu, torch.Tensor.relu), relu),
+}
 """Functions without parameters for which there is a faster equal."""

@@ -7,17 +7,18 @@ steps, 5-way 1-shot, and 20-way on Quick Draw; two seeds. Every training run is 
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy
+
 from innerloop.core.errors import UserError
-from innerloop.execution.plan import available_cores
 from innerloop.plots.panels import line, mark, panel, panels_figure
-from innerloop.reproduce.parts import remembered
-from innerloop.reproduce.rows import Reproduction, Say, row
+from innerloop.reproduce.parts import remembered, two_at_a_time
+from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 NAME = "rate-regret"
 PART = "INNERLOOP_REGRET_CASES"
@@ -62,51 +63,17 @@ def cases(scale: str) -> list[Case]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """Trains at every rate of the grid and at ``auto``; two runs at a time, one thread each."""
-    _, _, _, seeds = SIZES[scale]
-    jobs = [
-        (case, rate, seed, scale)
-        for case in cases(scale)
-        for seed in range(seeds)
-        for rate in ("auto", *GRID)
-    ]
-    for case in cases(scale):
+    steps, batch, tests, seeds = SIZES[scale]
+    chosen = cases(scale)
+    for case in chosen:
         source(case.data)  # missing data are told at once
-    limit = int(os.environ.get(PART, "0"))
-    if limit:
-        kept = cases(scale)[:limit]
-        jobs = [job for job in jobs if job[0] in kept]
+    chosen = chosen[: int(os.environ.get(PART, "0")) or None]
+    jobs = [(case, rate, seed, scale) for case in chosen for seed in range(seeds) for rate in ("auto", *GRID)]
     results: dict[tuple[Case, Any, int], dict[str, Any]] = {}
-    workers = 1 if scale == "smoke" else min(2, available_cores())
-    with ProcessPoolExecutor(workers) as pool:
-        for job, found in zip(jobs, pool.map(_part, jobs), strict=True):
-            results[job[:3]] = found
-            say(f"{job[0]}, seed {job[2]}, {job[1]}: {found['accuracy']:.3f} (rate {found['rate']:.3g})")
-    done = [case for case in cases(scale) if any(key[0] == case for key in results)]
-    table = [_summary(case, results, seeds) for case in done]
-    regrets = [100 * entry["regret"] for entry in table]
-    rows = [
-        row(
-            str(entry["case"]),
-            "best of the grid",
-            f"auto {entry['auto']:.3f} (rate {entry['rate']:.3g}), best {entry['best']:.3f} "
-            f"at {entry['at']:g}: regret {100 * entry['regret']:.1f} points",
-            entry["regret"] <= 0.03,
-            expected=True,
-            reason="holds if within 3 points of the best fixed rate, which is chosen with hindsight",
-        )
-        for entry in table
-    ]
-    middle, worst = statistics.median(regrets), max(regrets)
-    rows.append(
-        row(
-            "median regret within 1 point, worst within 3",
-            "aim",
-            f"median {middle:.1f}, worst {worst:.1f} points",
-            middle <= 1 and worst <= 3,
-        )
-    )
-    panels = [_panel(entry) for entry in table]
-    steps, batch, tests, _ = SIZES[scale]
+    for job, found in two_at_a_time(_part, jobs):
+        results[job[:3]] = found
+        say(f"{job[0]}, seed {job[2]}, {job[1]}: {found['accuracy']:.3f} (rate {found['rate']:.3g})")
+    table = [_summary(case, results, seeds) for case in chosen]
     protocol = {
         "meta-steps": steps,
         "batch": batch,
@@ -114,10 +81,50 @@ def run(scale: str, say: Say) -> Reproduction:
         "seeds": seeds,
         "grid": list(GRID),
         "net": "strided Conv4-32",
-        "cases run": f"{len(done)} of {len(cases(scale))}",
+        "cases run": f"{len(chosen)} of {len(cases(scale))}",
     }
+    panels = [_panel(entry) for entry in table]
     figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
-    return Reproduction(rows, {NAME: figure}, {"table": [_plain(entry) for entry in table]}, protocol)
+    return Reproduction(
+        _rows(table, scale), {NAME: figure}, {"table": [_plain(entry) for entry in table]}, protocol
+    )
+
+
+def _rows(table: list[dict[str, Any]], scale: str) -> list[Row]:
+    recorded = scale == "cpu"
+    rows = [
+        row(
+            str(entry["case"]),
+            "best of the grid",
+            f"auto {entry['auto']:.3f} (rate {entry['rate']:.3g}), best {entry['best']:.3f} "
+            f"at {entry['at']:g}: regret {100 * entry['regret']:.1f} points",
+            entry["regret"] <= WORST,
+            expected=not (recorded and entry["case"] in FAR_OFF),
+            reason="holds if within 3 points of the best fixed rate, which is chosen with hindsight",
+        )
+        for entry in table
+    ]
+    for what, key in (
+        ("median regret within 1 point, worst within 3", "regret"),
+        (
+            "the same, had the rate not been divided by the steps (between grid rates, in hindsight)",
+            "undivided",
+        ),
+    ):
+        regrets = [entry[key] for entry in table]
+        middle, worst = statistics.median(regrets), max(regrets)
+        said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points"
+        rows.append(row(what, "aim", said, middle <= MEDIAN and worst <= WORST, expected=not recorded))
+    return rows
+
+
+MEDIAN, WORST = 0.01, 0.03
+FAR_OFF = (
+    Case("cifar-fs", 5, "none", 1),
+    Case("quickdraw", 5, "transductive", 5),
+    Case("cifar-fs", 5, "none", 5),
+)
+"""Where ``auto`` was more than three points below the best rate at ``cpu``."""
 
 
 def _part(job: tuple[Case, Any, int, str]) -> dict[str, Any]:
@@ -173,11 +180,16 @@ def _summary(case: Case, results: dict[tuple[Case, Any, int], dict[str, Any]], s
         "auto": mean("auto"),
         "rate": rate,
     }
-    return {**found, "regret": max(0.0, scores[best] - found["auto"])}
+    between = numpy.interp(math.log(rate * case.steps), [math.log(r) for r in GRID], scores)
+    return {
+        **found,
+        "regret": max(0.0, scores[best] - found["auto"]),
+        "undivided": max(0.0, scores[best] - (found["auto"] if case.steps == 1 else float(between))),
+    }
 
 
 def _panel(entry: dict[str, Any]) -> Any:
-    name = str(entry["case"]).replace(", ", "\n", 1)
+    name = "test accuracy: " + str(entry["case"]).replace(", ", "\n", 1)
     return panel(
         "inner rate",
         name,

@@ -84,6 +84,7 @@ class _Skeletons:
         self._lock = threading.Lock()
 
     def get(self) -> nn.Module:
+        """This thread's own."""
         if not hasattr(self._local, "module"):
             with self._lock:
                 self._local.module = copy.deepcopy(self._original).to("meta")

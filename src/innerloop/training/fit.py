@@ -125,6 +125,7 @@ class _Pace:
         self.batch, self.step, self.clock = batch, step, time.perf_counter()
 
     def lap(self, step: int) -> dict[str, float]:
+        """Seconds and tasks per second since the last lap, which ends here."""
         now = time.perf_counter()
         elapsed, tasks = now - self.clock, (step - self.step) * self.batch
         self.step, self.clock = step, now
@@ -153,6 +154,7 @@ class _Loop:
         self.settled = True  # false while a step, or the validation that belongs to it, is half done
 
     def gradient(self, sampler: Sampler, step: int, batch: int) -> Gradient:
+        """The meta-gradient on the tasks of a step; refuses losses that are not finite."""
         gradient = self.run(self.leaves, self.state.buffers, sampler.batch(step, batch))
         bad = torch.nonzero(~torch.isfinite(gradient.losses))
         if len(bad):
@@ -164,6 +166,7 @@ class _Loop:
         return gradient
 
     def apply(self, gradient: Gradient) -> dict[str, float]:
+        """Clips, sets the rate and takes the step; returns what is logged of it."""
         norm = float(global_norm(gradient.grads))
         if not math.isfinite(norm):
             raise NonFiniteError(

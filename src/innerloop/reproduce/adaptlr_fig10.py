@@ -17,8 +17,8 @@ from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.reproduce.short_runs import fitted, judged
 from innerloop.theory.rate import merged_range
 
-HALF_STEP = 1.8
-"""The grid is half a decade wide: an end is met up to half a step of it."""
+OUTSIDE = (("smoke", "(a)"), ("smoke", "(b)"), ("cpu", "(a)"))
+"""Where the best rate of the grid was found outside; (a) misses the lower end by a tenth."""
 
 GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 CASES: dict[str, dict[str, Any]] = {
@@ -96,16 +96,15 @@ def _rows(case: str, found: dict[str, Any], scale: str) -> list[Row]:
             f"{case}: the range of H.18 and H.19 contains the best rate",
             "contains it",
             f"{low:.3g} to {high:.3g}; best of the grid {best:g}",
-            low / HALF_STEP <= best <= HALF_STEP * high,
-            expected=(scale, case[:3]) != ("smoke", "(b)"),
-            reason="N is arbitrary: 25 tasks per meta-step here; at smoke scale training is too short",
+            low <= best <= high,
+            expected=(scale, case[:3]) not in OUTSIDE,
+            reason="N is arbitrary: 25 tasks per meta-step here; the grid is half a decade wide",
         ),
         row(
             f"{case}: ours, half to eight times H.1 on tangent features, contains it",
             "–",
             f"{ours[0]:.3g} to {ours[1]:.3g}",
-            ours[0] / HALF_STEP <= best <= HALF_STEP * ours[1],
-            reason="up to half a step of the grid, as above",
+            ours[0] <= best <= ours[1],
         ),
     ]
 

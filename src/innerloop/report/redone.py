@@ -12,7 +12,7 @@ from innerloop.report.words import duration, number
 
 SCALES = {
     "smoke": "the smallest setting that runs through, in seconds: a check of the code, not evidence",
-    "cpu": "for two cores: the paper's direction and order of magnitude",
+    "cpu": "made for two cores, to show the paper's direction and order of magnitude",
     "paper": "the published setting",
 }
 ENDINGS = {
@@ -137,11 +137,13 @@ def row_view(row: Mapping[str, Any]) -> dict[str, Any]:
 def cell(value: Any) -> str:
     """A value of a row: numbers to four digits, several side by side.
 
-    >>> cell(0.123456), cell([1.0, 2.5]), cell(None), cell("about 3"), cell({"a": 1})
-    ('0.1235', '1, 2.5', '–', 'about 3', 'a 1')
+    >>> cell(0.123456), cell([1.0, 2.5]), cell(None), cell(True), cell({"a": 1})
+    ('0.1235', '1, 2.5', '–', 'yes', 'a 1')
     """
     if value is None or value == "":
         return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(cell(item) for item in value)
     if isinstance(value, Mapping):

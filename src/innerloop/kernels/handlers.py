@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.kernels import pooling
+import innerloop.kernels.pooling as pooling
 from innerloop.kernels.factors import Convolution
 from innerloop.kernels.pooling import is_two_by_two
 from innerloop.kernels.recorder import MUL, Handler, Recorder, Tag

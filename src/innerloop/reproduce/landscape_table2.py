@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.statistics import mean_interval
 from innerloop.reproduce.landscape_table1 import JUDGED, table
@@ -11,6 +11,7 @@ from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
     from innerloop.data.source import ImageSource
+    from innerloop.reproduce.landscape_images import Budget
 
 PUBLISHED = {
     (0.99, "NAL"): (78.2, 9.9, 74.8, 9.5),
@@ -26,29 +27,32 @@ EASY, HARD, QUERIES = (2, 50), (20, 5), 10
 TRAIN_CLASSES, TRAIN_IMAGES = 80, 450
 
 
-def run(scale: str, say: Say) -> Reproduction:
-    """At ``smoke`` on noise in the shape of CIFAR with fewer classes, otherwise on CIFAR-100."""
-    from innerloop.plots.landscape import bars_figure
-    from innerloop.reproduce.landscape_images import Budget
-    from innerloop.reproduce.parts import remembered
+class Job(NamedTuple):
+    """One training run."""
 
-    budget = {
-        "smoke": Budget(3, 2, 2, "stride", 3, 5),
-        "cpu": Budget(80, 2, 16, "stride", 30, 5),
-        "paper": Budget(10_000, 2, 64, "max", 250, 5),
-    }[scale]
-    sources = _sources(scale)
-    data: dict[str, Any] = {}
-    for share in SHARES:
-        for method in METHODS:
-            values = []
-            for seed in range(SEEDS[scale]):
-                key = {"share": share, "method": method, "seed": seed, "budget": list(budget), "scale": scale}
-                compute = functools.partial(_one, sources, share, method, budget, seed, scale)
-                values.append(remembered("landscape-table2", key, compute))
-                shown = ", ".join(f"{k} {v:.1f}" for k, v in values[-1].items())
-                say(f"p={share}, {method}, seed {seed}: {shown}")
-            data[f"p={share} {method}"] = {k: mean_interval([v[k] for v in values])._asdict() for k in JUDGED}
+    scale: str
+    share: float
+    method: str
+    seed: int
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """At ``smoke`` on the embedded glyphs, otherwise on CIFAR-100; finished runs are kept."""
+    from innerloop.plots.landscape import bars_figure
+    from innerloop.reproduce.parts import two_at_a_time
+
+    _sources(scale)  # missing data are told at once
+    cells = [(share, method) for share in SHARES for method in METHODS]
+    jobs = [Job(scale, *cell, seed) for cell in cells for seed in range(SEEDS[scale])]
+    values: dict[tuple[float, str], list[dict[str, float]]] = {cell: [] for cell in cells}
+    for job, found in two_at_a_time(_part, jobs):
+        values[(job.share, job.method)].append(found)
+        shown = ", ".join(f"{k} {v:.1f}" for k, v in found.items())
+        say(f"p={job.share}, {job.method}, seed {job.seed}: {shown}")
+    data: dict[str, Any] = {
+        f"p={share} {method}": {k: mean_interval([v[k] for v in found])._asdict() for k in JUDGED}
+        for (share, method), found in values.items()
+    }
     table(data, list(data), say)
     groups = {
         f"{part} tasks": {
@@ -59,7 +63,28 @@ def run(scale: str, say: Say) -> Reproduction:
         for part in ("test easy", "test hard")
     }
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
-    return Reproduction(_rows(data, scale), {"landscape-table2": figure}, data, _protocol(scale, budget))
+    return Reproduction(
+        _rows(data, scale), {"landscape-table2": figure}, data, _protocol(scale, _budget(scale))
+    )
+
+
+def _budget(scale: str) -> Budget:
+    from innerloop.reproduce.landscape_images import Budget
+
+    return {
+        "smoke": Budget(3, 2, 2, "stride", 3, 5),
+        "cpu": Budget(400, 2, 16, "stride", 50, 5),
+        "paper": Budget(10_000, 2, 64, "max", 250, 5),
+    }[scale]
+
+
+def _part(job: Job) -> dict[str, float]:
+    from innerloop.reproduce.parts import remembered
+
+    budget = _budget(job.scale)
+    key = {**job._asdict(), "budget": list(budget)}
+    compute = functools.partial(_one, _sources(job.scale), job.share, job.method, budget, job.seed, job.scale)
+    return dict(remembered("landscape-table2", key, compute))
 
 
 def _one(
@@ -82,6 +107,7 @@ def _one(
     return judge_all(method, (sources["learn"], kinds), judged, budget, seed)
 
 
+@functools.lru_cache(maxsize=1)
 def _sources(scale: str) -> dict[str, ImageSource]:
     """``learn``: 450 pictures of each training class; ``train``: its other 150; ``test``: unseen classes."""
     import numpy as np

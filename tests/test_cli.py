@@ -383,6 +383,32 @@ def test_the_demo_gives_good_settings() -> None:
         assert load_recipe(name, demo.SHORT).outer.steps == demo.STEPS
 
 
+def test_bench_draws_what_can_be_drawn(call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    growth = {"points": [250, 500], "seconds": {"mtl": [0.1, 0.4], "anil": [0.2, 0.8], "maml": [0.2, 0.9]}}
+    ran = []
+
+    def run(name: str, **_: object) -> dict[str, Any]:
+        ran.append(name)
+        return {"name": name, "cases": [], "growth": growth}
+
+    monkeypatch.setattr("innerloop.cli.bench.run", run)
+    file = tmp_path / "growth.png"
+    code, out, _ = call("bench", "metakernel", "--figure", str(file))
+    assert code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert str(file) in out.replace("\n", "")
+    for name, where, says in (
+        ("memory", tmp_path / "x.png", "has no picture"),
+        ("metakernel", file, "already there"),
+        ("metakernel", tmp_path / "x.txt", "give a .png"),
+        ("metakernel", tmp_path / "no" / "x.png", "a folder that exists"),
+    ):
+        code, _, err = call("bench", name, "--figure", str(where))
+        assert code == 2
+        assert says in " ".join(err.split())
+    assert ran == ["metakernel"]
+
+
 def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {
         "case": "5 steps",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from innerloop.core.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BENCHMARKS = {
     "maml-sine": "MAML on sinusoids, MLP 1-40-40-1, 25 tasks, against a plain loop, higher and torchopt",
@@ -21,6 +24,9 @@ BENCHMARKS = {
     "memory": "peak memory over thousands of meta-steps, and of first-order and checkpointed inner loops",
 }
 """Names and what they measure. Nothing here imports torch."""
+
+DRAWN = ("metakernel",)
+"""Those whose result can be drawn, by :func:`figure`."""
 
 
 def run(name: str, *, quick: bool = False, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -42,3 +48,10 @@ def run(name: str, *, quick: bool = False, say: Callable[[str], None] = print) -
     module = import_module(f"innerloop.bench.{name.replace('-', '_')}")
     result: dict[str, Any] = module.run(quick=quick, say=say)
     return {"name": name, **result}
+
+
+def figure(result: dict[str, Any]) -> Figure:
+    """The picture of a result of :func:`run`, for the benchmarks of :data:`DRAWN`."""
+    from innerloop.bench.metakernel_growth import growth_figure
+
+    return growth_figure(result["growth"])

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from innerloop.bench import BENCHMARKS, run
+from innerloop.bench import BENCHMARKS, DRAWN, run
+from innerloop.bench import figure as draw
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import UserError, did_you_mean
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(BENCHMARKS)}.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats: a first look, not for quoting.")]
+Picture = Annotated[
+    Path | None, typer.Option("--figure", help=f"Also draw it into this file ({', '.join(DRAWN)}).")
+]
 _SHOWN = (
     *("case", "peer", "ours_ms", "peer_ms", "ratio", "at_least", "ours_mb", "peer_mb"),
     *("gflops", "sgemm_share", "threads", "repeats"),
 )
 
 
-def bench(name: Name, quick: Quick = False, json: Json = False) -> None:
+def bench(name: Name, quick: Quick = False, figure: Picture = None, json: Json = False) -> None:
     r"""Measure ourselves side by side with peers, here and now.
 
     \b
     Examples:
       innerloop bench maml-sine
       innerloop bench memory --quick --json
+      innerloop bench metakernel --figure growth.png
 
     Both sides alternate in one run of the command, each in its own process. Peers that are not installed are
     left out: `pip install 'innerloop[peers]'` brings them. The plain loop is always there.
@@ -39,9 +45,27 @@ def bench(name: Name, quick: Quick = False, json: Json = False) -> None:
             raise UserError(
                 f"unknown benchmark '{name}'{did_you_mean(name, BENCHMARKS)}: {', '.join(BENCHMARKS)}."
             )
-        return run(name, quick=quick, say=say)
+        if figure is not None:
+            _check_figure(name, figure)
+        found = run(name, quick=quick, say=say)
+        if figure is None:
+            return found
+        draw(found).savefig(figure, dpi=160, facecolor="white")
+        return {**found, "figure": str(figure)}
 
     carry_out(json, work, _render)
+
+
+def _check_figure(name: str, figure: Path) -> None:
+    """Said before minutes of measuring, not after."""
+    if name not in DRAWN:
+        raise UserError(f"bench {name} has no picture: --figure is for {', '.join(DRAWN)}.")
+    if figure.exists():
+        raise UserError(f"{figure} is already there: name another file, or move it away.")
+    if figure.suffix not in (".png", ".svg", ".pdf") or not figure.parent.is_dir():
+        raise UserError(
+            f"cannot write a picture to {figure}: give a .png, .svg or .pdf in a folder that exists."
+        )
 
 
 def _render(result: Result) -> None:
@@ -53,6 +77,8 @@ def _render(result: Result) -> None:
         if case.get("notes"):
             notes = case["notes"] if isinstance(case["notes"], str) else "; ".join(case["notes"])
             write(f"{case['case']}, {case.get('peer', '')}: {notes}")
+    if "figure" in result:
+        write(f"figure: {result['figure']}")
 
 
 def _cell(column: str, value: object) -> str:

@@ -314,6 +314,18 @@ def test_the_benchmark_compares_better_thread_counts_and_added_memory() -> None:
     assert (row["ratio"], row["memory_ratio"], row["threads"]) == (50.0, 20.0, "2 / 1")
 
 
+@pytest.mark.slow
+def test_a_resnet_12_of_full_width() -> None:
+    network = resnet12(3, 32, 5, norm="group")
+    params, buffers = drawn(network)
+    x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    found = [
+        empirical_ntk(network, params, x, buffers=buffers, method=method)
+        for method in ("jacobian", "layerwise")
+    ]
+    assert_close(found[1], found[0], TOLERANCE)
+
+
 def test_pooling_is_torchs_with_equal_values_too() -> None:
     draw = torch.Generator().manual_seed(7)
     x = torch.randint(0, 3, (2, 3, 7, 6), generator=draw).double()
@@ -342,7 +354,7 @@ class Pooled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(F.group_norm(self.one(x), 2, self.scale))
-        z = F.max_pool2d(y, 2)
+        z = F.max_pool2d(y, 2).contiguous(memory_format=torch.channels_last)
         before = F.group_norm(self.two(z), 4)
         after = torch.relu(before)
         with torch.no_grad():

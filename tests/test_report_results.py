@@ -112,6 +112,8 @@ def test_a_reproduction_says_what_holds_and_how_it_was_run(tmp_path):
         assert words in page.text
     for words in ("innerloop reproduce landscape-fig1 --scale cpu", "2.13.0", "Linux-6.1", "1 min 1 s"):
         assert words in page.text
+    cells = [re.findall(r">(yes|no)<", line) for line in text.splitlines() if '<tr><th scope="row">' in line]
+    assert [found for found in cells if found] == [["yes", "yes"], ["no", "yes"], ["no", "no"]]
     assert "seen in the figure" in page.text  # the SVG itself, text and all
     assert "No metrics yet" not in text
     assert "recipe" not in page.text
@@ -266,3 +268,31 @@ def test_listings_say_what_a_reproduction_found(tmp_path, monkeypatch, capsys):
     assert "1 of 3 hold, 2 of 3 as recorded" in out
     assert "resume" not in out
     assert "seed" not in out
+
+
+def test_a_huge_picture_is_embedded_as_pixels(tmp_path, monkeypatch):
+    run = redone(tmp_path)
+    assert "<svg" in write_page([run]).read_text()
+    monkeypatch.setattr("innerloop.report.drawn.LARGE", 10)
+    text = write_page([run]).read_text()
+    assert "<svg" not in text
+    assert 'alt="Figure main" src="data:image/png;base64,' in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "axis"),
+    [
+        (["kernels", "depth=2", "repeats=1", "n_tasks=2", "test_tasks=2"], "condition number of mtl", "rank"),
+        (["convergence", "width=inf", "n_tasks=2", "steps=5"], "holds at every step", "outer steps"),
+    ],
+)
+def test_saved_analyses_have_their_words_settings_and_figure(
+    tmp_path, monkeypatch, capsys, words, said, axis
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["analyze", *words, "--save", "--json"]) == 0
+    run = json.loads(capsys.readouterr().out.splitlines()[-1])["run"]
+    assert main(["report", run]) == 0
+    page = read(tmp_path / run / "report.html")
+    for text in (f"analyze {words[0]}", said, axis, "width inf"):
+        assert text in page.text

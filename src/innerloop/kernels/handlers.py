@@ -106,7 +106,7 @@ def group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | N
         return None if value is None else r.watch(value.detach().repeat(n), then)
 
     places = x.numel() // max(1, n * channels)
-    side_by_side = x.reshape(1, n * channels, *x.shape[2:])
+    side_by_side = x.contiguous().view(1, n * channels, places)
     out, _, _ = torch.native_group_norm(
         side_by_side,
         own(weight, 0),

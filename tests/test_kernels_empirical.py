@@ -354,7 +354,7 @@ class Pooled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(F.group_norm(self.one(x), 2, self.scale))
-        z = F.max_pool2d(y, 2).contiguous(memory_format=torch.channels_last)
+        z = F.max_pool2d(y, 2).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
         before = F.group_norm(self.two(z), 4)
         after = torch.relu(before)
         with torch.no_grad():

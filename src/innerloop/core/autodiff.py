@@ -17,6 +17,7 @@ from torch import Tensor
 from innerloop.core.types import Params
 
 _PLAIN: ContextVar[bool] = ContextVar("innerloop_plain_autograd", default=False)
+_UNTRANSFORMED: ContextVar[bool] = ContextVar("innerloop_untransformed", default=False)
 
 
 @contextmanager
@@ -34,6 +35,21 @@ def is_plain() -> bool:
     if torch.compiler.is_compiling():  # whole functions are compiled under torch.func; no look-up to trace
         return False
     return _PLAIN.get()
+
+
+@contextmanager
+def untransformed() -> Iterator[None]:
+    """Inside, no ``torch.func`` transform is used, but layers must stay recognisable: no fused blocks."""
+    token = _UNTRANSFORMED.set(True)
+    try:
+        yield
+    finally:
+        _UNTRANSFORMED.reset(token)
+
+
+def is_untransformed() -> bool:
+    """Whether :func:`untransformed` or :func:`plain_autograd` is in force in this thread."""
+    return is_plain() or (not torch.compiler.is_compiling() and _UNTRANSFORMED.get())
 
 
 def gradient(loss: Callable[[Params], Tensor], params: Params, keep_graph: bool = True) -> Params:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.core.autodiff import plain_autograd
+from innerloop.core.autodiff import untransformed
 from innerloop.core.errors import UserError
 from innerloop.kernels.factors import Factor, compact, gram, kept_bytes, put, room
 from innerloop.kernels.handlers import FASTER, HANDLERS
@@ -69,7 +69,7 @@ def record(
     recorder.left |= left
     with torch.enable_grad():
         copies = recorder.watch_input(x.repeat(len(rows), *[1] * (x.ndim - 1)) if len(rows) > 1 else x)
-        with plain_autograd(), recorder:
+        with untransformed(), recorder:
             outputs = t.forward(recorder.params, copies)
         if rehearsal:
             recorder.rehearse()
@@ -209,7 +209,7 @@ def _verify(
 
     def gradient(x: Tensor, weights: Tensor) -> list[Tensor]:
         params = {name: p.detach().requires_grad_() for name, p in known.params.items()}
-        with torch.enable_grad(), plain_autograd():
+        with torch.enable_grad(), untransformed():
             value = (known.forward(params, x) * rows[0] * weights[:, None]).sum()
             return list(torch.autograd.grad(value, list(params.values()), materialize_grads=True))
 

@@ -58,7 +58,7 @@ def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float)
     tensor([[-1.,  1., -1.,  1.]])
     """
     # one kernel where it is right: its derivatives are noise for groups of one value and refused for one sample
-    if autodiff.is_plain() and x[0].numel() >= groups * KERNEL_GROUP:
+    if autodiff.is_untransformed() and x[0].numel() >= groups * KERNEL_GROUP:
         return F.group_norm(x, groups, weight, bias, eps)
     grouped = x.reshape(x.shape[0], groups, -1)
     centred = grouped - grouped.mean(-1, keepdim=True)

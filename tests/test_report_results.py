@@ -280,19 +280,29 @@ def test_a_huge_picture_is_embedded_as_pixels(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "axis"),
+    ("words", "said", "axis", "setting"),
     [
-        (["kernels", "depth=2", "repeats=1", "n_tasks=2", "test_tasks=2"], "condition number of mtl", "rank"),
-        (["convergence", "width=inf", "n_tasks=2", "steps=5"], "holds at every step", "outer steps"),
+        (
+            ["kernels", "depth=2", "repeats=1", "n_tasks=2", "test_tasks=2"],
+            "condition number of mtl",
+            "rank",
+            "width inf inf of hidden layers",
+        ),
+        (
+            ["convergence", "width=inf", "n_tasks=2", "steps=5"],
+            "holds at every step",
+            "outer steps",
+            "width inf 256 of hidden layers",
+        ),
     ],
 )
 def test_saved_analyses_have_their_words_settings_and_figure(
-    tmp_path, monkeypatch, capsys, words, said, axis
+    tmp_path, monkeypatch, capsys, words, said, axis, setting
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["analyze", *words, "--save", "--json"]) == 0
     run = json.loads(capsys.readouterr().out.splitlines()[-1])["run"]
     assert main(["report", run]) == 0
     page = read(tmp_path / run / "report.html")
-    for text in (f"analyze {words[0]}", said, axis, "width inf"):
+    for text in (f"analyze {words[0]}", said, axis, setting):
         assert text in page.text

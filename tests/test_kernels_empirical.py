@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -312,6 +314,23 @@ def test_the_benchmark_compares_better_thread_counts_and_added_memory() -> None:
     }
     row = bench._row(bench.CASES["mlp"], timings, 1e-6, 0.0)
     assert (row["ratio"], row["memory_ratio"], row["threads"]) == (50.0, 20.0, "2 / 1")
+
+
+@pytest.mark.parametrize("method", ["jacobian", "products", "layerwise"])
+def test_nothing_is_held_afterwards(method: str) -> None:
+    network, params, buffers, x, _ = problem("mlp")
+    seen: list[weakref.ref[Tensor]] = []
+
+    def features(p: dict[str, Tensor], b: dict[str, Tensor], a: Tensor, s: Any) -> Any:
+        found, changed = network.features(p, b, a, s)
+        kept = torch.relu(found)
+        seen.append(weakref.ref(kept))
+        return kept, changed
+
+    watched = network._replace(features=features)
+    empirical_ntk(watched, params, x, buffers=buffers, method=method)  # type: ignore[arg-type]
+    assert seen
+    assert all(ref() is None for ref in seen)
 
 
 @pytest.mark.slow

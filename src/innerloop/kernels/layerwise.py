@@ -76,6 +76,7 @@ def record(
         elif outputs.requires_grad:
             weights = rows.repeat_interleave(len(x), 0)
             torch.autograd.grad(outputs, recorder.anchor, weights, allow_unused=True)
+    recorder.forget()
     return frozenset(recorder.shared() | set(t.params).difference(recorder.uses))
 
 

@@ -14,16 +14,25 @@ from innerloop.kernels.tangent import Tangent
 
 @contextmanager
 def count_saved(seen: dict[int, int], t: Tangent) -> Iterator[None]:
-    """Notes what autograd keeps for the backward pass, in bytes by place, parameters themselves excepted."""
+    """Notes what autograd would keep for the backward pass, in bytes by place, parameters themselves excepted.
+
+    It keeps nothing in fact, so no backward pass may follow: a tensor that a hook hands back is held for ever
+    by the function that made it, if no backward pass lets it go.
+    """
     own = {p.untyped_storage().data_ptr() for p in t.params.values()}
 
-    def pack(tensor: Tensor) -> Tensor:
+    alive = []  # else the next tensor could take a freed one's place, and would not be counted
+
+    def pack(tensor: Tensor) -> None:
+        alive.append(tensor.detach())
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    def unpack(_: None) -> Tensor:
+        raise RuntimeError("nothing was kept for a backward pass")
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         yield
 
 

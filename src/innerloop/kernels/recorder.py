@@ -156,6 +156,12 @@ class Recorder(TorchFunctionMode):
         for then, out in self.waiting or ():
             then(out)
 
+    def forget(self) -> None:
+        """Lets go of tensors: their graph has hooks that hold the recorder, and such circles live on."""
+        self.rectified = self.waiting = None
+        self.inputs.clear()
+        self.tags.clear()
+
     def emit_vector(self, number: int, tag: Tag, grads: Tensor) -> None:
         """Finished gradients ``(rows · samples, parameters)`` by a multiple of a parameter."""
         scale = tag.scale.reshape(1, -1) if isinstance(tag.scale, Tensor) else tag.scale

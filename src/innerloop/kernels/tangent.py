@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from innerloop.core.autodiff import untransformed
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.module import from_module
@@ -83,7 +84,7 @@ def tangent(
         return outputs.reshape(outputs.shape[0], -1)
 
     part = {name: params[name].detach() for name in wanted}
-    with torch.no_grad():
+    with torch.no_grad(), untransformed():
         outputs = forward(part, x[:2])
         mixes = len(x) > 1 and not _close(outputs[1:2], forward(part, x[1:2]))
     return Tangent(forward, part, outputs.shape[1], mixes)

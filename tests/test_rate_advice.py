@@ -17,6 +17,7 @@ from innerloop.advice.tangent import (
     pull,
     push,
     tangent_gradient_moments,
+    tangent_gram_moments,
     tangent_trace_moments,
     task_outputs,
 )
@@ -125,17 +126,21 @@ def test_products_with_the_jacobian_are_those_of_the_jacobian(kind: str) -> None
     assert_close(torch.cat([pulled[n].flatten() for n in names]), rows.T @ pushed.flatten(), (1e-8, 1e-10))
 
 
-def test_probes_estimate_the_traces_of_the_tangent_features() -> None:
-    network, loss = mlp(1, [5], 1), get_loss("mse")
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_probes_and_the_kernel_give_the_traces_of_the_tangent_features(outputs: int) -> None:
+    network, loss = mlp(1, [5], outputs), get_loss("mse")
     params, buffers = start(network)
     batch = tasks_of(4)
     names = list(params)
     u = torch.stack([jacobian(network, params, buffers, x, names) for x in batch.x_support])
     t = torch.stack([jacobian(network, params, buffers, x, names) for x in batch.x_query])
-    exact = slow.split(u.detach(), t.detach())
-    assert split_moments(u.detach(), t.detach()).rate == pytest.approx(exact, rel=1e-10)
+    # K samples of k outputs are K·k rows, but the convention's constant counts samples
+    exact = slow.split(u.detach(), t.detach()) / outputs
+    assert split_moments(u.detach(), t.detach()).rate == pytest.approx(exact * outputs, rel=1e-10)
     found = tangent_trace_moments(network, loss, params, buffers, batch, names, probes=400)
     assert found.rate == pytest.approx(exact, rel=0.05)
+    found = tangent_gram_moments(network, loss, params, buffers, batch, names)
+    assert found.rate == pytest.approx(exact, rel=1e-10)
 
 
 @pytest.mark.parametrize("loss", ["mse", "cross-entropy"])

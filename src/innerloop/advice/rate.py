@@ -12,11 +12,16 @@ from typing import NamedTuple
 
 import torch
 
-from innerloop.advice.features import head_stacks
+from innerloop.advice.features import head_stacks, whole_batch
 from innerloop.advice.rate_record import SWEEP as SWEEP
 from innerloop.advice.rate_record import RateAdvice as RateAdvice
 from innerloop.advice.rate_record import warning_for as warning_for
-from innerloop.advice.tangent import gradient_size, tangent_gradient_moments, tangent_trace_moments
+from innerloop.advice.tangent import (
+    gradient_size,
+    tangent_gradient_moments,
+    tangent_gram_moments,
+    tangent_trace_moments,
+)
 from innerloop.core.errors import UserError
 from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
@@ -118,7 +123,14 @@ def _classes(network: Network, params: Params, buffers: Buffers, loss: Loss, exa
 
 def _all_layers(look: Look, moving: list[str], steps: int, learned: bool, seed: int) -> RateAdvice:
     network, loss, params, buffers, batch, classes = look
-    trace = tangent_trace_moments(network, loss, params, buffers, batch, moving, seed=seed, classes=classes)
+    if (
+        network.norm in ("none", "group") and whole_batch(batch).x_support.ndim == 3
+    ):  # vectors: exact, and cheap
+        trace = tangent_gram_moments(network, loss, params, buffers, batch, moving, classes)
+    else:
+        trace = tangent_trace_moments(
+            network, loss, params, buffers, batch, moving, seed=seed, classes=classes
+        )
     if not learned:
         return _range(trace.rate / steps, interval_of(trace, seed=seed), steps, loss)
     gradients = tangent_gradient_moments(network, loss, params, buffers, batch, moving)

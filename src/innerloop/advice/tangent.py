@@ -7,8 +7,10 @@ outputs,
    \operatorname{tr} S_uS_t = \|J_uJ_t^\top\|_F^2 = E\|J_uJ_t^\top v\|^2, \qquad
    \operatorname{tr} S_uS_tS_u = \|J_u^\top J_uJ_t^\top\|_F^2 = E\|J_u^\top J_uJ_t^\top v\|^2,
 
-which takes two products with transposed Jacobians and one with a Jacobian for every probe. The gradient form
-takes two gradients and one such product per task.
+which takes two products with transposed Jacobians and one with a Jacobian for every probe, and works with
+batch statistics too. Where samples do not see each other, both are sums over the tangent kernel's Gram
+matrix, and exact (:func:`tangent_gram_moments`). The gradient form takes two gradients and one such product
+per task.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from innerloop.core.autodiff import plain_autograd
 from innerloop.core.random import generator
 from innerloop.core.trees import dot, select
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
+from innerloop.kernels.empirical import empirical_ntk
 from innerloop.nets.network import Network, apply
 from innerloop.nets.norms import statistics_for
 from innerloop.theory.rate import loss_constant
@@ -117,6 +120,35 @@ def tangent_trace_moments(
             denominator.append(below.double() / probes)
     constant = loss_constant(loss.name, whole.x_support.shape[1], classes)
     return Moments(torch.stack(numerator).detach(), torch.stack(denominator).detach(), constant)
+
+
+def tangent_gram_moments(
+    network: Network,
+    loss: Loss,
+    params: Params,
+    buffers: Buffers,
+    batch: Batch,
+    moving: Sequence[str],
+    classes: int | None = None,
+) -> Moments:
+    r"""The same moments exactly, from the tangent kernel of each task's samples and outputs.
+
+    :math:`\|\Theta_{ut}\|_F^2` and :math:`\langle\Theta_{uu}\Theta_{ut}, \Theta_{ut}\rangle`, with
+    :math:`\Theta` summed layer by layer (:func:`innerloop.kernels.empirical_ntk`). For networks in which
+    samples do not see each other; its cost grows with the square of the number of outputs.
+    """
+    whole = whole_batch(batch)
+    numerator, denominator = [], []
+    for task in whole.tasks():
+        x = torch.cat([task.x_support, task.x_query])
+        theta = empirical_ntk(network, params, x, buffers=buffers, names=moving, output="full").double()
+        k = len(task.x_support) * theta.shape[-1]
+        flat = theta.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)
+        crossed = flat[:k, k:]
+        numerator.append(crossed.square().sum())
+        denominator.append(((flat[:k, :k] @ crossed) * crossed).sum())
+    constant = loss_constant(loss.name, whole.x_support.shape[1], classes)
+    return Moments(torch.stack(numerator), torch.stack(denominator), constant)
 
 
 def tangent_gradient_moments(

@@ -47,8 +47,9 @@ def judge_all(
     judged: Mapping[str, tuple[ImageSource, Kind]],
     budget: Budget,
     seed: int,
+    rate: float | None = None,
 ) -> dict[str, float]:
-    """Accuracy in percent of one trained model on every kind of ``judged``."""
+    """Accuracy in percent of one trained model on every kind of ``judged``; ``rate`` is the optimiser's."""
     import torch
 
     from innerloop.core.random import derive_seed
@@ -59,7 +60,7 @@ def judge_all(
     ways = max(kind.shape.ways for kind in kinds)
     _, height, _, channels = source.images.shape
     net = conv4(channels, height, ways, budget.filters, budget.pooling)
-    params, buffers = train_one(method, net, source, kinds, budget, seed)
+    params, buffers = train_one(method, net, source, kinds, budget, seed, rate)
     out = {}
     for name, (pictures, kind) in judged.items():
         out[name] = judge(
@@ -83,9 +84,15 @@ def objective_of(method: str, net: Network, classes: int, ways: int) -> Objectiv
 
 
 def train_one(
-    method: str, net: Network, source: ImageSource, kinds: Sequence[Kind], budget: Budget, seed: int
+    method: str,
+    net: Network,
+    source: ImageSource,
+    kinds: Sequence[Kind],
+    budget: Budget,
+    seed: int,
+    rate: float | None = None,
 ) -> tuple[Params, Buffers]:
-    """Adam on the method's objective; NAL at the paper's rate of 1e-6."""
+    """Adam on the method's objective; if no rate is given, NAL at the paper's 1e-6."""
     import torch
 
     from innerloop.core.random import generator
@@ -100,7 +107,7 @@ def train_one(
     params, buffers = net.init(generator(seed, "init"))
     params = objective.init(params, generator(seed, "heads"))
     leaves = {name: value.detach().clone() for name, value in params.items()}
-    optimiser = torch.optim.Adam(list(leaves.values()), lr=NAL_RATE if method == "NAL" else RATE)
+    optimiser = torch.optim.Adam(list(leaves.values()), lr=rate or (NAL_RATE if method == "NAL" else RATE))
     gradient = meta_gradient(objective.loss, Plan("loop"))
     for step in range(budget.steps):
         found = gradient(leaves, buffers, sampler.batch(step, budget.tasks))

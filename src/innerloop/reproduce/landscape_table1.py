@@ -22,7 +22,9 @@ PUBLISHED = {
     ("Small", "NAL-10"): (70.2, 44.0, 67.8, 48.9),
 }
 JUDGED = ("train easy", "train hard", "test easy", "test hard")
-METHODS = ("MAML", "NAL-1", "MTL", "ProtoNet", "RFS", "NAL-10")
+FURTHER = "NAL-1 at 1e-5"
+"""NAL's steps are a tenth of the published ones: at ten times the rate it comes as far."""
+METHODS = ("MAML", "NAL-1", FURTHER, "NAL-10", "MTL", "ProtoNet", "RFS")
 WAYS, QUERIES = 5, 10
 SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
@@ -110,7 +112,8 @@ def _one(
     judged = {f"{part} easy": (source, easy_kind(part)) for part in ("train", "test")}
     judged |= {f"{part} hard": (source, hard_kind(part)) for part in ("train", "test")}
     kinds = [easy_kind("train"), hard_kind("train")]
-    return judge_all(method.split("-")[0], (source, kinds), judged, budget, seed)
+    rate = 1e-5 if method == FURTHER else None
+    return judge_all(method.split("-")[0], (source, kinds), judged, budget, seed, rate)
 
 
 @functools.lru_cache(maxsize=1)
@@ -171,7 +174,7 @@ def hardest_first(source: ImageSource, episodes: int) -> list[str]:
 
 
 def _gap(data: dict[str, Any], setting: str, other: str, part: str = "test hard") -> float:
-    return float(data[f"{setting} MAML"][part]["mean"] - data[f"{setting} {other}"][part]["mean"])
+    return round(data[f"{setting} MAML"][part]["mean"] - data[f"{setting} {other}"][part]["mean"], 1)
 
 
 def table(data: dict[str, Any], names: Sequence[str], say: Say) -> None:
@@ -191,18 +194,18 @@ def _rows(data: dict[str, Any], scale: str) -> list[Row]:
         row(
             "accuracies of all methods lie between 0 and 100",
             "yes",
-            [min(every), max(every)],
+            [round(min(every), 1), round(max(every), 1)],
             0 <= min(every) <= max(every) <= 100,
         )
     ]
     if scale == "smoke":
         return rows
     for setting in ("Large", "Small"):
-        for other in ("NAL-1", "NAL-10"):
-            mine, theirs = PUBLISHED[(setting, "MAML")], PUBLISHED[(setting, other)]
+        for other in ("NAL-1", FURTHER, "NAL-10"):
+            mine, theirs = PUBLISHED[(setting, "MAML")], PUBLISHED[(setting, other.split(" ")[0])]
             for i, part in enumerate(JUDGED):
                 gap, published = _gap(data, setting, other, part), round(mine[i] - theirs[i], 1)
-                need = 25 if part == "test hard" and other == "NAL-1" else 0
+                need = 25 if part == "test hard" and other != "NAL-10" else 0
                 rows.append(
                     row(f"{setting}: MAML above {other} on {part} tasks, points", published, gap, gap > need)
                 )
@@ -228,7 +231,7 @@ def _rows(data: dict[str, Any], scale: str) -> list[Row]:
 
 
 FAIR = ("MTL", "ProtoNet", "RFS")
-# expectations, not records: no run at `cpu` has been carried through yet, and the first one sets them
+# as found at `cpu`
 SMALL_GAINS_MORE = True
 MAML_ABOVE_FAIR = {"Large": False, "Small": False}
 
@@ -237,7 +240,7 @@ def _protocol(scale: str, budget: Any, alphabets: dict[str, list[str]]) -> dict[
     return {
         "data": "embedded glyphs" if scale == "smoke" else "Omniglot, 28×28",
         "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 20,000 of 8), Adam 1e-3; "
-        "NAL at the paper's 1e-6; inner rate 0.1, one step",
+        "NAL at the paper's 1e-6, and at 1e-5; inner rate 0.1, one step",
         "network": f"Conv4-{budget.filters}, strided, batch statistics of the query set",
         "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
         "hard alphabets": "largest error of raw pixels' nearest neighbours (the paper: of MAML); train "

@@ -14,7 +14,7 @@ from innerloop.kernels.tangent import Tangent
 
 @contextmanager
 def count_saved(seen: dict[int, int], t: Tangent) -> Iterator[None]:
-    """Notes what autograd would keep for the backward pass, in bytes by place, parameters themselves excepted.
+    """Notes what autograd would keep for the backward pass, in bytes by place, parameters excepted.
 
     It keeps nothing in fact, so no backward pass may follow: a tensor that a hook hands back is held for ever
     by the function that made it, if no backward pass lets it go.

@@ -15,7 +15,6 @@ from torch import Tensor
 import innerloop.nets.fused as fused
 from innerloop.core import autodiff
 
-
 KERNEL_GROUP = 16
 """Values per group from which torch's own group normalisation is used, outside ``vmap``."""
 
@@ -57,7 +56,7 @@ def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float)
     >>> group_norm(x, 2, torch.ones(4), torch.zeros(4), eps=0.0)
     tensor([[-1.,  1., -1.,  1.]])
     """
-    # one kernel where it is right: its derivatives are noise for groups of one value and refused for one sample
+    # one kernel where it is right: of groups of one value its derivatives are noise, if it takes them at all
     if autodiff.is_untransformed() and x[0].numel() >= groups * KERNEL_GROUP:
         return F.group_norm(x, groups, weight, bias, eps)
     grouped = x.reshape(x.shape[0], groups, -1)

@@ -190,7 +190,7 @@ def _protocol(scale: str, budget: Any) -> dict[str, Any]:
         if scale == "smoke"
         else "CIFAR-100, 32×32: 80 classes (450 + 150 pictures), 20",
         "tasks": "(ways, shots) = (2, 50) and (20, 5): as Appendix C.5 corrects the body",
-        "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 10,000 of 2), Adam 1e-3; NAL 1e-6",
+        "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 10,000), Adam 1e-3; NAL 1e-6",
         "network": f"Conv4-{budget.filters}, {budget.pooling}, batch statistics; 20 outputs, N used",
         "adaptation": "rate 0.1; MAML one step, NAL five at test",
         "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",

@@ -22,7 +22,7 @@ from innerloop.kernels.memory import block_size, count_saved
 from innerloop.kernels.recorder import Emit, Recorder
 from innerloop.kernels.tangent import Output, Tangent
 
-PASS_BYTES = 2**27
+PASS_BYTES = 96 * 2**20
 """Memory of a pass if it is not scarcer: more samples at a time leave the cache."""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from innerloop.core.statistics import mean_interval
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from innerloop.nets.network import Network
     from innerloop.objectives.base import Objective
     from innerloop.tasks.few_shot import Kind
+
+AnyJob = TypeVar("AnyJob")
 
 INNER_RATE = 0.1
 NAL_RATE = 1e-6  # the paper's tuned rate: the network hardly moves
@@ -39,6 +41,26 @@ class Budget(NamedTuple):
     pooling: str
     episodes: int
     test_steps: int = 1
+
+
+def over_seeds(
+    part: Callable[[AnyJob], dict[str, float]],
+    jobs: Sequence[AnyJob],
+    name: Callable[[AnyJob], str],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Carries out every training run and gathers its accuracies by name, as intervals over seeds."""
+    from innerloop.reproduce.parts import two_at_a_time
+
+    values: dict[str, list[dict[str, float]]] = {}
+    for job, found in two_at_a_time(part, jobs):
+        values.setdefault(name(job), []).append(found)
+        shown = ", ".join(f"{kind} {value:.1f}" for kind, value in found.items())
+        say(f"{name(job)}, seed {len(values[name(job)]) - 1}: {shown}")
+    return {
+        one: {kind: mean_interval([v[kind] for v in found])._asdict() for kind in found[0]}
+        for one, found in values.items()
+    }
 
 
 def judge_all(

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from innerloop.core.statistics import Interval, mean_interval
+from innerloop.core.statistics import Interval
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
@@ -42,20 +42,16 @@ class Job(NamedTuple):
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot; finished runs are kept."""
     from innerloop.plots.landscape import bars_figure
-    from innerloop.reproduce.parts import two_at_a_time
+    from innerloop.reproduce.landscape_images import over_seeds
 
     _, alphabets = _alphabets(scale)
-    cells = [(setting, method) for method in METHODS for setting in ("Large", "Small")]
-    jobs = [Job(scale, *cell, seed) for cell in cells for seed in range(SEEDS[scale])]
-    values: dict[tuple[str, str], list[dict[str, float]]] = {cell: [] for cell in cells}
-    for job, found in two_at_a_time(_part, jobs):
-        values[(job.setting, job.method)].append(found)
-        shown = ", ".join(f"{k} {v:.1f}" for k, v in found.items())
-        say(f"{job.setting}, {job.method}, seed {job.seed}: {shown}")
-    data: dict[str, Any] = {
-        f"{setting} {method}": {k: mean_interval([v[k] for v in found])._asdict() for k in JUDGED}
-        for (setting, method), found in values.items()
-    }
+    jobs = [
+        Job(scale, setting, method, seed)
+        for method in METHODS
+        for setting in ("Large", "Small")
+        for seed in range(SEEDS[scale])
+    ]
+    data = over_seeds(_part, jobs, lambda job: f"{job.setting} {job.method}", say)
     table(data, list(data), say)
     groups = {
         f"{setting} r_H, hard test tasks": {

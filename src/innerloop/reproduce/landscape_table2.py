@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from innerloop.core.statistics import mean_interval
 from innerloop.reproduce.landscape_table1 import JUDGED, table
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
@@ -39,20 +38,16 @@ class Job(NamedTuple):
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on CIFAR-100; finished runs are kept."""
     from innerloop.plots.landscape import bars_figure
-    from innerloop.reproduce.parts import two_at_a_time
+    from innerloop.reproduce.landscape_images import over_seeds
 
     _sources(scale)  # missing data are told at once
-    cells = [(share, method) for share in SHARES for method in METHODS]
-    jobs = [Job(scale, *cell, seed) for cell in cells for seed in range(SEEDS[scale])]
-    values: dict[tuple[float, str], list[dict[str, float]]] = {cell: [] for cell in cells}
-    for job, found in two_at_a_time(_part, jobs):
-        values[(job.share, job.method)].append(found)
-        shown = ", ".join(f"{k} {v:.1f}" for k, v in found.items())
-        say(f"p={job.share}, {job.method}, seed {job.seed}: {shown}")
-    data: dict[str, Any] = {
-        f"p={share} {method}": {k: mean_interval([v[k] for v in found])._asdict() for k in JUDGED}
-        for (share, method), found in values.items()
-    }
+    jobs = [
+        Job(scale, share, method, seed)
+        for share in SHARES
+        for method in METHODS
+        for seed in range(SEEDS[scale])
+    ]
+    data = over_seeds(_part, jobs, lambda job: f"p={job.share} {job.method}", say)
     table(data, list(data), say)
     groups = {
         f"{part} tasks": {

@@ -56,10 +56,13 @@ def two_at_a_time(compute: Callable[[Job], Value], jobs: Sequence[Job]) -> Itera
     >>> list(two_at_a_time(abs, [-1, 2]))
     [(-1, 1), (2, 2)]
     """
+    import torch
+
     workers = min(2, available_cores(), len(jobs))
     if workers < 2:
         for job in jobs:
             yield job, compute(job)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    # a forked process must not wait for threads of its parent, and four threads would share two cores
+    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield from zip(jobs, pool.map(compute, jobs), strict=True)

@@ -46,12 +46,24 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z ^ (z >> _S31)
 
 
-def hashed_bits(key: int, index: NDArray[np.int64], count: int) -> NDArray[np.uint64]:
-    """``count`` random 64-bit words for every index: shape ``(len(index), count)``."""
+def hashed_bits(
+    key: int, index: NDArray[np.int64], count: int, first: NDArray[np.int64] | None = None
+) -> NDArray[np.uint64]:
+    """``count`` random 64-bit words for every index: shape ``(len(index), count)``.
+
+    Every index has one endless row of words. With ``first``, of shape ``(len(index), parts)``, pieces of it
+    are given instead, each ``count`` words from that place on: shape ``(len(index), parts, count)``.
+
+    >>> row = hashed_bits(7, np.array([3]), 5)
+    >>> bool((hashed_bits(7, np.array([3]), 2, np.array([[0, 3]])) == row[:, [[0, 1], [3, 4]]]).all())
+    True
+    """
     with np.errstate(over="ignore"):
         stream = _mix(np.uint64(key) + index.astype(np.uint64) * _GOLDEN)
         position = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-        return _mix(stream[:, None] + position[None, :])
+        if first is not None:
+            stream = stream[:, None] + first.astype(np.uint64) * _GOLDEN
+        return _mix(stream[..., None] + position)
 
 
 def hashed_uniform(key: int, index: NDArray[np.int64], count: int) -> NDArray[np.float64]:

@@ -108,13 +108,19 @@ def choose_across_groups(
 def choose_rows(
     seed: int, index: NDArray[np.int64], classes: NDArray[np.int64], source: ImageSource, per_class: int
 ) -> NDArray[np.int64]:
-    """``per_class`` different pictures of every class: ``(E, ways, per_class)``."""
+    """``per_class`` different pictures of every class: ``(E, ways, per_class)``.
+
+    An episode's keys lie class after class, as many for each as it has pictures. So they depend on the
+    episode's own classes and on nothing else: not on the episodes beside it, nor on the rest of the pool.
+    """
     counts = source.counts[classes]
     widest = int(counts.max())
-    ways = classes.shape[1]
-    keys = hashed_bits(derive_seed(seed, "rows"), index, ways * widest).reshape(len(index), ways, widest)
-    if int(counts.min()) < widest:
-        keys = np.where(np.arange(widest) < counts[..., None], keys, _TOP)
+    ways, key = classes.shape[1], derive_seed(seed, "rows")
+    if int(counts.min()) == widest:
+        keys = hashed_bits(key, index, ways * widest).reshape(len(index), ways, widest)
+    else:
+        keys = hashed_bits(key, index, widest, np.cumsum(counts, 1) - counts)
+        keys[np.arange(widest) >= counts[..., None]] = _TOP
     return source.starts[classes][..., None] + first_by_key(keys, per_class)
 
 

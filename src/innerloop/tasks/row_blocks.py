@@ -14,7 +14,7 @@ from innerloop.tasks.episodes import EpisodeRows
 
 
 class Drawn(NamedTuple):
-    """One episode, or (with a leading axis) a block of them: rows of pictures, support first, and labels."""
+    """One episode: rows of its pictures, support first, and labels that are its own to change."""
 
     rows: NDArray[np.int64]
     support: int
@@ -23,11 +23,20 @@ class Drawn(NamedTuple):
     id: Tensor
 
 
+class _Block(NamedTuple):
+    """Episodes side by side: their rows, and per episode all pictures and all numbers in one line."""
+
+    rows: EpisodeRows
+    pictures: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+
 class RowBlocks:
     """Rows of episodes of one kind.
 
     Drawing the rows of one episode costs many small operations, most of them per call and not per episode.
-    Blocks change no result: rows are a pure function of the episode's number.
+    Blocks change no result: rows are a pure function of the episode's number, and what is given out is a
+    copy, so that writing into it changes no later episode.
 
     Args:
         rows: episode numbers → their rows.
@@ -44,7 +53,7 @@ class RowBlocks:
         device: torch.device | str = "cpu",
     ) -> None:
         self._rows, self._number, self._device = rows, number, device
-        self._blocks: dict[int, tuple[EpisodeRows, Drawn]] = {}
+        self._blocks: dict[int, _Block] = {}
 
     def __call__(self, index: NDArray[np.int64]) -> EpisodeRows:
         """The rows of those episodes."""
@@ -56,31 +65,24 @@ class RowBlocks:
             or (n > 2 and (np.diff(index) != 1).any())
         ):
             return self._rows(index)
-        return EpisodeRows(*(field[place : place + n] for field in self._block(block)[0]))
+        return EpisodeRows(*(field[place : place + n].copy() for field in self._block(block).rows))
 
     def episode(self, i: int) -> Drawn:
         """The ``i``-th episode alone."""
         block, place = divmod(i, self.SIZE)
-        whole = self._block(block)[1]
-        return Drawn(
-            whole.rows[place],
-            whole.support,
-            whole.y_support[place],
-            whole.y_query[place],
-            whole.id[place],
-        )
+        whole = self._block(block)
+        support, query = whole.rows.support.shape[1], whole.rows.query.shape[1]
+        numbers = torch.from_numpy(whole.numbers[place].copy()).to(self._device)
+        y_support, y_query, ids = numbers.split_with_sizes([support, query, len(numbers) - support - query])
+        return Drawn(whole.pictures[place], support, y_support, y_query, ids)
 
-    def _block(self, block: int) -> tuple[EpisodeRows, Drawn]:
+    def _block(self, block: int) -> _Block:
         whole = self._blocks.get(block)
         if whole is None:
             rows = self._rows(np.arange(block * self.SIZE, (block + 1) * self.SIZE))
-            whole = self._blocks[block] = rows, self._together(rows)
+            numbers = (rows.support_labels, rows.query_labels, self._number[rows.classes])
+            whole = _Block(rows, np.concatenate([rows.support, rows.query], 1), np.concatenate(numbers, 1))
+            self._blocks[block] = whole
             if len(self._blocks) > self.KEPT:
                 self._blocks.pop(next(iter(self._blocks)), None)
         return whole
-
-    def _together(self, rows: EpisodeRows) -> Drawn:
-        labels = (rows.support_labels, rows.query_labels, self._number[rows.classes])
-        y_support, y_query, ids = (torch.from_numpy(part).to(self._device) for part in labels)
-        both = np.concatenate([rows.support, rows.query], 1)
-        return Drawn(both, rows.support.shape[1], y_support, y_query, ids)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from innerloop.core.autodiff import untransformed
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets.module import from_module
+from innerloop.nets.module import from_module, whole_module
 from innerloop.nets.network import Network, apply
 
 Output: TypeAlias = Literal["sum", "trace", "full"]
@@ -39,11 +39,14 @@ class Tangent(NamedTuple):
 
 
 def as_network(
-    network: Network | nn.Module, params: Params | None, buffers: Buffers | None
+    network: Network | nn.Module, params: Params | None, buffers: Buffers | None, divided: bool = True
 ) -> tuple[Network, Params, Buffers]:
-    """A network with its parameters: a module's own where none are given, batch norms as in evaluation."""
+    """A network with its parameters: a module's own where none are given, batch norms as in evaluation.
+
+    Unless ``divided``, a module is taken whole: whatever it does last, without a last layer of its own.
+    """
     if isinstance(network, nn.Module):
-        made = from_module(network, norm="running")
+        made = from_module(network, norm="running") if divided else whole_module(network, norm="running")
         own, stats = made.init(torch.Generator())
         return made, own if params is None else params, stats if buffers is None else buffers
     if params is None:
@@ -71,7 +74,7 @@ def tangent(
         names: the parameters whose kernel is wanted; all if omitted.
         statistics: where normalisation layers take theirs from.
     """
-    network, params, buffers = as_network(network, params, buffers)
+    network, params, buffers = as_network(network, params, buffers, divided=False)
     wanted = list(params) if names is None else list(names)
     for name in wanted:
         if name not in params:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import innerloop.nets.norms as norms
-from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
+from innerloop.nets.adoption import Comparison, last_linear, split_at
 from innerloop.nets.network import Network
 
 
@@ -44,35 +44,39 @@ class PolicyNorm(nn.Module):
         return y
 
 
-def replace_batch_norms(module: nn.Module, policy: str) -> nn.Module:
-    """A copy of ``module`` whose batch-norm layers follow ``policy``; scale, shift and epsilon are kept."""
+class PrimitivePReLU(nn.Module):
+    """Stands in for ``nn.PReLU``, whose derivatives under ``vmap`` torch 2.13 gets wrong shapes for."""
+
+    def __init__(self, replaced: nn.PReLU) -> None:
+        super().__init__()
+        self.weight = replaced.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same function, from primitives."""
+        slope = self.weight if x.ndim < 2 else self.weight.view(-1, *[1] * (x.ndim - 2))
+        return torch.where(x > 0, x, x * slope)
+
+
+def replace_layers(module: nn.Module, policy: str) -> nn.Module:
+    """A copy of ``module`` whose batch-norm layers follow ``policy``; scale, shift and epsilon are kept.
+
+    Layers that torch's transforms cannot differentiate become equal ones that they can.
+    """
     module = copy.deepcopy(module)
     for name, child in list(module.named_modules()):
-        if isinstance(child, nn.modules.batchnorm._BatchNorm):
-            parent = module.get_submodule(name.rpartition(".")[0])
-            setattr(parent, name.rpartition(".")[2], PolicyNorm(child, policy))
+        made = _replacement(child, policy)
+        if made is None:
+            continue
+        if not name:
+            return made
+        setattr(module.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], made)
     return module
 
 
-def last_linear(module: nn.Module) -> str:
-    """The name of the last ``nn.Linear``, the usual readout."""
-    names = [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
-    if not names:
-        raise UserError("the module has no nn.Linear to serve as its last layer: name it with head='…'.")
-    return names[-1]
-
-
-def split_at(module: nn.Module, head: str) -> tuple[nn.Module, nn.Module]:
-    """The layer of this name, and a copy of the module that passes its input through there."""
-    try:
-        readout = module.get_submodule(head)
-    except AttributeError:
-        known = ", ".join(name for name, _ in module.named_children())
-        raise UserError(f"the module has no layer '{head}'; its layers are {known}.") from None
-    body = copy.deepcopy(module)
-    parent = body.get_submodule(head.rpartition(".")[0])
-    setattr(parent, head.rpartition(".")[2], nn.Identity())
-    return readout, body
+def _replacement(layer: nn.Module, policy: str) -> nn.Module | None:
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        return PolicyNorm(layer, policy)
+    return PrimitivePReLU(layer) if type(layer) is nn.PReLU else None
 
 
 class _Skeletons:
@@ -91,34 +95,96 @@ class _Skeletons:
         return self._local.module
 
 
+class _Function:
+    """A module as a function of its parameters and buffers."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._skeletons = _Skeletons(module)
+        self._params = [name for name, _ in module.named_parameters()]
+        self._buffers = [name for name, _ in module.named_buffers()]
+
+    def __call__(
+        self, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+    ) -> tuple[Tensor, Buffers]:
+        """The outputs, and the buffers after this pass."""
+        skeleton = self._skeletons.get()
+        for layer in skeleton.modules():
+            if isinstance(layer, PolicyNorm):
+                layer.statistics = statistics
+        tensors = {name: params[name] for name in self._params}
+        tensors |= {name: buffers[name] for name in self._buffers}
+        outputs = functional_call(skeleton, tensors, (x,))
+        # functional_call writes assigned buffers back into the dict it was given
+        return outputs, {**buffers, **{name: tensors[name] for name in self._buffers}}
+
+
 def from_module(
-    module: nn.Module | Callable[[], nn.Module], head: str | None = None, norm: str = "transductive"
+    module: nn.Module | Callable[[], nn.Module],
+    head: str | None = None,
+    norm: str = "transductive",
+    example: Tensor | None = None,
 ) -> Network:
     """A network from a torch module, or from a function that makes one.
 
     Batch-norm layers are replaced by ones that follow ``norm``. The module is used in evaluation mode, so
-    dropout is off. Its outputs must be ``head(features)``: the last layer comes last
-    (:func:`innerloop.testing.check_network` tests it).
+    dropout is off. Its outputs must be ``head(features)``: the last layer comes last, followed at most by
+    layers without weights in the same ``nn.Sequential`` (a softmax), which are then part of the head. This
+    is compared with the module itself, on ``example`` or else at the first pass.
 
     Args:
         module: the module (its present weights are the initial ones), or a factory without arguments (new
             weights are drawn from the generator given to ``init``).
         head: name of the last layer; the last ``nn.Linear`` if omitted.
         norm: the norm policy.
+        example: a few inputs. Needed only if the module does not run on numbers between 0 and 1.
+
+    Raises:
+        UserError: for a layer that is not there, or one that does not come last.
 
     >>> net = from_module(nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)))
     >>> net.head_names
     ('2.weight', '2.bias')
     """
+    whole, init = _adopted(module, norm)
+    split = split_at(whole, head if head is not None else last_linear(whole))
+    own = [name for name, _ in split.readout[0].named_parameters()]
+    head_names = tuple(split.prefix + name for name in own)
+    body, readouts = _Function(split.body), _Skeletons(split.readout)
+    comparison = Comparison(whole, split)
+    if example is not None:
+        comparison.on(example.detach())
+
+    def features(
+        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+    ) -> tuple[Tensor, Buffers]:
+        if not torch.compiler.is_compiling() and not comparison.done:
+            comparison.on_inputs_like(x)
+        return body(params, buffers, x, statistics)
+
+    def apply_head(params: Params, z: Tensor) -> Tensor:
+        tensors = {f"0.{name}": params[split.prefix + name] for name in own}
+        return functional_call(readouts.get(), tensors, (z,))
+
+    return Network(init, features, apply_head, head_names, norm)
+
+
+def whole_module(module: nn.Module, norm: str) -> Network:
+    """A module as a network without a last layer of its own, for those who need its outputs only.
+
+    >>> net = whole_module(nn.Sequential(nn.Linear(2, 1), nn.Tanh()), "running")
+    >>> net.head_names, sorted(net.init(torch.Generator())[0])
+    ((), ['0.bias', '0.weight'])
+    """
+    whole, init = _adopted(module, norm)
+    return Network(init, _Function(whole), lambda params, z: z, (), norm)  # noqa: ARG005
+
+
+def _adopted(
+    module: nn.Module | Callable[[], nn.Module], norm: str
+) -> tuple[nn.Module, Callable[[torch.Generator], tuple[Params, Buffers]]]:
+    """The module as it will be called, and how to draw its first parameters."""
     norms.check_policy(norm)
-    make = (lambda: module) if isinstance(module, nn.Module) else module
-    whole = replace_batch_norms(make(), norm).eval()
-    head = head if head is not None else last_linear(whole)
-    readout, body = split_at(whole, head)
-    head_names = tuple(f"{head}.{name}" for name, _ in readout.named_parameters())
-    bodies, readouts = _Skeletons(body), _Skeletons(readout)
-    body_names = [name for name, _ in body.named_parameters()]
-    buffer_names = [name for name, _ in body.named_buffers()]
+    whole = replace_layers(module if isinstance(module, nn.Module) else module(), norm).eval()
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
         source = whole
@@ -126,25 +192,8 @@ def from_module(
             seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                source = replace_batch_norms(module(), norm)
+                source = replace_layers(module(), norm)
         params = {name: p.detach().clone() for name, p in source.named_parameters()}
         return params, {name: b.detach().clone() for name, b in source.named_buffers()}
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
-        skeleton = bodies.get()
-        for layer in skeleton.modules():
-            if isinstance(layer, PolicyNorm):
-                layer.statistics = statistics
-        tensors = {name: params[name] for name in body_names}
-        tensors |= {name: buffers[name] for name in buffer_names}
-        outputs = functional_call(skeleton, tensors, (x,))
-        # functional_call writes assigned buffers back into the dict it was given
-        return outputs, {**buffers, **{name: tensors[name] for name in buffer_names}}
-
-    def apply_head(params: Params, z: Tensor) -> Tensor:
-        tensors = {name[len(head) + 1 :]: params[name] for name in head_names}
-        return functional_call(readouts.get(), tensors, (z,))
-
-    return Network(init, features, apply_head, head_names, norm)
+    return whole, init

@@ -1,0 +1,200 @@
+"""Where a module is divided into features and last layer, and whether the two make the module again."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from innerloop.core.errors import UserError
+
+_SCALES = (1.0, 1e3)  # of the last layer's weights: what leaves small or positive outputs alone shows itself
+
+
+class Split(NamedTuple):
+    """A module in two.
+
+    Attributes:
+        names: of the last layer and of the layers without weights that follow it.
+        body: the module, with those layers replaced by nothing.
+        readout: those layers, one after the other.
+    """
+
+    names: tuple[str, ...]
+    body: nn.Module
+    readout: nn.Sequential
+
+    @property
+    def prefix(self) -> str:
+        """What the last layer's parameters begin with."""
+        return f"{self.names[0]}." if self.names[0] else ""
+
+
+def last_linear(module: nn.Module) -> str:
+    """The name of the last ``nn.Linear``, the usual readout."""
+    names = [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
+    if not names:
+        raise UserError("the module has no nn.Linear to serve as its last layer: name it with head='…'.")
+    return names[-1]
+
+
+def split_at(module: nn.Module, head: str) -> Split:
+    """Divides at the layer of this name. Layers without weights that follow it in a Sequential go with it.
+
+    >>> split_at(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2), nn.LogSoftmax(1)), "2").names
+    ('2', '3')
+    """
+    try:
+        module.get_submodule(head)
+    except AttributeError:
+        known = ", ".join(name for name, _ in module.named_children())
+        raise UserError(f"the module has no layer '{head}'; its layers are {known}.") from None
+    carried = ", ".join(name for name, _ in module.get_submodule(head).named_buffers())
+    if carried:
+        raise UserError(f"the last layer '{head}' has buffers ({carried}): name another layer with head='…'.")
+    names = (head, *_followers(module, head))
+    readout = nn.Sequential(*(module.get_submodule(name) for name in names))
+    if not head:
+        return Split(names, nn.Identity(), readout)
+    body = copy.deepcopy(module)
+    for name in names:
+        parent = body.get_submodule(name.rpartition(".")[0])
+        setattr(parent, name.rpartition(".")[2], nn.Identity())
+    return Split(names, body, readout)
+
+
+def _followers(module: nn.Module, head: str) -> list[str]:
+    """Layers that follow ``head`` in its Sequential, and this in the next one, up to a layer with weights."""
+    found: list[str] = []
+    while head:
+        above, _, name = head.rpartition(".")
+        parent = module.get_submodule(above)
+        if type(parent) is not nn.Sequential:
+            break
+        names = [child for child, _ in parent.named_children()]
+        for child in names[names.index(name) + 1 :]:
+            layer = parent.get_submodule(child)
+            if next(layer.parameters(), None) is not None or next(layer.buffers(), None) is not None:
+                return found
+            found.append(f"{above}.{child}" if above else child)
+        head = above
+    return found
+
+
+class Comparison:
+    """Compares a division with the module itself, once: at the first inputs, whatever encloses that pass.
+
+    Args:
+        module: as it is called, norm policies included.
+        split: how it was divided.
+    """
+
+    def __init__(self, module: nn.Module, split: Split) -> None:
+        self._module, self._split, self._lock = module, split, threading.Lock()
+        self.done = False
+
+    def on_inputs_like(self, x: Tensor) -> None:
+        """Compares on made-up inputs of this shape, type and device."""
+        if x.device.type == "meta":
+            return
+        about = x.shape, x.dtype, x.device
+
+        def made_up() -> Tensor:
+            shape, dtype, device = about
+            if not dtype.is_floating_point:
+                return torch.zeros(shape, dtype=dtype, device=device)
+            values = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+            return values.to(device, dtype)
+
+        # another thread is outside of every transform, tracer and mode that this one may be in
+        with self._lock, ThreadPoolExecutor(1) as pool:
+            if not self.done:
+                pool.submit(lambda: self.on(made_up())).result()
+
+    def on(self, x: Tensor) -> None:
+        """Compares on these inputs.
+
+        Raises:
+            UserError: if the division is another function than the module.
+        """
+        kind = x.dtype if x.is_floating_point() else None
+        probe = copy.deepcopy(self._module).to(x.device, kind)
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                last = _last_layers(probe, x)
+        except UserError:
+            raise
+        except Exception as error:
+            line = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UserError(
+                f"the module does not run on inputs of shape {tuple(x.shape)} ({line}): its layers do not "
+                "fit them, or it wants inputs of a special kind, of which from_module takes some as example."
+            ) from error
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            if self._split.names[-1] not in last and not _commutes(probe, self._split.names[0], x):
+                raise UserError(_refusal(probe, self._split, last))
+        self.done = True
+
+
+def _last_layers(module: nn.Module, x: Tensor) -> list[str]:
+    """Layers whose output, untouched, is the module's; the innermost first."""
+    given: dict[str, tuple[object, int]] = {}
+
+    def note(name: str, output: object) -> None:
+        given[name] = output, output._version if isinstance(output, Tensor) else 0
+
+    hooks = [
+        layer.register_forward_hook(lambda _layer, _inputs, output, name=name: note(name, output))
+        for name, layer in module.named_modules()
+    ]
+    outputs = module(x)
+    for hook in hooks:
+        hook.remove()
+    if not isinstance(outputs, Tensor):
+        raise UserError(f"the module gives a {type(outputs).__name__}, not one tensor: make it give one.")
+    return [
+        name for name, (output, version) in given.items() if output is outputs and version == outputs._version
+    ]
+
+
+def _commutes(module: nn.Module, head: str, x: Tensor) -> bool:
+    """Whether what follows the last layer may as well precede it, whatever its weights: a mean does."""
+    for scale in (None, *_SCALES):
+        if scale is not None:
+            generator = torch.Generator().manual_seed(0)
+            for p in module.get_submodule(head).parameters():
+                p.copy_(scale * torch.randn(p.shape, generator=generator).to(p))
+        split = split_at(module, head)
+        torch.manual_seed(0)
+        whole = module(x)
+        torch.manual_seed(0)
+        try:
+            ours = split.readout(split.body(x))
+        except Exception:  # what follows the layer does not take what enters it
+            return False
+        if ours.shape != whole.shape:
+            return False
+        rounding = 1e3 * torch.finfo(whole.dtype).eps * float(whole.abs().max())
+        if not float((ours - whole).abs().max()) <= rounding:
+            return False
+    return True
+
+
+def _refusal(module: nn.Module, split: Split, last: list[str]) -> str:
+    """One sentence with the layer to name."""
+    head = split.names[0]
+    begin = f"the module's outputs are not those of its layer '{head}', which was taken for the last one"
+    layers = {name: module.get_submodule(name) for name in last if name}
+    fit = [name for name, layer in layers.items() if next(layer.buffers(), None) is None]
+    if not fit:
+        return (
+            f"{begin}: the module does something to them afterwards; leave that out, or make it and '{head}' "
+            "one layer and give its name as head='…'."
+        )
+    weighty = [name for name in fit if next(layers[name].parameters(), None) is not None]
+    name = (weighty or fit)[0]
+    return f"{begin}, but those of '{name}': give head='{name}'."

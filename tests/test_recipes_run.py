@@ -356,6 +356,24 @@ def test_mistakes_are_found_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_module_that_is_another_function_is_found_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net_with_more.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.body, self.last = nn.Linear(1, 4), nn.Linear(4, 1)\n"
+        "    def forward(self, x):\n"
+        "        return self.last(self.body(x).tanh()).tanh()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="not those of its layer 'last'"):
+        train(tiny(tmp_path / "runs", "model.kind=net_with_more:Net"), progress=False)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_machine_without_a_compiler_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     monkeypatch.delenv("CXX", raising=False)

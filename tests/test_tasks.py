@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
+from innerloop.core.importing import load_object
 from innerloop.core.types import TaskBatch
+from innerloop.nets.factory import backbone
 from innerloop.tasks import FAMILIES, Sampler, get_family, make_sampler
-from innerloop.tasks.families import load_object
 from innerloop.tasks.sampler import task_order
 from oracles.tolerance import assert_close, assert_mean
 
@@ -331,8 +333,37 @@ def test_errors_inside_a_family_of_ones_own_are_not_hidden(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_package_that_does_not_exist"):
         load_object("broken_tasks:family")
-    with pytest.raises(UserError, match="no module 'nowhere_at_all'"):
+    with pytest.raises(UserError, match=r"no module 'nowhere_at_all'.*PYTHONPATH=FOLDER"):
         load_object("nowhere_at_all:family")
+
+
+@pytest.mark.parametrize(
+    "load", [get_family, lambda path: backbone(path, 1, 28, 5)], ids=["family", "network"]
+)
+def test_a_module_in_the_current_folder_is_refused_with_the_fix(
+    load: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "machines_of_mine.py").write_text("raise RuntimeError('nothing is imported')\n")
+    (tmp_path / "package_of_mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for path in ("machines_of_mine:machines", "package_of_mine.tasks:machines"):
+        with pytest.raises(UserError, match=r"lies in the current folder: put PYTHONPATH=\. before"):
+            load(path)
+
+
+@pytest.mark.parametrize("path", ["math:", ":sqrt", ".math:sqrt", "math.:sqrt", "a file.py:sqrt", "math:sqr"])
+def test_names_that_name_nothing_are_refused(path: str) -> None:
+    with pytest.raises(UserError, match=r"write package\.module:function|did you mean 'sqrt'"):
+        load_object(path)
+
+
+def test_an_error_of_the_module_itself_is_not_taken_for_a_missing_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slip_of_mine.py").write_text("import math\nmath.sqroot(2)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AttributeError, match="sqroot"):
+        load_object("slip_of_mine:family")
 
 
 def test_unknown_families_and_settings_are_refused_with_a_hint() -> None:

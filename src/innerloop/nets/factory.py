@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.importing import load_object
 from innerloop.nets.conv4 import conv4
 from innerloop.nets.module import from_module
 from innerloop.nets.network import Network
@@ -93,16 +94,7 @@ def _timm(model: str, channels: int, outputs: int, settings: dict[str, Any]) -> 
 
 
 def _own(path: str, settings: dict[str, Any]) -> nn.Module:
-    module, _, attribute = path.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
-            raise  # a module of the user's own imports something that is missing
-        raise UserError(f"'{path}': there is no module '{module}' on the Python path.") from None
-    except AttributeError:
-        raise UserError(f"'{path}': module '{module}' has no '{attribute}'.") from None
-    return _checked(factory(**settings), path)
+    return _checked(load_object(path)(**settings), path)
 
 
 def _checked(module: object, source: str) -> nn.Module:

@@ -91,6 +91,9 @@ def build(recipe: Recipe) -> Parts:
     schedule = make_schedule(outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup)
     params, buffers = draw_params(recipe, network, learner, objective)
     optimiser(params)  # finds bad options before anything is written
+    if ":" in recipe.model.kind:  # the first pass compares a module of the user's own with its two parts
+        with torch.no_grad():
+            network.features(*for_test(params, buffers), samplers["train"].episode(0).x_support, "batch")
     return Parts(
         network,
         loss,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.importing import load_object
 from innerloop.tasks.linear import linear, mixed_linear
 from innerloop.tasks.quadratic import bernacchia_quadratic, bridge_quadratic
 from innerloop.tasks.sampler import Family
@@ -35,17 +33,5 @@ def get_family(name: str) -> Family:
             f"unknown task family '{name}'{did_you_mean(name, FAMILIES)}; there are {known}, "
             "or give your own as package.module:function."
         )
-    return load_object(name)
-
-
-def load_object(path: str) -> Any:
-    """The object at ``package.module:name``, with an error that says which part is wrong."""
-    module, _, attribute = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
-            raise
-        raise UserError(f"'{path}': there is no module '{module}' on the Python path.") from None
-    except AttributeError:
-        raise UserError(f"'{path}': module '{module}' has no '{attribute}'.") from None
+    family: Family = load_object(name)
+    return family

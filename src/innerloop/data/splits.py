@@ -42,6 +42,33 @@ def divide(class_names: Sequence[str]) -> Splits:
     return {part: tuple(sorted(found)) for part, found in parts.items()}
 
 
+def hold_out(classes: Sequence[int], class_names: Sequence[str], groups: Sequence[str] | None) -> Splits:
+    """A fifth of the training classes for validation, where a split has none; whole groups if there are some.
+
+    Groups (or classes, where all are in one group or there are none) are taken in the order of a hash of
+    their names until a fifth of the classes is reached, and never the last one: the same on every machine,
+    whatever is trained with them.
+
+    Args:
+        classes: numbers of the training classes.
+        class_names: names of all classes.
+        groups: name of the group of every class, or None.
+
+    >>> hold_out([0, 1, 2, 3], ["a", "b", "c", "d", "e"], ["greek", "greek", "latin", "latin", "runes"])
+    {'train': (0, 1), 'validation': (2, 3)}
+    """
+    unit_of = {c: groups[c] if groups is not None else class_names[c] for c in classes}
+    if len(set(unit_of.values())) < 2:
+        unit_of = {c: class_names[c] for c in classes}
+    units = sorted(set(unit_of.values()), key=lambda name: text_hash("split", name))
+    held: set[int] = set()
+    for unit in units[:-1]:
+        if len(held) >= max(1, round(_HELD_OUT * len(classes))):
+            break
+        held |= {c for c in classes if unit_of[c] == unit}
+    return {"train": tuple(sorted(set(classes) - held)), "validation": tuple(sorted(held))}
+
+
 def read_split_file(path: Path, class_names: Sequence[str]) -> Splits:
     """A JSON object of lists of class names, or a csv file with the columns class and split.
 

@@ -26,7 +26,8 @@ from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.learners import protonet
 from innerloop.nets import Network, conv4
 from innerloop.objectives import episodic
-from innerloop.tasks.few_shot import few_shot_sampler
+from innerloop.tasks.episodes import Keys, Shape
+from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.training import fit, initial_state, make_optimiser
 
 FORMAT = "innerloop-few-shot-classifier-1"
@@ -128,9 +129,7 @@ class FewShotClassifier:
             source,
             "train",
             seed=self.seed,
-            ways=ways,
-            shots=self.shots,
-            queries=self.queries,
+            kinds=[Kind(Shape(ways, self.shots, self.queries), keys=Keys())],
             transform=transform,
         )
         loss = get_loss("cross-entropy")
@@ -194,8 +193,12 @@ class FewShotClassifier:
 
     def score(self, X: Any, y: Sequence[Any]) -> float:
         """The share of pictures labelled right."""
-        predicted = self.predict(X)
-        return float(np.mean([p == t for p, t in zip(predicted, list(y), strict=True)]))
+        predicted, truth = self.predict(X), list(y)
+        if len(predicted) != len(truth):
+            raise UserError(
+                f"score got {len(predicted)} pictures but {len(truth)} labels: give one label each."
+            )
+        return float(np.mean([p == t for p, t in zip(predicted, truth, strict=True)]))
 
     def _probabilities(self, X: Any) -> Tensor:
         self._check("head_", "adapt it to your classes first")

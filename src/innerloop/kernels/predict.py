@@ -159,7 +159,15 @@ def predict_tasks(fitted: KernelFit, x_query: Tensor, x_support: Tensor, y_suppo
 
     Returns:
         ``(tests, q, outputs)``.
+
+    Raises:
+        UserError: if these are not the same number of tasks, or not a target for every support sample.
     """
+    if len(x_query) != len(x_support) or x_support.shape[:2] != y_support.shape[:2]:
+        raise UserError(
+            f"queries of {len(x_query)} tasks, support inputs {tuple(x_support.shape[:2])} and targets "
+            f"{tuple(y_support.shape[:2])} as (tasks, samples): give equally many tasks, and a target each."
+        )
     size = max(1, CHUNK_ROWS // max(1, x_query.shape[1] + x_support.shape[1]))
     parts = zip(x_query.split(size), x_support.split(size), y_support.split(size), strict=True)
     return torch.cat([_predict_chunk(fitted, *part) for part in parts])

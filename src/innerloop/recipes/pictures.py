@@ -11,9 +11,10 @@ import torch
 from innerloop.core.random import derive_seed
 from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
+from innerloop.data.splits import hold_out
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
-from innerloop.tasks.episodes import Shape
+from innerloop.tasks.episodes import Keys, Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
@@ -22,8 +23,8 @@ IMAGE_FAMILIES = ("few-shot", "supervised")
 
 
 @functools.lru_cache(maxsize=4)
-def _source(data: Data) -> ImageSource:
-    source = open_source(
+def _opened(data: Data) -> ImageSource:
+    return open_source(
         data.name,
         size=data.size,
         colour=data.colour,
@@ -31,12 +32,41 @@ def _source(data: Data) -> ImageSource:
         split_file=data.split_file,
         on_bad=data.on_bad,
     )
+
+
+@functools.lru_cache(maxsize=4)
+def _source(data: Data) -> ImageSource:
+    source = _opened(data)
+    source = _with_validation(source) if _lacks_validation(source) else source
     return with_rotations(source) if data.rotations else source
+
+
+def _lacks_validation(source: ImageSource) -> bool:
+    return not len(source.splits.get("validation", ())) and len(source.splits.get("train", ())) > 1
+
+
+def _with_validation(source: ImageSource) -> ImageSource:
+    """Some training classes are held out for validation: see :func:`innerloop.data.splits.hold_out`."""
+    own = source.splits
+    groups = None if source.groups is None else [source.group_names[g] for g in source.groups]
+    parts = hold_out(own["train"].tolist(), source.class_names, groups)
+    return source._replace(splits={**own, **{part: np.array(c, np.int64) for part, c in parts.items()}})
 
 
 def build_source(recipe: Recipe) -> ImageSource:
     """The pictures of a recipe; opened once per process."""
     return _source(recipe.data)
+
+
+def held_out(recipe: Recipe) -> str | None:
+    """What is said of validation classes that the split does not have itself; None if it has."""
+    if recipe.tasks.family not in IMAGE_FAMILIES or not _lacks_validation(_opened(recipe.data)):
+        return None
+    source = _opened(recipe.data)
+    part, all_of_them = _with_validation(source).splits["validation"], len(source.splits["train"])
+    whole = "" if source.groups is None else f" ({len(np.unique(source.groups[part]))} groups)"
+    held = f"{len(part)} of {all_of_them} training classes{whole}"
+    return f"this split has no validation classes: {held} are held out for it"
 
 
 def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
@@ -53,15 +83,23 @@ def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
     tasks, held_out = recipe.tasks, recipe.eval
     if tasks.mixture:
         return [
-            Kind(Shape(k.ways, k.shots, k.queries), k.choice, tuple(k.groups) or None, k.share, k.name)
-            for k in tasks.mixture
+            Kind(
+                Shape(k.ways, k.shots, k.queries),
+                k.choice,
+                tuple(k.groups) or None,
+                k.share,
+                k.name,
+                Keys.of(f"tasks.mixture[{place}]"),
+            )
+            for place, k in enumerate(tasks.mixture)
         ]
     shape = Shape(tasks.ways, tasks.shots, tasks.queries)
     if not training:
         shape = Shape(
             held_out.ways or shape.ways, held_out.shots or shape.shots, held_out.queries or shape.queries
         )
-    return [Kind(shape, tasks.choice, tuple(tasks.groups) or None)]
+    keys = Keys.of("tasks" if training else "eval")
+    return [Kind(shape, tasks.choice, tuple(tasks.groups) or None, keys=keys)]
 
 
 def build_image_sampler(recipe: Recipe, split: str, dtype: torch.dtype) -> Sampler:
@@ -123,10 +161,12 @@ def data_record(recipe: Recipe) -> dict[str, Any]:
         return {}
     source = build_source(recipe)
     mean, std = channel_statistics(source) if recipe.data.standardise else (None, None)
+    remark = held_out(recipe)
     return {
         "name": source.name,
         "content_sha256": source.content_sha256,
         "shape": list(source.images.shape[1:]),
         "mean": mean,
         "std": std,
+        **({"validation": remark} if remark else {}),
     }

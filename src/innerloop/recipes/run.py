@@ -19,7 +19,7 @@ from innerloop.execution.plan import check_compiler, set_intra_op_threads
 from innerloop.recipes.build import Parts, build, for_test
 from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
 from innerloop.recipes.heads import judge_head
-from innerloop.recipes.pictures import data_record
+from innerloop.recipes.pictures import data_record, held_out
 from innerloop.recipes.rate import provisional, settled
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
@@ -105,6 +105,8 @@ def _carry_out(recipe: Recipe, parts: Parts, run: Path, state: TrainState, show:
     first_step, steps = state.step, recipe.outer.steps
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
+        if (remark := held_out(recipe)) is not None:
+            bar.line(remark)
         try:
             recipe, parts, state = settled(recipe, parts, run, state, bar.line)
             plan = _plan(recipe, parts, run, bar)

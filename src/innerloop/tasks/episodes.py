@@ -33,6 +33,23 @@ class Shape(NamedTuple):
     queries: int
 
 
+class Keys(NamedTuple):
+    """What the user calls ways, shots and queries, for messages that say which of them to change.
+
+    >>> Keys.of("eval").queries
+    'eval.queries'
+    """
+
+    ways: str = "ways"
+    shots: str = "shots"
+    queries: str = "queries"
+
+    @classmethod
+    def of(cls, section: str) -> Keys:
+        """The settings of a section of a recipe."""
+        return cls(*(f"{section}.{name}" for name in cls._fields))
+
+
 def first_by_key(keys: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
     """The places of the ``count`` smallest keys along the last axis, smallest first: a random selection.
 
@@ -157,16 +174,33 @@ def split_rows(
     return EpisodeRows(classes, support, labels, query, query_labels)
 
 
-def check_counts(source: ImageSource, pool: NDArray[np.int64], shape: Shape, balanced: bool) -> None:
+def check_counts(
+    source: ImageSource,
+    pool: NDArray[np.int64],
+    shape: Shape,
+    balanced: bool,
+    split: str,
+    keys: Keys,
+) -> None:
     """Refuses before sampling what could not be sampled, naming the class and the fix.
+
+    Args:
+        source: the pictures.
+        pool: the classes that tasks are drawn from.
+        shape: what a task needs.
+        balanced: whether classes have equally many shots.
+        split: what the pool is called.
+        keys: what the user calls ways, shots and queries.
 
     Raises:
         UserError: with too few classes, or a class with too few pictures.
     """
     if len(pool) < shape.ways:
+        number = "one class" if len(pool) == 1 else f"{len(pool)} classes"
+        fix = f"Lower {keys.ways} to {len(pool)}, or add classes" if len(pool) > 1 else "Add classes"
         raise UserError(
-            f"{source.name} has {len(pool)} classes here; {shape.ways}-way tasks need {shape.ways}. "
-            f"Lower tasks.ways to {len(pool)}."
+            f"the split '{split}' of {source.name} has {number} to draw from; {shape.ways}-way tasks need "
+            f"{shape.ways}. {fix}."
         )
     most = shape.shots if balanced else shape.ways * (shape.shots - 1) + 1
     needed = most + shape.queries
@@ -175,12 +209,18 @@ def check_counts(source: ImageSource, pool: NDArray[np.int64], shape: Shape, bal
     have = int(counts[smallest])
     if have < needed:
         name = source.class_names[int(pool[smallest])]
-        fix = (
-            f"Lower tasks.queries to {have - most}"
-            if have > most
-            else f"Lower tasks.shots to {max(1, have - shape.queries)}"
-        )
         raise UserError(
-            f"class '{name}' of {source.name} has {have} pictures; {most} shot{'s' * (most > 1)} + "
-            f"{shape.queries} queries need {needed}. {fix}, or add pictures."
+            f"class '{name}' of the split '{split}' of {source.name} has {have} pictures; {most} "
+            f"shot{'s' * (most > 1)} + {shape.queries} queries need {needed}. "
+            f"{_fewer(have, most, shape, balanced, keys)}dd pictures."
         )
+
+
+def _fewer(have: int, most: int, shape: Shape, balanced: bool, keys: Keys) -> str:
+    """The smallest change that makes a class of so many pictures enough."""
+    if have > most:
+        return f"Lower {keys.queries} to {have - most}, or a"
+    if have > shape.queries:
+        spare = have - shape.queries
+        return f"Lower {keys.shots} to {spare if balanced else (spare - 1) // shape.ways + 1}, or a"
+    return f"Lower {keys.shots} to 1 and {keys.queries} to {have - 1}, or a" if have > 1 else "A"

@@ -16,6 +16,7 @@ from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
 from innerloop.data.source import ImageSource
 from innerloop.tasks.episodes import (
     EpisodeRows,
+    Keys,
     Shape,
     check_counts,
     choose_across_groups,
@@ -43,6 +44,7 @@ class Kind(NamedTuple):
         groups: names of the groups to draw from; all of the split's if ``None``.
         share: how often, relative to the other kinds.
         name: for reports.
+        keys: what the user calls ways, shots and queries, for messages.
     """
 
     shape: Shape
@@ -50,6 +52,7 @@ class Kind(NamedTuple):
     groups: tuple[str, ...] | None = None
     share: float = 1.0
     name: str = ""
+    keys: Keys = Keys.of("tasks")
 
 
 class FewShot(NamedTuple):
@@ -74,10 +77,14 @@ def split_classes(source: ImageSource, split: str) -> NDArray[np.int64]:
     """The classes of a split, or an error that lists the splits there are."""
     if split == "all":
         return np.arange(source.n_classes)
+    sizes = {name: len(classes) for name, classes in source.splits.items() if len(classes)}
+    known = ", ".join(f"{name} ({n} classes)" for name, n in sizes.items()) or "none"
     if split not in source.splits:
-        known = ", ".join(source.splits) or "none"
+        raise UserError(f"{source.name} has no split '{split}'{did_you_mean(split, sizes)}; it has {known}.")
+    if split not in sizes:
         raise UserError(
-            f"{source.name} has no split '{split}'{did_you_mean(split, source.splits)}; it has {known}."
+            f"the split '{split}' of {source.name} has no classes, which tasks could be drawn from; it has "
+            f"{known}: list classes under '{split}' too."
         )
     return source.splits[split]
 
@@ -92,10 +99,10 @@ def few_shot(
     """
     pool = split_classes(source, split)
     base = derive_seed(seed, "few-shot", split)
-    pools = [_group_pools(source, pool, kind) for kind in kinds]
+    pools = [_group_pools(source, pool, kind, split) for kind in kinds]
     for kind, groups in zip(kinds, pools, strict=True):
         members = np.concatenate(groups) if groups else pool
-        check_counts(source, members, kind.shape, balanced)
+        check_counts(source, members, kind.shape, balanced, split, kind.keys)
     shares = np.cumsum([kind.share for kind in kinds])
 
     def kind_of(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -121,7 +128,9 @@ def few_shot(
     return FewShot(source, rows, kind_of, tuple(kinds), pool)
 
 
-def _group_pools(source: ImageSource, pool: NDArray[np.int64], kind: Kind) -> list[NDArray[np.int64]]:
+def _group_pools(
+    source: ImageSource, pool: NDArray[np.int64], kind: Kind, split: str
+) -> list[NDArray[np.int64]]:
     """The classes of every group that the kind draws from, within the split."""
     if kind.choice == "any" and kind.groups is None:
         return []
@@ -140,12 +149,14 @@ def _group_pools(source: ImageSource, pool: NDArray[np.int64], kind: Kind) -> li
     if kind.choice == "one-group":
         large = [group for group in found if len(group) >= ways]
         if not large:
-            raise UserError(f"no group of this split of {source.name} has {ways} classes: lower tasks.ways.")
+            most = max(map(len, found), default=0)
+            fix = f"lower {kind.keys.ways} to {most}" if most > 1 else "draw from other groups"
+            raise UserError(f"no group of the split '{split}' of {source.name} has {ways} classes: {fix}.")
         return large
     if kind.choice == "across-groups" and len(found) < ways:
         raise UserError(
-            f"{ways} classes from different groups need {ways} groups; this split of {source.name} has "
-            f"{len(found)}: lower tasks.ways to {len(found)}."
+            f"{ways} classes from different groups need {ways} groups; the split '{split}' of {source.name} "
+            f"has {len(found)}: lower {kind.keys.ways} to {len(found)}."
         )
     return found
 

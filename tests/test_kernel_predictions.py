@@ -138,6 +138,16 @@ def test_first_outputs_shift_labels_and_come_back():
     assert_close(predictions(fitted), stack(expected) + initial(stack(TEST.x_query)))
 
 
+@pytest.mark.parametrize("short", ["x_query", "x_support", "y_support"])
+def test_tasks_of_unequal_number_get_a_sentence(short, monkeypatch):
+    monkeypatch.setattr("innerloop.kernels.predict.CHUNK_ROWS", 1)  # one task at a time
+    fitted = fit(KERNEL, TRAIN, "maml", inner=Descent(0.3))
+    given = {"x_query": TEST.x_query, "x_support": TEST.x_support, "y_support": TEST.y_support}
+    given[short] = given[short][:2]
+    with pytest.raises(UserError, match="give equally many tasks, and a target each"):
+        predict_tasks(fitted, **given)
+
+
 def test_to_convergence_training_tasks_are_met():
     """F on the training tasks themselves is Y: MAML with its own support sets as test tasks."""
     fitted = fit(KERNEL, TRAIN, "maml", inner=Descent(0.3))

@@ -61,6 +61,11 @@ def conv_net(*between: nn.Module) -> nn.Sequential:
     return seeded(nn.Conv2d(2, 4, 3), *between, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 3))
 
 
+def activated(activation: nn.Module) -> nn.Sequential:
+    """One activation in two places."""
+    return seeded(nn.Linear(4, 6), activation, nn.Linear(6, 3), activation)
+
+
 SUPPORTED: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "log-softmax": (
         lambda: seeded(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3), nn.LogSoftmax(1)),
@@ -76,6 +81,9 @@ SUPPORTED: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
         ),
         X,
     ),
+    "one-activation": (lambda: activated(nn.Tanh()), X),
+    "empty": (lambda: seeded(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), X[:0]),
+    "tokens": (lambda: seeded(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3)), torch.arange(8).view(4, 2)),
     "one-layer": (lambda: seeded(nn.Linear(4, 3)), X),
     "nothing-but-it": (lambda: seeded(nn.Linear(4, 3))[0], X),
     "prelu": (lambda: seeded(nn.Linear(4, 6), nn.PReLU(), nn.Linear(6, 3)), X),
@@ -86,6 +94,17 @@ SUPPORTED: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
         X,
     ),
 }
+
+
+class Again(nn.Module):
+    """The same layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.only = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.only(torch.tanh(self.only(x)))
 
 
 class OverPlaces(nn.Module):
@@ -118,7 +137,8 @@ def test_a_network_from_a_module_is_the_module(name: str) -> None:
 
 
 WHOLE = {
-    **SUPPORTED,
+    **{name: case for name, case in SUPPORTED.items() if name not in ("empty", "tokens")},
+    "twice": (lambda: seeded(Again())[0], X),
     "own-softmax": (lambda: seeded(Own(lambda y: y.log_softmax(-1)))[0], X),
     "weights-after": (lambda: seeded(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3), nn.PReLU()), X),
     "no-linear": (
@@ -160,6 +180,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         "does something to them afterwards",
     ),
     "gate": (Squeezed, "those of 'readout': give head='readout'"),
+    "twice": (Again, "not those of its layer 'only'"),
     "misfit": (lambda: nn.Sequential(nn.Linear(5, 3)), r"does not run on inputs of shape \(5, 4\)"),
 }
 
@@ -230,9 +251,9 @@ def test_the_comparison_is_made_once_and_touches_nothing(monkeypatch: pytest.Mon
     passes: list[str] = []
     looked = adoption._last_layers
 
-    def counted(probe: nn.Module, x: Tensor) -> list[str]:
+    def counted(probe: nn.Module, head: str, x: Tensor) -> list[nn.Module]:
         passes.append(threading.current_thread().name)
-        return looked(probe, x)
+        return looked(probe, head, x)
 
     monkeypatch.setattr(adoption, "_last_layers", counted)
     network = from_module(module, norm="support")

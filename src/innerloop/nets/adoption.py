@@ -73,9 +73,9 @@ def _followers(module: nn.Module, head: str) -> list[str]:
     while head:
         above, _, name = head.rpartition(".")
         parent = module.get_submodule(above)
-        if type(parent) is not nn.Sequential:
+        if type(parent).forward is not nn.Sequential.forward:
             break
-        names = [child for child, _ in parent.named_children()]
+        names = list(parent._modules)  # named_children() leaves out what occurs twice
         for child in names[names.index(name) + 1 :]:
             layer = parent.get_submodule(child)
             if next(layer.parameters(), None) is not None or next(layer.buffers(), None) is not None:
@@ -101,7 +101,8 @@ class Comparison:
         """Compares on made-up inputs of this shape, type and device."""
         if x.device.type == "meta":
             return
-        about = x.shape, x.dtype, x.device
+        shape = (2, *x.shape[1:]) if x.shape[:1] == (0,) else tuple(x.shape)
+        about = shape, x.dtype, x.device
 
         def made_up() -> Tensor:
             shape, dtype, device = about
@@ -125,7 +126,7 @@ class Comparison:
         probe = copy.deepcopy(self._module).to(x.device, kind)
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                last = _last_layers(probe, x)
+                last = _last_layers(probe, self._split.names[0], x)
         except UserError:
             raise
         except Exception as error:
@@ -134,30 +135,37 @@ class Comparison:
                 f"the module does not run on inputs of shape {tuple(x.shape)} ({line}): its layers do not "
                 "fit them, or it wants inputs of a special kind, of which from_module takes some as example."
             ) from error
+        head = self._split.names[0]
+        comes_last = probe.get_submodule(self._split.names[-1]) in last
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            if self._split.names[-1] not in last and not _commutes(probe, self._split.names[0], x):
-                raise UserError(_refusal(probe, self._split, last))
+            if not comes_last and not _commutes(probe, head, x):
+                raise UserError(_refusal(probe, head, last))
         self.done = True
 
 
-def _last_layers(module: nn.Module, x: Tensor) -> list[str]:
-    """Layers whose output, untouched, is the module's; the innermost first."""
-    given: dict[str, tuple[object, int]] = {}
+def _last_layers(module: nn.Module, head: str, x: Tensor) -> list[nn.Module]:
+    """Layers called once whose output, untouched, is the module's; the innermost first.
 
-    def note(name: str, output: object) -> None:
-        given[name] = output, output._version if isinstance(output, Tensor) else 0
+    None if ``head`` is called more than once: all its calls but the last belong to the features.
+    """
+    given: dict[nn.Module, list[tuple[object, int]]] = {}
 
-    hooks = [
-        layer.register_forward_hook(lambda _layer, _inputs, output, name=name: note(name, output))
-        for name, layer in module.named_modules()
-    ]
+    def note(layer: nn.Module, _: object, output: object) -> None:
+        version = output._version if isinstance(output, Tensor) else 0
+        given.setdefault(layer, []).append((output, version))
+
+    hooks = [layer.register_forward_hook(note) for layer in module.modules()]
     outputs = module(x)
     for hook in hooks:
         hook.remove()
     if not isinstance(outputs, Tensor):
         raise UserError(f"the module gives a {type(outputs).__name__}, not one tensor: make it give one.")
+    if len(given.get(module.get_submodule(head), ())) > 1:
+        return []
     return [
-        name for name, (output, version) in given.items() if output is outputs and version == outputs._version
+        layer
+        for layer, calls in given.items()
+        if len(calls) == 1 and calls[0][0] is outputs and calls[0][1] == outputs._version
     ]
 
 
@@ -169,9 +177,9 @@ def _commutes(module: nn.Module, head: str, x: Tensor) -> bool:
             for p in module.get_submodule(head).parameters():
                 p.copy_(scale * torch.randn(p.shape, generator=generator).to(p))
         split = split_at(module, head)
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         whole = module(x)
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         try:
             ours = split.readout(split.body(x))
         except Exception:  # what follows the layer does not take what enters it
@@ -184,17 +192,16 @@ def _commutes(module: nn.Module, head: str, x: Tensor) -> bool:
     return True
 
 
-def _refusal(module: nn.Module, split: Split, last: list[str]) -> str:
+def _refusal(module: nn.Module, head: str, last: list[nn.Module]) -> str:
     """One sentence with the layer to name."""
-    head = split.names[0]
     begin = f"the module's outputs are not those of its layer '{head}', which was taken for the last one"
-    layers = {name: module.get_submodule(name) for name in last if name}
-    fit = [name for name, layer in layers.items() if next(layer.buffers(), None) is None]
+    name_of = {layer: name for name, layer in module.named_modules()}
+    fit = [layer for layer in last if name_of[layer] and next(layer.buffers(), None) is None]
     if not fit:
         return (
             f"{begin}: the module does something to them afterwards; leave that out, or make it and '{head}' "
             "one layer and give its name as head='…'."
         )
-    weighty = [name for name in fit if next(layers[name].parameters(), None) is not None]
-    name = (weighty or fit)[0]
+    weighty = [layer for layer in fit if next(layer.parameters(), None) is not None]
+    name = name_of[(weighty or fit)[0]]
     return f"{begin}, but those of '{name}': give head='{name}'."

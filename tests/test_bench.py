@@ -193,7 +193,7 @@ def test_without_patience_a_busy_machine_is_measured_as_it_is(monkeypatch):
 def test_bystanders_are_noticed():
     """Another process that keeps a core busy for a second is seen; our own children are not counted."""
     code = "import time; end = time.time() + 1.0\nwhile time.time() < end: pass"
-    with subprocess.Popen([sys.executable, "-c", code]) as child:
+    with subprocess.Popen([sys.executable, "-P", "-c", code]) as child:
         seen, ours = machine.Bystanders([]), machine.Bystanders([child.pid])
         time.sleep(0.8)
         foreign, own = seen.cores(), ours.cores()
@@ -223,7 +223,9 @@ def test_peak_memory_grows_with_what_is_held():
         "held = np.ones(64 * 2**20 // 8)\nassert held.sum() > 0\nprint(worker.peak_mb() - before)"
     )
     grown = float(
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+        ).stdout
     )
     assert 50 < grown < 200
 
@@ -261,7 +263,7 @@ def test_memory_is_watched_in_a_real_run():
 
 def test_listing_benchmarks_does_not_import_torch():
     code = "import sys, innerloop.bench as b; assert b.BENCHMARKS; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
 
 
 def test_every_name_has_its_room(monkeypatch):

@@ -57,7 +57,7 @@ def answer(out: str) -> dict[str, Any]:
 
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "innerloop", *arguments]
+    command = [sys.executable, "-P", "-m", "innerloop", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -80,7 +80,7 @@ def test_starting_does_not_import_torch(arguments: list[str]) -> None:
         "heavy = {'torch', 'numpy', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

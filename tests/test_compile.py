@@ -42,7 +42,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CXX", raising=False)
 
 
-@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler here")
+@pytest.mark.compiler
 def test_compiled_equals_eager() -> None:
     network, loss = mlp(2, [6], 1), get_loss("mse")
     params, _ = problems.drawn(network)

@@ -83,7 +83,7 @@ build_store(Path(sys.argv[1]) / "s", layout, {})
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_killing_a_conversion_leaves_nothing_half_made(how: signal.Signals, tmp_path: Path) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path)],
+        [sys.executable, "-P", "-c", CHILD, str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

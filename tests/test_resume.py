@@ -196,7 +196,7 @@ class Server:
         path = os.pathsep.join([*map(str, homes), os.environ.get("PYTHONPATH", "")])
         with errors.open("w") as file:
             self._process = subprocess.Popen(
-                [sys.executable, kill_server.__file__],
+                [sys.executable, "-P", kill_server.__file__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,

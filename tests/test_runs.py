@@ -155,7 +155,7 @@ def test_light_files_do_not_import_torch() -> None:
         " print('torch' in sys.modules)"
     )
     shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=child_env()
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, env=child_env()
     )
     assert shown.stdout.strip() == "False"
 
@@ -301,7 +301,7 @@ def child_env() -> dict[str, str]:
 
 def test_kill_9_storm_on_save_checkpoint(tmp_path: Path) -> None:
     """Whatever save returned before the kill is still there, whole, and the next process goes on from it."""
-    command = [sys.executable, "-c", STORM, str(tmp_path), "30"]
+    command = [sys.executable, "-P", "-c", STORM, str(tmp_path), "30"]
     done = subprocess.run(command, capture_output=True, text=True, env=child_env(), timeout=120)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 10

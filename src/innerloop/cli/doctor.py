@@ -162,9 +162,9 @@ def _trial_tips(found: Result) -> list[str]:
 
 def _works(found: Result, name: str) -> str:
     tried = found["trials"].get(name)
-    return (
-        "not tried" if tried is None else "works" if tried["works"] else f"does not work: {tried['reason']}"
-    )
+    if tried is None:
+        return "not tried"
+    return "works" if tried["works"] else f"does not work: {tried['reason']}"
 
 
 def _render(found: Result) -> None:
@@ -173,6 +173,7 @@ def _render(found: Result) -> None:
         f"{torch['cpu']}, {torch['blas']}, {found['threads']} threads" if torch["works"] else torch["error"]
     )
     gpus = ", ".join(torch.get("gpus") or []) or "none"
+    compiler = f"{found['compiler']}, {_works(found, 'compiler')}" if found["compiler"] else "none"
     place = f"{data['folder']}{'' if data['exists'] else ' (not made yet)'}, {data['free_gb']} GB free"
     pairs(
         {
@@ -183,9 +184,7 @@ def _render(found: Result) -> None:
             "memory": f"{found['memory_gb']} GB" if found["memory_gb"] else "unknown",
             "torch build": working,
             "GPUs": gpus,
-            "C++ compiler": f"{found['compiler']}, {_works(found, 'compiler')}"
-            if found["compiler"]
-            else "none",
+            "C++ compiler": compiler,
             "bfloat16": _works(found, "bfloat16"),
             "extras": ", ".join(name for name, there in found["extras"].items() if there) or "none",
             "data folder": place,

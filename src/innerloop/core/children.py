@@ -13,8 +13,8 @@ _VARIABLE = "PYTHONSAFEPATH"
 def python_command(*arguments: str) -> list[str]:
     """The command that starts this interpreter again.
 
-    Without ``-P``, ``python -m`` and ``python -c`` look for modules in the current folder first: a file called
-    ``torch.py`` in a folder of somebody else's data would be run.
+    Without ``-P``, ``python -m`` and ``python -c`` look for modules in the current folder first: a file
+    called ``torch.py`` in a folder of somebody else's data would be run.
 
     >>> python_command("-m", "innerloop")[1:]
     ['-P', '-m', 'innerloop']

@@ -182,7 +182,7 @@ def _torch() -> str:
 
 
 def _folder() -> Path | None:
-    """Where outcomes are kept; None for a user without a home. No data set can have a name with a dot first."""
+    """Where outcomes are kept; None for a user without a home. No data set's name begins with a dot."""
     try:
         return user_cache() / ".trials"
     except RuntimeError:

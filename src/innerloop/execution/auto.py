@@ -194,10 +194,8 @@ def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tupl
     if long_enough or cpp_compiler() is None:  # a compiler that is not needed is not tried
         compiler = compiler_works()
         if compiler.works:
-            return (
-                "full",
-                f"compiled to C++: {total:.0f} s of steps are worth about {COMPILE_SECONDS:.0f} s of compiling",
-            )
+            worth = f"{total:.0f} s of steps are worth about {COMPILE_SECONDS:.0f} s of compiling"
+            return "full", f"compiled to C++: {worth}"
         why = compiler.reason
     if total * (1 - 1 / TRACE_SPEEDUP) > TRACE_SECONDS:
         return "trace", f"not compiled to C++: {why}; the graph is captured instead"

@@ -1,7 +1,7 @@
-"""Started as a process of its own: products in bfloat16, forward and back, in all shapes that choose a kernel.
+"""Started as a process of its own: products in bfloat16, forward and back, in shapes that choose all kernels.
 
-A processor may announce bfloat16 instructions (AVX-512 BF16, AMX) that its hypervisor does not let through; the
-first product then ends the process. Small and large products, single and batched, take different kernels.
+A processor may announce bfloat16 instructions (AVX-512 BF16, AMX) that its hypervisor does not let through;
+the first product then ends the process. Small and large products, single and batched, take different kernels.
 """
 
 from __future__ import annotations

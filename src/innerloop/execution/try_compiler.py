@@ -43,7 +43,7 @@ def flags() -> list[str]:
 
 
 def main(compiler: str) -> None:
-    """Leaves with the compiler's first error, or with a wrong sum; dies where the library kills its process."""
+    """Leaves with the compiler's first error, or a wrong sum; dies where the library kills its process."""
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "trial.cpp"), Path(folder, "trial.so")
         source.write_text(SOURCE, encoding="utf-8")

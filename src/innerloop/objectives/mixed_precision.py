@@ -86,8 +86,8 @@ class Verdict(NamedTuple):
 def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Verdict:
     """Measures one convolution of ResNet-12's second stage, forward and back, both ways; once per process.
 
-    Processors without bfloat16 arithmetic emulate it, ten times slower than float32 and more; where it does not
-    work at all, nothing is measured.
+    Processors without bfloat16 arithmetic emulate it, ten times slower than float32 and more; where it does
+    not work at all, nothing is measured.
 
     Args:
         device: where.

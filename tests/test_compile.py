@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.utils import counters
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
@@ -48,15 +48,15 @@ def test_compiled_equals_eager() -> None:
     params, _ = problems.drawn(network)
     value = episodic(maml(network, loss, 0.1, 2), loss).loss
     run = meta_gradient(value, Plan("vmap", compile="full"))
+    compiled = []
     for seed in (0, 1):  # the second batch runs what the first one compiled
         batch = problems.regression(seed=seed)
         expected = meta_gradient(value, Plan("loop"))(params, {}, batch)
-        start = time.perf_counter()
         found = run(params, {}, batch)
-        took = time.perf_counter() - start
+        compiled.append(counters["stats"]["unique_graphs"])
         assert_close(found.losses, expected.losses)
         assert_trees_close(found.grads, expected.grads)
-    assert took < 1.0
+    assert compiled[0] == compiled[1] > 0
 
 
 def test_captured_graphs_are_replayed_not_rerun() -> None:

@@ -17,6 +17,7 @@ from innerloop.data.exchange import take_place
 from innerloop.data.get import get
 from innerloop.data.listing import list_datasets
 from innerloop.data.store import read_index
+from oracles.patience import PATIENCE
 from test_data_tools import class_folders
 
 exchange = importlib.import_module("innerloop.data.exchange")
@@ -128,5 +129,5 @@ def test_looking_while_another_replaces(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "rename", slow)
     get("pets", [new], again=True)
     assert between.is_set()
-    readers[0].join(120)
+    readers[0].join(PATIENCE)
     assert opened() == ["cat", "dog", "owl"]

@@ -121,6 +121,17 @@ def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.Monkey
     assert resume(run, progress=False)["plan"]["mode"] == "threads"
 
 
+def test_a_compiled_run_is_not_resumed_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(tmp_path)
+    update_manifest(run, status="interrupted", plan={**read_manifest(run)["plan"], "compile": "full"})
+    monkeypatch.setenv("CXX", "nowhere++")
+    with pytest.raises(UserError, match=r"was compiled to C\+\+, and here no C\+\+ compiler was found"):
+        resume(run, progress=False)
+    assert read_manifest(run)["status"] == "interrupted"
+
+
 @pytest.mark.parametrize("name", [n for n in shipped_names() if load_recipe(n).tasks.family in FAMILIES])
 def test_shipped_recipes_run(name: str, tmp_path: Path) -> None:
     small = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,17 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CXX", raising=False)
 
 
+@pytest.fixture
+def own_inductor_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's cache takes code that was generated for other instructions: it cannot be compiled here."""
+    kind = f"{getpass.getuser()}-{torch.backends.cpu.get_cpu_capability()}"
+    monkeypatch.setenv(
+        "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir(), f"innerloop-inductor-{kind}"))
+    )
+
+
 @pytest.mark.compiler
-def test_compiled_equals_eager() -> None:
+def test_compiled_equals_eager(own_inductor_cache: None) -> None:
     network, loss = mlp(2, [6], 1), get_loss("mse")
     params, _ = problems.drawn(network)
     value = episodic(maml(network, loss, 0.1, 2), loss).loss

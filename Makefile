@@ -30,11 +30,11 @@ demo: $(STAMP)/base      ## train, evaluate and write a page on embedded tasks (
 	$(BIN)/innerloop demo
 
 test: lint               ## lint, tests, doctests, and the wheel in an empty environment
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow" --durations=10
 	$(MAKE) --no-print-directory wheel-check
 
 test-slow: $(STAMP)/dev  ## the long tests too
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --durations=10
 
 lint: $(STAMP)/dev       ## ruff, mypy, the layer contract
 	$(BIN)/ruff check .

@@ -10,10 +10,22 @@ import pytest
 import torch
 
 from innerloop.core.types import TaskBatch
+from innerloop.execution.plan import bfloat16_works, compiler_works
 from innerloop.nets import Network, conv4, mlp
 from oracles import problems
 
 torch.set_num_threads(1)
+
+
+NEEDS = {"bfloat16": bfloat16_works, "compiler": compiler_works}
+"""What a test may need from the machine, and how it is found out: in a process of its own, once."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what would fail, or kill the worker, on this machine."""
+    for name, works in NEEDS.items():
+        if item.get_closest_marker(name) is not None and not (outcome := works()).works:
+            pytest.skip(f"{outcome.reason} on this machine")
 
 
 @pytest.fixture(autouse=True)

@@ -264,6 +264,7 @@ def test_without_timm_it_says_how_to_get_it(monkeypatch):
 # ---- bfloat16 ----
 
 
+@pytest.mark.bfloat16
 @pytest.mark.parametrize("norm", NORM_POLICIES)
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("mode", ["loop", "vmap"])
@@ -280,6 +281,7 @@ def test_bfloat16_rounds_products_and_nothing_else(mode, name, norm):
     assert 1e-6 < off < 0.05  # eight bits of mantissa: really reduced, and no more than that
 
 
+@pytest.mark.bfloat16
 def test_bfloat16_products_see_channels_last_pictures():
     seen = []
 
@@ -295,6 +297,7 @@ def test_bfloat16_products_see_channels_last_pictures():
     assert seen == [(True, torch.int64), torch.bfloat16]
 
 
+@pytest.mark.bfloat16
 @pytest.mark.parametrize(("ratio", "chosen"), [(2.0, "bfloat16"), (1.05, "float32"), (0.1, "float32")])
 def test_precision_is_chosen_by_measurement(monkeypatch, ratio, chosen):
     monkeypatch.setattr(mixed_precision, "_ratio", lambda run: ratio)
@@ -306,6 +309,7 @@ def test_precision_is_chosen_by_measurement(monkeypatch, ratio, chosen):
     assert choice.objective.name == ("erm in bfloat16" if chosen == "bfloat16" else "erm")
 
 
+@pytest.mark.bfloat16
 def test_precision_as_asked():
     objective = erm(conv4(1, 16, 3), ENTROPY)
     assert mixed_precision.at_precision(objective, "float32").objective is objective
@@ -318,6 +322,7 @@ def test_precision_as_asked():
         mixed_precision.in_bfloat16(gradient_free)
 
 
+@pytest.mark.bfloat16
 def test_measurement_of_bfloat16_is_a_measurement():
     verdict = mixed_precision.bfloat16_pays()
     assert verdict.ratio > 0

@@ -40,7 +40,7 @@ def test_the_peer_of_heads_has_its_threads_and_no_torch() -> None:
         "assert 'torch' not in sys.modules; assert all(i['num_threads'] == 1 for i in threadpool_info()); "
         "print(models[0].n_iter_[0] < 1000, models[0].tol)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "0.0001"]  # converged, at its default tolerance
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
 from innerloop.runs.checkpoints import checkpoint_step
 from innerloop.runs.manifest import read_manifest
+from oracles.patience import PATIENCE, wait_until
 
 TINY = [
     "outer.steps=3",
@@ -57,12 +57,12 @@ def answer(out: str) -> dict[str, Any]:
 
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "innerloop", *arguments]
+    command = [sys.executable, "-P", "-m", "innerloop", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 
@@ -80,7 +80,9 @@ def test_starting_does_not_import_torch(arguments: list[str]) -> None:
         "heavy = {'torch', 'numpy', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -194,7 +196,7 @@ def test_a_reader_that_stops_reading_is_no_error() -> None:
     assert process.stderr is not None
     process.stdout.close()
     err = process.stderr.read()
-    assert process.wait(timeout=60) in (0, 1)
+    assert process.wait(timeout=PATIENCE) in (0, 1)
     assert "Traceback" not in err
 
 
@@ -321,15 +323,18 @@ def test_a_diverging_run_is_a_user_error(call: Any) -> None:
     assert answer(out)["runs"][0]["status"] == "failed"
 
 
+def under_way(where: str) -> list[Path]:
+    """The metrics of runs that have taken some steps."""
+    files = Path("runs").glob(f"{where}/metrics.jsonl")
+    return [file for file in files if file.read_text().count("\n") > 5]
+
+
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_saves_a_checkpoint_and_resume_goes_on(kind: signal.Signals, call: Any) -> None:
     tiny = [item for item in TINY if not item.startswith("outer.steps")] + ["eval.every=100000"]
     process = start("train", "sine-maml", *tiny, "outer.steps=100000", "run.log_every=1", "--json")
-    deadline = time.monotonic() + 60
-    metrics: list[Path] = []
-    while time.monotonic() < deadline and not (metrics and metrics[0].read_text().count("\n") > 5):
-        time.sleep(0.05)
-        metrics = list(Path("runs").glob("*/*/metrics.jsonl"))
+    wait_until(lambda: process.poll() is not None or under_way("*/*"))
+    metrics = under_way("*/*")
     process.send_signal(kind)
     code, out, err = finish(process)
     assert code == 130
@@ -435,14 +440,10 @@ def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_sweep_that_is_terminated_ends_its_runs_with_a_checkpoint() -> None:
     tiny = [item for item in TINY if not item.startswith("outer.steps")] + ["eval.every=100000"]
-    process = start("sweep", "sine-maml", "seed=[0,1]", *tiny, "outer.steps=100000", "run.log_every=1")
-    deadline = time.monotonic() + 60
-    started: list[Path] = []
-    while time.monotonic() < deadline and len(started) < 2:
-        time.sleep(0.1)
-        started = [
-            file for file in Path("runs").glob("*/*/*/metrics.jsonl") if file.read_text().count("\n") > 5
-        ]
+    both = ("outer.steps=100000", "run.log_every=1", "--jobs", "2")  # at once, also on a single core
+    process = start("sweep", "sine-maml", "seed=[0,1]", *tiny, *both)
+    wait_until(lambda: process.poll() is not None or len(under_way("*/*/*")) == 2)
+    started = under_way("*/*/*")
     process.send_signal(signal.SIGTERM)  # to the parent alone
     code, _, err = finish(process)
     assert code == 130, err

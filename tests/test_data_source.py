@@ -196,7 +196,7 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
         "import innerloop.data.get, innerloop.data.inspect, innerloop.data.listing\n"
         "print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

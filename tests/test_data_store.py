@@ -20,6 +20,7 @@ from innerloop.data import from_arrays
 from innerloop.data.hashing import content_hash
 from innerloop.data.layouts.layout import Layout, Progress
 from innerloop.data.store import build_store, open_store, read_index, sweep
+from oracles.patience import PATIENCE
 
 
 def small_layout(value: int = 0) -> Layout:
@@ -72,7 +73,7 @@ def fill(images, progress):
     images[0] = 1
     images.flush()
     print("half way", flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 
 layout = Layout(("a",), (2,), ["x", "y"], (64, 64, 3), fill)
 build_store(Path(sys.argv[1]) / "s", layout, {})
@@ -83,7 +84,7 @@ build_store(Path(sys.argv[1]) / "s", layout, {})
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_killing_a_conversion_leaves_nothing_half_made(how: signal.Signals, tmp_path: Path) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path)],
+        [sys.executable, "-P", "-c", CHILD, str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -96,7 +97,7 @@ def test_killing_a_conversion_leaves_nothing_half_made(how: signal.Signals, tmp_
         assert len(list(tmp_path.glob(".partial-*"))) == 1
     finally:
         child.send_signal(how)
-        child.wait(30)
+        child.wait(PATIENCE)
     assert not (tmp_path / "s").exists()
     assert read_index(tmp_path / "s") is None
     if how == signal.SIGINT:
@@ -116,7 +117,7 @@ def test_old_leftovers_of_other_machines_are_cleared(tmp_path: Path) -> None:
 
 
 def test_two_conversions_at_once(tmp_path: Path) -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=PATIENCE)
 
     def fill(images: NDArray[np.uint8], progress: Progress) -> None:
         images[:] = 7

@@ -288,7 +288,7 @@ def test_memory_is_respected(method: str) -> None:
     """Peak memory of a process of its own; a fifth more for what allocators do."""
 
     def grown(memory: int) -> float:
-        command = [sys.executable, "-c", MEASURE, method, str(memory)]
+        command = [sys.executable, "-P", "-c", MEASURE, method, str(memory)]
         return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     allowed = 40

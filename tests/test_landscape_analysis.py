@@ -17,6 +17,7 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.recipes.flat import read_flat
 from oracles.landscape import equations_10_and_11
+from oracles.patience import PATIENCE
 
 
 def analyse(*settings: str) -> dict[str, Any]:
@@ -180,7 +181,11 @@ def in_browser(page: Path, fragment: str, folder: Path) -> dict[str, Any]:
     ]
     address = page.resolve().as_uri() + (f"#{fragment}" if fragment else "")
     done = subprocess.run(
-        [browser(), *options, "--dump-dom", address], capture_output=True, text=True, timeout=120, check=False
+        [browser(), *options, "--dump-dom", address],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     found = re.search(r'<pre id="values"[^>]*>(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-500:]

@@ -95,6 +95,6 @@ def test_the_library_does_not_import_torch() -> None:
         "import sys\nfrom innerloop.recipes.library import *\n"
         "shipped_recipes(); load_recipe('sine-maml'); print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.split() == ["False", "False"]

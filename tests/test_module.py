@@ -15,6 +15,7 @@ from innerloop.nets.weights import load_statistics
 from oracles.tolerance import assert_close, assert_trees_equal
 
 Tree = dict[str, Tensor]
+BFLOAT16 = pytest.param(torch.bfloat16, marks=pytest.mark.bfloat16)
 
 
 class Block(nn.Module):
@@ -240,7 +241,7 @@ def test_loaded_weights_take_the_models_precision_and_are_copies() -> None:
 
 
 @pytest.mark.parametrize("norm", NORM_POLICIES)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, BFLOAT16])
 def test_modules_follow_the_dtype_of_their_inputs(dtype: torch.dtype, norm: str) -> None:
     network = from_module(resnet(), head="readout", norm=norm)
     params, buffers = ({n: t.to(dtype) for n, t in tree.items()} for tree in start(network))

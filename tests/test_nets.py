@@ -27,6 +27,7 @@ from oracles.forward import conv4_forward
 from oracles.tolerance import assert_close, assert_mean, assert_trees_equal
 
 Tree = dict[str, Tensor]
+BFLOAT16 = pytest.param(torch.bfloat16, marks=pytest.mark.bfloat16)
 
 
 def start(network: Network, seed: int = 0) -> Tree:
@@ -220,7 +221,7 @@ def check_place(
             assert tensor.device == example.device, objective.name
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, BFLOAT16])
 @pytest.mark.parametrize("mode", ["vmap", "loop"])
 def test_mlps_follow_the_dtype(mode: str, dtype: torch.dtype, regression_batch: TaskBatch) -> None:
     check_place(mlp(2, [4], 1), regression_batch, Plan(mode), dtype=dtype)  # type: ignore[arg-type]
@@ -256,7 +257,7 @@ def test_first_parameters_are_the_same_on_every_processor() -> None:
     for capability in ("default", "avx2"):
         env = {**os.environ, "ATEN_CPU_CAPABILITY": capability, "PYTHONPATH": home}
         out = subprocess.run(
-            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+            [sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True, check=True
         )
         found.add(out.stdout)
     assert len(found) == 1

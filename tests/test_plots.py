@@ -179,5 +179,5 @@ def test_drawing_leaves_no_global_state():
         "after = read()\n"
         "print('matplotlib.pyplot' in sys.modules, [k for k in after if after[k] != before.get(k)])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False []"

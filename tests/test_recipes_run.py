@@ -108,7 +108,8 @@ def test_the_plan_is_written_before_the_first_step(tmp_path: Path, monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         train(tiny(tmp_path, "run.execution=auto"), progress=False)
     assert {name: seen["written"][name] for name in seen["used"]._fields} == seen["used"].as_dict()
-    assert len(seen["written"]["milliseconds"]) >= 2
+    slow = [remark for remark in seen["written"]["remarks"] if "too slow to try on all" in remark]
+    assert len(seen["written"]["milliseconds"]) + len(slow) >= 2
 
 
 def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +119,17 @@ def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     monkeypatch.setattr(run_module, "choose_plan", lambda *a, **k: pytest.fail("measured again"))
     assert resume(run, progress=False)["plan"]["mode"] == "threads"
+
+
+def test_a_compiled_run_is_not_resumed_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(tmp_path)
+    update_manifest(run, status="interrupted", plan={**read_manifest(run)["plan"], "compile": "full"})
+    monkeypatch.setenv("CXX", "nowhere++")
+    with pytest.raises(UserError, match=r"was compiled to C\+\+, and here no C\+\+ compiler was found"):
+        resume(run, progress=False)
+    assert read_manifest(run)["status"] == "interrupted"
 
 
 @pytest.mark.parametrize("name", [n for n in shipped_names() if load_recipe(n).tasks.family in FAMILIES])

@@ -248,5 +248,5 @@ def test_every_setting_can_be_described() -> None:
 
 def test_settings_do_not_import_torch() -> None:
     code = "import sys, innerloop.recipes.settings; print('torch' in sys.modules, 'numpy' in sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["False", "False"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.types import Task, TaskBatch
 from innerloop.execution import Plan
+from innerloop.execution.pool import map_in_threads
 from innerloop.objectives import Objective
 from innerloop.tasks import Sampler
 from innerloop.training import TrainState, fit, initial_state, make_optimiser, make_schedule
@@ -22,6 +24,7 @@ from innerloop.training.fit import Validation
 from innerloop.training.optimisers import optimiser_classes
 from oracles import maml_loop
 from oracles.forward import mlp_forward
+from oracles.patience import PATIENCE
 from oracles.tolerance import assert_trees_equal
 from oracles.training import Kept, judged, problem, quadratic, sines
 
@@ -354,9 +357,11 @@ def test_parameters_that_are_not_finite_are_never_kept(save_every: int) -> None:
 def test_training_does_not_grow() -> None:
     objective, state = problem()
     counts: list[int] = []
+    idle = threading.Barrier(2, timeout=PATIENCE)
 
     def count(record: dict[str, Any]) -> None:
         if "loss" in record:
+            map_in_threads(lambda _: idle.wait(), range(2), 2)  # workers have let go of what they did before
             gc.collect()
             counts.append(sum(issubclass(type(o), Tensor) for o in gc.get_objects()))
 

@@ -102,6 +102,12 @@ def test_is_used_exactly_where_it_is_right_and_pays(monkeypatch):
         fast.conv2d(x, w[..., :1, :1])
         fast.conv2d(x[:, :32], w[:, :32])
         fast.conv2d(x[:31], w)
-        with torch.autocast("cpu", torch.bfloat16):
-            fast.conv2d(x, w)
         assert len(calls) == 1
+
+
+@pytest.mark.bfloat16
+def test_is_not_used_in_bfloat16(monkeypatch):
+    calls = spied(monkeypatch)
+    with plain_autograd(), torch.autocast("cpu", torch.bfloat16):
+        fast.conv2d(torch.zeros(32, 64, 4, 4), torch.zeros(64, 64, 3, 3))
+    assert not calls

@@ -1,8 +1,10 @@
 """Starts trainings in child processes and kills them, for the resume tests.
 
-Reads one JSON object per line: ``folder``, ``run`` (or null), ``settings`` and ``after`` (seconds or null);
-forks a child that trains, or resumes the run; kills it after so many seconds if it still runs; and answers
-``killed``, ``done`` or ``failed``. Everything slow is imported once, before the forks.
+Reads one JSON object per line: ``folder``, ``run`` (or null), ``settings`` and ``after`` (a number or null);
+forks a child that trains, or resumes the run; the child is killed at its so many-th function call, wherever
+that is; answers ``killed``, ``failed``, or ``done`` with the number of calls that there were. Calls are
+counted and not seconds, so that nothing depends on the speed of the machine. Everything slow is imported
+once, before the forks.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import json
 import os
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,28 @@ def work(request: dict[str, Any]) -> None:
         resume(Path(request["run"]), progress=False)
 
 
-def child(request: dict[str, Any]) -> None:
+def die_at(call: int | None) -> list[int]:
+    """Kills this process at a call of a function, of Python or of C; counts them until then."""
+    calls = [0]
+
+    def seen(frame: object, event: str, argument: object) -> None:
+        if event in ("call", "c_call"):
+            calls[0] += 1
+            if calls[0] == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(seen)
+    return calls
+
+
+def child(request: dict[str, Any], report: int) -> None:
     """Never returns: the child must not go on serving."""
     code = 1
+    calls = die_at(request["after"])
     try:
         work(request)
+        sys.setprofile(None)
+        os.write(report, str(calls[0]).encode())
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -49,20 +67,19 @@ def child(request: dict[str, Any]) -> None:
 
 
 def serve(request: dict[str, Any]) -> str:
-    """Forks, waits, kills; the child is always reaped."""
+    """Forks and waits; the child is always reaped."""
+    end, report = os.pipe()
     pid = os.fork()
     if pid == 0:
-        child(request)
-    deadline = time.monotonic() + (request["after"] if request["after"] is not None else 1e9)
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return "done" if status == 0 else "failed"
-        if time.monotonic() >= deadline:
-            os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            return "killed" if os.WIFSIGNALED(status) else "done" if status == 0 else "failed"
-        time.sleep(0.002)
+        os.close(end)
+        child(request, report)
+    os.close(report)
+    with os.fdopen(end) as file:
+        calls = file.read()
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return "killed" if os.WTERMSIG(status) == signal.SIGKILL else "failed"
+    return f"done {calls}" if status == 0 else "failed"
 
 
 if __name__ == "__main__":

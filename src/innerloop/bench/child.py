@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from typing import IO, Any
+
+from innerloop.core.children import python_command
 
 WORKER = "innerloop.bench.worker"
 """The common worker; some benchmarks have their own."""
@@ -26,7 +27,7 @@ class Child:
         self.name = name
         self.errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            python_command("-m", module),
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

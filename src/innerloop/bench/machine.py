@@ -16,7 +16,7 @@ def describe() -> dict[str, Any]:
     """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
     import torch
 
-    from innerloop.execution.plan import available_cores, cpp_compiler
+    from innerloop.execution.plan import available_cores, bfloat16_works, compiler_works
 
     cores = available_cores()
     return {
@@ -24,7 +24,8 @@ def describe() -> dict[str, Any]:
         "cores": cores,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "compiler": cpp_compiler() is not None,
+        "compiler": compiler_works().works,
+        "bfloat16": bfloat16_works().works,
         "sgemm_gflops": {str(n): sgemm(n) for n in sorted({1, cores})},
     }
 

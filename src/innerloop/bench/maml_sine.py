@@ -6,7 +6,7 @@ from typing import Any
 
 from innerloop.bench.harness import Say
 from innerloop.bench.maml import Ours, run_cases
-from innerloop.execution.plan import cpp_compiler
+from innerloop.execution.plan import compiler_works
 
 UNCOMPILED = {"plain-loop": 5.0, "higher": 8.0}
 COMPILED = {"plain-loop": 30.0, "higher": 50.0}
@@ -18,8 +18,9 @@ def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
         Ours("eager", {"mode": "vmap", "compile": "off"}, UNCOMPILED),
         Ours("captured", {"mode": "vmap", "compile": "trace"}, UNCOMPILED),
     ]
-    if cpp_compiler() is None:
-        say("no C++ compiler here: the compiled case is left out")
+    compiler = compiler_works()
+    if not compiler.works:
+        say(f"{compiler.reason}: the compiled case is left out")
     elif not quick:  # compiling takes most of a minute
         ways.append(Ours("compiled", {"mode": "vmap", "compile": "full"}, COMPILED))
     once = [way._replace(at_least={}) for way in ways]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
+from innerloop.core.children import python_command
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +80,7 @@ def _child(what: str, tasks: int) -> dict[str, Any]:
     """A process of its own, so that its peak memory is its own."""
     code = f"from innerloop.bench.rate import child; child({what!r}, {tasks})"
     one = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", code]
+    command = python_command("-c", code)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=one)
     if done.returncode:
         raise RuntimeError(f"bench rate: {what} failed:\n{done.stderr[-2000:]}")

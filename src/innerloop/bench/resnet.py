@@ -24,7 +24,7 @@ from innerloop.execution import Plan, meta_gradient
 from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.nets.resnet12 import WIDTHS, resnet12
 from innerloop.objectives import erm
-from innerloop.objectives.mixed_precision import at_precision
+from innerloop.objectives.mixed_precision import at_precision, check_bfloat16
 
 MODULE = "innerloop.bench.resnet"
 AT_LEAST = 1.9
@@ -97,9 +97,14 @@ def run(
     Args:
         quick: few repeats.
         say: receives lines for people.
-        precision: ours; ``auto`` is what training uses.
+        precision: ours; ``auto`` takes bfloat16 where it works and pays, and says why if it does not.
         sizes: ``widths`` and ``samples``, for tests.
+
+    Raises:
+        UserError: bfloat16 is asked for where it does not work.
     """
+    if precision == "bfloat16":
+        check_bfloat16()  # here, in one sentence, rather than in the process of a side
     cores, sizes = available_cores(), sizes or {}
     counts = [cores] if quick else sorted({1, cores})
     plain = {"side": "eager", "channels_last": False, **sizes}

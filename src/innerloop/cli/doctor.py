@@ -27,7 +27,7 @@ def doctor(json: Json = False) -> None:
     r"""Look at this machine and give tips for it.
 
     \b
-    JSON: versions, cores, threads, memory_gb, compiler, torch, extras, data, tips.
+    JSON: versions, cores, threads, memory_gb, compiler, trials, torch, extras, data, tips.
     """
     carry_out(json, examine, _render)
 
@@ -45,6 +45,7 @@ def examine() -> Result:
         "threads": torch.get("threads"),
         "memory_gb": _memory(),
         "compiler": _compiler(torch),
+        "trials": _trials(torch),
         "torch": torch,
         "extras": {name: _installed(packages) for name, packages in EXTRAS.items()},
         "data": _data(),
@@ -93,6 +94,16 @@ def _compiler(torch: dict[str, Any]) -> str | None:
     return cpp_compiler()
 
 
+def _trials(torch: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What a process of its own tried out because it may kill the one that does it."""
+    if not torch["works"]:
+        return {}
+    from innerloop.execution.plan import bfloat16_works, compiler_works
+
+    tried = {"compiler": compiler_works(), "bfloat16": bfloat16_works()}
+    return {name: {"works": found.works, "reason": found.reason} for name, found in tried.items()}
+
+
 def _memory() -> float | None:
     """Memory that this process may use, in GB: the machine's, or less in a container."""
     limits = []
@@ -125,6 +136,7 @@ def _tips(found: Result) -> list[str]:
         tips.append(
             "no C++ compiler: with g++ or clang++, run.compile makes small models several times faster."
         )
+    tips += _trial_tips(found)
     if found["threads"] and found["threads"] < found["cores"]:
         tips.append(f"torch uses {found['threads']} of {found['cores']} cores: is OMP_NUM_THREADS set?")
     if not found["extras"]["peers"]:
@@ -138,12 +150,30 @@ def _tips(found: Result) -> list[str]:
     return tips
 
 
+def _trial_tips(found: Result) -> list[str]:
+    compiler, bfloat16 = (found["trials"].get(name, {"works": True}) for name in ("compiler", "bfloat16"))
+    tips = []
+    if found["compiler"] is not None and not compiler["works"]:
+        tips.append(f"{compiler['reason']}: run.compile=full is refused; name another in $CXX.")
+    if not bfloat16["works"]:
+        tips.append(f"{bfloat16['reason']} here: run.bfloat16=true is refused, and float32 is used.")
+    return tips
+
+
+def _works(found: Result, name: str) -> str:
+    tried = found["trials"].get(name)
+    if tried is None:
+        return "not tried"
+    return "works" if tried["works"] else f"does not work: {tried['reason']}"
+
+
 def _render(found: Result) -> None:
     torch, data = found["torch"], found["data"]
     working = (
         f"{torch['cpu']}, {torch['blas']}, {found['threads']} threads" if torch["works"] else torch["error"]
     )
     gpus = ", ".join(torch.get("gpus") or []) or "none"
+    compiler = f"{found['compiler']}, {_works(found, 'compiler')}" if found["compiler"] else "none"
     place = f"{data['folder']}{'' if data['exists'] else ' (not made yet)'}, {data['free_gb']} GB free"
     pairs(
         {
@@ -154,7 +184,8 @@ def _render(found: Result) -> None:
             "memory": f"{found['memory_gb']} GB" if found["memory_gb"] else "unknown",
             "torch build": working,
             "GPUs": gpus,
-            "C++ compiler": found["compiler"] or "none",
+            "C++ compiler": compiler,
+            "bfloat16": _works(found, "bfloat16"),
             "extras": ", ".join(name for name, there in found["extras"].items() if there) or "none",
             "data folder": place,
         }

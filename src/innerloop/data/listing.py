@@ -6,6 +6,7 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.data.catalogue import EMBEDDED, UNKNOWN, Published, catalogue
+from innerloop.data.exchange import put_all_back
 from innerloop.data.place import data_folder, is_name
 from innerloop.data.store import INDEX, read_index
 
@@ -66,6 +67,7 @@ def _embedded() -> dict[str, Any]:
 
 def _own() -> list[dict[str, Any]]:
     stores = {entry.store for entry in catalogue().values()}
+    put_all_back(data_folder())
     rows = []
     for index_file in sorted(data_folder().glob(f"*/{INDEX}")):
         name = index_file.parent.name

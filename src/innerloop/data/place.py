@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
+
+from innerloop.core.place import user_cache
 
 
 def data_folder() -> Path:
     """``$INNERLOOP_DATA``, else the user's cache folder as the platform has it."""
     if named := os.environ.get("INNERLOOP_DATA"):
         return Path(named).expanduser()
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "innerloop"
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", home)) / "innerloop"
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "innerloop"
+    return user_cache()
 
 
 def cache_folder() -> Path:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from innerloop._version import __version__
 from innerloop.core.errors import UserError
+from innerloop.data.exchange import put_all_back, put_back, take_place
 from innerloop.data.hashing import content_hash
 from innerloop.data.layouts.layout import Layout, Progress, silent
 from innerloop.data.source import ImageSource, map_array
@@ -96,6 +97,7 @@ def read_index(folder: Path) -> Index | None:
     Raises:
         UserError: there is one, but not one that can be used.
     """
+    put_back(folder)
     if not (folder / INDEX).is_file():
         return None
     try:
@@ -185,7 +187,8 @@ def workspace(folder: Path) -> Iterator[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Remove what killed conversions left behind."""
+    """Remove what killed conversions left behind, and put back what they had set aside."""
+    put_all_back(parent)
     for left in parent.glob(f"{_PARTIAL}*"):
         if _abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
@@ -215,15 +218,12 @@ def _new_array(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np
 
 
 def _move(work: Path, folder: Path, replace: bool) -> None:
-    old = work.with_name(f"{work.name}-old")
-    if replace and folder.exists():
-        folder.rename(old)
+    if replace:
+        take_place(work, folder)
+        return
     try:
         work.rename(folder)
     except OSError:
         if read_index(folder) is None:  # somebody else was quicker is fine; anything else is not
-            if old.exists():
-                old.rename(folder)
             raise
     sync_folder(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)

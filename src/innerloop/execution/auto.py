@@ -14,6 +14,7 @@ from innerloop.execution.plan import (
     Plan,
     available_cores,
     check_compiler,
+    compiler_works,
     cpp_compiler,
     set_intra_op_threads,
 )
@@ -178,7 +179,6 @@ def _try_compiled(
 
 def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tuple[Compile, str]:
     """What to compile, and the line that says why not more."""
-    compiler = cpp_compiler()
     if wanted == "off":
         return "off", ""
     if wanted == "trace":
@@ -189,16 +189,14 @@ def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tupl
     if images:
         return "off", "not compiled: image networks are compiled only with run.compile=full or trace"
     total = steps * eager
-    if total * (1 - 1 / COMPILE_SPEEDUP) > COMPILE_SECONDS and compiler is not None:
-        return (
-            "full",
-            f"compiled to C++: {total:.0f} s of steps are worth about {COMPILE_SECONDS:.0f} s of compiling",
-        )
-    why = (
-        "no C++ compiler was found"
-        if compiler is None
-        else f"{total:.0f} s of steps are too few to repay about {COMPILE_SECONDS:.0f} s of compiling"
-    )
+    why = f"{total:.0f} s of steps are too few to repay about {COMPILE_SECONDS:.0f} s of compiling"
+    long_enough = total * (1 - 1 / COMPILE_SPEEDUP) > COMPILE_SECONDS
+    if long_enough or cpp_compiler() is None:  # a compiler that is not needed is not tried
+        compiler = compiler_works()
+        if compiler.works:
+            worth = f"{total:.0f} s of steps are worth about {COMPILE_SECONDS:.0f} s of compiling"
+            return "full", f"compiled to C++: {worth}"
+        why = compiler.reason
     if total * (1 - 1 / TRACE_SPEEDUP) > TRACE_SECONDS:
         return "trace", f"not compiled to C++: {why}; the graph is captured instead"
     return "off", f"not compiled: {why}"

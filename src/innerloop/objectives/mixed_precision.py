@@ -14,6 +14,7 @@ from torch import Tensor
 from innerloop.core.autodiff import is_plain, plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Task
+from innerloop.execution.plan import bfloat16_works
 from innerloop.nets import fast
 from innerloop.objectives.base import Objective
 
@@ -29,13 +30,17 @@ class Choice(NamedTuple):
     reason: str
 
 
-def in_bfloat16(objective: Objective) -> Objective:
+def in_bfloat16(objective: Objective, device: str = "cpu") -> Objective:
     """The objective with convolutions and matrix products in bfloat16, pictures channels-last.
 
     Parameters, their gradients, statistics, features and losses stay float32, and no loss scaling is needed:
     bfloat16 has float32's range. Whether it is any faster depends on the processor: see
     :func:`bfloat16_pays`. For ResNet-12 and wide ResNets (Conv4 has float32 kernels of its own).
+
+    Raises:
+        UserError: the objective has no loss, or bfloat16 products would end the process on this machine.
     """
+    check_bfloat16(device)
     if objective.loss is None:
         raise UserError(f"objective '{objective.name}' has no loss to compute in bfloat16: use float32.")
     inner = objective.loss
@@ -48,6 +53,20 @@ def in_bfloat16(objective: Objective) -> Objective:
         return loss.float(), buffers
 
     return objective._replace(name=f"{objective.name} in bfloat16", loss=value)
+
+
+def check_bfloat16(device: str = "cpu") -> None:
+    """Refuses bfloat16 where it does not work; a process of its own tries it, once per machine and torch.
+
+    Raises:
+        UserError: in one sentence.
+    """
+    outcome = bfloat16_works(device)
+    if not outcome.works:
+        raise UserError(
+            f"bfloat16 cannot be used on this machine: {outcome.reason} with torch {torch.__version__}; "
+            "set run.bfloat16=false (precision=float32)."
+        )
 
 
 def _channels_last(field: Tensor) -> Tensor:
@@ -67,13 +86,17 @@ class Verdict(NamedTuple):
 def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Verdict:
     """Measures one convolution of ResNet-12's second stage, forward and back, both ways; once per process.
 
-    Processors without bfloat16 arithmetic emulate it, ten times slower than float32 and more.
+    Processors without bfloat16 arithmetic emulate it, ten times slower than float32 and more; where it does
+    not work at all, nothing is measured.
 
     Args:
         device: where.
         threads: part of the key: the answer may change with the number of threads in use.
     """
     del threads
+    outcome = bfloat16_works(device)
+    if not outcome.works:
+        return Verdict(0.0, False, f"bfloat16 is left out because {outcome.reason} here: float32 is kept")
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(16, 160, 16, 16, generator=draw).to(device, memory_format=torch.channels_last)
     weight = torch.randn(160, 160, 3, 3, generator=draw).to(device)
@@ -119,10 +142,10 @@ def at_precision(objective: Objective, precision: str = "auto", device: str = "c
     if precision == "float32" or (precision == "auto" and objective.loss is None):
         return Choice(objective, "float32", "full precision")
     if precision == "bfloat16":
-        return Choice(in_bfloat16(objective), "bfloat16", "precision=bfloat16 was asked for")
+        return Choice(in_bfloat16(objective, device), "bfloat16", "precision=bfloat16 was asked for")
     if precision != "auto":
         raise UserError(f"unknown precision '{precision}'; there are auto, float32 and bfloat16.")
     verdict = bfloat16_pays(device, torch.get_num_threads())
     if verdict.pays:
-        return Choice(in_bfloat16(objective), "bfloat16", verdict.reason)
+        return Choice(in_bfloat16(objective, device), "bfloat16", verdict.reason)
     return Choice(objective, "float32", verdict.reason)

@@ -220,7 +220,7 @@ def build_objective(recipe: Recipe, network: Network, learner: Learner, loss: Lo
 
 def build_precision(recipe: Recipe, objective: Objective) -> Objective:
     """The objective in bfloat16 if the recipe asks for it."""
-    return in_bfloat16(objective) if recipe.run.bfloat16 else objective
+    return in_bfloat16(objective, recipe.run.device) if recipe.run.bfloat16 else objective
 
 
 def draw_params(

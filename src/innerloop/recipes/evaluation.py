@@ -133,7 +133,9 @@ def load_parts(run: Path, overrides: list[str]) -> tuple[Recipe, Parts, TrainSta
     saved = load_checkpoint(run, "last")
     if saved is None:
         raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")
-    parts, state = build(recipe), state_from(*saved)
+    # bfloat16 is for training steps: a machine without it can judge what another one trained
+    full = recipe.model_copy(update={"run": recipe.run.model_copy(update={"bfloat16": False})})
+    parts, state = build(full), state_from(*saved)
     _check_fit(parts.params, state.params, run)
     state = in_order(state, parts.params, parts.buffers)
     recorded = read_manifest(run).get("plan") or {}

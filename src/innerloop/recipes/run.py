@@ -15,7 +15,7 @@ from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan, choose_plan
-from innerloop.execution.plan import check_compiler, set_intra_op_threads
+from innerloop.execution.plan import check_compiler, compiler_works, set_intra_op_threads
 from innerloop.recipes.build import Parts, build, for_test
 from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
 from innerloop.recipes.heads import judge_head
@@ -67,12 +67,22 @@ def resume(run: Path, *, progress: bool = True) -> dict[str, Any]:
         )
     if manifest["status"] == "running" and _alive(manifest.get("pid")):
         raise UserError(f"{run} is still running (process {manifest['pid']}): stop that first.")
+    _check_plan(run, manifest.get("plan") or {})
     parts = build(provisional(recipe))
     saved = load_checkpoint(run, "last")
     state = state_from(*saved) if saved else initial_state(parts.params, parts.buffers)
     state = in_order(state, parts.params, parts.buffers)
     truncate_after(run / "metrics.jsonl", state.step)
     return _carry_out(recipe, parts, run, state, progress)
+
+
+def _check_plan(run: Path, plan: dict[str, Any]) -> None:
+    """A resumed run keeps its plan, so it needs the compiler that the plan was made with."""
+    if plan.get("compile") == "full" and not (outcome := compiler_works()).works:
+        raise UserError(
+            f"{run} was compiled to C++, and here {outcome.reason}: resume it where a compiler works, or "
+            "name one in $CXX."
+        )
 
 
 def _manifest_or_new(run: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
+from innerloop.core.children import python_command
 from innerloop.core.errors import UserError
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.problems import kind, known_settings
@@ -165,7 +165,7 @@ def _run_cell(
         command = ["train", str(path)]
     say(f"{cell.label}: {command[0]}")
     with subprocess.Popen(
-        [sys.executable, "-m", "innerloop", *command, "--json"],
+        python_command("-m", "innerloop", *command, "--json"),
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

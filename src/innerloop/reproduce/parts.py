@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from innerloop._version import __version__
+from innerloop.core.children import safe_path
 from innerloop.execution.plan import available_cores
 from innerloop.runs.files import plain, read_json, write_json_atomic
 
@@ -65,4 +66,6 @@ def two_at_a_time(compute: Callable[[Job], Value], jobs: Sequence[Job]) -> Itera
         return
     # a forked process must not wait for threads of its parent, and four threads would share two cores
     with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from zip(jobs, pool.map(compute, jobs), strict=True)
+        with safe_path():  # some systems start the processes of a pool afresh
+            values = pool.map(compute, jobs)
+        yield from zip(jobs, values, strict=True)

@@ -1,0 +1,189 @@
+"""What may kill a process is tried in another one first, once per machine and torch. Imports no torch.
+
+On some machines an operation ends the interpreter without a word: an instruction that the processor announces
+and the hypervisor does not let through, a compiler whose output crashes. No ``try`` catches that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import tempfile
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.children import python_command
+from innerloop.core.place import user_cache
+
+PATIENCE = 600.0
+"""Seconds that a trial may take: it needs a few, but the machine may be busy."""
+
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGXCPU")
+_CHOOSES_INSTRUCTIONS = (
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"),
+    *("MKL_DEBUG_CPU_TYPE", "OPENBLAS_CORETYPE", "LD_PRELOAD", "GLIBC_TUNABLES"),
+)
+
+
+class Outcome(NamedTuple):
+    """How a trial ended.
+
+    Attributes:
+        works: whether the operation may be used here.
+        reason: why not, as a part of a sentence; empty if it works.
+        lasting: whether it will end so again: a crash is the machine's, a failure may be mended.
+    """
+
+    works: bool
+    reason: str = ""
+    lasting: bool = True
+
+
+def try_out(script: Path, *arguments: str) -> Outcome:
+    """Runs a script in a process of its own, or tells how it ended before on this machine.
+
+    The script leaves with 0 if all is well, and otherwise with an error whose last line says what is wrong.
+
+    Args:
+        script: a file of Python.
+        arguments: for it; they are part of what is remembered.
+    """
+    file, key = kept_in(script, *arguments)
+    return _try_once(script, arguments, key, file)
+
+
+def kept_in(script: Path, *arguments: str) -> tuple[Path | None, str]:
+    """The file in which the outcome of a trial is kept, and the circumstances that it must be about."""
+    key, folder = json.dumps(_circumstances(script, arguments)), _folder()
+    name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return (folder / name if folder else None), key
+
+
+@functools.cache
+def _try_once(script: Path, arguments: tuple[str, ...], key: str, file: Path | None) -> Outcome:
+    outcome = _remembered(file, key)
+    if outcome is None:
+        outcome = _in_a_child([str(script), *arguments])
+        if outcome.lasting:
+            remember(file, key, outcome)
+    return outcome
+
+
+def remember(file: Path | None, key: str, outcome: Outcome) -> None:
+    """Keeps an outcome for the next process; without a word where nothing can be written."""
+    if file is None:
+        return
+    content = {"works": outcome.works, "reason": outcome.reason, "circumstances": json.loads(key)}
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(suffix=".tmp", dir=file.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump(content, stream, indent=1)
+            os.replace(name, file)  # several processes may do this at once: each file is whole
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def _remembered(file: Path | None, key: str) -> Outcome | None:
+    """What an earlier process kept; None if there is nothing, or nothing that can be read."""
+    if file is None:
+        return None
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        works, reason = content["works"], content["reason"]
+        fits = content["circumstances"] == json.loads(key)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not fits or not isinstance(works, bool) or not isinstance(reason, str):
+        return None
+    return Outcome(works, reason)
+
+
+def _in_a_child(arguments: list[str]) -> Outcome:
+    try:
+        done = subprocess.run(
+            python_command(*arguments),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome(False, f"did not end within {PATIENCE:.0f} s", lasting=False)
+    except OSError as error:
+        return Outcome(False, f"could not be tried ({error})", lasting=False)
+    if done.returncode == 0:
+        return Outcome(True)
+    ended = _deadly(done.returncode)
+    if ended:
+        return Outcome(False, f"ends the process with {ended}", lasting=ended not in _FROM_OUTSIDE)
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return Outcome(False, f"fails ({last.strip()[:200]})", lasting=False)
+
+
+def _deadly(code: int) -> str:
+    """The name of what killed a process; empty if it left by itself.
+
+    >>> _deadly(-4), _deadly(1), _deadly(0xC000001D)
+    ('SIGILL', '', 'exception 0xC000001D')
+    """
+    if code < 0:
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
+    return f"exception 0x{code:X}" if code >= 1 << 31 else ""  # as Windows tells of crashes
+
+
+def _circumstances(script: Path, arguments: tuple[str, ...]) -> dict[str, Any]:
+    """Everything on which the outcome may depend."""
+    return {
+        "script": script.name,
+        "script_sha256": hashlib.sha256(script.read_bytes()).hexdigest(),
+        "arguments": list(arguments),
+        "processor": _processor(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_version()} {platform.machine()}",
+        "torch": _torch(),
+        "variables": {name: os.environ[name] for name in _CHOOSES_INSTRUCTIONS if name in os.environ},
+    }
+
+
+@functools.cache
+def _processor() -> dict[str, str]:
+    """The first processor as the system describes it, with its flags."""
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags", "Features")
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+        fields = (line.partition(":") for line in first.splitlines())
+        return {name.strip(): value.strip() for name, _, value in fields if name.strip() in wanted}
+    return {"name": platform.processor() or platform.machine()}
+
+
+@functools.cache
+def _torch() -> str:
+    """Which torch: its version and its place, without importing it."""
+    try:
+        version, place = metadata.version("torch"), util.find_spec("torch")
+    except (metadata.PackageNotFoundError, ValueError, ImportError):
+        return "none"
+    return f"{version} in {place.origin if place else 'an unknown place'}"
+
+
+def _folder() -> Path | None:
+    """Where outcomes are kept; None for a user without a home. No data set's name begins with a dot."""
+    try:
+        return user_cache() / ".trials"
+    except RuntimeError:
+        return None

@@ -2,9 +2,10 @@
 
 A recipe may name code outside this library: ``model.kind`` and ``tasks.family`` take
 ``package.module:attribute``, and some ``timm:`` models read files. Such names are imported if the user typed
-them, if the recipe was made in code, or if the caller passes ``trust=True`` (the command: ``--trust``). Every
-function that makes a recipe from a file to be *built* calls :func:`admit`; one to be looked at only comes from
-:func:`innerloop.recipes.library.read_recipe`. Importing this file does not import torch.
+them, if the recipe was made in code, or if the caller passes ``trust=True`` (the command: ``--trust``).
+
+Every function that makes a recipe from a file to be *built* calls :func:`admit`; one to be looked at only
+comes from :func:`innerloop.recipes.library.read_recipe`. Importing this file does not import torch.
 """
 
 from __future__ import annotations

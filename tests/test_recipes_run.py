@@ -236,7 +236,7 @@ def test_a_recipe_that_was_cut_is_refused_with_what_differs(tmp_path: Path) -> N
     text = (run / "recipe.toml").read_text()
     (run / "recipe.toml").write_text(text[: text.index("[outer]")])
     for attempt in (lambda: resume(run, progress=False), lambda: evaluate_run(run, [])):
-        with pytest.raises(UserError, match="outer.steps was 12, now it is 10000") as error:
+        with pytest.raises(UserError, match=r"outer.steps was 12, now it is 10000") as error:
             attempt()
         assert "put it back" in str(error.value)
         assert "\n" not in str(error.value)

@@ -267,9 +267,7 @@ def test_one_flipped_bit_is_noticed_and_the_other_checkpoint_is_named(
     save_checkpoint(tmp_path, 3, {"w": torch.ones(8)}, {"step": 3, "rate": 0.125}, ("last", "best"))
     where = save_checkpoint(tmp_path, 5, {"w": torch.ones(8)}, {"step": 5, "rate": 0.125})
     flip(where / file, at)
-    with pytest.raises(
-        DamagedCheckpointError, match="SHA-256 differs.*'best' \\(step 3\\) is whole"
-    ) as error:
+    with pytest.raises(DamagedCheckpointError, match=r"SHA-256 differs.*'best' \(step 3\) is whole") as error:
         load_checkpoint(tmp_path)
     assert "\n" not in str(error.value)
     command = str(error.value).split("`")[1]

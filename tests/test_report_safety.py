@@ -141,10 +141,9 @@ def test_a_file_that_is_no_picture_does_not_get_into_the_page(tmp_path):
 
 def test_nothing_hostile_runs_in_a_browser(tmp_path):
     rows = [{"what": SCRIPT, "paper": f"<img src=x onerror={MARK}>", "ours": 1, "holds": True, "ok": True}]
-    run = redone(tmp_path, rows=rows, figures=[f"f{i}" for i in range(len(HOSTILE))])
+    run = redone(tmp_path, rows=rows, figures=())
     for i, inside in enumerate(HOSTILE):
         (run / f"f{i}.svg").write_text(PICTURE % inside)
-        (run / f"f{i}.png").unlink()
     seen = opened(write_page([run]))
     assert "pwned" not in re.search(r"<title>(.*?)</title>", seen.document)[1]
     assert seen.console == []  # nothing was even tried
@@ -176,5 +175,4 @@ def test_our_own_pages_work_under_the_policy(tmp_path, monkeypatch):
     pages = [write_page(runs[:1]), write_page(runs, tmp_path / "both.html"), write_page([redone(tmp_path)])]
     pages += [write_page([saved]), tmp_path / "landscape.html"]
     for page in pages:
-        for options in ((), ("--blink-settings=preferredColorScheme=0",)):
-            assert opened(page, "", *options).console == [], page
+        assert opened(page).console == [], page

@@ -41,11 +41,11 @@ def browser() -> str:
     return found
 
 
-def opened(page: Path, fragment: str = "", *options: str) -> Seen:
+def opened(page: Path, fragment: str = "") -> Seen:
     """Opens a file and waits until it has loaded."""
     address = page.resolve().as_uri() + (f"#{fragment}" if fragment else "")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = [browser(), *OPTIONS, *options, f"--user-data-dir={profile}", "--dump-dom", address]
+        command = [browser(), *OPTIONS, f"--user-data-dir={profile}", "--dump-dom", address]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert "</html>" in done.stdout, done.stderr[-500:]
     return Seen(done.stdout, re.findall(r"CONSOLE[^\n]*", done.stderr))

@@ -253,6 +253,14 @@ def test_a_recipe_that_was_cut_is_refused_with_what_differs(tmp_path: Path) -> N
     assert evaluate_run(run, [])["episodes"] == 6
 
 
+def test_a_damaged_manifest_is_not_replaced(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    (run / "manifest.json").write_text('{"status": "interr')
+    with pytest.raises(UserError, match="is not valid JSON"):
+        resume(run, progress=False)
+    assert (run / "manifest.json").read_text() == '{"status": "interr'
+
+
 def test_comments_and_layout_of_a_recipe_may_change(tmp_path: Path) -> None:
     run = trained(tmp_path)
     text = (run / "recipe.toml").read_text()

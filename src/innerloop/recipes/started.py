@@ -11,7 +11,7 @@ from innerloop.core.errors import UserError
 from innerloop.recipes.problems import known_settings, show
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, read_toml, recipe_from_toml
-from innerloop.runs.directory import RECIPE
+from innerloop.runs.directory import MANIFEST, RECIPE
 from innerloop.runs.files import plain
 from innerloop.runs.manifest import read_manifest
 
@@ -41,12 +41,12 @@ def check_unchanged(run: Path) -> None:
     """Compares ``recipe.toml`` with what the manifest says of it; older manifests may say nothing.
 
     Raises:
+        UserError: the manifest is damaged.
         ChangedRecipeError: names the settings that differ, where the manifest keeps them.
     """
-    try:
-        manifest = read_manifest(run)
-    except UserError:  # killed before it had one: nothing was trained yet
+    if not (run / MANIFEST).is_file():  # killed before it had one: nothing was trained yet
         return
+    manifest = read_manifest(run)
     content, expected = (run / RECIPE).read_bytes(), manifest.get("recipe_sha256")
     if expected is None or hashlib.sha256(content).hexdigest() == expected:
         return

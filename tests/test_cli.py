@@ -19,7 +19,7 @@ from innerloop.cli.main import VERBS, main
 from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
 from innerloop.runs.checkpoints import checkpoint_step
-from innerloop.runs.manifest import read_manifest
+from innerloop.runs.manifest import read_manifest, update_manifest
 from oracles.patience import PATIENCE, wait_until
 
 TINY = [
@@ -347,6 +347,10 @@ def test_interrupting_saves_a_checkpoint_and_resume_goes_on(kind: signal.Signals
     assert saved >= 5
     text = (run / "recipe.toml").read_text()
     (run / "recipe.toml").write_text(text.replace("steps = 100000", f"steps = {saved + 2}"))
+    code, out, err = call("resume", "last", "--json")
+    assert code == 2
+    assert f"outer.steps was 100000, now it is {saved + 2}" in err
+    update_manifest(run, recipe_sha256=None)  # as runs have it that kept no checksum
     code, out, _ = call("resume", "last", "--json")
     assert code == 0
     assert answer(out)["steps"] == saved + 2

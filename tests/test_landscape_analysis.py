@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ from innerloop.analysis import landscape
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.recipes.flat import read_flat
+from oracles.browser import opened
 from oracles.landscape import equations_10_and_11
-from oracles.patience import PATIENCE
 
 
 def analyse(*settings: str) -> dict[str, Any]:
@@ -160,36 +158,13 @@ def test_a_recipe_and_an_environment_do_not_go_together(capsys: pytest.CaptureFi
 # ---- the page ----
 
 
-def browser() -> str:
-    found = next(
-        (p for n in ("chromium", "chromium-browser", "google-chrome", "chrome") if (p := shutil.which(n))),
-        None,
-    )
-    if found is None:
-        pytest.skip("there is no Chromium on this machine")
-    return found
-
-
-def in_browser(page: Path, fragment: str, folder: Path) -> dict[str, Any]:
-    """What the page computed, out of its document after its script has run."""
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        f"--user-data-dir={folder}",
-    ]
-    address = page.resolve().as_uri() + (f"#{fragment}" if fragment else "")
-    done = subprocess.run(
-        [browser(), *options, "--dump-dom", address],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    found = re.search(r'<pre id="values"[^>]*>(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found, done.stderr[-500:]
-    return json.loads(html.unescape(found[1]))
+def in_browser(page: Path, fragment: str = "") -> dict[str, Any]:
+    """What the page computed, out of its document after its script has run without a complaint."""
+    seen = opened(page, fragment)
+    assert seen.console == []
+    values = re.search(r'<pre id="values"[^>]*>(.*?)</pre>', seen.document, re.DOTALL)
+    assert values, seen.document[-500:]
+    return dict(json.loads(html.unescape(values[1])))
 
 
 @pytest.mark.parametrize(
@@ -213,14 +188,14 @@ def test_the_page_computes_what_python_computes(settings: tuple[str, ...], tmp_p
     result = analyse(*settings)
     page = tmp_path / "landscape.html"
     page.write_text(landscape.page(result), encoding="utf-8")
-    assert differing(in_browser(page, "", tmp_path / "profile"), result) == []
+    assert differing(in_browser(page), result) == []
 
 
 def test_moving_the_sliders_moves_the_numbers(tmp_path: Path) -> None:
     """By the address, which sets what the sliders set."""
     page = tmp_path / "landscape.html"
     page.write_text(landscape.page(analyse()), encoding="utf-8")
-    found = in_browser(page, "rho_hard=0.4&R=1.25&shots=60&r_easy=3", tmp_path / "profile")
+    found = in_browser(page, "rho_hard=0.4&R=1.25&shots=60&r_easy=3")
     assert differing(found, analyse("rho_hard=0.4", "R=1.25", "shots=60", "r_easy=3")) == []
     assert differing(found, analyse()) != []
 
@@ -235,8 +210,8 @@ def test_the_report_of_a_saved_run_is_the_page(
         assert main(["report", found["run"], "--json"]) == 0
     report = Path(json.loads(capsys.readouterr().out.splitlines()[-1])["report"])
     assert report == Path(found["run"]) / "report.html"
-    assert differing(in_browser(report, "", tmp_path / "profile"), found) == []
-    moved = in_browser(report, "rho_hard=0.4&R=1.25&shots=60", tmp_path / "profile")
+    assert differing(in_browser(report), found) == []
+    moved = in_browser(report, "rho_hard=0.4&R=1.25&shots=60")
     expected = analyse("rho_hard=0.4", "R=1.25", "shots=60", "inner_shots=19", "noise=0.3", "dim=6")
     assert differing(moved, expected) == []
     text = report.read_text(encoding="utf-8")

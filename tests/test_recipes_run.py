@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from innerloop.recipes.library import load_recipe, shipped_names
 from innerloop.recipes.run import evaluate_run, resume, train
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml
+from innerloop.report import write_page
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
@@ -238,6 +240,61 @@ def test_a_run_killed_before_its_manifest_can_be_resumed(tmp_path: Path) -> None
     (cut / "recipe.toml").write_text((run / "recipe.toml").read_text())
     assert resume(cut, progress=False)["steps"] == 12
     assert_trees_equal(last(cut), last(run))
+
+
+def test_a_recipe_that_was_cut_is_refused_with_what_differs(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    update_manifest(run, status="interrupted")
+    text = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(text[: text.index("[outer]")])
+    for attempt in (lambda: resume(run, progress=False), lambda: evaluate_run(run, [])):
+        with pytest.raises(UserError, match=r"outer.steps was 12, now it is 10000") as error:
+            attempt()
+        assert "put it back" in str(error.value)
+        assert "\n" not in str(error.value)
+    (run / "recipe.toml").write_text(text[: text.index("[outer]") + 3])
+    with pytest.raises(UserError, match="it can no longer be read"):
+        evaluate_run(run, [])
+    # runs of earlier versions kept the checksum only
+    manifest = read_manifest(run)
+    del manifest["recipe"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="SHA-256 differs"):
+        resume(run, progress=False)
+    (run / "recipe.toml").write_text(text)
+    assert evaluate_run(run, [])["episodes"] == 6
+
+
+def test_a_damaged_manifest_is_not_replaced(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    (run / "manifest.json").write_text('{"status": "interr')
+    with pytest.raises(UserError, match="is not valid JSON"):
+        resume(run, progress=False)
+    assert (run / "manifest.json").read_text() == '{"status": "interr'
+
+
+def test_comments_and_layout_of_a_recipe_may_change(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    text = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text("# my best one\n\n" + text)
+    assert evaluate_run(run, [])["episodes"] == 6
+
+
+@pytest.mark.parametrize("verb", ["resume", "eval", "report"])
+def test_a_flipped_bit_of_a_weight_is_never_used(tmp_path: Path, verb: str) -> None:
+    run = trained(tmp_path)
+    for file in run.glob("checkpoints/*/tensors.safetensors"):
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 64
+        file.write_bytes(content)
+    if verb == "report":
+        text = html.unescape(write_page([run]).read_text())
+        (line,) = [line for line in text.splitlines() if "is left out: the checkpoint" in line]
+        assert str(tmp_path) not in line  # a page may be shown to others
+        return
+    update_manifest(run, status="interrupted")
+    with pytest.raises(UserError, match="SHA-256 differs"):
+        resume(run, progress=False) if verb == "resume" else evaluate_run(run, [])
 
 
 def test_what_is_not_finite_fails_the_run_and_keeps_the_last_good_state(tmp_path: Path) -> None:

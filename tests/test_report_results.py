@@ -11,7 +11,6 @@ from innerloop.core.errors import UserError
 from innerloop.plots.files import write_figures
 from innerloop.plots.style import new_figure
 from innerloop.report import write_page
-from innerloop.report.drawn import is_harmless
 from innerloop.report.page import MARKER
 from test_report import make_run, read
 
@@ -161,23 +160,6 @@ def test_hostile_words_and_pictures_do_not_reach_the_page(tmp_path):
     assert "the figure main is missing, or is not a picture of ours" in read(write_page([run])).text
 
 
-@pytest.mark.parametrize(
-    "inside",
-    [
-        '<path onclick="x()"/>',
-        "<foreignObject/>",
-        '<a href="http://x"/>',
-        '<use href="http://x#a"/>',
-        '<path style="fill:url(http://x)"/>',
-        "<style>@import 'x'</style>",
-        "<!ENTITY a 'b'>",
-        "<path>",
-    ],
-)
-def test_only_pictures_that_draw_are_harmless(inside):
-    assert not is_harmless(f"<svg>{inside}</svg>")
-
-
 def test_an_analysis_shows_the_words_of_the_terminal(tmp_path):
     page = read(write_page([analysed(tmp_path)]))
     for words in (
@@ -240,14 +222,27 @@ def test_all_of_a_batch_come_with_it(tmp_path):
         write_page([batch])
 
 
-def test_the_page_of_its_own_is_the_report(tmp_path):
+def test_the_interactive_page_is_made_from_numbers(tmp_path):
+    numbers = {"dim": 6, "shots": 41, "inner_shots": 19, "rho_hard": 0.07, "rho_easy": 0.9, "R": 1.3}
+    numbers |= {"r_hard": 0.5, "r_easy": 0.5, "noise": 0.3, "hard_share": 0.5, "inner_lr": None}
     run = analysed(tmp_path, "landscape", words=["gain <1>"])
-    (run / "page.html").write_text("<!doctype html>\n<html><body><p>sliders</p></body></html>")
+    (run / "page.html").write_text("<html><body><script>alert(1)</script></body></html>")
+    result = json.loads((run / "result.json").read_text())
+    full = {**result, "source": "closed form", "settings": numbers, "inner_lr": 1.1, "inner_shots": 19}
+    (run / "result.json").write_text(json.dumps(full))
     text = write_page([run]).read_text()
     assert MARKER in text[:500]
-    assert "sliders" in text
+    assert '"rho_hard": 0.07' in text
     assert "gain &lt;1&gt;" in text
+    assert "alert" not in text
     write_page([run])  # ours, so it may be made again
+    # anything but a number: the common page
+    for bad in ("</script><script>alert(1)</script>", None, True, [1]):
+        (run / "result.json").write_text(json.dumps({**full, "settings": {**numbers, "R": bad}}))
+        text = write_page([run]).read_text()
+        assert "const START" not in text
+        assert "<script" not in text
+        assert "gain &lt;1&gt;" in text
 
 
 def test_damage_is_said(tmp_path):

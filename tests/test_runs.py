@@ -18,7 +18,12 @@ import torch
 
 from innerloop.core.errors import UserError
 from innerloop.runs import progress as progress_module
-from innerloop.runs.checkpoints import checkpoint_step, load_checkpoint, save_checkpoint
+from innerloop.runs.checkpoints import (
+    DamagedCheckpointError,
+    checkpoint_step,
+    load_checkpoint,
+    save_checkpoint,
+)
 from innerloop.runs.directory import create_run, find_run, list_runs
 from innerloop.runs.files import read_json, write_json_atomic, write_text_atomic
 from innerloop.runs.interrupts import SIGNALS, held_interrupts
@@ -247,6 +252,48 @@ def test_damaged_checkpoints_are_user_errors(tmp_path: Path) -> None:
     (where / "tensors.safetensors").unlink()
     with pytest.raises(UserError, match="gone"):
         load_checkpoint(tmp_path)
+
+
+def flip(path: Path, at: int) -> None:
+    """One bit of a file, counted from its end."""
+    content = bytearray(path.read_bytes())
+    content[-at] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("file", "at"), [("tensors.safetensors", 3), ("state.json", 80)])
+def test_one_flipped_bit_is_noticed_and_the_other_checkpoint_is_named(
+    tmp_path: Path, file: str, at: int
+) -> None:
+    save_checkpoint(tmp_path, 3, {"w": torch.ones(8)}, {"step": 3, "rate": 0.125}, ("last", "best"))
+    where = save_checkpoint(tmp_path, 5, {"w": torch.ones(8)}, {"step": 5, "rate": 0.125})
+    flip(where / file, at)
+    with pytest.raises(DamagedCheckpointError, match=r"SHA-256 differs.*'best' \(step 3\) is whole") as error:
+        load_checkpoint(tmp_path)
+    assert "\n" not in str(error.value)
+    command = str(error.value).split("`")[1]
+    subprocess.run(command, shell=True, check=True)
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1]["step"] == 3
+
+
+def test_without_another_whole_checkpoint_a_new_start_is_named(tmp_path: Path) -> None:
+    where = save_checkpoint(tmp_path, 5, {"w": torch.ones(8)}, {}, ("last", "best"))
+    flip(where / "tensors.safetensors", 1)
+    for tag in ("last", "best"):
+        with pytest.raises(UserError, match="there is no other one, so train it anew"):
+            load_checkpoint(tmp_path, tag)
+
+
+def test_checkpoints_from_before_checksums_load(tmp_path: Path) -> None:
+    where = save_checkpoint(tmp_path, 5, {"w": torch.ones(8)}, {"step": 5})
+    state = {"step": 5, "state": {"step": 5}}
+    (where / "state.json").write_text(json.dumps(state))
+    (tmp_path / "checkpoints" / "last.json").write_text(json.dumps({"checkpoint": where.name, "step": 5}))
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1] == {"step": 5}
 
 
 STORM = """

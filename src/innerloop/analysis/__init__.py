@@ -6,8 +6,8 @@ A module ``innerloop.analysis.KIND`` has
 - ``run(settings, recipe, say) -> dict``: ``recipe`` is the one the user named first, its
   settings applied, or None; the result is plain data and goes out as JSON;
 - ``render(result) -> list[str]``: the same for people, line by line;
-- optionally ``page(result) -> str``: a self-contained HTML page for ``--page``, which is also the report of
-  a saved run;
+- optionally ``page(result) -> str``: a self-contained HTML page for ``--page``, made from the numbers by a
+  function in ``plots``, so that ``report`` can make it of a saved run as well;
 - optionally ``figures(result) -> dict[str, Figure]``: pictures by file stem, drawn for ``--save``.
 
 It imports torch inside ``run`` only, so that mistakes in settings are answered at once.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 from innerloop.analysis import ANALYSES
-from innerloop.core.errors import UserError
 from innerloop.recipes.flat import FlatSettings, describe
 from innerloop.recipes.problems import show
 from innerloop.runs.directory import create_run
-from innerloop.runs.files import json_line, write_json_atomic, write_text_atomic
+from innerloop.runs.files import json_line, write_json_atomic
 from innerloop.runs.manifest import start_manifest, update_manifest
 
 
@@ -25,7 +23,7 @@ def keep(
     folder: Path,
     started: str,
 ) -> Path:
-    """Writes ``result.json`` with the words of the terminal, figures, and the page if there is one.
+    """Writes ``result.json`` with the words of the terminal, and figures; ``report`` makes its page of them.
 
     Words and settings are kept as text because JSON has no infinity, which several settings take.
 
@@ -51,9 +49,6 @@ def keep(
         "keys": _keys(settings, result["settings"].get("recipe")),
         "figures": _figures(module, result, run),
     }
-    if hasattr(module, "page"):
-        with contextlib.suppress(UserError):  # a page for other settings only: its report is the common one
-            write_text_atomic(run / "page.html", module.page(result))
     write_json_atomic(run / "result.json", kept)
     update_manifest(run, status="finished")
     return run

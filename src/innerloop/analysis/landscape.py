@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from importlib import resources
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from innerloop.core.errors import UserError
+from innerloop.plots.landscape_page import GEOGRAPHY, landscape_page
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.schema import Recipe
 
 CLEAR = 10.0
 """How many times the left side of Corollary 2's condition must exceed the right one to count as "≫"."""
-
-_GEOGRAPHY = ("dim", "inner_shots", "rho_hard", "rho_easy", "R", "r_hard", "r_easy", "noise", "hard_share")
 
 
 class Settings(FlatSettings):
@@ -54,7 +51,7 @@ def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -
     """The closed forms of a geography; or, with a recipe, estimates from its tasks."""
     if recipe is None:
         return closed_form(settings)
-    given = [key for key in _GEOGRAPHY if key != "inner_shots" and key in settings.model_fields_set]
+    given = [key for key in GEOGRAPHY if key != "inner_shots" and key in settings.model_fields_set]
     if given:
         raise UserError(f"{given[0]} describes an environment, but a recipe is one already: leave it away.")
     from innerloop.analysis.landscape_data import from_recipe
@@ -125,10 +122,4 @@ def page(result: dict[str, Any]) -> str:
     """The interactive page, started at these settings; it computes the closed forms itself."""
     if result["source"] != "closed form":
         raise UserError("--page shows the closed form: leave the recipe away.")
-    given = result["settings"]
-    start = {key: given[key] for key in _GEOGRAPHY}
-    start |= {"inner_lr": result["inner_lr"], "inner_shots": result["inner_shots"], "shots": given["shots"]}
-    file = resources.files("innerloop.analysis") / "templates" / "landscape.html"
-    text = file.read_text(encoding="utf-8")
-    payload = {"settings": start, "tied": given["inner_lr"] is None, "same": given["inner_shots"] is None}
-    return text.replace("/*START*/", json.dumps(payload))
+    return landscape_page(result)

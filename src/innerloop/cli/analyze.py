@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from innerloop.analysis import ANALYSES, find
-from innerloop.cli.options import Json, check_settings
+from innerloop.cli.options import Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import UserError
 
@@ -27,7 +27,7 @@ Page = Annotated[
     bool, typer.Option("--page", help="Write an interactive page (KIND.html here), where there is one.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Another name for the page.")]
-OPTIONS = ("--json", "--help", "--keys", "--save", "--page", "--out")
+OPTIONS = ("--json", "--help", "--keys", "--save", "--page", "--out", "--trust")
 
 
 def analyze(
@@ -37,6 +37,7 @@ def analyze(
     save: Save = False,
     page: Page = False,
     out: Out = None,
+    trust: Trust = False,
     json: Json = False,
 ) -> None:
     r"""Closed forms and estimates, before any training.
@@ -63,7 +64,7 @@ def analyze(
 
             return {"kind": kind, "keys": describe(module.Settings)}
         target = _page_target(kind, module, out) if page or out else None
-        return _analyse(kind, module, given, save, target)
+        return _analyse(kind, module, given, save, target, trust)
 
     carry_out(json, work, lambda result: _render(kind, result))
 
@@ -79,7 +80,7 @@ def _page_target(kind: str, module: Any, out: Path | None) -> Path:
     return out or next(name for name in free if not name.exists())
 
 
-def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | None) -> Result:
+def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | None, trust: bool) -> Result:
     import time
 
     from innerloop.recipes.flat import read_flat
@@ -95,7 +96,7 @@ def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | 
     if source is not None:
         from innerloop.recipes.library import load_recipe
 
-        recipe = load_recipe(source, dotted)
+        recipe = load_recipe(source, dotted, trust=trust)
     started, began = time.perf_counter(), now()
     result: Result = {"kind": kind, **module.run(settings, recipe, say)}
     result["settings"] = {**settings.model_dump(), **({"recipe": source} if source else {})}

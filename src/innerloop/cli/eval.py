@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, RunName, Settings, check_settings
+from innerloop.cli.options import Json, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, score_text, write
 from innerloop.cli.train import evaluation_line, render_steps
 
@@ -16,7 +16,13 @@ Against = Annotated[
 ]
 
 
-def evaluate(run: RunName, settings: Settings = None, against: Against = None, json: Json = False) -> None:
+def evaluate(
+    run: RunName,
+    settings: Settings = None,
+    against: Against = None,
+    trust: Trust = False,
+    json: Json = False,
+) -> None:
     r"""Judge a trained run on held-out tasks.
 
     \b
@@ -28,12 +34,13 @@ def evaluate(run: RunName, settings: Settings = None, against: Against = None, j
       innerloop eval last --against runs/omniglot-maml/20260301-120000-s0
 
     Settings change the protocol that the run was trained with. The result, with the value of every task,
-    is added to the run's eval folder; nothing is overwritten.
+    is added to the run's eval folder; nothing is overwritten. A run with a network or tasks of your own needs
+    --trust.
 
     \b
     JSON: accuracy or mse, ci95, episodes, protocol, by_step, file; with --against also comparison.
     """
-    given = check_settings(settings, ("--against", "--json", "--help"))
+    given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
 
     def work() -> Result:
         from innerloop.recipes.settings import parse_assignments
@@ -45,7 +52,9 @@ def evaluate(run: RunName, settings: Settings = None, against: Against = None, j
         from innerloop.recipes.compare import compare_runs
         from innerloop.recipes.run import evaluate_run
 
-        return evaluate_run(found, given) if other is None else compare_runs(found, other, given)
+        if other is None:
+            return evaluate_run(found, given, trust=trust)
+        return compare_runs(found, other, given, trust=trust)
 
     carry_out(json, work, _render)
 

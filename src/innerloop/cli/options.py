@@ -21,6 +21,10 @@ Json = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object on standard output and all else on standard error."),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Import code that the file or the run names: you know where it comes from."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 # settings such as --steps 5 reach our own message instead of the parser's
@@ -28,7 +32,7 @@ LENIENT = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]
 
 
 def check_settings(
-    settings: Sequence[str] | None, options: Sequence[str] = ("--json", "--quiet", "--help")
+    settings: Sequence[str] | None, options: Sequence[str] = ("--json", "--quiet", "--trust", "--help")
 ) -> list[str]:
     """The settings as a list; a misspelt option among them is named as such.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, RunName, check_settings
+from innerloop.cli.options import Json, RunName, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, write
 
 Support = Annotated[
@@ -30,6 +30,7 @@ def predict(
     support: Support,
     queries: Queries = None,
     unsure_below: UnsureBelow = 0.5,
+    trust: Trust = False,
     json: Json = False,
 ) -> None:
     r"""Label new pictures from a few examples per class.
@@ -49,7 +50,7 @@ def predict(
     """
 
     def work() -> Result:
-        given = check_settings(queries, ("--support", "--json", "--help", "--unsure-below"))
+        given = check_settings(queries, ("--support", "--trust", "--json", "--help", "--unsure-below"))
         settings = [item for item in given if "=" in item and not Path(item).exists()]
         files = [Path(item).expanduser() for item in given if item not in settings]
         from innerloop.runs.directory import find_run
@@ -57,7 +58,7 @@ def predict(
         found = find_run(run)
         from innerloop.recipes.predict import predict_pictures
 
-        return predict_pictures(found, support.expanduser(), files, settings, unsure_below)
+        return predict_pictures(found, support.expanduser(), files, settings, unsure_below, trust=trust)
 
     carry_out(json, work, _render)
 

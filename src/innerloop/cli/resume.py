@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from innerloop.cli.options import Json, Quiet, RunName, Settings, check_settings
+from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
 
 
-def resume(run: RunName, settings: Settings = None, json: Json = False, quiet: Quiet = False) -> None:
+def resume(
+    run: RunName,
+    settings: Settings = None,
+    trust: Trust = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     r"""Go on with a run that was interrupted or killed.
 
     It starts from the last checkpoint, and the result is the same, bit for bit on the same machine, as if
-    it had never stopped. It takes the run and nothing else: the settings are in its directory.
+    it had never stopped. It takes the run and nothing else: the settings are in its directory. A run with a
+    network or tasks of your own (model.kind=mine:net) needs --trust: its file names them, not you.
 
     \b
     Examples:
@@ -34,6 +41,6 @@ def resume(run: RunName, settings: Settings = None, json: Json = False, quiet: Q
         found = find_run(run)
         from innerloop.recipes.run import resume as resume_run
 
-        return resume_run(found, progress=not quiet)
+        return resume_run(found, trust=trust, progress=not quiet)
 
     carry_out(json, work, render_training)

@@ -60,10 +60,10 @@ def _is_recipe(name: str) -> bool:
 
 
 def _recipe(name: str, given: list[str]) -> Result:
-    from innerloop.recipes.library import load_recipe, recipe_text
+    from innerloop.recipes.library import read_recipe, recipe_text
     from innerloop.recipes.settings import recipe_to_toml
 
-    recipe = load_recipe(name, given)
+    recipe = read_recipe(name, given)
     text = (
         recipe_to_toml(recipe, header=f"innerloop train {name} {' '.join(given)}")
         if given
@@ -73,10 +73,10 @@ def _recipe(name: str, given: list[str]) -> Result:
 
 
 def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
-    from innerloop.recipes.library import load_recipe
+    from innerloop.recipes.library import read_recipe
     from innerloop.recipes.problems import allowed, known_settings
 
-    recipe = load_recipe(name, given).model_dump()
+    recipe = read_recipe(name, given).model_dump()
     rows = []
     for key, field in known_settings().items():
         section, _, leaf = key.rpartition(".")

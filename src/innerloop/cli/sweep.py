@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, Quiet, RecipeName, Settings, check_settings
+from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, score_text, table, write
 
 Jobs = Annotated[
@@ -15,7 +15,12 @@ Jobs = Annotated[
 
 
 def sweep(
-    recipe: RecipeName, settings: Settings = None, jobs: Jobs = None, json: Json = False, quiet: Quiet = False
+    recipe: RecipeName,
+    settings: Settings = None,
+    jobs: Jobs = None,
+    trust: Trust = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     r"""Train a grid of runs: every combination of the listed values.
 
@@ -30,12 +35,12 @@ def sweep(
     \b
     JSON: runs, table.
     """
-    given = check_settings(settings, ("--json", "--quiet", "--jobs", "--help"))
+    given = check_settings(settings, ("--json", "--quiet", "--trust", "--jobs", "--help"))
 
     def work() -> Result:
         from innerloop.recipes.sweep import sweep as run_sweep
 
-        return run_sweep(recipe, given, jobs=jobs, progress=not quiet)
+        return run_sweep(recipe, given, jobs=jobs, trust=trust, progress=not quiet)
 
     carry_out(json, work, _render)
 

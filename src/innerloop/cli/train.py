@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from innerloop.cli.options import Json, Quiet, RecipeName, Settings, check_settings
+from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, score_text, write
 
 
-def train(recipe: RecipeName, settings: Settings = None, json: Json = False, quiet: Quiet = False) -> None:
+def train(
+    recipe: RecipeName,
+    settings: Settings = None,
+    trust: Trust = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     r"""Train a recipe in a new run, and evaluate the result.
 
     \b
@@ -17,10 +23,11 @@ def train(recipe: RecipeName, settings: Settings = None, json: Json = False, qui
       innerloop train sine-maml inner.steps=3 outer.steps=2000 seed=1
       innerloop train sine-maml 'model.hidden=[64,64]' tasks.n_tasks=none
       innerloop show sine-maml > mine.toml   (edit it)   innerloop train mine.toml
+      innerloop train sine-maml tasks.family=mine:lines   (code of your own)
 
     Settings are written section.key=value, in any order. `innerloop show sine-maml --schema` lists them all
     with what they take and what they mean. After Ctrl-C,
-    `innerloop resume last` goes on.
+    `innerloop resume last` goes on. Code that a file names, and not you, is imported with --trust only.
 
     \b
     JSON: run, steps, metrics, tasks_per_second.
@@ -30,7 +37,9 @@ def train(recipe: RecipeName, settings: Settings = None, json: Json = False, qui
     def work() -> Result:
         from innerloop.recipes.library import load_recipe
 
-        typed = load_recipe(recipe, given)  # before torch is imported: mistakes are answered at once
+        typed = load_recipe(
+            recipe, given, trust=trust
+        )  # before torch is imported: mistakes are answered at once
         from innerloop.recipes.run import train as run_recipe
 
         return run_recipe(typed, argv=["innerloop", *sys.argv[1:]], progress=not quiet)

@@ -14,13 +14,15 @@ SAME_TASKS = ("tasks", "data", "ways", "shots", "queries", "episodes", "seed")
 """Entries of a protocol that decide which tasks were seen."""
 
 
-def compare_runs(run: Path, other: Path, overrides: list[str]) -> dict[str, Any]:
+def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
     """Judges two runs by the same protocol, and compares them task by task.
+
+    ``trust`` says whether code that their recipes name may be imported.
 
     Raises:
         UserError: if their protocols do not give the same tasks.
     """
-    results = [evaluate_run(path, overrides) for path in (run, other)]
+    results = [evaluate_run(path, overrides, trust=trust) for path in (run, other)]
     told = [
         {name: found["protocol"].get(name) for name in SAME_TASKS if name in found["protocol"]}
         for found in results

@@ -19,9 +19,8 @@ from innerloop.recipes.heads import head_protocol, judge_head
 from innerloop.recipes.pictures import IMAGE_FAMILIES
 from innerloop.recipes.rate import as_trained
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, recipe_from_toml
+from innerloop.recipes.started import recipe_of
 from innerloop.runs.checkpoints import load_checkpoint
-from innerloop.runs.directory import RECIPE
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import now, read_manifest
 from innerloop.training.state import TrainState, in_order, state_from
@@ -124,12 +123,17 @@ def _next_file(folder: Path, label: str) -> Path:
     return folder / f"{label}-{n}.json"
 
 
-def load_parts(run: Path, overrides: list[str]) -> tuple[Recipe, Parts, TrainState, Plan]:
-    """A trained run's parts and state, its recipe changed by ``key=value`` settings."""
-    if not (run / RECIPE).is_file():
-        raise UserError(f"{run} has no {RECIPE}: it is not a run.")
-    base = as_trained(recipe_from_toml(run / RECIPE), run)
-    recipe = make_recipe(base.model_dump(exclude_none=True), overrides) if overrides else base
+def load_parts(
+    run: Path, overrides: list[str], *, trust: bool = False
+) -> tuple[Recipe, Parts, TrainState, Plan]:
+    """A trained run's parts and state, its recipe changed by ``key=value`` settings.
+
+    Args:
+        run: its directory.
+        overrides: the caller's own settings. Code that they name may be imported.
+        trust: whether code that the run's recipe names may be imported as well.
+    """
+    recipe = as_trained(recipe_of(run, overrides, trust=trust), run)
     saved = load_checkpoint(run, "last")
     if saved is None:
         raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, read_toml
+from innerloop.recipes.settings import make_recipe, read_toml, typed_keys
+from innerloop.recipes.trust import admit
 from innerloop.runs.directory import RECIPE, find_run
 
 
@@ -83,15 +84,26 @@ def recipe_text(source: str) -> tuple[str, str]:
         raise UserError(f"cannot read the recipe {path}: {reason}.") from None
 
 
-def load_recipe(source: str, items: Sequence[str] = ()) -> Recipe:
-    """A recipe by name or path, with ``key=value`` settings applied.
+def load_recipe(source: str, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+    """A recipe by name or path, with ``key=value`` settings applied, ready to be built.
+
+    Args:
+        source: a shipped recipe, a TOML file, or a run.
+        items: settings, which win over the recipe's own. Code that they name may be imported.
+        trust: whether code that the file names may be imported as well.
 
     >>> load_recipe("sine-maml", ["seed=3"]).run.seed
     3
 
     Raises:
         UserError: there is no such recipe, or some settings are wrong (one line each).
+        UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
+    return admit(read_recipe(source, items), typed_keys(items), source, trust)
+
+
+def read_recipe(source: str, items: Sequence[str] = ()) -> Recipe:
+    """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built."""
     if "=" in source and not Path(source).exists():
         raise UserError(f"the recipe comes first, then settings: `innerloop train sine-maml {source}`.")
     text, name = recipe_text(source)

@@ -49,6 +49,8 @@ def predict_pictures(
     queries: Sequence[Path],
     overrides: Sequence[str] = (),
     unsure_below: float = UNSURE_BELOW,
+    *,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Adapts the run to the classes of a folder and labels pictures.
 
@@ -58,11 +60,12 @@ def predict_pictures(
         queries: picture files, or folders of them.
         overrides: ``key=value`` settings for the adaptation, such as ``inner.test_steps=10``.
         unsure_below: predictions less probable than this are marked unsure.
+        trust: whether code that the run's recipe names may be imported.
 
     Returns:
         ``classes``, ``method``, and ``predictions``: file, label, probability, unsure, and all probabilities.
     """
-    recipe, parts, state, _ = load_parts(run, list(overrides))
+    recipe, parts, state, _ = load_parts(run, list(overrides), trust=trust)
     if recipe.tasks.family not in IMAGE_FAMILIES:
         raise UserError(f"{run} was trained on {recipe.tasks.family} tasks, not on pictures.")
     weights, used = best_or_last(recipe, run, state)

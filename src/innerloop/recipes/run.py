@@ -22,7 +22,8 @@ from innerloop.recipes.heads import judge_head
 from innerloop.recipes.pictures import data_record, held_out
 from innerloop.recipes.rate import provisional, settled
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
+from innerloop.recipes.settings import recipe_to_toml
+from innerloop.recipes.started import recipe_of
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, create_run
 from innerloop.runs.files import write_text_atomic
@@ -50,17 +51,24 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
     write_text_atomic(run / RECIPE, text)
-    start_manifest(run, argv, text, {"device": recipe.run.device, "data": data_record(recipe)})
+    kept = {"device": recipe.run.device, "data": data_record(recipe), "recipe": recipe.model_dump()}
+    start_manifest(run, argv, text, kept)
     return _carry_out(recipe, parts, run, initial_state(parts.params, parts.buffers), progress)
 
 
-def resume(run: Path, *, progress: bool = True) -> dict[str, Any]:
+def resume(run: Path, *, trust: bool = False, progress: bool = True) -> dict[str, Any]:
     """Continues a run where its last checkpoint left it; the result is as if it had never stopped.
 
-    Takes the run and nothing else: its recipe and its plan are in its directory.
+    Takes the run and nothing else: its recipe and its plan are in its directory. ``trust`` says whether code
+    that the recipe names may be imported.
+
+    Raises:
+        ChangedRecipeError: the recipe is not the one that the run was started with.
+        DamagedCheckpointError: the checkpoint is not as it was saved.
+        UntrustedCodeError: the recipe names code from outside, and is not trusted.
     """
-    recipe = recipe_from_toml(run / RECIPE)
-    manifest = _manifest_or_new(run)
+    recipe = recipe_of(run, trust=trust)
+    manifest = _manifest_or_new(run, recipe)
     if manifest["status"] == "finished":
         raise UserError(
             f"{run} is finished; `innerloop eval {run}` judges it, `innerloop train` starts another."
@@ -85,12 +93,13 @@ def _check_plan(run: Path, plan: dict[str, Any]) -> None:
         )
 
 
-def _manifest_or_new(run: Path) -> dict[str, Any]:
+def _manifest_or_new(run: Path, recipe: Recipe) -> dict[str, Any]:
     """The manifest; a run killed before it had one gets it now."""
     try:
         return read_manifest(run)
     except UserError:
-        return start_manifest(run, None, (run / RECIPE).read_text(), {"status": "interrupted"})
+        kept = {"status": "interrupted", "recipe": recipe.model_dump()}
+        return start_manifest(run, None, (run / RECIPE).read_text(encoding="utf-8"), kept)
 
 
 def _alive(pid: int | None) -> bool:
@@ -277,8 +286,11 @@ def _scorer(recipe: Recipe, parts: Parts, plan: Plan) -> Callable[[Params, Buffe
     return score if recipe.eval.head == "learner" else by_head
 
 
-def evaluate_run(run: Path, overrides: list[str]) -> dict[str, Any]:
-    """Judges a run by its own protocol, or by one changed with ``key=value`` settings."""
-    recipe, parts, state, plan = load_parts(run, overrides)
+def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
+    """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
+
+    ``trust`` says whether code that the run's recipe names may be imported.
+    """
+    recipe, parts, state, plan = load_parts(run, overrides, trust=trust)
     weights, used = best_or_last(recipe, run, state)
     return evaluate_parts(recipe, parts, weights, plan, run, used)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import UserError
 from innerloop.recipes.problems import is_table, kind, known_settings, show, suggest, validate
 from innerloop.recipes.schema import Recipe
+from innerloop.recipes.trust import admit
 
 SHORT = {"seed": "run.seed"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -66,8 +67,24 @@ def parse_assignments(items: Sequence[str]) -> dict[str, Any]:
     return {assignment.key: assignment.value for assignment in parsed}
 
 
+def typed_keys(items: Sequence[str]) -> set[str]:
+    """The settings that ``items`` set, where a section's table sets each of its keys.
+
+    >>> sorted(typed_keys(["seed=1", "model={kind='mlp', bias=false}"]))
+    ['model.bias', 'model.kind', 'run.seed']
+    """
+    keys: set[str] = set()
+    for key, value in parse_assignments(items).items():
+        whole = key in Recipe.model_fields and isinstance(value, dict)
+        keys |= {f"{key}.{name}" for name in value} if whole else {key}
+    return keys
+
+
 def make_recipe(base: Mapping[str, Any], items: Sequence[str] = (), source: str = "") -> Recipe:
-    """A recipe from plain data (as read from TOML) with settings applied.
+    """A recipe from plain data with settings applied: the caller's own, as if written in code.
+
+    What comes from a file goes through :func:`recipe_from_toml` or ``load_recipe``, which refuse code that
+    only the file names.
 
     Args:
         base: sections and their settings; what is left out has its default.
@@ -99,10 +116,15 @@ def recipe_to_toml(recipe: Recipe, header: str = "") -> str:
     return comment + tomli_w.dumps(_without_none(recipe.model_dump()))
 
 
-def recipe_from_toml(source: Path | str, items: Sequence[str] = ()) -> Recipe:
-    """A recipe from a TOML file (a path) or from TOML text (anything with a newline or ``=``, or empty)."""
+def recipe_from_toml(source: Path | str, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+    """A recipe from a TOML file (a path) or from TOML text (anything with a newline or ``=``, or empty).
+
+    Raises:
+        UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
+    """
     if isinstance(source, str) and (not source or "\n" in source or "=" in source):
-        return make_recipe(read_toml(source, "the recipe"), items)
+        recipe = make_recipe(read_toml(source, "the recipe"), items)
+        return admit(recipe, typed_keys(items), "the recipe", trust)
     path = Path(source)
     try:
         text = path.read_text(encoding="utf-8")
@@ -110,7 +132,8 @@ def recipe_from_toml(source: Path | str, items: Sequence[str] = ()) -> Recipe:
         raise UserError(
             f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}."
         ) from None
-    return make_recipe(read_toml(text, str(path)), items, source=str(path))
+    recipe = make_recipe(read_toml(text, str(path)), items, source=str(path))
+    return admit(recipe, typed_keys(items), str(path), trust)
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.children import python_command
 from innerloop.core.errors import UserError
-from innerloop.recipes.library import load_recipe
+from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import parse_assignments, recipe_to_toml
+from innerloop.recipes.settings import parse_assignments, recipe_to_toml, typed_keys
 from innerloop.recipes.sweep_table import table_of
+from innerloop.recipes.trust import admit_all, foreign_code
 from innerloop.runs.directory import list_runs
 from innerloop.runs.files import read_json, write_text_atomic
 from innerloop.runs.manifest import cores, read_manifest
@@ -61,16 +62,17 @@ def split_grid(assignments: list[str]) -> tuple[dict[str, list[Any]], list[str]]
     return swept, fixed
 
 
-def make_cells(source: str, assignments: list[str]) -> list[Cell]:
-    """Every run of the sweep, checked before any of them starts."""
+def make_cells(source: str, assignments: list[str], trust: bool = False) -> list[Cell]:
+    """Every run of the sweep, checked before any of them starts, also for code that nobody trusts."""
     swept, fixed = split_grid(assignments)
     if not swept:
         raise UserError("a sweep needs at least one list, such as inner.lr=[0.001,0.01,0.1] or seed=[0,1,2].")
-    cells = []
+    cells, keys = [], typed_keys([*fixed, *(f"{key}=0" for key in swept)])
     for values in itertools.product(*swept.values()):
         settings = dict(zip(swept, values, strict=True))
         texts = [f"{key}={_as_toml(value)}" for key, value in settings.items()]
-        cells.append(Cell(_label(settings), settings, load_recipe(source, [*fixed, *texts])))
+        cells.append(Cell(_label(settings), settings, read_recipe(source, [*fixed, *texts])))
+    admit_all([cell.recipe for cell in cells], keys, source, trust)
     return cells
 
 
@@ -85,7 +87,12 @@ def _label(settings: dict[str, Any]) -> str:
 
 
 def sweep(
-    recipe_source: str, assignments: list[str], *, jobs: int | None = None, progress: bool = True
+    recipe_source: str,
+    assignments: list[str],
+    *,
+    jobs: int | None = None,
+    trust: bool = False,
+    progress: bool = True,
 ) -> dict[str, Any]:
     """Trains every combination of the listed values; finished runs are kept, interrupted ones resumed.
 
@@ -93,12 +100,13 @@ def sweep(
         recipe_source: a recipe's name or file.
         assignments: ``key=value``, where lists are swept.
         jobs: runs at a time; by default as many as there are cores. Each gets its share of the cores.
+        trust: whether code that the recipe's file names may be imported.
         progress: whether to show progress on standard error.
 
     Returns:
         ``folder``, ``runs`` and ``table``.
     """
-    cells = make_cells(recipe_source, assignments)
+    cells = make_cells(recipe_source, assignments, trust)
     jobs = max(1, min(jobs or cores(), len(cells)))
     share = max(1, cores() // jobs)
     base = cells[0].recipe
@@ -163,6 +171,8 @@ def _run_cell(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_atomic(path, recipe_to_toml(recipe))
         command = ["train", str(path)]
+    if _passes_trust(cell, earlier):
+        command.append("--trust")
     say(f"{cell.label}: {command[0]}")
     with subprocess.Popen(
         python_command("-m", "innerloop", *command, "--json"),
@@ -180,6 +190,15 @@ def _run_cell(
             f"{cell.label} failed ({last}). The other runs are kept: run the same sweep again to go on."
         )
     return Path(json.loads(out.strip().splitlines()[-1])["run"])
+
+
+def _passes_trust(cell: Cell, earlier: list[Path]) -> bool:
+    """Whether the child may import what its file names: code that we were told to trust, and no other.
+
+    That of the cell was typed or trusted here. A run that lies in the folder already may name anything.
+    """
+    named = foreign_code(cell.recipe)
+    return bool(named) and (not earlier or foreign_code(read_recipe(str(earlier[-1]))) == named)
 
 
 def list_runs_of(folder: Path, label: str) -> list[Path]:

@@ -9,6 +9,7 @@ from innerloop.core.errors import UserError
 from innerloop.plots import figure_to_svg, sinusoid_data, sinusoid_figure
 from innerloop.plots.sinusoid import SinusoidPicture
 from innerloop.report.figures import Picture
+from innerloop.report.load import inside
 from innerloop.report.words import number
 
 if TYPE_CHECKING:
@@ -18,17 +19,27 @@ POINTS = 200
 """Query points that draw the curves."""
 
 
-def adapted_picture(run: Path, name: str, episode: int = 0) -> Picture | None:
-    """The first test episode before and after adaptation; None where there is nothing to show.
+def adapted_picture(run: Path, name: str, episode: int = 0) -> tuple[Picture | None, str]:
+    """The first test episode before and after adaptation, or none; then perhaps a sentence that says why.
 
-    The episode is the one that evaluation scores first: it is not chosen for its looks.
+    The episode is the one that evaluation scores first: it is not chosen for its looks. A page is made of
+    foreign runs as well, so nothing is imported that their recipes name.
     """
+    from innerloop.recipes.started import ChangedRecipeError
+    from innerloop.recipes.trust import UntrustedCodeError
+    from innerloop.runs.checkpoints import DamagedCheckpointError
+
+    left_out = "The picture of a held-out task is left out:"
     try:
         data = adapted_data(run, episode)
-    except UserError:  # no checkpoint yet, or a family that is not installed here: the page says the rest
-        return None
+    except UntrustedCodeError as error:
+        return None, f"{left_out} drawing it would import code that the recipe names, {error.named}."
+    except (ChangedRecipeError, DamagedCheckpointError) as error:
+        return None, f"{left_out} {inside(str(error), run)}"
+    except UserError:  # no checkpoint yet, or data that is not here: the page says the rest
+        return None, ""
     if data is None:
-        return None
+        return None, ""
     errors = [_mean_square(data["truth"], data[when]) for when in ("before", "after")]
     plural = "" if data["steps"] == 1 else "s"
     words = (
@@ -36,7 +47,7 @@ def adapted_picture(run: Path, name: str, episode: int = 0) -> Picture | None:
         f"{number(errors[1], 3)} after {data['steps']} inner step{plural} on {len(data['x_support'])} points."
     )
     svg = figure_to_svg(sinusoid_figure(data), f"{name}-adapted", "A held-out task", words)
-    return Picture("A held-out task", [words], svg)
+    return Picture("A held-out task", [words], svg), ""
 
 
 def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
@@ -44,13 +55,18 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
 
     Raises:
         UserError: the run cannot be rebuilt, or has no checkpoint yet.
+        UntrustedCodeError: its recipe names code from outside.
     """
     from innerloop.recipes.build import build_sampler, for_test
     from innerloop.recipes.evaluation import load_parts, test_steps
+    from innerloop.recipes.pictures import IMAGE_FAMILIES
     from innerloop.recipes.run import best_or_last
-    from innerloop.recipes.settings import recipe_from_toml
+    from innerloop.recipes.started import recipe_of
 
-    task = build_sampler(recipe_from_toml(run / "recipe.toml"), "test").episode(episode)
+    started = recipe_of(run)
+    if started.tasks.family in IMAGE_FAMILIES:  # not one number, so no need to open them
+        return None
+    task = build_sampler(started, "test").episode(episode)
     if task.x_support.shape[1:] != (1,) or task.y_support.shape[1:] != (1,):
         return None
     recipe, parts, state, _ = load_parts(run, [])

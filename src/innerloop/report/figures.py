@@ -20,11 +20,12 @@ from innerloop.report.words import interval, number
 
 
 class Picture(NamedTuple):
-    """A figure of the page."""
+    """A figure of the page: an SVG, or the base64 of a PNG in its place."""
 
     title: str
     lines: list[str]
     svg: str
+    png: str = ""
 
 
 def training_picture(run: RunData, name: str) -> Picture | None:

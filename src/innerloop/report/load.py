@@ -84,14 +84,14 @@ def load_run(path: Path) -> RunData:
     try:
         manifest = read_manifest(path)
     except UserError as error:
-        problems.append(_short(str(error), path))
+        problems.append(inside(str(error), path))
     if manifest.get("kind") in WITHOUT_RECIPE:
         return RunData(path, {}, "", manifest, [], [], problems, _result(path, manifest, problems))
     recipe, text = _recipe(path / RECIPE, problems)
     try:
         metrics = read_metrics(path / "metrics.jsonl")
     except UserError as error:
-        problems.append(_short(str(error), path))
+        problems.append(inside(str(error), path))
     evaluations = list(_evaluations(path / "eval", problems))
     return RunData(path, recipe, text, manifest, metrics, evaluations, problems, {})
 
@@ -105,7 +105,7 @@ def _result(path: Path, manifest: Mapping[str, Any], problems: list[str]) -> dic
             problems.append("there is no result.json.")
         return {}
     except (OSError, ValueError) as error:
-        problems.append(_short(str(error), path))
+        problems.append(inside(str(error), path))
         return {}
     return result if isinstance(result, dict) else {}
 
@@ -130,7 +130,7 @@ def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
         try:
             value = read_json(file)
         except (OSError, ValueError) as error:
-            problems.append(_short(str(error), folder.parent))
+            problems.append(inside(str(error), folder.parent))
             continue
         if not isinstance(value, dict) or not isinstance(value.get("mean"), int | float):
             problems.append(f"eval/{file.name} holds no mean.")
@@ -196,6 +196,6 @@ def _section(recipe: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
-def _short(message: str, folder: Path) -> str:
+def inside(message: str, folder: Path) -> str:
     """Paths inside the run, relative to it: the page may be shown to others."""
     return message.replace(f"{folder}/", "").replace(str(folder), "the run")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from innerloop._version import __version__
 from innerloop.core.errors import UserError
+from innerloop.plots.landscape_page import landscape_page
+from innerloop.plots.policy import content_policy
 from innerloop.plots.style import COLOURS, DARK_COLOURS
 from innerloop.report.analysed import analysed_view
 from innerloop.report.compare import labels
@@ -14,14 +17,18 @@ from innerloop.report.comparison import comparison_view
 from innerloop.report.load import RunData, load_run
 from innerloop.report.redone import overview_view, redone_view
 from innerloop.report.single import run_view
+from innerloop.report.svg import rewritten
 from innerloop.runs.directory import is_run
 from innerloop.runs.files import write_text_atomic
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MARKER = "<!-- innerloop:report -->"
 """Stands in every page we write; a file without it is not ours to overwrite."""
 
-OWN_PAGE = "page.html"
-"""Where an analysis that has a page of its own keeps it; its report is that page."""
+OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landscape_page}
+"""Analyses with an interactive page: it is made from the run's numbers, never copied from its directory."""
 
 
 def write_page(runs: list[Path], out: Path | None = None) -> Path:
@@ -104,7 +111,7 @@ def page_text(runs: list[RunData]) -> str:
             f"{training[0].path} is a training run and {other.path} one of `{other.kind}`: "
             "report training runs on a page of their own."
         )
-    return own_page(runs[0]) if len(runs) == 1 and has_own_page(runs[0]) else _results_page(runs)
+    return (own_page(runs[0]) if len(runs) == 1 else "") or _results_page(runs)
 
 
 def _training_page(runs: list[RunData]) -> str:
@@ -126,20 +133,24 @@ def _results_page(runs: list[RunData]) -> str:
     )
 
 
-def has_own_page(run: RunData) -> bool:
-    """Whether an analysis kept a page of its own."""
-    return run.kind == "analyze" and (run.path / OWN_PAGE).is_file()
-
-
 def own_page(run: RunData) -> str:
-    """The interactive page of an analysis, with the words of the terminal and the command at its end."""
-    text = (run.path / OWN_PAGE).read_text(encoding="utf-8")
-    about = _render("about.html.j2", view=analysed_view(run, "r0"))
+    """The interactive page of an analysis, with the words of the terminal and the command at its end.
+
+    Empty where the analysis has none, or its numbers do not suffice (it looked at a recipe, or is damaged).
+    """
+    make = OWN_PAGES.get(str(run.manifest.get("analysis"))) if run.kind == "analyze" else None
+    if make is None:
+        return ""
+    try:
+        text = make(run.result)
+    except ValueError:
+        return ""
+    about = _environment().get_template("about.html.j2").render(view=analysed_view(run, "r0"))
     head, end, tail = text.rpartition("</body>")
     return (head + about + end + tail).replace("<html", f"{MARKER}\n<html", 1)
 
 
-def _render(template: str, **values: Any) -> str:
+def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -150,10 +161,21 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["svg"] = Markup  # our own figures: matplotlib escaped what stands in them
+    # the only way for text to get into a page unescaped
+    environment.filters["svg"] = lambda text: Markup(rewritten(text).text)
+    return environment
+
+
+def _render(template: str, **values: Any) -> str:
+    from markupsafe import Markup
+
+    environment = _environment()
+    colours = list(zip(COLOURS, DARK_COLOURS, strict=True))
+    style = environment.get_template("style.css").render(dark_colours=colours)
     return environment.get_template(template).render(
         marker=Markup(MARKER),
         version=__version__,
-        dark_colours=list(zip(COLOURS, DARK_COLOURS, strict=True)),
+        style=Markup(style),
+        policy=content_policy(style),
         **values,
     )

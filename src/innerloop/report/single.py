@@ -39,6 +39,7 @@ def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
         name: prefix of the ids in its pictures.
         label: how the page calls it; the recipe's name if empty.
     """
+    drawn, left_out = pictures(run, name)
     return {
         "label": label or run.name,
         "name": run.name,
@@ -48,7 +49,8 @@ def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
         "problems": run.problems,
         "headline": headline_view(run),
         "evaluations": [evaluation_row(evaluation, run) for evaluation in run.evaluations],
-        "pictures": pictures(run, name),
+        "pictures": drawn,
+        "left_out": left_out,
         "settings": settings_rows(run),
         "plan": plan_view(run.manifest.get("plan")),
         "rate": rate_view(run.manifest.get("rate")),
@@ -58,16 +60,18 @@ def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
     }
 
 
-def pictures(run: RunData, name: str, with_task: bool = True) -> list[Picture]:
-    """The pictures this run has data for; the one of a task needs its checkpoint and is drawn last."""
+def pictures(run: RunData, name: str) -> tuple[list[Picture], str]:
+    """The pictures this run has data for, and why that of a task is missing, if that needs a word.
+
+    The one of a task needs the run's checkpoint and is drawn last.
+    """
     evaluation = headline(run)
     found: list[Picture | None] = [training_picture(run, name)]
     if evaluation is not None:
         found.append(adaptation_picture({run.name: evaluation}, name))
         found.append(histogram_picture({run.name: evaluation}, name))
-    if with_task:
-        found.append(adapted_picture(run.path, name))
-    return [picture for picture in found if picture is not None]
+    task, left_out = adapted_picture(run.path, name)
+    return [picture for picture in [*found, task] if picture is not None], left_out
 
 
 def status_view(run: RunData) -> dict[str, str]:

@@ -4,10 +4,14 @@
 names the directory that ``last`` or ``best`` means. Directories are complete before they get their name, and
 a pointer moves only to a complete directory, so at every instant each tag leads to a whole one. What no
 tag names is deleted. A run has one writer at a time.
+
+The pointer holds the SHA-256 of ``state.json``, which holds that of the tensors, so that a bit that a disk or
+a copy changed is noticed. Checkpoints from before there were checksums load without them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -29,6 +33,11 @@ STATE = "state.json"
 _TEMPORARY = ".tmp-"
 _READ_ATTEMPTS = 5
 _FLOAT = "__float__"
+_SUM = "sha256"
+
+
+class DamagedCheckpointError(UserError):
+    """A checkpoint's files are not those that were saved."""
 
 
 def save_checkpoint(
@@ -53,10 +62,11 @@ def save_checkpoint(
     """
     folder = run / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(_encode({"step": step, "state": dict(state)}), allow_nan=False)
+    about = _encode({"step": step, "state": dict(state)})  # before anything is written: it may be refused
     temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder))
     try:
         _write_tensors(temporary / TENSORS, tensors)
+        text = json.dumps({**about, _SUM: _checksum(temporary / TENSORS)}, allow_nan=False)
         (temporary / STATE).write_text(text, encoding="utf-8")
         sync_file(temporary / STATE)
         sync_folder(temporary)
@@ -67,7 +77,8 @@ def save_checkpoint(
         raise
     # `last` moves last: a run resumed from it must find the `best` that its state speaks of
     for tag in sorted(tags, key=lambda tag: tag == "last"):
-        write_json_atomic(folder / f"{tag}.json", {"checkpoint": final.name, "step": step})
+        pointer = {"checkpoint": final.name, "step": step, _SUM: hashlib.sha256(text.encode()).hexdigest()}
+        write_json_atomic(folder / f"{tag}.json", pointer)
     _clean(folder)
     return final
 
@@ -78,12 +89,18 @@ def load_checkpoint(run: Path, tag: str = "last") -> tuple[dict[str, Tensor], di
     May be called while the run trains: if the checkpoint is replaced during the read, the new one is read.
 
     Raises:
-        UserError: the checkpoint's files were damaged or removed by hand.
+        DamagedCheckpointError: the checkpoint's files were damaged or removed; says which other one is whole.
     """
+    try:
+        return _load(run / FOLDER, tag)
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(f"{error}; {_way_out(run, tag)}.") from None
+
+
+def _load(folder: Path, tag: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    folder = run / FOLDER
     problem: Exception | None = None
     for _ in range(_READ_ATTEMPTS):
         try:
@@ -91,16 +108,48 @@ def load_checkpoint(run: Path, tag: str = "last") -> tuple[dict[str, Tensor], di
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise UserError(f"{error}. Was it edited by hand?") from None
-        where = folder / str(pointer["checkpoint"])
+            raise DamagedCheckpointError(f"{error}") from None
         try:
-            state = _decode(read_json(where / STATE))["state"]
-            return load_file(where / TENSORS), state
+            where = folder / str(pointer["checkpoint"])
+            _verify(where / STATE, pointer.get(_SUM))
+            about = _decode(read_json(where / STATE))
+            _verify(where / TENSORS, about.get(_SUM))
+            return load_file(where / TENSORS), about["state"]
         except FileNotFoundError as error:
             problem = error  # replaced while we read: the pointer now names the next one
-        except (ValueError, KeyError, SafetensorError) as error:
-            raise UserError(f"the checkpoint in {where} is damaged ({error}).") from None
-    raise UserError(f"checkpoint '{tag}' of {run} names files that are gone ({problem}).")
+        except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            raise DamagedCheckpointError(
+                f"the checkpoint '{tag}' of {folder.parent} is damaged ({error})"
+            ) from None
+    raise DamagedCheckpointError(
+        f"the checkpoint '{tag}' of {folder.parent} names files that are gone ({problem})"
+    )
+
+
+def _verify(path: Path, expected: str | None) -> None:
+    """Raises ValueError where the file is not the one that was saved; older checkpoints say nothing on it."""
+    if expected is not None and _checksum(path) != expected:
+        raise ValueError(f"{path.name} is not as it was saved: its SHA-256 differs")
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _way_out(run: Path, damaged: str) -> str:
+    """What can be done about a damaged checkpoint: the other one, where that is whole, or a new start."""
+    other = {"last": "best", "best": "last"}.get(damaged)
+    if other is not None:
+        try:
+            whole = _load(run / FOLDER, other) is not None
+        except DamagedCheckpointError:
+            whole = False
+        if whole:
+            step, folder = checkpoint_step(run, other), run / FOLDER
+            command = f"cp {folder / other}.json {folder / damaged}.json"
+            return f"'{other}' (step {step}) is whole, and `{command}` uses it instead"
+    return f"there is no other one, so train it anew with `innerloop train {run}`"
 
 
 def checkpoint_step(run: Path, tag: str = "last") -> int | None:

@@ -73,6 +73,8 @@ def through_softmax(
         torch.cat([A.double(), bias], -1), residual, lambda r: torch.cat(solve_hessian(hessian, r), -1)
     )
     coefficients = solved[..., :-1]
-    weights = coefficients @ x
-    shift = solved[..., -1] - (weights @ mean.mT).squeeze(-1)
-    return weights.to(features.dtype), shift.to(features.dtype)
+    # columns of A sum to zero, so centring changes nothing but digits; the intercepts belong to the weights as
+    # they are rounded
+    weights = (coefficients @ (x - mean)).to(features.dtype)
+    shift = solved[..., -1] - (weights.double() @ mean.mT).squeeze(-1)
+    return weights, shift.to(features.dtype)

@@ -117,16 +117,14 @@ class _Solved(NamedTuple):
 
 
 def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    weights = A @ x
-    if not intercept:
-        return weights.to(dtype), torch.zeros_like(weights[..., 0], dtype=dtype)
-    return rounded(weights, A.sum(-1), x.mean(1, keepdim=True), dtype)
+    there = float(intercept)
+    return rounded(A @ x, A.sum(-1) * there, x.mean(1, keepdim=True) * there, dtype)
 
 
 def measured(
     x: Tensor, found: tuple[Iterate, Tensor], problem: DualSVM, intercept: bool, dtype: torch.dtype
 ) -> _Solved:
-    """Weights in the precision asked for, the objective that they reach, and how far it is above the minimum."""
+    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
     best, steps = found
     mean = x.mean(1, keepdim=True)
     weights, bias = _classifier(best.A, x, intercept, dtype)
@@ -201,7 +199,7 @@ def _room(value: Tensor, change: Tensor) -> Tensor:
 
 
 def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterate, Tensor]:
-    """Steps until every gap is at most ``tol`` times the objective, or rounding stops them; gives the best points, and the steps."""
+    """Steps until every gap is at most ``tol`` times the objective, or rounding stops them: best points, steps."""
     state = start(problem)
     best = Iterate(*(field.clone() for field in state))
     steps = torch.zeros(len(problem.hot), dtype=torch.int64, device=problem.hot.device)

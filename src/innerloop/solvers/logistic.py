@@ -103,7 +103,7 @@ def logistic(
 
 
 class Solved(NamedTuple):
-    """A :class:`Solution` with the intercepts of the features as they came; its gap is of what is returned."""
+    """A :class:`Solution` with the intercepts of the features as they came; the gap is of what is returned."""
 
     A: Tensor
     F: Tensor
@@ -115,7 +115,7 @@ class Solved(NamedTuple):
 
 
 def centred_gram(x: Tensor, intercept: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Gram matrices of the features (centred if there is an intercept), ``x_i · x̄`` as ``(B, 1, n)``, ``‖x_i‖²``."""
+    """Gram matrices of the features (centred if there is an intercept); ``x_i · x̄``, ``(B, 1, n)``; ``‖x_i‖²``."""
     gram = torch.bmm(x, x.mT)
     rows, squares = gram.mean(-1, keepdim=True), gram.diagonal(dim1=-2, dim2=-1)
     if not intercept:
@@ -140,7 +140,7 @@ def solve_chunk(
     weights: Tensor,
     start: int = 0,
 ) -> Solved:
-    """Solves one chunk in Gram space and writes ``weights``; what rounding may have spoilt, in float64 again."""
+    """Solves one chunk in Gram space and writes ``weights``; what rounding may have spoilt, in float64."""
     gram, means, squares = centred_gram(x, intercept)
     check_finite(x, gram, start)
     problem = SoftmaxProblem(gram, hot, C, intercept)

@@ -22,7 +22,7 @@ AIM = 0.5  # solvers go on to this share of the tolerance, so that some of it is
 def rounding(A: Tensor, squares: Tensor, curvature: Tensor) -> Tensor:
     r"""How much rounding may add to the objective, per problem, to leading order.
 
-    Rounding in Gram matrices, in :math:`W = AX` and in the intercepts moves the score of sample ``i`` by about
+    Rounding in Gram matrices, in :math:`W = AX` and in intercepts moves the score of sample ``i`` by about
     :math:`u\|x_i\|S_c` with :math:`S_c = \sum_j|A_{cj}|\|x_j\|` and the unit roundoff ``u``. Where samples
     share an offset, :math:`S_c` is much larger than :math:`\|W_c\|`: digits cancel. Measured on a thousand
     problems (5 and 20 classes, 1 to 20 shots, 16 to 640 dimensions, offsets up to 30), rounding adds at most

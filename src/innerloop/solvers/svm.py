@@ -140,14 +140,12 @@ def measured(
 ) -> SVMResult:
     """Weights in the precision asked for, the objective that they reach, and how far it is above the minimum."""
     mean = x.mean(1, keepdim=True)
-    exact, shift = found.beta @ x, found.beta.sum(-1)
-    weights, bias = (
-        rounded(exact, shift, mean, dtype) if intercept else (exact.to(dtype), shift.new_zeros(shift.shape, dtype=dtype))
-    )
+    exact, shift = found.beta @ x, found.beta.sum(-1) * float(intercept)
+    weights, bias = rounded(exact, shift, mean * float(intercept), dtype)
     scores = measured_scores(weights, bias, x - mean, mean)
     size = weights.double().square().sum((1, 2)) + bias.double().square().sum(1)
     value = 0.5 * size + C * (1 - sign * scores).clamp_min(0).square().sum((1, 2))
-    gap = (value - _lower_bound(found, sign, exact, shift * float(intercept), C)).clamp_min(0)
+    gap = (value - _lower_bound(found, sign, exact, shift, C)).clamp_min(0)
     return SVMResult(weights, bias, value, gap, gap <= tol * value, found.iterations)
 
 

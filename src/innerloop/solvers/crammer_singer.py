@@ -199,7 +199,7 @@ def _room(value: Tensor, change: Tensor) -> Tensor:
 
 
 def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterate, Tensor]:
-    """Steps until every gap is at most ``tol`` times the objective, or rounding stops them: best points, steps."""
+    """Best points, and steps until every gap is at most ``tol`` times the objective or rounding rules."""
     state = start(problem)
     best = Iterate(*(field.clone() for field in state))
     steps = torch.zeros(len(problem.hot), dtype=torch.int64, device=problem.hot.device)

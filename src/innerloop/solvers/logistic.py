@@ -23,7 +23,7 @@ import innerloop.solvers.newton as newton
 from innerloop.solvers.implicit import through_softmax
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
 from innerloop.solvers.returned import AIM, measured_scores, rounded, rounding, with_rounding
-from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution
+from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, dual_value
 
 TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}
 FIRST, SECOND = 24, 48  # conjugate-gradient steps in float32 and in float64
@@ -103,7 +103,7 @@ def logistic(
 
 
 class Solved(NamedTuple):
-    """A :class:`Solution` with the intercepts of the features as they came; the gap is of what is returned."""
+    """A :class:`Solution` with intercepts for features as they came; the gap is of what is returned."""
 
     A: Tensor
     F: Tensor
@@ -115,7 +115,7 @@ class Solved(NamedTuple):
 
 
 def centred_gram(x: Tensor, intercept: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Gram matrices of the features (centred if there is an intercept); ``x_i · x̄``, ``(B, 1, n)``; ``‖x_i‖²``."""
+    """Gram matrices (centred if there is an intercept), ``x_i · x̄`` as ``(B, 1, n)``, and ``‖x_i‖²``."""
     gram = torch.bmm(x, x.mT)
     rows, squares = gram.mean(-1, keepdim=True), gram.diagonal(dim1=-2, dim2=-1)
     if not intercept:
@@ -190,7 +190,7 @@ def measured(
     weights, bias = rounded(exact, level - (exact @ mean.mT).squeeze(-1), mean, dtype)
     log_p = torch.log_softmax(measured_scores(weights, bias, centred, mean), 1)
     reached = 0.5 * weights.double().square().sum((1, 2)) - problem.C * (problem.hot * log_p).sum((1, 2))
-    gap = (reached - (value - gap)).clamp_min(0)
+    gap = (reached - torch.maximum(value - gap, dual_value(problem, A, centred))).clamp_min(0)
     return Solved(A, F, reached, gap, gap <= tol * reached, iterations, bias), weights
 
 

@@ -19,7 +19,7 @@ from innerloop.core.errors import UserError
 from innerloop.solvers.problems import check_finite, check_positive
 from innerloop.solvers.returned import rounded
 
-# Σ‖x‖²/λ beyond which rounding may cost more than 1e-8 of the minimum: float32 goes on in float64, and measures
+# Σ‖x‖²/λ beyond which rounding may cost more than 1e-8 of the minimum: then float64, and a measurement
 STIFF = {torch.float32: 1e3, torch.float64: 1e11}
 ENOUGH = 1e-6
 
@@ -85,7 +85,7 @@ def ridge(
 def _reached(
     x: Tensor, y: Tensor, exact: Tensor, weights: Tensor, level: Tensor | float, penalty: float | Tensor
 ) -> Tensor:
-    """Whether rounded weights, off by ``level`` at the mean, are as good as the solution; and the latter is one.
+    """Whether rounded weights, off by ``level`` at the mean, are as good as the solution, if it is one.
 
     The solution is judged by its gradient: a convex function with curvature ``2λ`` at least is above its
     minimum by at most ``‖∇‖²/4λ``.
@@ -122,7 +122,7 @@ def _solve(gram: Tensor, penalty: float | Tensor, right: Tensor) -> Tensor:
     if bool(failed.any()):
         which = int(failed.nonzero()[0])
         raise UserError(
-            f"ridge regression: the features of problem {which} are so long that penalty={float(penalty):g} is "
-            "lost beside them in rounding: divide them by their length, or raise the penalty."
+            f"ridge regression: the features of problem {which} are so long that penalty={float(penalty):g} "
+            "is lost beside them in rounding: divide them by their length, or raise the penalty."
         )
     return torch.cholesky_solve(right, factor)

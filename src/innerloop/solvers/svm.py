@@ -101,7 +101,7 @@ def solve_chunk(
     weights: Tensor,
     start: int = 0,
 ) -> SVMResult:
-    """Solves one chunk and writes ``weights``; what rounding may have spoilt is solved and measured in float64."""
+    """Solves one chunk and writes ``weights``; what rounding may have spoilt, in float64 again."""
     gram = torch.bmm(x, x.mT) + float(intercept)
     check_finite(x, gram, start)
     aim = min(AIM * tol, EXACT)
@@ -138,7 +138,7 @@ def measured(
     tol: float,
     dtype: torch.dtype,
 ) -> SVMResult:
-    """Weights in the precision asked for, the objective that they reach, and how far it is above the minimum."""
+    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
     mean = x.mean(1, keepdim=True)
     exact, shift = found.beta @ x, found.beta.sum(-1) * float(intercept)
     weights, bias = rounded(exact, shift, mean * float(intercept), dtype)
@@ -153,7 +153,7 @@ def _lower_bound(found: HingeSolution, sign: Tensor, weights: Tensor, shift: Ten
     """The better of two proven bounds on the minimum, per problem, summed over its machines.
 
     Any ``β`` with ``yβ ≥ 0`` has the dual value ``Σ yβ − ½‖w‖² − Σ β²/4C``. It errs by a square of what ``β``
-    is off, where the certificate of the solver, which goes back and forth through a large Gram matrix, does not.
+    is off; the certificate of the solver goes back and forth through a large Gram matrix, and does not.
     """
     beta = found.beta
     size = weights.square().sum(-1) + shift.square()

@@ -70,6 +70,6 @@ class AdaptedModule(torch.nn.Module):
         params = dict(zip(self._names[0], tensors, strict=False))
         buffers = dict(zip(self._names[1], tensors[len(params) :], strict=True))
         z, _ = self._features(params, buffers, x, "stored")  # type: ignore[operator]
-        z = z.to(self.weight.dtype)  # type: ignore[arg-type]
+        z = z.to(self.weight.dtype)
         z = F.normalize(z, dim=-1) if self._normalise else z
         return (z @ self.weight.T + self.bias).softmax(-1).to(x.dtype)  # type: ignore[operator]

@@ -97,11 +97,11 @@ def fit_heads(
         return fitted
     left = (~fitted.converged).nonzero().flatten()
     again = fit(x[left].double(), y[left], ways, C)
-    out = Linear(fitted.weights.double(), fitted.bias.double(), fitted.converged.clone())
-    for kept, new in zip(out, again, strict=True):
-        assert kept is not None
-        kept[left] = new
-    return out
+    weights, bias, converged = fitted.weights.double(), fitted.bias.double(), fitted.converged.clone()
+    weights[left], bias[left] = again.weights, again.bias
+    if again.converged is not None:
+        converged[left] = again.converged
+    return Linear(weights, bias, converged)
 
 
 def check_head(head: str, more: Sequence[str] = ()) -> str:

@@ -145,20 +145,19 @@ def measured(
     scores = measured_scores(weights, bias, x - mean, mean)
     size = weights.double().square().sum((1, 2)) + bias.double().square().sum(1)
     value = 0.5 * size + C * (1 - sign * scores).clamp_min(0).square().sum((1, 2))
-    gap = (value - _lower_bound(found, sign, exact, shift, C)).clamp_min(0)
+    gap = (value - _lower_bound(found, sign, x, intercept, C)).clamp_min(0)
     return SVMResult(weights, bias, value, gap, gap <= tol * value, found.iterations)
 
 
-def _lower_bound(found: HingeSolution, sign: Tensor, weights: Tensor, shift: Tensor, C: float) -> Tensor:
+def _lower_bound(found: HingeSolution, sign: Tensor, x: Tensor, intercept: bool, C: float) -> Tensor:
     """The better of two proven bounds on the minimum, per problem, summed over its machines.
 
     Any ``β`` with ``yβ ≥ 0`` has the dual value ``Σ yβ − ½‖w‖² − Σ β²/4C``. It errs by a square of what ``β``
     is off; the certificate of the solver goes back and forth through a large Gram matrix, and does not.
     """
-    beta = found.beta
-    size = weights.square().sum(-1) + shift.square()
+    beta = sign * (sign * found.beta).clamp_min(0)
+    size = (beta @ x).square().sum(-1) + beta.sum(-1).square() * float(intercept)
     dual = (sign * beta).sum(-1) - 0.5 * size - beta.square().sum(-1) / (4 * C)
-    dual = torch.where((sign * beta >= 0).all(-1), dual, -torch.inf)
     return torch.maximum(dual, found.objective - found.gap).sum(1)
 
 

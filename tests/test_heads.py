@@ -207,6 +207,27 @@ def test_fine_tuning_without_steps_is_nearest_centroid(source: ImageSource) -> N
 # ---- what is said about a number ----
 
 
+def test_heads_that_are_no_solutions_are_counted(
+    source: ImageSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import innerloop.evaluation.judges as module
+    from innerloop.cli.train import evaluation_line
+
+    net = network()
+    params, buffers = problems.drawn(net)
+    assert evaluate_head(net, params, buffers, source, QUICK).unconverged == 0
+
+    def spoilt(*given: object) -> object:
+        fitted = fit_heads(*given)  # type: ignore[arg-type]
+        assert fitted.converged is not None
+        return fitted._replace(converged=torch.arange(len(fitted.weights)) >= 5)
+
+    monkeypatch.setattr(module, "fit_heads", spoilt)
+    assert evaluate_head(net, params, buffers, source, QUICK).unconverged == 5
+    told = {"score": "accuracy", "mean": 0.5, "ci95": 0.1, "episodes": 12, "unconverged_heads": 5}
+    assert "5 heads not solved to 1e-6" in evaluation_line(told)
+
+
 def test_a_protocol_says_what_applies() -> None:
     logistic = QUICK.as_dict()
     assert logistic["C"] == 1.0

@@ -72,6 +72,8 @@ def evaluation_line(found: Result) -> str:
     parts += [f"{protocol['inner_steps']} inner steps"] if "inner_steps" in protocol else []
     parts += [f"norm={protocol['norm']}"] if protocol.get("norm") not in (None, "none") else []
     parts += [f"weights: {protocol['weights']}"] if "weights" in protocol else []
+    lost = found.get("unconverged_heads")
+    parts += [f"{lost} heads not solved to 1e-6: try eval.normalise_features=true"] if lost else []
     return f"{score_text(found['score'], found['mean'], found['ci95'])} ({', '.join(parts)})"
 
 

@@ -119,11 +119,27 @@ def as_bytes(pictures: NDArray[Any]) -> NDArray[np.uint8]:
         return pictures
     if pictures.dtype == np.bool_:
         return pictures.astype(np.uint8) * np.uint8(255)
-    low, high = (float(pictures.min()), float(pictures.max())) if pictures.size else (0.0, 0.0)
-    if np.issubdtype(pictures.dtype, np.floating) and low >= 0 and high <= 1:
+    check_values(pictures)
+    if np.issubdtype(pictures.dtype, np.floating):
         return np.floor(pictures * 255 + 0.5).astype(np.uint8)
-    if np.issubdtype(pictures.dtype, np.integer) and low >= 0 and high <= 255:
-        return pictures.astype(np.uint8)
+    return pictures.astype(np.uint8)
+
+
+def check_values(pictures: NDArray[Any]) -> None:
+    """Refuses numbers whose black and white are not known.
+
+    Raises:
+        UserError: anything but whole numbers from 0 to 255, floats from 0 to 1, and truth values.
+    """
+    low, high = (float(pictures.min()), float(pictures.max())) if pictures.size else (0.0, 0.0)
+    if pictures.dtype == np.bool_:
+        return
+    white = 1 if np.issubdtype(pictures.dtype, np.floating) else 255
+    known = white == 1 or np.issubdtype(pictures.dtype, np.integer)
+    if known and low >= 0 and high <= white:
+        return
+    if np.isnan(low):
+        raise UserError("pictures hold NaN, which is no brightness: leave those pictures out, or mend them.")
     raise UserError(
         f"pictures must be uint8, or floats between 0 and 1; these are {pictures.dtype} from {low:g} to "
         f"{high:g}: undo the normalisation, or rescale them."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -16,21 +15,29 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.random import generator
-from innerloop.core.types import Buffers, Params
 from innerloop.data import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
+from innerloop.estimator.files import read_model, write_model
 from innerloop.estimator.heads import AdaptedModule, LinearHead, Prediction, confident, fit_head
+from innerloop.estimator.labels import pack_labels, unpack_labels
 from innerloop.estimator.pictures import as_batch
+from innerloop.evaluation.heads import check_head
+from innerloop.evaluation.labelling import (
+    check_numbers,
+    check_weights,
+    in_parts,
+    query_features,
+    support_features,
+)
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.learners import protonet
 from innerloop.nets import Network, conv4
+from innerloop.nets.norms import check_policy
 from innerloop.objectives import episodic
 from innerloop.tasks.episodes import Keys, Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.training import fit, initial_state, make_optimiser
-
-FORMAT = "innerloop-few-shot-classifier-1"
 
 
 class FewShotClassifier:
@@ -118,7 +125,11 @@ class FewShotClassifier:
         Args:
             X: pictures, ``(N, H, W)``, ``(N, H, W, C)`` or ``(N, C, H, W)``; uint8, or floats in 0…1.
             y: their labels.
+
+        What an earlier ``adapt`` learned is forgotten: its head belongs to the old features.
         """
+        check_head(self.head)
+        check_policy(self.norm)
         names = [str(label) for label in np.unique(np.asarray(y))]
         source = from_arrays(X, y, splits={"train": names})
         self.shape_ = tuple(source.images.shape[1:])
@@ -136,18 +147,23 @@ class FewShotClassifier:
         objective = episodic(protonet(network, ways), loss)
         params, buffers = network.init(generator(self.seed, "init"))
         plan = Plan("threads" if self.batch > 1 else "loop", available_cores())
+        threads = torch.get_num_threads()
         set_intra_op_threads(plan)
-        optimiser = make_optimiser("adam", self.lr)
-        state = fit(
-            objective,
-            initial_state(params, buffers),
-            sampler,
-            optimiser,
-            steps=self.steps,
-            batch=self.batch,
-            plan=plan,
-        )
+        try:
+            state = fit(
+                objective,
+                initial_state(params, buffers),
+                sampler,
+                make_optimiser("adam", self.lr),
+                steps=self.steps,
+                batch=self.batch,
+                plan=plan,
+            )
+        finally:
+            torch.set_num_threads(threads)  # the process is not ours alone
         self.params_, self.buffers_ = state.params, state.buffers
+        for name in ("head_", "classes_", "task_buffers_"):
+            vars(self).pop(name, None)
         return self
 
     def _network(self) -> Network:
@@ -160,6 +176,7 @@ class FewShotClassifier:
     def adapt(self, X: Any, y: Sequence[Any] | NDArray[Any]) -> Self:
         """Learns new classes from a few pictures each; forgets the classes of an earlier ``adapt``."""
         self._check("params_", "fit it first, or load a saved one")
+        check_head(self.head)
         labels = list(y.tolist() if hasattr(y, "tolist") else y)
         names = sorted(set(labels), key=str)
         if len(names) < 2:
@@ -168,11 +185,11 @@ class FewShotClassifier:
         if len(x) != len(labels):
             raise UserError(f"adapt got {len(x)} pictures but {len(labels)} labels: give one label each.")
         targets = torch.tensor([names.index(label) for label in labels])
+        check_weights(self.params_, "this FewShotClassifier")
         with torch.no_grad():
-            statistics = "batch" if self.norm == "support" else "stored"
-            z, self.task_buffers_ = self._network().features(self.params_, self.buffers_, x, statistics)  # type: ignore[arg-type]
+            z, after = support_features(self._network(), self.params_, self.buffers_, x)
             self.head_ = fit_head(z, targets, len(names), self.head, self.C, self.normalise)
-        self.classes_ = names
+        self.task_buffers_, self.classes_ = after, names
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -202,13 +219,14 @@ class FewShotClassifier:
 
     def _probabilities(self, X: Any) -> Tensor:
         self._check("head_", "adapt it to your classes first")
-        x = as_batch(X, self.shape_)
-        with torch.no_grad():
-            parts = [
-                self._network().features(self.params_, self.task_buffers_, part, "stored")[0]
-                for part in x.split(256)
-            ]
-            return self.head_.logits(torch.cat(parts)).softmax(-1)
+        network = self._network()
+
+        def probabilities(x: Tensor) -> Tensor:
+            return self.head_.logits(query_features(network, self.params_, self.task_buffers_, x)).softmax(-1)
+
+        out = in_parts(probabilities, as_batch(X, self.shape_), self.norm)
+        check_numbers(out, "this FewShotClassifier")
+        return out
 
     def _check(self, attribute: str, fix: str) -> None:
         if not hasattr(self, attribute):
@@ -218,43 +236,27 @@ class FewShotClassifier:
 
     def save(self, path: str | Path) -> Path:
         """Writes one ``.safetensors`` file (no pickle) with weights, settings and, if adapted, the head."""
-        from safetensors.torch import save_file
-
         self._check("params_", "fit it first")
-        path = Path(path).with_suffix(".safetensors")
-        tensors = {f"params/{k}": v for k, v in self.params_.items()}
-        tensors |= {f"buffers/{k}": v for k, v in self.buffers_.items()}
-        about: dict[str, Any] = {"format": FORMAT, "settings": self.get_params(), "shape": self.shape_}
+        tensors = {"params": self.params_, "buffers": self.buffers_}
+        about: dict[str, Any] = {"settings": self.get_params(), "shape": self.shape_}
         if hasattr(self, "head_"):
-            tensors |= {f"task/{k}": v for k, v in self.task_buffers_.items()}
-            tensors |= {"head/weight": self.head_.weight, "head/bias": self.head_.bias}
-            about["classes"] = [str(name) for name in self.classes_]
-        save_file(
-            {k: v.contiguous().clone() for k, v in tensors.items()}, path, {"innerloop": json.dumps(about)}
-        )
-        return path
+            head = {"weight": self.head_.weight, "bias": self.head_.bias}
+            tensors |= {"task": self.task_buffers_, "head": head}
+            about |= {"classes": pack_labels(self.classes_), "normalised": self.head_.normalise}
+        return write_model(Path(path), tensors, about)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads what :meth:`save` wrote; labels come back as text."""
-        from safetensors import SafetensorError, safe_open
-
-        path = Path(path).with_suffix(".safetensors")
-        try:
-            with safe_open(path, "pt") as file:
-                about = json.loads((file.metadata() or {}).get("innerloop", "{}"))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"cannot read {path}: {error}.") from None
-        if about.get("format") != FORMAT:
-            raise UserError(f"{path} is not a saved FewShotClassifier.")
+        """Reads what :meth:`save` wrote; labels come back as they were (from older files: as text)."""
+        about, tensors = read_model(Path(path))
         model = cls(**about["settings"])
         model.shape_ = tuple(about["shape"])
-        model.params_, model.buffers_ = _group(tensors, "params/"), _group(tensors, "buffers/")
+        model.params_, model.buffers_ = tensors["params"], tensors.get("buffers", {})
         if "classes" in about:
-            model.classes_ = about["classes"]
-            model.task_buffers_ = _group(tensors, "task/")
-            model.head_ = LinearHead(tensors["head/weight"], tensors["head/bias"], model.normalise)
+            head = tensors["head"]
+            model.classes_, model.task_buffers_ = unpack_labels(about["classes"]), tensors.get("task", {})
+            normalised = bool(about.get("normalised", model.normalise))
+            model.head_ = LinearHead(head["weight"], head["bias"], normalised)
         return model
 
     def export(self, path: str | Path) -> Path:
@@ -268,7 +270,3 @@ class FewShotClassifier:
         program = torch.export.export(module, (example,), dynamic_shapes=({0: batch},))
         torch.export.save(program, path)
         return path
-
-
-def _group(tensors: Params | Buffers, prefix: str) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.evaluation.heads import HEADS, fit_heads
+from innerloop.evaluation.labelling import labelled
 
 
 class LinearHead(NamedTuple):
-    """Logits are ``scale · normalised(z) @ weightᵀ + bias``, features normalised if it was fitted so."""
+    """Logits are ``normalised(z) @ weightᵀ + bias`` in the head's precision; normalised if fitted so."""
 
     weight: Tensor
     bias: Tensor
@@ -20,6 +21,7 @@ class LinearHead(NamedTuple):
 
     def logits(self, z: Tensor) -> Tensor:
         """One row of logits per feature row."""
+        z = z.to(self.weight.dtype)
         z = F.normalize(z, dim=-1) if self.normalise else z
         return z @ self.weight.T + self.bias
 
@@ -39,16 +41,13 @@ def fit_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalise: bo
     """
     found = fit_heads(z[None].double(), y[None], ways, head, C, normalise)
     factor = HEADS[head].temperature
-    return LinearHead(factor * found.weights[0].to(z), factor * found.bias[0].to(z), normalise)
+    return LinearHead(factor * found.weights[0], factor * found.bias[0], normalise)
 
 
 def confident(probabilities: Tensor, names: list[object], unsure_below: float) -> Prediction:
     """The most probable label of each row, its probability, and whether that is below the limit."""
-    best = probabilities.max(-1)
-    confidence = [float(p) for p in best.values]
-    return Prediction(
-        [names[int(i)] for i in best.indices], confidence, [p < unsure_below for p in confidence]
-    )
+    places, confidence, unsure = labelled(probabilities, unsure_below)
+    return Prediction([names[i] for i in places], confidence, unsure)
 
 
 class AdaptedModule(torch.nn.Module):
@@ -71,5 +70,6 @@ class AdaptedModule(torch.nn.Module):
         params = dict(zip(self._names[0], tensors, strict=False))
         buffers = dict(zip(self._names[1], tensors[len(params) :], strict=True))
         z, _ = self._features(params, buffers, x, "stored")  # type: ignore[operator]
+        z = z.to(self.weight.dtype)
         z = F.normalize(z, dim=-1) if self._normalise else z
-        return (z @ self.weight.T + self.bias).softmax(-1)  # type: ignore[operator]
+        return (z @ self.weight.T + self.bias).softmax(-1).to(x.dtype)  # type: ignore[operator]

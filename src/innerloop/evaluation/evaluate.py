@@ -16,11 +16,16 @@ from innerloop.tasks.sampler import Sampler
 
 
 class Evaluation(NamedTuple):
-    """Per-episode scores, in episode order, and their mean with its interval."""
+    """Per-episode scores, in episode order, and their mean with its interval.
+
+    ``unconverged`` counts episodes whose head is not a proven solution (features that even float64
+    cannot tell apart from rounding): their scores are those of the best point reached.
+    """
 
     scores: list[float]
     interval: Interval
     score: str
+    unconverged: int = 0
 
 
 def evaluate(

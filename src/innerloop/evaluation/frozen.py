@@ -81,8 +81,8 @@ def evaluate_head(
             judge = by_cached_features(network, params, buffers, pictures, protocol, plan, used)
         else:
             judge = by_episode_features(network, params, buffers, pictures, protocol, plan)
-        scores = _scores(episodes, protocol.episodes, judge)
-    return Evaluation(scores, mean_interval(scores), "accuracy")
+        scores, unconverged = _scores(episodes, protocol.episodes, judge)
+    return Evaluation(scores, mean_interval(scores), "accuracy", unconverged)
 
 
 def _by_kind(episodes: FewShot, count: int) -> list[tuple[Rows, int]]:
@@ -95,12 +95,14 @@ def _by_kind(episodes: FewShot, count: int) -> list[tuple[Rows, int]]:
     ]
 
 
-def _scores(episodes: FewShot, count: int, judge: Judge) -> list[float]:
-    out = np.full(count, np.nan)
+def _scores(episodes: FewShot, count: int, judge: Judge) -> tuple[list[float], int]:
+    out, unconverged = np.full(count, np.nan), 0
     for index, kind in _by_kind(episodes, count):
         ways = episodes.kinds[kind].shape.ways
-        out[index] = judge(episodes.rows(index, kind), ways).double().cpu().numpy()
-    return [float(value) for value in out]
+        verdict = judge(episodes.rows(index, kind), ways)
+        out[index] = verdict.accuracy.double().cpu().numpy()
+        unconverged += verdict.unconverged
+    return [float(value) for value in out], unconverged
 
 
 def _used_rows(episodes: FewShot, count: int) -> tuple[Rows, Rows]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from innerloop.solvers.problems import Linear, one_hot, scores
 from innerloop.solvers.ridge import ridge
 from innerloop.solvers.svm import linear_svm
 
+ENOUGH = 1e-6  # relative distance from the minimum that a head may have; solvers aim at less
 Fit = Callable[[Tensor, Tensor, int, float], Linear]
 """``(features (B, n, d), labels (B, n), ways, C) -> B linear classifiers``."""
 
@@ -38,12 +40,12 @@ class Head(NamedTuple):
 
 def _logistic(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
     found = logistic(z, y, ways, C=C)
-    return Linear(found.weights, found.bias)
+    return Linear(found.weights, found.bias, found.gap <= ENOUGH * found.objective)
 
 
 def _svm(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
     found = linear_svm(z, y, ways, C=C)
-    return Linear(found.weights, found.bias)
+    return Linear(found.weights, found.bias, found.gap <= ENOUGH * found.objective)
 
 
 def _ridge(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
@@ -79,19 +81,63 @@ def fit_heads(
         normalise: whether to divide features by their norm first; queries must then be too
             (:func:`head_scores` does it).
 
-    >>> import torch
+    Returns:
+        The classifiers, with ``converged`` where they were solved for. What float32 cannot hold to a part in
+        a million is solved again in float64, and then all of them come back in float64.
+
     >>> z, y = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[0, 1]])
     >>> head_scores(fit_heads(z, y, 2, "centroid"), torch.tensor([[[0.9, 0.1]]])).argmax(-1)
     tensor([[0]])
     """
-    if head not in HEADS:
-        raise UserError(f"unknown head '{head}'{did_you_mean(head, HEADS)}; there are {', '.join(HEADS)}.")
-    return HEADS[head].fit(unit(z) if normalise else z, y, ways, C)
+    fit = HEADS[check_head(head)].fit
+    x = unit(z) if normalise else z
+    fitted = fit(x, y, ways, C)
+    _check_finite(fitted)
+    if fitted.converged is None or x.dtype == torch.float64 or bool(fitted.converged.all()):
+        return fitted
+    left = (~fitted.converged).nonzero().flatten()
+    again = fit(x[left].double(), y[left], ways, C)
+    weights, bias, converged = fitted.weights.double(), fitted.bias.double(), fitted.converged.clone()
+    weights[left], bias[left] = again.weights, again.bias
+    if again.converged is not None:
+        converged[left] = again.converged
+    return Linear(weights, bias, converged)
+
+
+def check_head(head: str, more: Sequence[str] = ()) -> str:
+    """The name itself, or an error that names the heads there are.
+
+    Args:
+        head: one of :data:`HEADS`.
+        more: other names that are allowed where this is asked.
+    """
+    known = [*HEADS, *more]
+    if head not in known:
+        raise UserError(
+            f"unknown head '{head}'{did_you_mean(str(head), known)}; there are {', '.join(known)}."
+        )
+    return head
+
+
+def _check_finite(fitted: Linear) -> None:
+    sums = fitted.weights.sum((1, 2)) + fitted.bias.sum(1)
+    if not bool(torch.isfinite(sums.sum())):
+        which = int((~torch.isfinite(sums)).nonzero()[0])
+        raise UserError(
+            f"the head of problem {which} is not finite, because its features are not: the network's weights "
+            "or its pictures hold NaN or huge numbers."
+        )
 
 
 def head_scores(fitted: Linear, z: Tensor, normalise: bool = True) -> Tensor:
-    """Scores ``(B, q, ways)`` of query features ``(B, q, d)``."""
-    return scores(fitted, unit(z) if normalise else z)
+    """Scores ``(B, q, ways)`` of query features ``(B, q, d)``.
+
+    In float64 where features are not of unit length: they may share an offset that the intercept takes away
+    again, and the difference has to keep its digits. So are the scores of heads that float64 had to solve.
+    """
+    x = unit(z) if normalise else z.double()
+    wide = torch.promote_types(x.dtype, fitted.weights.dtype)
+    return scores((fitted.weights.to(wide), fitted.bias.to(wide)), x.to(wide))
 
 
 def unit(z: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +20,16 @@ from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.tasks.episodes import EpisodeRows
 
-Judge = Callable[[EpisodeRows, int], Tensor]
-"""``(rows of some episodes, ways) -> accuracy of each``."""
+
+class Verdict(NamedTuple):
+    """Accuracy of each episode, and how many of their heads are not proven solutions."""
+
+    accuracy: Tensor
+    unconverged: int
+
+
+Judge = Callable[[EpisodeRows, int], Verdict]
+"""``(rows of some episodes, ways) -> how well they are labelled``."""
 
 
 def by_cached_features(
@@ -43,7 +52,7 @@ def by_cached_features(
             network, params, buffers, lambda rows: pictures.copies(rows, copies), used[0], plan, batch
         )
 
-    def judge(rows: EpisodeRows, ways: int) -> Tensor:
+    def judge(rows: EpisodeRows, ways: int) -> Verdict:
         z = shown.at(rows.support)
         y = repeated(rows.support_labels, copies, z.device)
         return accuracy(z.flatten(1, -2), y, cache.at(rows.query), rows, ways, protocol)
@@ -64,7 +73,7 @@ def by_episode_features(
 
     mapped = map_tasks(features, plan)
 
-    def judge(rows: EpisodeRows, ways: int) -> Tensor:
+    def judge(rows: EpisodeRows, ways: int) -> Verdict:
         found = [mapped(params, buffers, part) for part in batches(rows, pictures, protocol.copies)]
         z, q = (torch.cat(part) for part in zip(*found, strict=True))
         return accuracy(z, repeated(rows.support_labels, protocol.copies, z.device), q, rows, ways, protocol)
@@ -77,7 +86,7 @@ def by_fine_tuning(
 ) -> Judge:
     """Gradient steps on the whole network, episode by episode."""
 
-    def judge(rows: EpisodeRows, ways: int) -> Tensor:
+    def judge(rows: EpisodeRows, ways: int) -> Verdict:
         learner = fine_tune(network, ways, protocol.lr, protocol.steps, protocol.normalise)
 
         def one(params: Params, buffers: Buffers, task: Task) -> Tensor:
@@ -86,7 +95,8 @@ def by_fine_tuning(
             return score(get_loss("cross-entropy"), outputs, task.y_query)
 
         mapped = map_tasks(one, plan)
-        return torch.cat([mapped(params, buffers, p) for p in batches(rows, pictures, protocol.copies)])
+        parts = [mapped(params, buffers, p) for p in batches(rows, pictures, protocol.copies)]
+        return Verdict(torch.cat(parts), 0)
 
     return judge
 
@@ -102,12 +112,13 @@ def batches(rows: EpisodeRows, pictures: Pictures, copies: int, size: int = 20) 
         yield TaskBatch(x, repeated(part.support_labels, copies, x.device), q, labels, number)
 
 
-def accuracy(z: Tensor, y: Tensor, q: Tensor, rows: EpisodeRows, ways: int, protocol: Protocol) -> Tensor:
-    """Accuracy of each episode, from features ``(E, n, d)`` of support sets and ``(E, q, d)`` of queries."""
+def accuracy(z: Tensor, y: Tensor, q: Tensor, rows: EpisodeRows, ways: int, protocol: Protocol) -> Verdict:
+    """What heads make of episodes, from features ``(E, n, d)`` of supports and ``(E, q, d)`` of queries."""
     fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise)
     predicted = head_scores(fitted, q, protocol.normalise).argmax(-1)
     truth = torch.from_numpy(rows.query_labels).to(predicted.device)
-    return (predicted == truth).double().mean(-1)
+    lost = 0 if fitted.converged is None else int((~fitted.converged).sum())
+    return Verdict((predicted == truth).double().mean(-1), lost)
 
 
 def repeated(labels: Rows, copies: int, device: torch.device) -> Tensor:

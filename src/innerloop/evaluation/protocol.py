@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from innerloop.core.errors import UserError, did_you_mean
-from innerloop.evaluation.heads import HEADS
+from innerloop.core.errors import UserError
+from innerloop.evaluation.heads import HEADS, check_head
 from innerloop.nets.norms import check_policy
 from innerloop.tasks.episodes import Keys, Shape
 from innerloop.tasks.few_shot import Kind
@@ -81,10 +81,7 @@ def check_protocol(protocol: Protocol, norm: str) -> None:
     Raises:
         UserError: with the fix.
     """
-    known = [*HEADS, FINE_TUNING]
-    if protocol.head not in known:
-        hint = did_you_mean(protocol.head, known)
-        raise UserError(f"unknown head '{protocol.head}'{hint}; there are {', '.join(known)}.")
+    check_head(protocol.head, [FINE_TUNING])
     check_policy(protocol.norm)
     if protocol.norm != norm:
         raise UserError(

@@ -87,6 +87,8 @@ def evaluate_parts(
         "protocol": protocol_of(recipe, parts, used),
         "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
     }
+    if found.unconverged:
+        result["unconverged_heads"] = found.unconverged
     path = _next_file(run / "eval", _label(recipe))
     write_json_atomic(path, {**result, "scores": found.scores, "time": now()})
     return {**result, "file": str(path)}

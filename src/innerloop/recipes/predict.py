@@ -15,6 +15,14 @@ from innerloop.core.types import Buffers, Params
 from innerloop.data import open_source, read_picture
 from innerloop.data.pictures import Colour, is_picture
 from innerloop.evaluation.heads import HEADS, fit_heads, head_scores
+from innerloop.evaluation.labelling import (
+    check_numbers,
+    check_weights,
+    in_parts,
+    labelled,
+    query_features,
+    support_features,
+)
 from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.learners import Learner, protonet
 from innerloop.learners.fine_tune import fine_tune
@@ -70,6 +78,7 @@ def predict_pictures(
         raise UserError(f"{run} was trained on {recipe.tasks.family} tasks, not on pictures.")
     weights, used = best_or_last(recipe, run, state)
     params, buffers = for_test(*weights)
+    check_weights({**params, **buffers}, str(run))
     look = _look(recipe, run)
     files = list_pictures(queries)
     source = open_source(support, size=look.size, colour=look.colour, min_images=1, splits="all")
@@ -78,11 +87,11 @@ def predict_pictures(
     xs = look.batch(np.asarray(source.images), dtype)
     xq = look.batch(np.stack([read_picture(f, look.size, look.colour) for f in files]), dtype)
     method, predict = _predictor(recipe, parts, params, buffers, xs, y, source.n_classes)
-    with torch.no_grad():
-        chunks = [predict(part) for part in (xq.split(64) if parts.network.norm != "transductive" else [xq])]
-    probabilities = torch.cat(chunks)[:, : source.n_classes].double()
+    probabilities = in_parts(predict, xq, parts.network.norm)[:, : source.n_classes].double()
     probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    check_numbers(probabilities, str(run))
     names = list(source.class_names)
+    best = labelled(probabilities, unsure_below)
     return {
         "run": str(run),
         "method": method,
@@ -90,18 +99,16 @@ def predict_pictures(
         "norm": parts.network.norm,
         "classes": names,
         "support": {name: int(n) for name, n in zip(names, source.counts, strict=True)},
-        "predictions": [_one(f, p, names, unsure_below) for f, p in zip(files, probabilities, strict=True)],
-    }
-
-
-def _one(file: Path, p: Tensor, names: list[str], unsure_below: float) -> dict[str, Any]:
-    best = int(p.argmax())
-    return {
-        "file": str(file),
-        "label": names[best],
-        "probability": float(p[best]),
-        "unsure": bool(p[best] < unsure_below),
-        "probabilities": {name: float(value) for name, value in zip(names, p, strict=True)},
+        "predictions": [
+            {
+                "file": str(file),
+                "label": names[place],
+                "probability": sure,
+                "unsure": unsure,
+                "probabilities": {name: float(value) for name, value in zip(names, row, strict=True)},
+            }
+            for file, place, sure, unsure, row in zip(files, *best, probabilities, strict=True)
+        ],
     }
 
 
@@ -130,15 +137,14 @@ def _predictor(
         with torch.no_grad():
             adapted = chosen.adapt(params, buffers, xs, y)
         return method, lambda x: chosen.predict(adapted, x)[0][:, :ways].softmax(-1)
-    statistics = "batch" if parts.network.norm in ("support", "transductive") else "stored"
     with torch.no_grad():
-        z, after = parts.network.features(params, buffers, xs, statistics)
+        z, after = support_features(parts.network, params, buffers, xs)
     name = "logistic" if recipe.eval.head == "learner" else recipe.eval.head
     head, normalise = HEADS[name], recipe.eval.normalise_features
     fitted = fit_heads(z[None].double(), y[None], ways, name, recipe.eval.C, normalise)
 
     def predict(x: Tensor) -> Tensor:
-        q, _ = parts.network.features(params, after, x, "stored")
+        q = query_features(parts.network, params, after, x)
         return (head.temperature * head_scores(fitted, q[None].double(), normalise)[0]).softmax(-1)
 
     return f"{name} head" + (f", C={recipe.eval.C:g}" if head.penalised else ""), predict

@@ -26,8 +26,10 @@ from torch import Tensor
 import innerloop.solvers.tied as tied
 from innerloop.solvers.implicit import implicit
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
+from innerloop.solvers.returned import AIM, measured_scores, rounded
 from innerloop.solvers.svm import SVMResult
 
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-8}
 KEEP = 0.995  # how far towards the boundary a step may go
 PATIENCE = 4  # steps without a smaller gap
 PROXIMAL, EXACT = 3e-4, 1e-10  # floors under the weights: in the steps, and in the derivative
@@ -57,7 +59,7 @@ def crammer_singer(
     ways: int,
     C: float = 1.0,
     intercept: bool = True,
-    tol: float = 1e-8,
+    tol: float | None = None,
     max_steps: int = 60,
     threads: int | None = None,
 ) -> SVMResult:
@@ -69,7 +71,9 @@ def crammer_singer(
         ways: number of classes.
         C: inverse penalty (MetaOptNet: 0.1 without intercept).
         intercept: whether to append a constant 1 to the features (penalised, as ``LinearSVC`` does).
-        tol: proven relative distance from the minimum at which a problem counts as converged.
+        tol: relative distance from the minimum at which a problem counts as converged; 1e-6 in float32 (this
+            loss has kinks, so that rounding of the weights counts in full) and 1e-8 in float64 if omitted.
+            The returned weights have to keep it.
         max_steps: interior-point steps at most.
         threads: cores to use; all if omitted.
 
@@ -81,22 +85,24 @@ def crammer_singer(
     check_problems(features, labels, ways, every_class=False)
     count, n, _ = features.shape
     hot = one_hot(labels, ways, features)
+    tol = TOLERANCE[features.dtype] if tol is None else tol
+    aim = min(AIM * tol, AIM * 1e-8)
 
     def solve(span: slice) -> _Solved:
-        x = features[span].detach()
-        gram = torch.bmm(x, x.mT).double()
+        x = features[span].detach().double()
+        gram = torch.bmm(x, x.mT)
         check_finite(x, gram, span.start)
-        return interior_point(DualSVM(gram + float(intercept), hot[span].double(), C), tol, max_steps)
+        problem = DualSVM(gram + float(intercept), hot[span].double(), C)
+        return measured(x, interior_point(problem, aim, max_steps), problem, intercept, features.dtype)
 
     chunk = max(1, min(100, 1_000_000 // (n * n * ways)))
     found = in_chunks(solve, count, chunk, threads, features.device)
-    A = found.A
+    weights, bias = found.weights, found.bias
     if features.requires_grad and torch.is_grad_enabled():
         A = _differentiable(features, found, intercept)
-    A = A.to(features.dtype)
-    bias = A.sum(-1) * float(intercept)
+        weights, bias = _classifier(A, features.double(), intercept, features.dtype)
     done = found.gap <= tol * found.objective
-    return SVMResult(A @ features, bias, found.objective, found.gap, done, found.iterations)
+    return SVMResult(weights, bias, found.objective, found.gap, done, found.iterations)
 
 
 class _Solved(NamedTuple):
@@ -106,6 +112,27 @@ class _Solved(NamedTuple):
     objective: Tensor
     gap: Tensor
     iterations: Tensor
+    weights: Tensor
+    bias: Tensor
+
+
+def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    there = float(intercept)
+    return rounded(A @ x, A.sum(-1) * there, x.mean(1, keepdim=True) * there, dtype)
+
+
+def measured(
+    x: Tensor, found: tuple[Iterate, Tensor], problem: DualSVM, intercept: bool, dtype: torch.dtype
+) -> _Solved:
+    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
+    best, steps = found
+    mean = x.mean(1, keepdim=True)
+    weights, bias = _classifier(best.A, x, intercept, dtype)
+    margin = measured_scores(weights, bias, x - mean, mean) - problem.hot
+    loss = (margin.amax(1) - (margin * problem.hot).sum(1)).sum(-1)
+    value = 0.5 * (weights.double().square().sum((1, 2)) + bias.double().square().sum(1)) + problem.C * loss
+    gap = (value - (best.objective - best.gap)).clamp_min(0)
+    return _Solved(*best[:3], value, gap, steps, weights, bias)
 
 
 def _differentiable(features: Tensor, found: _Solved, intercept: bool) -> Tensor:
@@ -171,8 +198,8 @@ def _room(value: Tensor, change: Tensor) -> Tensor:
     return limit.amin((1, 2), keepdim=True).clamp_max(1 / KEEP)
 
 
-def interior_point(problem: DualSVM, tol: float, max_steps: int) -> _Solved:
-    """Steps until every gap is at most ``tol`` times the objective, or rounding stops them."""
+def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterate, Tensor]:
+    """Best points, and steps until every gap is at most ``tol`` times the objective or rounding rules."""
     state = start(problem)
     best = Iterate(*(field.clone() for field in state))
     steps = torch.zeros(len(problem.hot), dtype=torch.int64, device=problem.hot.device)
@@ -189,4 +216,4 @@ def interior_point(problem: DualSVM, tol: float, max_steps: int) -> _Solved:
             kept[left[better]] = new[better]
         steps[left] += 1
         idle[left] = torch.where(better, 0, idle[left] + 1)
-    return _Solved(*best, steps)
+    return best, steps

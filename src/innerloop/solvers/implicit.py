@@ -73,6 +73,7 @@ def through_softmax(
         torch.cat([A.double(), bias], -1), residual, lambda r: torch.cat(solve_hessian(hessian, r), -1)
     )
     coefficients = solved[..., :-1]
-    weights = coefficients @ x
-    shift = solved[..., -1] - (weights @ mean.mT).squeeze(-1)
-    return weights.to(features.dtype), shift.to(features.dtype)
+    # rows of A sum to zero, so centring changes nothing but digits; intercepts belong to the rounded weights
+    weights = (coefficients @ (x - mean)).to(features.dtype)
+    shift = solved[..., -1] - (weights.double() @ mean.mT).squeeze(-1)
+    return weights, shift.to(features.dtype)

@@ -45,16 +45,29 @@ def _gauss_jordan(work: Tensor) -> Tensor:
 
 def _by_cholesky(matrices: Tensor) -> Tensor:
     """LAPACK; a matrix that rounding has made indefinite is given a small ridge, one with NaN gives NaN."""
+    factor, failed = spd_factor(matrices)
+    return torch.where(failed[..., None, None], torch.nan, torch.cholesky_inverse(factor))
+
+
+def spd_factor(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Cholesky factors, and where there is none (NaN; the factor given is then the identity).
+
+    A matrix that rounding has made indefinite is given the smallest ridge, in steps of ten, that mends it.
+
+    >>> factor, failed = spd_factor(torch.tensor([[[4.0]], [[torch.nan]]]))
+    >>> factor.flatten().tolist(), failed.tolist()
+    ([2.0, 1.0], [False, True])
+    """
     factor, failed = torch.linalg.cholesky_ex(matrices)
     weak = failed != 0
     size = torch.finfo(matrices.dtype).eps * matrices.diagonal(dim1=-2, dim2=-1).mean(-1)
     for tenfold in range(1, 9):
         if not bool((failed != 0).any()):
-            return torch.cholesky_inverse(factor)
+            return factor, failed != 0
         weak = weak | (failed != 0)
         ridge = torch.where(weak, size * 10.0**tenfold, 0.0)
         lifted = matrices + torch.diag_embed(ridge[..., None].expand(matrices.shape[:-1]))
         factor, failed = torch.linalg.cholesky_ex(lifted)
-    bad = (failed != 0)[..., None, None]
+    bad = failed != 0
     eye = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-    return torch.where(bad, torch.nan, torch.cholesky_inverse(torch.where(bad, eye, factor)))
+    return torch.where(bad[..., None, None], eye, factor), bad

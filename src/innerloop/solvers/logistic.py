@@ -22,7 +22,8 @@ import innerloop.solvers.conjugate as conjugate
 import innerloop.solvers.newton as newton
 from innerloop.solvers.implicit import through_softmax
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
-from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution
+from innerloop.solvers.returned import AIM, measured_scores, rounded, rounding, with_rounding
+from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, dual_value
 
 TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}
 FIRST, SECOND = 24, 48  # conjugate-gradient steps in float32 and in float64
@@ -37,7 +38,8 @@ class LogisticResult(NamedTuple):
         weights: ``(B, ways, d)``.
         bias: ``(B, ways)``; zero without an intercept.
         objective: value reached, in scikit-learn's scaling :math:`C\sum\ell + \tfrac12\|W\|^2`.
-        gap: proven bound on ``objective`` minus the minimum (duality gap).
+        gap: bound on the objective *of the returned weights* minus the minimum: the duality gap, and what
+            rounding may have added (:mod:`innerloop.solvers.returned`).
         converged: whether ``gap ≤ tol · objective``.
         iterations: steps taken, of all solvers together.
     """
@@ -86,14 +88,10 @@ def logistic(
     weights = inputs.new_empty(count, ways, d)
     penalty = C / 2 if ways == 2 else C  # see above: two classes count one weight vector
 
-    def solve(span: slice) -> _Solved:
-        x = inputs[span]
-        found, means = solve_chunk(x, hot[span], penalty, intercept, tol, max_steps, span.start)
-        torch.bmm(found.A, x, out=weights[span])
-        bias = (
-            found.F.mean(-1) - (found.A * means).sum(-1) if intercept else torch.zeros_like(found.A[..., 0])
+    def solve(span: slice) -> Solved:
+        return solve_chunk(
+            inputs[span], hot[span], penalty, intercept, tol, max_steps, weights[span], span.start
         )
-        return _Solved(*found, bias)
 
     chunk = max(1, min(500, 2_000_000 // (n * max(n, ways))))
     found = in_chunks(solve, count, chunk, threads, features.device)
@@ -104,8 +102,8 @@ def logistic(
     return LogisticResult(weights, bias, value, gap, found.converged, found.iterations)
 
 
-class _Solved(NamedTuple):
-    """A :class:`Solution` with the intercepts of the features as they came."""
+class Solved(NamedTuple):
+    """A :class:`Solution` with intercepts for features as they came; the gap is of what is returned."""
 
     A: Tensor
     F: Tensor
@@ -116,41 +114,84 @@ class _Solved(NamedTuple):
     bias: Tensor
 
 
-def centred_gram(x: Tensor, intercept: bool) -> tuple[Tensor, Tensor]:
-    """Gram matrices of the features (centred if there is an intercept), and ``x_i · x̄`` as ``(B, 1, n)``."""
+def centred_gram(x: Tensor, intercept: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Gram matrices (centred if there is an intercept), ``x_i · x̄`` as ``(B, 1, n)``, and ``‖x_i‖²``."""
     gram = torch.bmm(x, x.mT)
-    rows = gram.mean(-1, keepdim=True)
+    rows, squares = gram.mean(-1, keepdim=True), gram.diagonal(dim1=-2, dim2=-1)
     if not intercept:
-        return gram, rows.mT
+        return gram, rows.mT, squares
     centred = gram - rows
     centred.sub_(rows.mT).add_(rows.mean(-2, keepdim=True))
-    whole, rest = (g.diagonal(dim1=-2, dim2=-1).sum(-1) for g in (gram, centred))
+    whole, rest = squares.sum(-1), centred.diagonal(dim1=-2, dim2=-1).sum(-1)
     if bool((whole > OFFSET[x.dtype] * rest).any()):  # digits were lost in the difference
         mean = x.mean(1, keepdim=True)
         rows, x = x @ mean.mT, x - mean
         centred = torch.bmm(x, x.mT)
-    return centred, rows.mT
+    return centred, rows.mT, squares
 
 
 def solve_chunk(
-    x: Tensor, hot: Tensor, C: float, intercept: bool, tol: float, max_steps: int, start: int = 0
-) -> tuple[Solution, Tensor]:
-    """Solves one chunk in Gram space; also gives ``x_i · x̄``, which the intercepts need."""
-    gram, means = centred_gram(x, intercept)
+    x: Tensor,
+    hot: Tensor,
+    C: float,
+    intercept: bool,
+    tol: float,
+    max_steps: int,
+    weights: Tensor,
+    start: int = 0,
+) -> Solved:
+    """Solves one chunk in Gram space and writes ``weights``; what rounding may have spoilt, in float64."""
+    gram, means, squares = centred_gram(x, intercept)
     check_finite(x, gram, start)
     problem = SoftmaxProblem(gram, hot, C, intercept)
     if x.dtype == torch.float64:
-        return _in_double(problem, tol, max_steps), means
-    stiffness = gram.diagonal(dim1=-2, dim2=-1).mean(-1) * (C / hot.shape[1])
-    steps = FIRST if bool((stiffness <= STIFF).any()) else 0
-    solution = conjugate.solve(problem, tol, steps)
-    left = (~solution.converged).nonzero().flatten()
-    if len(left):
-        again, _ = centred_gram(x[left].double(), intercept)
-        before = solution.iterations[left]
-        found = _in_double(SoftmaxProblem(again, hot[left].double(), C, intercept), tol, max_steps)
-        solution.write(left, found._replace(iterations=found.iterations + before))
-    return solution, means
+        solution = _in_double(problem, AIM * tol, max_steps)
+    else:
+        stiffness = gram.diagonal(dim1=-2, dim2=-1).mean(-1) * (C / hot.shape[1])
+        steps = FIRST if bool((stiffness <= STIFF).any()) else 0
+        solution = conjugate.solve(problem, AIM * tol, steps)
+    A, F, value, gap, proven, iterations = solution
+    # at the solution C·p(1 − p) ≤ |A|, and the softmax bends at most twice as much
+    gap = with_rounding(gap, rounding(A, squares, 2 * A.abs()))
+    done = proven & (gap <= tol * value)
+    torch.bmm(A, x, out=weights)
+    bias = F.mean(-1) - (A * means).sum(-1) if intercept else torch.zeros_like(A[..., 0])
+    left = (~done).nonzero().flatten()
+    if not len(left):
+        return Solved(A, F, value, gap, done, iterations, bias)
+    if x.dtype == torch.float64:
+        begun = Solution(*(field[left] for field in solution))
+        again, weights[left] = measured(x[left], begun, problem.at(left), tol)
+    else:
+        wide = x[left].double()
+        exact = SoftmaxProblem(centred_gram(wide, intercept)[0], hot[left].double(), C, intercept)
+        begun = _in_double(exact, AIM * tol, max_steps)
+        begun = begun._replace(iterations=begun.iterations + iterations[left])
+        again, weights[left] = measured(wide, begun, exact, tol, x.dtype)
+        A, F = A.double(), F.double()  # the digits that implicit gradients start from
+    kept = Solved(A, F, value, gap, done, iterations, bias)
+    for old, new in zip(kept, again, strict=True):
+        old[left] = new.to(old.dtype)
+    return kept
+
+
+def measured(
+    x: Tensor, solution: Solution, problem: SoftmaxProblem, tol: float, dtype: torch.dtype = torch.float64
+) -> tuple[Solved, Tensor]:
+    """Weights and intercepts in the precision asked for, with the objective that they themselves reach.
+
+    The gap is that objective minus the proven lower bound, both in float64.
+    """
+    A, F, value, gap, _, iterations = solution
+    mean = x.mean(1, keepdim=True) if problem.intercept else torch.zeros_like(x[:, :1])
+    centred = x - mean
+    exact = A @ centred
+    level = F.mean(-1) if problem.intercept else torch.zeros_like(F[..., 0])
+    weights, bias = rounded(exact, level - (exact @ mean.mT).squeeze(-1), mean, dtype)
+    log_p = torch.log_softmax(measured_scores(weights, bias, centred, mean), 1)
+    reached = 0.5 * weights.double().square().sum((1, 2)) - problem.C * (problem.hot * log_p).sum((1, 2))
+    gap = (reached - torch.maximum(value - gap, dual_value(problem, A, centred))).clamp_min(0)
+    return Solved(A, F, reached, gap, gap <= tol * reached, iterations, bias), weights
 
 
 def _in_double(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:

@@ -16,10 +16,14 @@ Result = TypeVar("Result", bound=tuple[Tensor, ...])
 
 
 class Linear(NamedTuple):
-    """Linear classifiers or regressors, one per problem: scores are ``x @ weightsᵀ + bias``."""
+    """Linear classifiers or regressors, one per problem: scores are ``x @ weightsᵀ + bias``.
+
+    ``converged`` (B,) says which are proven solutions; nothing where there was nothing to solve.
+    """
 
     weights: Tensor
     bias: Tensor
+    converged: Tensor | None = None
 
 
 def scores(fitted: Linear | tuple[Tensor, ...], x: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ r"""Ridge regression, many at once, in closed form and differentiable: scikit-le
 
 The primal form solves :math:`(X^\top X + \lambda I)W^\top = X^\top Y`, the dual one
 :math:`W^\top = X^\top(XX^\top + \lambda I)^{-1}Y`; they are equal, and the smaller system is
-taken. An unpenalised intercept is the same problem on centred data.
+taken. An unpenalised intercept is the same problem on centred data. Float32 features are solved in float64
+where their lengths, against :math:`\lambda`, leave float32 too few digits.
 """
 
 from __future__ import annotations
@@ -15,14 +16,24 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.solvers.problems import check_positive
+from innerloop.solvers.problems import check_finite, check_positive
+from innerloop.solvers.returned import rounded
+
+# Σ‖x‖²/λ beyond which rounding may cost more than 1e-8 of the minimum: then float64, and a measurement
+STIFF = {torch.float32: 1e3, torch.float64: 1e11}
+ENOUGH = 1e-6
 
 
 class RidgeResult(NamedTuple):
-    """``weights`` (B, k, d) and ``bias`` (B, k): predictions are ``x @ weightsᵀ + bias``."""
+    """``weights`` (B, k, d) and ``bias`` (B, k): predictions are ``x @ weightsᵀ + bias``.
+
+    ``converged`` (B,) says whether these weights, rounded as they are, reach the minimum to a relative 1e-6.
+    A closed form has no steps, but long features that are nearly interpolated leave nothing for rounding.
+    """
 
     weights: Tensor
     bias: Tensor
+    converged: Tensor
 
 
 def ridge(
@@ -51,18 +62,67 @@ def ridge(
             "give (problems, samples, dimensions) and (problems, samples, outputs)."
         )
     check_positive("penalty", float(penalty.detach() if isinstance(penalty, Tensor) else penalty))
+    dual = form == "dual" or (form == "auto" and features.shape[1] <= features.shape[2])
+    x, x_mean, y, y_mean = _centred(features, targets, intercept)
+    gram = x @ x.mT if dual else x.mT @ x
+    check_finite(features.detach(), gram.detach())
+    long = _too_long(features.detach(), penalty)
+    if long:
+        x, x_mean, y, y_mean = _centred(features.double(), targets.double(), intercept)
+        gram = x @ x.mT if dual else x.mT @ x
+    weights = _solve(gram, penalty, y).mT @ x if dual else _solve(gram, penalty, x.mT @ y).mT
+    bias = (y_mean - x_mean @ weights.mT).squeeze(1) if intercept else weights.new_zeros(weights.shape[:2])
+    if not long:
+        return RidgeResult(weights, bias, torch.ones(len(x), dtype=torch.bool, device=x.device))
+    centre = x_mean if intercept else torch.zeros_like(x_mean)
+    short, bias = rounded(weights, bias, centre, features.dtype)
+    with torch.no_grad():
+        level = (y_mean - x_mean @ short.double().mT - bias.double()[:, None]) if intercept else 0.0
+        converged = _reached(x, y, weights, short.double(), level, penalty)
+    return RidgeResult(short, bias, converged)
+
+
+def _reached(
+    x: Tensor, y: Tensor, exact: Tensor, weights: Tensor, level: Tensor | float, penalty: float | Tensor
+) -> Tensor:
+    """Whether rounded weights, off by ``level`` at the mean, are as good as the solution, if it is one.
+
+    The solution is judged by its gradient: a convex function with curvature ``2λ`` at least is above its
+    minimum by at most ``‖∇‖²/4λ``.
+    """
+
+    def value(w: Tensor, off: Tensor | float) -> Tensor:
+        return (y + off - x @ w.mT).square().sum((1, 2)) + penalty * w.square().sum((1, 2))
+
+    best, reached = value(exact, 0.0), value(weights, level)
+    slope = penalty * exact - (y - x @ exact.mT).mT @ x
+    gap = slope.square().sum((1, 2)) / penalty
+    return (reached - best + gap) <= ENOUGH * best
+
+
+def _too_long(features: Tensor, penalty: float | Tensor) -> bool:
+    """Whether rounding may count in any of the problems; offsets count, they cost digits as well."""
+    longest = float(torch.linalg.vector_norm(features, dim=(1, 2)).square().max())
+    return not longest <= STIFF[features.dtype] * float(
+        penalty.detach() if isinstance(penalty, Tensor) else penalty
+    )
+
+
+def _centred(features: Tensor, targets: Tensor, intercept: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Features and targets with their means, taken away if there is an intercept."""
     x_mean, y_mean = features.mean(1, keepdim=True), targets.mean(1, keepdim=True)
-    x, y = (features - x_mean, targets - y_mean) if intercept else (features, targets)
-    n, d = x.shape[1:]
-    if form == "dual" or (form == "auto" and n <= d):
-        weights = _solve(x @ x.mT, penalty, y).mT @ x
-    else:
-        weights = _solve(x.mT @ x, penalty, x.mT @ y).mT
     if not intercept:
-        return RidgeResult(weights, weights.new_zeros(weights.shape[:2]))
-    return RidgeResult(weights, (y_mean - x_mean @ weights.mT).squeeze(1))
+        return features, x_mean, targets, y_mean
+    return features - x_mean, x_mean, targets - y_mean, y_mean
 
 
 def _solve(gram: Tensor, penalty: float | Tensor, right: Tensor) -> Tensor:
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    return torch.cholesky_solve(right, torch.linalg.cholesky(gram + penalty * eye))
+    factor, failed = torch.linalg.cholesky_ex(gram + penalty * eye)
+    if bool(failed.any()):
+        which = int(failed.nonzero()[0])
+        raise UserError(
+            f"ridge regression: the features of problem {which} are so long that penalty={float(penalty):g} "
+            "is lost beside them in rounding: divide them by their length, or raise the penalty."
+        )
+    return torch.cholesky_solve(right, factor)

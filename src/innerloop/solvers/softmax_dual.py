@@ -149,3 +149,30 @@ def certify(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Certificate:
         0
     )
     return Certificate(objective, gap, F)
+
+
+def dual_value(problem: SoftmaxProblem, A: Tensor, x: Tensor) -> Tensor:
+    r"""A lower bound on the minimum from the coefficients themselves, :math:`\hat P = Y - A/C`.
+
+    .. math:: C\sum_i H(\hat p_i) - \tfrac12\|AX\|^2
+
+    Where features are long, :func:`certify` squares what rounding has left in the scores once more; this
+    errs by the square of what the coefficients are off. Entries below zero are mixed away with class shares,
+    which are feasible too.
+
+    Args:
+        problem: whose minimum.
+        A: coefficients ``(B, k, n)`` that sum to zero as the theory says.
+        x: the features of its Gram matrices, ``(B, n, d)``.
+    """
+    P = problem.hot - A / problem.C
+    P = P - (P.sum(1, keepdim=True) - 1) / P.shape[1]
+    shares = problem.hot.mean(-1, keepdim=True).expand_as(P)
+    if not problem.intercept:
+        shares = torch.full_like(P, 1 / P.shape[1])
+    lack = (-P).clamp_min(0) / (shares - P.clamp_max(0)).clamp_min(torch.finfo(P.dtype).tiny)
+    t = lack.amax((1, 2), keepdim=True)
+    P = ((1 - t) * P + t * shares).clamp_min(0)
+    weights = problem.C * (problem.hot - P) @ x
+    entropy = -torch.xlogy(P, P).sum((1, 2))
+    return torch.nan_to_num(problem.C * entropy - 0.5 * weights.square().sum((1, 2)), nan=-torch.inf)

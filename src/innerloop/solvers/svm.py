@@ -8,7 +8,8 @@ intercept),
 The objective is piecewise quadratic. Newton's method on it (Keerthi and DeCoste 2005) solves
 :math:`(K_{II} + I/2C)\,\beta_I = y_I` on the samples :math:`I` inside the margin, with
 :math:`w = \sum_i\beta_i x_i`, and ends exactly once :math:`I` stays the same. All problems and
-classes go together, in float64 Gram space.
+classes go together, in float64 Gram space. Gram matrices of float32 features are formed in float32 where that
+is good enough for the weights that are returned, and in float64 otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from innerloop.solvers.inverse import spd_factor
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
+from innerloop.solvers.returned import AIM, measured_scores, rounded, rounding, with_rounding
+
+TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}
+EXACT = 1e-12  # Newton ends exactly: a tighter aim than the tolerance costs no step worth mentioning
+PATIENCE = 3  # steps that bring nothing
 
 
 class SVMResult(NamedTuple):
@@ -28,7 +35,8 @@ class SVMResult(NamedTuple):
         weights: ``(B, ways, d)``.
         bias: ``(B, ways)``; zero without an intercept.
         objective: value reached (squared hinge: summed over the one-against-rest problems).
-        gap: proven bound on ``objective`` minus the minimum (duality gap).
+        gap: bound on the objective *of the returned weights* minus the minimum: the duality gap, and what
+            rounding has added (:mod:`innerloop.solvers.returned`).
         converged: whether ``gap ≤ tol · objective``.
         iterations: steps taken.
     """
@@ -47,7 +55,7 @@ def linear_svm(
     ways: int,
     C: float = 1.0,
     intercept: bool = True,
-    tol: float = 1e-12,
+    tol: float | None = None,
     max_steps: int = 100,
     threads: int | None = None,
 ) -> SVMResult:
@@ -59,7 +67,8 @@ def linear_svm(
         ways: number of classes.
         C: inverse penalty, per sample.
         intercept: whether to append a constant 1 to the features (penalised, as ``LinearSVC`` does).
-        tol: proven relative distance from the minimum at which a problem counts as converged.
+        tol: relative distance from the minimum at which a problem counts as converged; 1e-8 in float32 and
+            1e-10 in float64 if omitted. The returned weights have to keep it.
         max_steps: Newton steps at most.
         threads: cores to use; all if omitted.
 
@@ -72,19 +81,84 @@ def linear_svm(
     count, n, d = features.shape
     weights = features.new_empty(count, ways, d)
 
+    tol = TOLERANCE[features.dtype] if tol is None else tol
+
     def solve(span: slice) -> SVMResult:
-        x, hot = features[span], one_hot(labels[span], ways, features)
-        gram = torch.bmm(x, x.mT).double()
-        check_finite(x, gram, span.start)
-        found = squared_hinge(gram + float(intercept), 2 * hot.double() - 1, C, tol, max_steps)
-        beta = found.beta.to(x.dtype)
-        torch.bmm(beta, x, out=weights[span])
-        bias = beta.sum(-1) * float(intercept)
-        value, gap = found.objective.sum(1), found.gap.sum(1)
-        return SVMResult(bias, bias, value, gap, gap <= tol * value, found.iterations)
+        sign = 2 * one_hot(labels[span], ways, features).double() - 1
+        return solve_chunk(features[span], sign, C, intercept, tol, max_steps, weights[span], span.start)
 
     chunk = max(1, min(200, 2_000_000 // (n * n * ways)))
     return in_chunks(solve, count, chunk, threads, features.device)._replace(weights=weights)
+
+
+def solve_chunk(
+    x: Tensor,
+    sign: Tensor,
+    C: float,
+    intercept: bool,
+    tol: float,
+    max_steps: int,
+    weights: Tensor,
+    start: int = 0,
+) -> SVMResult:
+    """Solves one chunk and writes ``weights``; what rounding may have spoilt, in float64 again."""
+    gram = torch.bmm(x, x.mT) + float(intercept)
+    check_finite(x, gram, start)
+    aim = min(AIM * tol, EXACT)
+    found = squared_hinge(gram.double(), sign, C, aim, max_steps)
+    beta = found.beta.to(x.dtype)
+    torch.bmm(beta, x, out=weights)
+    bias = beta.sum(-1) * float(intercept)
+    bend = 2 * C * (found.beta != 0)
+    squares = gram.diagonal(dim1=-2, dim2=-1)
+    value = found.objective.sum(1)
+    gap = with_rounding(found.gap.sum(1), rounding(found.beta, squares, bend.double()))
+    out = SVMResult(bias, bias, value, gap, gap <= tol * value, found.iterations)
+    left = (~out.converged).nonzero().flatten()
+    if len(left):
+        wide = x[left].double()
+        if x.dtype == torch.float64:
+            again = HingeSolution(*(field[left] for field in found))
+        else:
+            again = squared_hinge(wide @ wide.mT + float(intercept), sign[left], C, aim, max_steps)
+        new = measured(wide, again, sign[left], C, intercept, tol, x.dtype)
+        weights[left] = new.weights
+        new = new._replace(weights=new.bias)
+        for old, field in zip(out, new, strict=True):
+            old[left] = field
+    return out
+
+
+def measured(
+    x: Tensor,
+    found: HingeSolution,
+    sign: Tensor,
+    C: float,
+    intercept: bool,
+    tol: float,
+    dtype: torch.dtype,
+) -> SVMResult:
+    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
+    mean = x.mean(1, keepdim=True)
+    exact, shift = found.beta @ x, found.beta.sum(-1) * float(intercept)
+    weights, bias = rounded(exact, shift, mean * float(intercept), dtype)
+    scores = measured_scores(weights, bias, x - mean, mean)
+    size = weights.double().square().sum((1, 2)) + bias.double().square().sum(1)
+    value = 0.5 * size + C * (1 - sign * scores).clamp_min(0).square().sum((1, 2))
+    gap = (value - _lower_bound(found, sign, x, intercept, C)).clamp_min(0)
+    return SVMResult(weights, bias, value, gap, gap <= tol * value, found.iterations)
+
+
+def _lower_bound(found: HingeSolution, sign: Tensor, x: Tensor, intercept: bool, C: float) -> Tensor:
+    """The better of two proven bounds on the minimum, per problem, summed over its machines.
+
+    Any ``β`` with ``yβ ≥ 0`` has the dual value ``Σ yβ − ½‖w‖² − Σ β²/4C``. It errs by a square of what ``β``
+    is off; the certificate of the solver goes back and forth through a large Gram matrix, and does not.
+    """
+    beta = sign * (sign * found.beta).clamp_min(0)
+    size = (beta @ x).square().sum(-1) + beta.sum(-1).square() * float(intercept)
+    dual = (sign * beta).sum(-1) - 0.5 * size - beta.square().sum(-1) / (4 * C)
+    return torch.maximum(dual, found.objective - found.gap).sum(1)
 
 
 class HingeSolution(NamedTuple):
@@ -101,14 +175,18 @@ def squared_hinge(gram: Tensor, sign: Tensor, C: float, tol: float, max_steps: i
     beta = torch.zeros_like(sign)
     F = torch.zeros_like(sign)
     steps = torch.zeros(len(sign), dtype=torch.int64, device=gram.device)
+    idle = torch.zeros_like(steps)  # steps in a row that brought nothing: rounding is all that is left
     objective, gap = _certify(gram, sign, beta, F, C)
     for _ in range(max_steps):
-        left = (gap.sum(1) > tol * objective.sum(1)).nonzero().flatten()
+        left = ((gap.sum(1) > tol * objective.sum(1)) & (idle < PATIENCE)).nonzero().flatten()
         if not len(left):
             break
         part = gram[left], sign[left]
+        before = objective[left].sum(1), gap[left].sum(1)
         beta[left], F[left] = _newton_step(*part, beta[left], F[left], C)
         objective[left], gap[left] = _certify(*part, beta[left], F[left], C)
+        stuck = (objective[left].sum(1) > before[0] * (1 - 1e-12)) & (gap[left].sum(1) > 0.5 * before[1])
+        idle[left] = torch.where(stuck, idle[left] + 1, 0)
         steps[left] += 1
     return HingeSolution(beta, objective, gap, steps)
 
@@ -117,8 +195,9 @@ def _newton_step(gram: Tensor, sign: Tensor, beta: Tensor, F: Tensor, C: float) 
     inside = (sign * F < 1).to(gram.dtype)
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     system = inside[..., :, None] * gram[:, None] * inside[..., None, :] + eye / (2 * C)
-    new = torch.cholesky_solve((inside * sign)[..., None], torch.linalg.cholesky(system)).squeeze(-1)
-    d_beta = new - beta
+    factor, failed = spd_factor(system)
+    new = torch.cholesky_solve((inside * sign)[..., None], factor).squeeze(-1)
+    d_beta = torch.where(failed[..., None], 0.0, new - beta)
     d_F = d_beta @ gram
     here = _objective(sign, beta, F, C)
     length = torch.ones_like(here)

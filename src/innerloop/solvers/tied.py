@@ -31,13 +31,15 @@ def factor(gram: Tensor, rank: int) -> Tensor:
 
 
 def _floored(gram: Tensor, weight: Tensor, floor: float) -> Tensor:
-    return weight.clamp(min=floor * gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None])
+    whole = gram.diagonal(dim1=-2, dim2=-1).mean(-1)
+    apart = whole - gram.mean((-1, -2))  # without what all samples share
+    return weight.clamp(min=floor * torch.maximum(apart, 1e-6 * whole)[:, None, None])
 
 
 def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
     """The solution as a function of ``r``; gradients flow through ``r`` only.
 
-    ``floor`` is the least weight, in units of the mean squared norm of a sample.
+    ``floor`` is the least weight, in units of the mean squared distance of a sample from their centre.
     """
     weight = _floored(gram, weight, floor)
     E = spd_inverse(gram[:, None] + torch.diag_embed(weight))

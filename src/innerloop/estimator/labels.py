@@ -1,0 +1,48 @@
+"""Labels in a file without pickle: each comes back with its type and value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from innerloop.core.errors import UserError
+
+PLAIN: tuple[type, ...] = (str, bool, int, float)
+
+
+def pack_labels(labels: Sequence[Any]) -> list[list[Any]]:
+    """Labels as pairs of type and value that JSON can hold.
+
+    >>> pack_labels([3, "cat", np.int16(7)])
+    [['int', 3], ['str', 'cat'], ['int16', 7]]
+    """
+    return [[_kind(label), label.item() if isinstance(label, np.generic) else label] for label in labels]
+
+
+def _kind(label: Any) -> str:
+    if isinstance(label, np.generic) and type(label.item()) in PLAIN:
+        return "numpy.str" if isinstance(label, np.str_) else label.dtype.name
+    if type(label) in PLAIN:
+        return type(label).__name__
+    raise UserError(
+        f"the label {label!r} is a {type(label).__name__}, which a file cannot give back as it was: use text "
+        "or numbers as labels."
+    )
+
+
+def unpack_labels(packed: Sequence[Any]) -> list[Any]:
+    """What :func:`pack_labels` was given; files of older versions hold text.
+
+    >>> unpack_labels([["int", 3], ["str", "cat"], ["int16", 7], "old"])
+    [3, 'cat', np.int16(7), 'old']
+    """
+    return [item if isinstance(item, str) else _restored(*item) for item in packed]
+
+
+def _restored(kind: str, value: Any) -> Any:
+    for plain in PLAIN:
+        if kind == plain.__name__:
+            return plain(value)
+    return np.str_(value) if kind == "numpy.str" else np.dtype(kind).type(value)

@@ -1,0 +1,81 @@
+"""One way to label pictures after adapting to a few: for the command and for the estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params
+from innerloop.evaluation.protocol import KINDS
+from innerloop.nets.network import Network
+from innerloop.nets.norms import statistics_for
+
+AT_ONCE = 64  # pictures, where they are judged each on its own
+
+
+class Labelled(NamedTuple):
+    """Per picture: the place of its most probable class, that probability, and whether to disbelieve it."""
+
+    places: list[int]
+    confidence: list[float]
+    unsure: list[bool]
+
+
+def support_features(network: Network, params: Params, buffers: Buffers, x: Tensor) -> tuple[Tensor, Buffers]:
+    """Features of labelled pictures, and the statistics under which queries are to be judged."""
+    return network.features(params, buffers, x, statistics_for(network.norm, "support", False))
+
+
+def query_features(network: Network, params: Params, buffers: Buffers, x: Tensor) -> Tensor:
+    """Features of the pictures to be labelled, under the statistics that the support set has left."""
+    return network.features(params, buffers, x, statistics_for(network.norm, "query", False))[0]
+
+
+def in_parts(predict: Callable[[Tensor], Tensor], x: Tensor, norm: str, size: int = AT_ONCE) -> Tensor:
+    """``predict`` on all pictures: a few at a time, but together where they normalise one another.
+
+    >>> in_parts(lambda part: part - part.mean(), torch.tensor([1.0, 3.0]), "transductive", size=1)
+    tensor([-1.,  1.])
+    """
+    with torch.no_grad():
+        return torch.cat([predict(part) for part in ([x] if norm in KINDS else x.split(size))])
+
+
+def labelled(probabilities: Tensor, unsure_below: float) -> Labelled:
+    """The most probable class of each row; one that is no number is never sure.
+
+    >>> labelled(torch.tensor([[0.2, 0.8], [0.5, torch.nan]]), 0.5).unsure
+    [False, True]
+    """
+    best = probabilities.max(-1)
+    confidence = [float(p) for p in best.values]
+    return Labelled([int(i) for i in best.indices], confidence, [not p >= unsure_below for p in confidence])
+
+
+def check_numbers(probabilities: Tensor, whose: str) -> None:
+    """Refuses probabilities that are not numbers: a label from NaN is the first class, whatever the picture.
+
+    Args:
+        probabilities: ``(n, ways)``.
+        whose: what gave them, for the message.
+    """
+    bad = (~torch.isfinite(probabilities).all(-1)).sum()
+    if int(bad):
+        raise UserError(
+            f"{whose} gives no number for {int(bad)} of {len(probabilities)} pictures: its weights, or the "
+            "adaptation with these settings, went to infinity; lower the rate, or train again."
+        )
+
+
+def check_weights(tensors: Params | Buffers, whose: str) -> None:
+    """Refuses weights that are not finite, by name."""
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise UserError(
+                f"the weights of {whose} are not finite ({name}): its training diverged, so train again with "
+                "a lower rate."
+            )

@@ -25,6 +25,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.execution import Plan, meta_gradient
+from innerloop.learners import anil
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
 from innerloop.nets import Network, conv4, mlp
 from innerloop.nets.network import apply
@@ -243,6 +244,31 @@ def test_the_same_network_gives_the_same_step_under_every_convention() -> None:
     }
     assert rates["half-mse"] == pytest.approx(2 * rates["mse"], rel=1e-9)
     assert rates["half-sse"] == pytest.approx(2 * rates["mse"] / 5, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["anil", "maml", "meta-sgd"])
+def test_rates_of_several_steps_are_those_of_one_divided_by_the_root_of_the_steps(method: str) -> None:
+    network = mlp(1, [8], 1)
+    params, buffers = start(network)
+    one, four = (
+        advise_rate(network, params, buffers, sines(), get_loss("mse"), method=method, steps=steps, tasks=20)
+        for steps in (1, 4)
+    )
+    numbers = [(one.alpha, *one.sweep, *one.interval), (four.alpha, *four.sweep, *four.interval)]
+    assert [2 * number for number in numbers[1]] == pytest.approx(list(numbers[0]))
+    assert method == "meta-sgd" or any("√4 for 4 inner steps" in reason for reason in four.reasons)
+
+
+def test_the_online_trace_rule_divides_as_the_estimate_before_training_does() -> None:
+    network, loss = mlp(1, [8], 1), get_loss("mse")
+    params, _ = start(network)
+    task = Task(*sines().episodes(range(1)).task(0))
+    own = {f"{PREFIX}above": torch.tensor(3.0, dtype=DOUBLE), f"{PREFIX}below": torch.tensor(3.0, dtype=DOUBLE)}
+    one = 5 / 2  # K/2 for the mean squared error of five samples, times above/below
+    moved = online_anil(network, loss, one / 2, 4, "trace").adapt(params, own, task.x_support, task.y_support)
+    plain = anil(network, loss, one / 2, 4).adapt(params, {}, task.x_support, task.y_support)
+    for name in network.head_names:
+        assert_close(moved.params[name], plain.params[name])
 
 
 def test_no_inner_loop_no_rate() -> None:

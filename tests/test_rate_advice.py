@@ -263,7 +263,10 @@ def test_the_online_trace_rule_divides_as_the_estimate_before_training_does() ->
     network, loss = mlp(1, [8], 1), get_loss("mse")
     params, _ = start(network)
     task = Task(*sines().episodes(range(1)).task(0))
-    own = {f"{PREFIX}above": torch.tensor(3.0, dtype=DOUBLE), f"{PREFIX}below": torch.tensor(3.0, dtype=DOUBLE)}
+    own = {
+        f"{PREFIX}above": torch.tensor(3.0, dtype=DOUBLE),
+        f"{PREFIX}below": torch.tensor(3.0, dtype=DOUBLE),
+    }
     one = 5 / 2  # K/2 for the mean squared error of five samples, times above/below
     moved = online_anil(network, loss, one / 2, 4, "trace").adapt(params, own, task.x_support, task.y_support)
     plain = anil(network, loss, one / 2, 4).adapt(params, {}, task.x_support, task.y_support)

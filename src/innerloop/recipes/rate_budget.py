@@ -35,7 +35,7 @@ class Sweep(NamedTuple):
 
     Attributes:
         steps: meta-steps.
-        episodes: validation tasks, the same for all rates.
+        episodes: validation tasks, the same for all rates, judged on before the first step and at the end.
         beyond: rates that may be added beyond an end of the range.
     """
 
@@ -70,11 +70,11 @@ def too_short(recipe: Recipe, rates: int) -> str | None:
 
 def too_dear(recipe: Recipe, rates: int, costs: Costs) -> str:
     """Why a run has too little time for a sweep."""
-    least = rates * (LEAST_STEPS * costs.step + LEAST_EPISODES * costs.episode + costs.build)
+    least = rates * (LEAST_STEPS * costs.step + 2 * LEAST_EPISODES * costs.episode + costs.build)
     whole = run_seconds(recipe, costs)
     return (
-        f"there is no time for a sweep: {LEAST_STEPS} steps and {LEAST_EPISODES} validation tasks for each "
-        f"of {rates} rates would take about {least:.3g} s, and {SHARE:.0%} of the run are about "
+        f"there is no time for a sweep: {LEAST_STEPS} steps and twice {LEAST_EPISODES} validation tasks for "
+        f"each of {rates} rates would take about {least:.3g} s, and {SHARE:.0%} of the run are about "
         f"{SHARE * whole:.3g} s"
     )
 
@@ -88,19 +88,18 @@ def affordable(recipe: Recipe, rates: int, costs: Costs) -> Sweep | None:
         costs: measured.
     """
     step = max(costs.step, 1e-9)
-    episode = _power_of_two(costs.episode / step)
-    build = _power_of_two(costs.build / step)
+    episode, build = _power_of_two(costs.episode / step), _power_of_two(costs.build / step)
     budget = SHARE * run_seconds(recipe, Costs(1.0, episode, build), step)
+    task = 2 * episode  # each is judged on twice
     for beyond in (BEYOND, 0):
         each = budget / (rates + beyond) - build
-        most = min(steps_of_each(recipe.outer.steps, rates + beyond), each - LEAST_EPISODES * episode)
-        if most >= LEAST_STEPS:
+        cap = steps_of_each(recipe.outer.steps, rates + beyond)
+        if min(cap, each - LEAST_EPISODES * task) >= LEAST_STEPS:
             wanted = max(recipe.eval.validation_episodes, LEAST_EPISODES)
-            judged = _doubled(LEAST_EPISODES, min(wanted, max(each / 2 / episode, LEAST_EPISODES)))
-            left = min(steps_of_each(recipe.outer.steps, rates + beyond), each - judged * episode)
-            if left < LEAST_STEPS:
-                judged, left = LEAST_EPISODES, most
-            return Sweep(_doubled(LEAST_STEPS, left), judged, beyond)
+            judged = _doubled(LEAST_EPISODES, min(wanted, each / 2 / task))
+            if each - judged * task < LEAST_STEPS:
+                judged = LEAST_EPISODES
+            return Sweep(_doubled(LEAST_STEPS, min(cap, each - judged * task)), judged, beyond)
     return None
 
 

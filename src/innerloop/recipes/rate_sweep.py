@@ -22,9 +22,16 @@ Keep = Callable[[dict[str, Any]], object]
 
 
 class Tried(NamedTuple):
-    """A rate and its scores on the shared validation tasks, in order; empty if it diverged."""
+    """A rate and its scores on the shared validation tasks, in order; empty if they are not finite.
+
+    Attributes:
+        rate: the inner rate.
+        before: scores at the first weights.
+        scores: scores after the sweep's steps.
+    """
 
     rate: float
+    before: list[float]
     scores: list[float]
 
 
@@ -85,12 +92,18 @@ def _with_ends(recipe: Recipe, found: RateAdvice, sweep: Sweep, first: Trial | N
     """
 
     def tried(rate: float) -> Tried:
-        trial = first if first is not None and first.rate == rate else begun(recipe, rate)
-        return Tried(rate, judged(further(trial, sweep.steps), sweep.episodes))
+        start = begun(recipe, rate)
+        before = judged(start, sweep.episodes)
+        trial = first if first is not None and first.rate == rate else start
+        return Tried(rate, before, judged(further(trial, sweep.steps), sweep.episodes))
 
     known = [tried(rate) for rate in found.sweep]
     for _ in range(sweep.beyond):
-        side = edge(known, choose(recipe, known, found.alpha)[0]) if any(t.scores for t in known) else "lower"
+        side = (
+            edge(known, choose(recipe, known, found.alpha, sweep.steps)[0])
+            if any(t.scores for t in known)
+            else "lower"
+        )
         if side is None:
             break
         rates = [t.rate for t in known]
@@ -102,16 +115,23 @@ def _with_ends(recipe: Recipe, found: RateAdvice, sweep: Sweep, first: Trial | N
     return known
 
 
-def choose(recipe: Recipe, tried: Sequence[Tried], middle: float) -> tuple[Tried, list[Tried]]:
-    """The rate to take, and all that cannot be told from the best one, itself included.
+def choose(recipe: Recipe, tried: Sequence[Tried], middle: float, steps: int) -> tuple[Tried, list[Tried]]:
+    """The rate to take, and all around the best one that cannot be told from it, itself included.
 
     Of those the one nearest to the middle of the range is taken: a score that may be chance is no reason to
     go to an end of it.
     """
     higher = is_classification(_loss(recipe))
     usable = [t for t in tried if t.scores]
-    best = (max if higher else min)(usable, key=lambda t: mean_interval(t.scores).mean)
-    level = [t for t in usable if t is best or not _clearly(best, t, higher)]
+    best = (max if higher else min)(usable, key=lambda t: _mean(t.scores))
+
+    def alike(other: Tried) -> bool:
+        return not _clearly(best, other, higher) or _overtaken(best, other, recipe.outer.steps / steps)
+
+    at = usable.index(best)
+    below = [*itertools.takewhile(alike, reversed(usable[:at]))]
+    above = [*itertools.takewhile(alike, usable[at + 1 :])]
+    level = [*reversed(below), best, *above]
     return min(level, key=lambda t: (abs(math.log(t.rate / middle)), t is not best)), level
 
 
@@ -130,6 +150,26 @@ def _clearly(best: Tried, other: Tried, higher: bool) -> bool:
     won = sum(a < b for a, b in zip(best.scores, other.scores, strict=True))
     lost = sum(a > b for a, b in zip(best.scores, other.scores, strict=True))
     return not higher and won > lost and sign_chance(won, lost) < 0.05
+
+
+def _overtaken(best: Tried, other: Tried, longer: float) -> bool:
+    """Whether training closes the gap so fast that it is gone before a run ``longer`` times the sweep ends.
+
+    Small rates do least harm to untrained weights, and so lead at first wherever larger ones learn faster.
+    """
+    if not best.before or not other.before:
+        return False
+    gaps = [abs(_mean(b) - _mean(o)) for b, o in ((best.before, other.before), (best.scores, other.scores))]
+    return gaps[0] - gaps[1] > gaps[1] / max(longer - 1, 1e-9) and _led(best, other)
+
+
+def _led(best: Tried, other: Tried) -> bool:
+    """Whether the best one was ahead on the same side before training."""
+    return (_mean(best.before) - _mean(other.before)) * (_mean(best.scores) - _mean(other.scores)) > 0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return mean_interval(values).mean
 
 
 def sign_chance(won: int, lost: int) -> float:
@@ -151,14 +191,15 @@ def edge(tried: Sequence[Tried], taken: Tried) -> str | None:
 
 def _decision(recipe: Recipe, tried: list[Tried], found: RateAdvice, sweep: Sweep) -> dict[str, Any]:
     """The record of a finished sweep, with sentences on what it could not tell."""
-    taken, level = choose(recipe, tried, found.alpha)
+    taken, level = choose(recipe, tried, found.alpha, sweep.steps)
     side = edge(tried, taken)
     reasons = [*found.reasons]
     if len(level) > 1:
         rates = ", ".join(f"{t.rate:.3g}" for t in level)
         reasons.append(
-            f"the sweep could not tell {rates} apart ({sweep.steps} steps, the same {sweep.episodes} tasks, "
-            f"95 %): {taken.rate:.3g} is the one nearest to the middle of the range"
+            f"the sweep could not tell {rates} apart: after {sweep.steps} steps they differ on the same "
+            f"{sweep.episodes} tasks by no more than chance (95 %), or the lead is being lost; "
+            f"{taken.rate:.3g} is the one nearest to the middle of the range"
         )
     if side is not None:
         reasons.append(
@@ -169,7 +210,9 @@ def _decision(recipe: Recipe, tried: list[Tried], found: RateAdvice, sweep: Swee
     for t in tried:
         interval = mean_interval(t.scores) if t.scores else None
         mean, half = (interval.mean, interval.ci95) if interval else (None, None)
-        rows.append({"rate": t.rate, "score": mean, "ci95": half, "of": score_name(_loss(recipe))})
+        before = _mean(t.before) if t.before else None
+        entry = {"rate": t.rate, "before": before, "score": mean, "ci95": half}
+        rows.append({**entry, "of": score_name(_loss(recipe))})
     ends = {"low": min(found.low, tried[0].rate), "high": max(found.high, tried[-1].rate)}
     told = {"sweep_decided": len(level) == 1, "sweep_edge": side}
     return {"alpha": taken.rate, **ends, "sweep": rows, "reasons": reasons, **told}

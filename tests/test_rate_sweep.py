@@ -107,7 +107,7 @@ CHEAP = Costs(1.0, 1e-3, 0.0)
 
 
 def fake_trials(monkeypatch: pytest.MonkeyPatch, error: Any, costs: Costs = CHEAP) -> list[float]:
-    """Trials that train nothing: their first scores are 5, their last ``error(rate, episode)`` (None: nan)."""
+    """Trials that train nothing: their first scores are 5, their last ``error(rate, episode)``."""
     tried: list[float] = []
 
     def begun(recipe: Recipe, rate: float) -> Any:

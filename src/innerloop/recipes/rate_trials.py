@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy
 import torch
 
 from innerloop.core.errors import NonFiniteError, UserError
@@ -105,7 +106,7 @@ def judged(trial: Trial, episodes: int) -> list[float]:
         return []
     learner = parts.learner_after(test_steps(recipe))
     weights = for_test(state.params, state.buffers)
-    with torch.no_grad():
+    with torch.no_grad(), numpy.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
         found = evaluate(learner, *weights, parts.validation, parts.loss, episodes, _plan(recipe))
     return found.scores if all(map(math.isfinite, found.scores)) else []
 

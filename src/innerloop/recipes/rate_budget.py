@@ -96,10 +96,10 @@ def affordable(recipe: Recipe, rates: int, costs: Costs) -> Sweep | None:
         cap = steps_of_each(recipe.outer.steps, rates + beyond)
         if min(cap, each - LEAST_EPISODES * task) >= LEAST_STEPS:
             wanted = max(recipe.eval.validation_episodes, LEAST_EPISODES)
-            judged = _doubled(LEAST_EPISODES, min(wanted, each / 2 / task))
+            judged = _rounded(LEAST_EPISODES, min(wanted, each / 2 / task))
             if each - judged * task < LEAST_STEPS:
                 judged = LEAST_EPISODES
-            return Sweep(_doubled(LEAST_STEPS, min(cap, each - judged * task)), judged, beyond)
+            return Sweep(_rounded(LEAST_STEPS, min(cap, each - judged * task)), judged, beyond)
     return None
 
 
@@ -129,10 +129,11 @@ def _power_of_two(ratio: float) -> float:
     return float(2.0 ** math.ceil(math.log2(max(ratio, 2.0**-10))))
 
 
-def _doubled(least: int, most: float) -> int:
-    """The least number, doubled as often as fits.
+def _rounded(least: int, most: float) -> int:
+    """The largest of 1, 1½, 2, 3, 4, 6, 8, … times the least number that is not above ``most``.
 
-    >>> _doubled(10, 59), _doubled(10, 10)
-    (40, 10)
+    >>> _rounded(10, 59), _rounded(10, 60), _rounded(10, 10)
+    (40, 60, 10)
     """
-    return least * 2 ** max(0, int(math.log2(max(most / least, 1.0))))
+    whole = int(least * 2 ** max(0, int(math.log2(max(most / least, 1.0)))))
+    return whole * 3 // 2 if whole * 3 // 2 <= most else whole

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 import torch
 
+from innerloop.advice.rate import NORMALISED, UNNORMALISED
 from innerloop.bench import rate as bench_rate
 from innerloop.plots.panels import line, mark, panel, panels_figure
-from innerloop.reproduce import find
+from innerloop.reproduce import find, rate_regret
 from innerloop.reproduce.adaptlr import Law, same_variance, seeded, tangent_entries, tangent_gram, wide_net
 from innerloop.reproduce.adaptlr_table2 import floor
-from innerloop.reproduce.rate_regret import cases, source
+from innerloop.reproduce.rate_regret import cases, needed_factor, source
 from oracles.tolerance import assert_close, assert_mean
 
 DOUBLE = torch.float64
@@ -47,6 +50,43 @@ def test_the_regret_study_runs_on_the_embedded_glyphs_and_remembers(
     again = module.run("smoke", lambda _: None)
     assert {path: path.stat().st_mtime_ns for path in kept} == times
     assert [row.ours for row in again.rows] == [row.ours for row in first.rows]
+
+
+def regret_entry(case: rate_regret.Case, rate: float, at: float) -> dict[str, Any]:
+    scores = [0.5 if r == at else 0.3 for r in rate_regret.GRID]
+    found = {
+        "case": case,
+        "scores": scores,
+        "best": 0.5,
+        "at": at,
+        "auto": 0.45,
+        "rate": rate,
+        "regret": 0.05,
+    }
+    return {**found, "factor": needed_factor(found), "divided": 0.05, "undivided": 0.05}
+
+
+def test_the_stated_uncertainty_is_held_against_the_cases() -> None:
+    """Six cases each: all within the stated factor hold, one beyond it does not."""
+    chosen = rate_regret.cases("cpu")
+    for beyond in (0.9, 1.1):
+        stated = {True: NORMALISED * beyond, False: UNNORMALISED * beyond}
+        table = [regret_entry(case, 3.0 / stated[case.normalised], 3.0) for case in chosen]
+        rows = rate_regret._rows(table, "cpu")[-2:]
+        assert [row.holds for row in rows] == [beyond < 1] * 2
+        assert [row.paper for row in rows] == [f"stated: {NORMALISED:g}", f"stated: {UNNORMALISED:g}"]
+
+
+def test_regret_is_read_off_for_other_ways_to_divide() -> None:
+    case = rate_regret.Case("quickdraw", 5, "none", 4)
+    scores = dict(zip(rate_regret.GRID, [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2], strict=True))
+    results = {(case, rate, 0): {"accuracy": score, "rate": rate} for rate, score in scores.items()}
+    results[case, "auto", 0] = {"accuracy": 0.45, "rate": 0.15}
+    found = rate_regret._summary(case, results, 1)
+    at = numpy.interp(numpy.log([0.075, 0.3]), numpy.log(rate_regret.GRID), list(scores.values()))
+    assert found["regret"] == pytest.approx(0.05)
+    assert [found["divided"], found["undivided"]] == pytest.approx(list(0.5 - at))
+    assert found["factor"] == pytest.approx(2.0)
 
 
 def test_the_regret_study_covers_what_it_says() -> None:

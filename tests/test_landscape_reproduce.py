@@ -17,7 +17,14 @@ from innerloop.learners import maml
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.objectives import episodic, erm
 from innerloop.plots import landscape as plots
-from innerloop.reproduce import find, landscape_logistic, landscape_neuron, landscape_table1, landscape_table2
+from innerloop.reproduce import (
+    find,
+    landscape_logistic,
+    landscape_neuron,
+    landscape_table1,
+    landscape_table2,
+    landscape_table3,
+)
 from innerloop.training.reweighted import weighted_gradient
 from oracles.tolerance import assert_close, assert_mean
 
@@ -41,6 +48,19 @@ def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_figure_8_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert all(row.ok for row in find("landscape-fig8").run("smoke", lambda _: None).rows)
+
+
+def test_rows_of_table_3_say_their_rule_and_keep_to_it() -> None:
+    found = {
+        name: {"coordinate": c + 1.9 * d, "deviation": d, "errors": {"2000": e, "500": e + 2.1 * s}}
+        for name, (c, d, e, s) in landscape_table3.PUBLISHED.items()
+    }
+    rows = [row for row in landscape_table3._rows(found, 5, "cpu") if "within 2 published" in row.what]
+    assert len(rows) == 15
+    for row in rows:
+        assert row.holds is ("m = 500" not in row.what)
+    assert "(2.1 deviations off)" in rows[2].ours
+    assert "(1.9 deviations off)" in rows[0].ours
 
 
 # ---- logistic regression ----

@@ -158,14 +158,17 @@ def test_the_gradient_form_is_the_best_single_step_for_squared_error() -> None:
 # ---- bracket and bootstrap ----
 
 
-def test_the_bracket_is_ordered_and_divided_by_the_steps() -> None:
+def test_the_bracket_is_ordered_and_divided_by_the_root_of_the_steps() -> None:
     u, t = normal(30, 6, 4), normal(30, 9, 4, seed=1)
     w = normal(30, 4, 1, seed=2)
     grad, trace = gradient_moments(u, t, u @ w, t @ w), split_moments(u, t)
-    one, five = bracket(grad, trace), bracket(grad, trace, steps=5)
+    one, nine = bracket(grad, trace), bracket(grad, trace, steps=9)
     assert one.low <= one.point <= one.high
     assert one.point == pytest.approx(math.sqrt(one.gradient * one.trace))
-    assert five.point == pytest.approx(one.point / 5)
+    assert nine.point == pytest.approx(one.point / 3)
+    assert [nine.low, nine.high, *nine.interval] == pytest.approx(
+        [end / 3 for end in (one.low, one.high, *one.interval)]
+    )
     assert one.interval[0] < one.point < one.interval[1]
     assert bracket(grad, trace, point="gradient").point == pytest.approx(grad.rate)
 

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from innerloop.advice.features import head_scales, head_stacks, raw_stacks
-from innerloop.advice.rate import SWEEP, RateAdvice, advise_rate, warning_for
+from innerloop.advice.rate import (
+    NORMALISED,
+    SWEEP,
+    UNNORMALISED,
+    RateAdvice,
+    advise_rate,
+    warning_for,
+)
 from innerloop.advice.tangent import (
     gradient_size,
     pull,
@@ -25,6 +32,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.execution import Plan, meta_gradient
+from innerloop.learners import anil
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
 from innerloop.nets import Network, conv4, mlp
 from innerloop.nets.network import apply
@@ -187,15 +195,16 @@ def test_the_advice_for_a_head_is_near_the_best_step_there_is() -> None:
     assert found.alpha == pytest.approx((gradient * found.forms["trace"]) ** 0.5)
 
 
-def test_the_advice_for_labels_is_a_point_that_says_how_sure_it_is() -> None:
-    network = conv4(1, 16, 3, filters=2)
+@pytest.mark.parametrize(("norm", "factor"), [("transductive", NORMALISED), ("none", UNNORMALISED)])
+def test_the_advice_for_labels_is_a_point_that_says_how_sure_it_is(norm: Any, factor: float) -> None:
+    network = conv4(1, 16, 3, filters=2, norm=norm)
     params, buffers = start(network)
     batch = images(8, seed=1)
     noise = 0.3 * batch.x_query  # queries look like their class
     batch = batch._replace(x_query=batch.x_support.repeat_interleave(2, dim=1) + noise)
     sampler = Sampler(lambda indices: batch.slice(0, len(indices)))
     loss = get_loss("cross-entropy")
-    for steps, factor in ((1, 2.0), (2, 4.0)):
+    for steps in (1, 2):
         found = advise_rate(network, params, buffers, sampler, loss, method="anil", steps=steps, tasks=8)
         assert found.sweep == (found.alpha,)
         assert found.factor == factor
@@ -245,6 +254,34 @@ def test_the_same_network_gives_the_same_step_under_every_convention() -> None:
     assert rates["half-sse"] == pytest.approx(2 * rates["mse"] / 5, rel=1e-9)
 
 
+@pytest.mark.parametrize("method", ["anil", "maml", "meta-sgd"])
+def test_rates_of_several_steps_are_those_of_one_divided_by_the_root_of_the_steps(method: str) -> None:
+    network = mlp(1, [8], 1)
+    params, buffers = start(network)
+    one, four = (
+        advise_rate(network, params, buffers, sines(), get_loss("mse"), method=method, steps=steps, tasks=20)
+        for steps in (1, 4)
+    )
+    numbers = [(one.alpha, *one.sweep, *one.interval), (four.alpha, *four.sweep, *four.interval)]
+    assert [2 * number for number in numbers[1]] == pytest.approx(list(numbers[0]))
+    assert method == "meta-sgd" or any("√4 for 4 inner steps" in reason for reason in four.reasons)
+
+
+def test_the_online_trace_rule_divides_as_the_estimate_before_training_does() -> None:
+    network, loss = mlp(1, [8], 1), get_loss("mse")
+    params, _ = start(network)
+    task = Task(*sines().episodes(range(1)).task(0))
+    own = {
+        f"{PREFIX}above": torch.tensor(3.0, dtype=DOUBLE),
+        f"{PREFIX}below": torch.tensor(3.0, dtype=DOUBLE),
+    }
+    one = 5 / 2  # K/2 for the mean squared error of five samples, times above/below
+    moved = online_anil(network, loss, one / 2, 4, "trace").adapt(params, own, task.x_support, task.y_support)
+    plain = anil(network, loss, one / 2, 4).adapt(params, {}, task.x_support, task.y_support)
+    for name in network.head_names:
+        assert_close(moved.params[name], plain.params[name])
+
+
 def test_no_inner_loop_no_rate() -> None:
     network = mlp(1, [8], 1)
     params, buffers = start(network)
@@ -259,7 +296,9 @@ def test_a_rate_far_outside_is_warned_about() -> None:
     assert warning_for(0.8, found) is None
     assert "far above" in str(warning_for(0.81, found))
     assert "far below" in str(warning_for(0.024, found))
-    assert warning_for(100.0, found._replace(factor=32.0)) is None
+    assert warning_for(5.9, found._replace(factor=30.0)) is None
+    assert "more than 30 times" in str(warning_for(6.1, found._replace(factor=30.0)))
+    assert "far below" in str(warning_for(0.024, found._replace(factor=30.0)))
     assert warning_for(100.0, found._replace(kind="range")) is None
 
 
@@ -359,12 +398,7 @@ def test_auto_settles_on_a_rate_and_everything_afterwards_uses_it(tmp_path: Path
     assert recipe.inner.lr == record["alpha"]
     assert evaluate_run(run, [])["mean"] == found["metrics"]["mean"]
     if method == "maml":
-        assert record["sweep_steps"] == 5  # 5 % of 120 is 6: one step for each of five rates
-        assert [row["rate"] for row in record["sweep"]] == pytest.approx(
-            [record["forms"]["trace"] * f for f in SWEEP]
-        )
-        finite = [row for row in record["sweep"] if row["score"] is not None]
-        assert record["alpha"] == min(finite, key=lambda row: row["score"])["rate"]
+        assert "no room for a sweep" in record["reasons"][-1]  # 5 % of 120 steps tell five rates apart?
     if method == "meta-sgd":
         rates = [v for n, v in parts.params.items() if n.startswith("inner_lr.")]
         assert all(bool((v == torch.tensor(record["alpha"], dtype=v.dtype)).all()) for v in rates)
@@ -395,14 +429,6 @@ def test_a_run_with_auto_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest
     assert ends[0] is not None
     assert ends[1] is not None
     assert_trees_equal(ends[0][0], ends[1][0])
-
-
-def test_a_short_run_takes_the_middle_and_says_so(tmp_path: Path) -> None:
-    run, _ = run_one(tmp_path, "inner.method=maml", "outer.steps=20")
-    record = read_manifest(run)["rate"]
-    assert record["sweep_steps"] == 0
-    assert "no room for a sweep" in record["reasons"][-1]
-    assert record["alpha"] == pytest.approx(2 * record["forms"]["trace"])
 
 
 def test_a_user_s_own_rate_is_checked(tmp_path: Path) -> None:

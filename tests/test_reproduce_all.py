@@ -107,6 +107,20 @@ def test_for_people_there_is_a_line_each_and_a_table(fakes, capsys):
     assert "1 of 2 statements hold, 1 of 2 are as recorded" in shown.out
 
 
+def test_members_whose_source_changed_are_not_kept(fakes, monkeypatch):
+    calls, does = fakes
+    does["bad"] = KeyboardInterrupt()
+    assert main(["reproduce", "all"]) == 130
+    does["bad"] = (True, True)
+    sources = {"good": "another", "bad": None, "other": None}
+    monkeypatch.setattr(
+        "innerloop.reproduce.batch.source_hash", lambda module: sources[module.rpartition(".")[2]]
+    )
+    calls.clear()
+    assert main(["reproduce", "all"]) == 0
+    assert calls == ["good", "bad", "other"]
+
+
 def test_an_interrupted_batch_goes_on_where_it_was(fakes, capsys, tmp_path):
     calls, does = fakes
     does["bad"] = KeyboardInterrupt()

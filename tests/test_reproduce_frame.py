@@ -1,7 +1,11 @@
 """The frame of `reproduce` and `analyze`: rows, exit codes, remembered parts, flat settings."""
 
+import ast
+import importlib
 import json
+import sys
 import types
+from pathlib import Path
 
 import pytest
 from pydantic import Field
@@ -13,6 +17,7 @@ from innerloop.plots.style import new_figure
 from innerloop.recipes.flat import FlatSettings, describe, read_flat
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, row
+from innerloop.reproduce.sources import _statements, files_behind, source_hash
 
 
 class Settings(FlatSettings):
@@ -80,18 +85,109 @@ def test_bad_names_and_scales_are_user_errors(monkeypatch, tmp_path, words):
     assert not (tmp_path / "runs").exists()
 
 
-def test_parts_are_computed_once_per_key(tmp_path):
+CALLS = []
+
+
+def counted(seed, size=0):
+    CALLS.append(seed)
+    return {"value": (seed, size)}
+
+
+def test_parts_are_computed_once_for_all_that_they_are_given(tmp_path):
+    CALLS.clear()
+    assert remembered("x", counted, {"seed": 0}, tmp_path) == {"value": [0, 0]}
+    assert remembered("x", counted, {"seed": 0}, tmp_path) == {"value": [0, 0]}
+    assert len(CALLS) == 1
+    remembered("x", counted, {"seed": 1}, tmp_path)
+    remembered("x", counted, {"seed": 0, "size": 2}, tmp_path)
+    remembered("x", counted, {"seed": 0}, tmp_path, seen={"content": "other drawings"})
+    assert len(CALLS) == 4
+
+
+PACKAGE = {
+    "__init__.py": "",
+    "top.py": "import json\n\ndef compute(seed):\n    from toy.low import value\n    return value(seed)\n",
+    "low.py": "from . import deep\n\ndef value(seed):\n    return seed + deep.START\n",
+    "deep.py": "START = 10\n",
+    "aside.py": "START = 11\n",
+    "lists/split.json": "[1]\n",
+}
+
+
+def write_package(folder, **changed):
+    for name, text in (PACKAGE | changed).items():
+        file = folder / "toy" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode())
+
+
+def in_a_new_process(monkeypatch):
+    """What a later command sees: nothing loaded, nothing looked at yet."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "toy"]:
+        monkeypatch.delitem(sys.modules, name)
+    importlib.invalidate_caches()
+    source_hash.cache_clear()
+    return importlib.import_module("toy.top")
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({}, True),
+        ({"deep.py": "START = 20\n"}, False),
+        ({"low.py": PACKAGE["low.py"] + "\n# a comment\n"}, False),
+        ({"lists/split.json": "[2]\n"}, False),
+        ({"aside.py": "START = 12\n"}, True),
+        ({name: text.replace("\n", "\r\n") for name, text in PACKAGE.items()}, True),
+    ],
+)
+def test_changed_source_is_computed_anew_and_unchanged_source_is_kept(monkeypatch, tmp_path, changed, kept):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_package(tmp_path)
+    compute = in_a_new_process(monkeypatch).compute
+    assert remembered("x", compute, {"seed": 1}, tmp_path / "parts") == 11
+    (file,) = (tmp_path / "parts" / "x").iterdir()
+    file.write_text(file.read_text().replace('"value": 11', '"value": "kept"'))
+    write_package(tmp_path, **changed)
+    compute = in_a_new_process(monkeypatch).compute
+    now = remembered("x", compute, {"seed": 1}, tmp_path / "parts")
+    assert (now == "kept") is kept
+    if "deep.py" in changed and not kept:
+        assert now == 21
+    in_a_new_process(monkeypatch)
+
+
+def test_another_torch_computes_anew(monkeypatch, tmp_path):
+    CALLS.clear()
+    for version in ("2.12.0", "2.13.0", "2.13.0"):
+        monkeypatch.setattr("innerloop.reproduce.parts.library_versions", lambda v=version: {"torch": v})
+        remembered("x", counted, {"seed": 0}, tmp_path)
+    assert len(CALLS) == 2
+
+
+def test_a_function_without_a_source_file_is_computed_each_time(tmp_path):
     calls = []
-
-    def compute():
-        calls.append(1)
-        return {"value": (1, 2)}
-
-    assert remembered("x", {"seed": 0}, compute, tmp_path) == {"value": [1, 2]}
-    assert remembered("x", {"seed": 0}, compute, tmp_path) == {"value": [1, 2]}
-    assert len(calls) == 1
-    remembered("x", {"seed": 1}, compute, tmp_path)
+    space = {"__name__": "nowhere", "calls": calls}
+    exec("def compute(seed): calls.append(seed)", space)
+    for _ in range(2):
+        remembered("x", space["compute"], {"seed": 0}, tmp_path)
     assert len(calls) == 2
+
+
+def test_imports_are_found_where_a_whole_parse_finds_them():
+    """The quick look at import statements against parsing every file of the package."""
+    for file in Path(reproduce.__file__).parents[1].rglob("*.py"):
+        text = file.read_text("utf-8")
+        whole = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import | ast.ImportFrom)]
+        assert sorted(map(ast.unparse, _statements(text))) == sorted(map(ast.unparse, whole)), file
+
+
+def test_the_source_of_a_training_run_reaches_its_solver_of_rates_but_not_the_rows():
+    names = set(files_behind("innerloop.reproduce.rate_runs"))
+    reached = {"innerloop.theory.rate_bracket", "innerloop.advice.rate", "innerloop.training.fit"}
+    assert reached | {"innerloop.tasks.episodes"} <= names
+    assert not {"innerloop.reproduce.rate_regret", "innerloop.cli.main", "innerloop.report.rate"} & names
 
 
 def fake_analysis(monkeypatch):

@@ -8,7 +8,7 @@ SWEEP = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Where the best rate of full MAML lay around the centre."""
 
 FAR = 4.0
-"""A user's rate this many times outside the bracket is warned about."""
+"""A user's rate this many times outside the bracket is warned about; above it also by the stated factor."""
 
 
 class RateAdvice(NamedTuple):
@@ -47,17 +47,24 @@ class RateAdvice(NamedTuple):
         return {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
 
 
-def warning_for(rate: float, found: RateAdvice) -> str | None:
-    """One sentence if a user's own rate lies outside [low/4, 4·high], else None.
+def doubtful_outside(found: RateAdvice) -> tuple[float, float]:
+    """The rates outside which a user's own one is warned about: [low/4, 4·high], or further up if unsure.
 
-    Only where the bracket is known to be worth it: a head-only learner under cross-entropy.
+    Where the point was far off, the best rate lay above it; a rate far below the bracket was never good.
     """
-    low, high = found.low, found.high
-    trusted = found.kind == "bracket" and found.factor is not None and found.factor <= FAR
-    if not trusted or low / FAR <= rate <= FAR * high:
+    return found.low / FAR, max(FAR, found.factor or FAR) * found.high
+
+
+def warning_for(rate: float, found: RateAdvice) -> str | None:
+    """One sentence if a user's own rate lies far outside the bracket (:func:`doubtful_outside`), else None.
+
+    For head-only learners under cross-entropy, where the bracket is known to be worth it; None for ranges.
+    """
+    low, high = doubtful_outside(found)
+    if found.kind != "bracket" or low <= rate <= high:
         return None
-    side = "below" if rate < low / FAR else "above"
+    side, times = ("below", FAR) if rate < low else ("above", high / found.high)
     return (
-        f"inner.lr={rate:g} is far {side} the estimated bracket [{low:.3g}, {high:.3g}] "
-        "(more than four times outside): inner.lr=auto takes a point inside it."
+        f"inner.lr={rate:g} is far {side} the estimated bracket [{found.low:.3g}, {found.high:.3g}] "
+        f"(more than {times:g} times outside): inner.lr=auto takes a point inside it."
     )

@@ -93,6 +93,8 @@ def _recipe_for(settings: Settings) -> Recipe:
 
 def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     from innerloop.advice.rate import warning_for
+    from innerloop.advice.rate_record import doubtful_outside
+    from innerloop.core.losses import get_loss, is_classification
     from innerloop.recipes.build import build
     from innerloop.recipes.rate import advice_for, provisional
 
@@ -103,14 +105,12 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     tasks = settings.n_tasks if "n_tasks" in settings.model_fields_set else None
     found = advice_for(recipe, build(provisional(recipe)), tasks)
     own = recipe.inner.lr
-    warning = warning_for(own, found) if isinstance(own, float) else None
+    labels = is_classification(get_loss(recipe.inner.loss))
+    warning = warning_for(own, found) if isinstance(own, float) and labels else None
     if warning:
         say(f"warning: {warning}")
-    bounds = {
-        "low": found.low / 4,
-        "high": 4 * found.high,
-        "meaning": "outside, a user's rate is warned about",
-    }
+    low, high = doubtful_outside(found)
+    bounds = {"low": low, "high": high, "meaning": "outside, a user's rate is warned about"}
     return {**found.as_dict(), "bounds": bounds, "warning": warning, "method": recipe.inner.method}
 
 

@@ -202,6 +202,22 @@ def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tupl
     return "off", f"not compiled: {why}"
 
 
+def expected_speedup(wanted: str, steps: int, eager: float, images: bool) -> float:
+    """How many times faster than eager steps those of a run will be, if it is compiled: for budgets only.
+
+    Args:
+        wanted: ``run.compile``.
+        steps: of the run.
+        eager: seconds of an eager step.
+        images: whether inputs are pictures.
+
+    >>> expected_speedup("off", 1000, 0.1, False)
+    1.0
+    """
+    how, _ = _choose_compile(wanted, steps, eager, images)
+    return {"full": COMPILE_SPEEDUP, "trace": TRACE_SPEEDUP}.get(how, 1.0)
+
+
 def _why(milliseconds: dict[str, float], execution: str) -> str:
     table = ", ".join(f"{name} {ms:.3g} ms" for name, ms in milliseconds.items())
     if execution != "auto":

@@ -8,9 +8,9 @@ Two rules, both kept in buffers, so that checkpoints hold them and a resume goes
     As in the paper the head adapts on normalised features. It does not see the scale of anything else: for
     reproductions.
 ``trace``
-    Ours: running means of both sides of the trace form (H.1, centred for cross-entropy) divided by the
-        steps, and never
-    further than a factor of four from the rate it started with.
+    Ours: running means of both sides of the trace form (H.1, centred for cross-entropy), divided by the
+    root of the number of steps as before training, and never further than a factor of four from the rate
+    it started with.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from innerloop.learners.base import Learner
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.theory.rate import loss_constant
+from innerloop.theory.rate_bracket import step_divisor
 from innerloop.theory.rate_moments import centred, split_traces
 
 Rule = Literal["h3", "trace"]
@@ -71,6 +72,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
         rule: ``h3`` or ``trace``.
     """
     labels = is_classification(loss)
+    divisor = step_divisor(max(steps, 1))
 
     def rate(buffers: Buffers, samples: int, outputs: int) -> Tensor:
         if rule == "h3":
@@ -78,7 +80,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
         above, below = buffers[f"{PREFIX}above"], buffers[f"{PREFIX}below"]
         seen = below > 0
         ratio = above / torch.where(seen, below, torch.ones_like(below))
-        found = ratio * (loss_constant(loss.name, samples, outputs if labels else None) / max(steps, 1))
+        found = ratio * (loss_constant(loss.name, samples, outputs if labels else None) / divisor)
         return torch.where(seen, found, torch.full_like(found, lr)).clamp(lr / CLAMP, lr * CLAMP)
 
     def seen_features(

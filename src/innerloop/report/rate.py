@@ -16,7 +16,9 @@ ROWS = (
     ("convention", "convention"),
     ("tasks", "tasks looked at"),
     ("sweep_steps", "steps of the sweep"),
+    ("sweep_episodes", "validation tasks of each rate"),
     ("sweep_seconds", "seconds of the sweep"),
+    ("sweep_time_share", "the sweep's share of the run's time, as expected"),
 )
 
 
@@ -48,8 +50,18 @@ def _sweep(sweep: Any) -> list[dict[str, Any]]:
     if not tried:
         return []
     score = str(tried[0].get("of") or "score")
+    begun = any(row.get("before") is not None for row in tried)  # runs of older versions did not look
     cells = [
-        [number(row.get("rate")), "diverged" if row.get("score") is None else number(row["score"])]
+        [
+            number(row.get("rate")),
+            *([_score(row.get("before"))] if begun else []),
+            _score(row.get("score")),
+        ]
         for row in tried
     ]
-    return [{"title": "Sweep on validation tasks", "head": ["rate", score], "rows": cells}]
+    head = ["rate", *([f"{score} before training"] if begun else []), score]
+    return [{"title": "Sweep on validation tasks", "head": head, "rows": cells}]
+
+
+def _score(value: Any) -> str:
+    return "diverged" if value is None else number(value)

@@ -63,4 +63,13 @@ def find(name: str) -> ModuleType:
         UserError: there is none of this name.
     """
     check(name)
-    return import_module(f"innerloop.reproduce.{name.replace('-', '_')}")
+    return import_module(module_name(name))
+
+
+def module_name(name: str) -> str:
+    """Where a reproduction stands.
+
+    >>> module_name("landscape-fig1")
+    'innerloop.reproduce.landscape_fig1'
+    """
+    return f"{__name__}.{name.replace('-', '_')}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 from innerloop.core.trees import count
@@ -66,8 +65,8 @@ def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
     """Scores along the grid, and both ranges."""
     scores = []
     for rate in GRID:
-        key = {"case": case, "rate": rate, "steps": steps, "episodes": episodes}
-        scores.append(remembered("adaptlr-fig10", key, partial(_score, case, rate, steps, episodes)))
+        settings = {"case": case, "rate": rate, "steps": steps, "episodes": episodes}
+        scores.append(remembered("adaptlr-fig10", _score, settings))
     recipe = recipe_for(case, 0.01, steps, episodes)
     parts = build(recipe)
     h19, ours = merged_range(BATCH, 10, count(parts.params)), advice_for(recipe, parts)

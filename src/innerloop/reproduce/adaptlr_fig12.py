@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from innerloop.plots.panels import Panel, line, panel, panels_figure
@@ -42,8 +41,8 @@ def run(scale: str, say: Say) -> Reproduction:
     fixed = [judged(one, rate=rate)._asdict() for rate in TEST]
     same = []
     for rate in SAME:
-        key = {"rate": rate, "steps": steps, "episodes": episodes}
-        same.append(remembered("adaptlr-fig12", key, partial(_score, rate, steps, episodes)))
+        settings = {"rate": rate, "steps": steps, "episodes": episodes}
+        same.append(remembered("adaptlr-fig12", _score, settings))
         say(f"same α = {rate:g}: {_errors(same)[-1]:.4g}")
     panels = [
         _panel("test α", f"trained at α = {TRAINED_AT}: error on test tasks", TEST, fixed),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from innerloop.plots.panels import line, panel, panels_figure
@@ -98,8 +97,8 @@ def _curve(choice: dict[str, Any], scale: str, seeds: int, every: int) -> dict[s
     """The mean over seeds; each seed is remembered."""
     runs = []
     for seed in range(seeds):
-        key = {"choice": choice, "scale": scale, "seed": seed}
-        runs.append(remembered(NAME, key, partial(_one, choice, scale, seed, every)))
+        settings = {"choice": choice, "scale": scale, "seed": seed, "every": every}
+        runs.append(remembered(NAME, _one, settings))
     return _summary(runs)
 
 

@@ -1,7 +1,8 @@
 """Several reproductions, one after another: one that fails does not stop the others.
 
 A batch is a run of its own, ``runs/reproduce-all/<time>-s0/``, whose ``result.json`` names its members. Given
-again after an interruption, the same batch keeps the members that finished and goes on with the others.
+again after an interruption, the same batch keeps the members that finished, unless their source has changed
+since, and goes on with the others.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from innerloop._version import __version__
 from innerloop.core.errors import UserError
-from innerloop.reproduce import REPRODUCTIONS, check
+from innerloop.reproduce import REPRODUCTIONS, check, module_name
 from innerloop.reproduce.carry_out import begin, carry_on
 from innerloop.reproduce.rows import Say
+from innerloop.reproduce.sources import library_versions, source_hash
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import read_json, write_json_atomic
 from innerloop.runs.manifest import actual_status, read_manifest, start_manifest, update_manifest
@@ -72,8 +73,7 @@ def _same(run: Path, about: dict[str, Any]) -> bool:
         manifest = read_manifest(run)
     except UserError:
         return False
-    version = (manifest.get("versions") or {}).get("innerloop")
-    return version == __version__ and all(manifest.get(key) == value for key, value in about.items())
+    return all(manifest.get(key) == value for key, value in about.items())
 
 
 def carry_out_batch(batch: Path, argv: list[str] | None, say: Say) -> dict[str, Any]:
@@ -102,6 +102,7 @@ def carry_out_batch(batch: Path, argv: list[str] | None, say: Say) -> dict[str, 
         say(f"{place} at {scale}: {REPRODUCTIONS[name]}")
         run = begin(name, scale, argv, folder)
         entry: dict[str, Any] = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
+        entry["made_by"] = _made_by(name)
         entries.append(entry)
         try:
             entry |= {**_member(carry_on(run, name, scale, say)), "status": "finished"}
@@ -134,7 +135,13 @@ def _entries(batch: Path) -> list[dict[str, Any]]:
 
 
 def _is_kept(entry: dict[str, Any], folder: Path) -> bool:
-    return entry.get("status") == "finished" and (folder / entry["run"] / "result.json").is_file()
+    finished = entry.get("status") == "finished" and (folder / entry["run"] / "result.json").is_file()
+    return finished and entry.get("made_by") == _made_by(entry["name"])
+
+
+def _made_by(name: str) -> dict[str, str | None]:
+    """What a member's numbers depend on beside its scale."""
+    return {"source": source_hash(module_name(name)), **library_versions()}
 
 
 def sentence(entry: dict[str, Any]) -> str:

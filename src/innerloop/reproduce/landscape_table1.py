@@ -79,19 +79,16 @@ def _budget(scale: str) -> Budget:
 def _part(job: Job) -> dict[str, float]:
     from innerloop.reproduce.parts import remembered
 
-    budget = _budget(job.scale)
-    key = {**job._asdict(), "budget": list(budget)}
-    compute = functools.partial(_one, *_alphabets(job.scale), job.setting, job.method, budget, job.seed)
-    return dict(remembered("landscape-table1", key, compute))
+    settings = {**job._asdict(), "budget": _budget(job.scale)}
+    return dict(remembered("landscape-table1", _one, settings))
 
 
-def _one(
-    source: ImageSource, alphabets: dict[str, list[str]], setting: str, method: str, budget: Any, seed: int
-) -> dict[str, float]:
+def _one(scale: str, setting: str, method: str, budget: Any, seed: int) -> dict[str, float]:
     from innerloop.reproduce.landscape_images import judge_all
     from innerloop.tasks.episodes import Shape
     from innerloop.tasks.few_shot import Kind
 
+    source, alphabets = _alphabets(scale)
     few = setting == "Small"
     hard = {
         part: alphabets[f"{part} hard"][:1] if few else alphabets[f"{part} hard"]

@@ -76,19 +76,16 @@ def _budget(scale: str) -> Budget:
 def _part(job: Job) -> dict[str, float]:
     from innerloop.reproduce.parts import remembered
 
-    budget = _budget(job.scale)
-    key = {**job._asdict(), "budget": list(budget)}
-    compute = functools.partial(_one, _sources(job.scale), job.share, job.method, budget, job.seed, job.scale)
-    return dict(remembered("landscape-table2", key, compute))
+    settings = {**job._asdict(), "budget": _budget(job.scale)}
+    return dict(remembered("landscape-table2", _one, settings))
 
 
-def _one(
-    sources: dict[str, ImageSource], share: float, method: str, budget: Any, seed: int, scale: str
-) -> dict[str, float]:
+def _one(scale: str, share: float, method: str, budget: Any, seed: int) -> dict[str, float]:
     from innerloop.reproduce.landscape_images import judge_all
     from innerloop.tasks.episodes import Shape
     from innerloop.tasks.few_shot import Kind
 
+    sources = _sources(scale)
     shapes = {"easy": Shape(*EASY, QUERIES), "hard": Shape(*HARD, QUERIES)}
     if scale == "smoke":
         shapes = {"easy": Shape(2, 4, 2), "hard": Shape(4, 1, 2)}

@@ -7,7 +7,6 @@ Lemma 1 gives, with curvatures :math:`\beta_iI\preceq\nabla^2f_i\preceq L_iI`,
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
@@ -29,9 +28,8 @@ def run(scale: str, say: Say) -> Reproduction:
     samples, pairs, activations = SIZES[scale]
     data: dict[str, Any] = {}
     for activation in activations:
-        key = {"samples": samples, "pairs": pairs, "activation": activation, "rates": RATES}
-        compute = functools.partial(_pairs, activation, samples, pairs)
-        data[activation] = remembered("landscape-theorem1", key, compute)
+        settings = {"activation": activation, "samples": samples, "pairs": pairs}
+        data[activation] = remembered("landscape-theorem1", _pairs, settings)
         smaller = [one["maml"][-1] < 1 for one in data[activation]]
         say(f"{activation}: hard gradient smaller at MAML's point in {sum(smaller)} of {len(smaller)}")
     rows = _rows([one for some in data.values() for one in some])

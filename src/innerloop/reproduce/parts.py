@@ -9,9 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from innerloop._version import __version__
 from innerloop.core.children import safe_path
 from innerloop.execution.plan import available_cores
+from innerloop.reproduce.sources import library_versions, source_hash
 from innerloop.runs.files import plain, read_json, write_json_atomic
 
 Job = TypeVar("Job")
@@ -21,31 +21,48 @@ FOLDER = Path("runs") / "reproduce-parts"
 
 
 def remembered(
-    name: str, key: Mapping[str, Any], compute: Callable[[], Any], folder: Path | None = None
+    name: str,
+    compute: Callable[..., Any],
+    settings: Mapping[str, Any],
+    folder: Path | None = None,
+    seen: Mapping[str, Any] | None = None,
 ) -> Any:
-    """``compute()`` as plain data, or what it gave before for the same name, key and version.
+    """``compute(**settings)`` as plain data, or what it gave before for the same settings and source.
+
+    The settings are all that ``compute`` is given, so that none can be missing from the key. Beside them
+    the key holds a hash of the source (:mod:`innerloop.reproduce.sources`) and the versions of torch and
+    numpy: changed code computes anew. The source is that of the module ``compute`` stands in and of what
+    this imports; a module that trains apart from the one that words the rows keeps its parts when words
+    change. A function without a source file is computed each time.
 
     Args:
         name: of the reproduction.
-        key: every setting the value depends on.
-        compute: makes the value; it comes back as JSON would hold it.
+        compute: a function of a module; its value comes back as JSON would hold it.
+        settings: its arguments by name.
         folder: where parts are kept; ``runs/reproduce-parts`` if omitted.
+        seen: what else the value depends on and ``compute`` finds by itself: a hash of a user's file.
 
     >>> import tempfile, itertools
     >>> count = itertools.count()
+    >>> def drawn(seed): return seed + next(count)
     >>> with tempfile.TemporaryDirectory() as there:
-    ...     [remembered("x", {"seed": 0}, lambda: next(count), Path(there)) for _ in range(2)]
-    [0, 0]
+    ...     [remembered("x", drawn, {"seed": 5}, Path(there)) for _ in range(2)]
+    [5, 5]
     """
-    text = json.dumps({"version": __version__, **plain(dict(key))}, sort_keys=True)
+    source = source_hash(compute.__module__)
+    if source is None:
+        return plain(compute(**settings))
+    key = {"source": source, **library_versions(), "of": compute.__qualname__, "settings": dict(settings)}
+    key = plain(key | {"seen": dict(seen or {})})
+    text = json.dumps(key, sort_keys=True)
     file = (folder or FOLDER) / name / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     if file.is_file():
-        found = read_json(file)
-        if found.get("key") == json.loads(text):
-            return found["value"]
-    value = plain(compute())
+        kept = read_json(file)
+        if kept.get("key") == key:
+            return kept["value"]
+    value = plain(compute(**settings))
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(file, {"key": json.loads(text), "value": value})
+    write_json_atomic(file, {"key": key, "value": value})
     return value
 
 

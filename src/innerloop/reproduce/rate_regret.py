@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 
-from innerloop.core.errors import UserError
+from innerloop.advice.rate import NORMALISED, UNNORMALISED
 from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
+from innerloop.reproduce.rate_runs import Case, Size, content, source, trained
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
+from innerloop.theory.rate_bracket import step_divisor
 
 NAME = "rate-regret"
 PART = "INNERLOOP_REGRET_CASES"
@@ -31,21 +32,6 @@ SIZES = {
     "cpu": (150, 2, 200, 2),
     "paper": (2000, 4, 1000, 2),
 }
-
-
-class Case(NamedTuple):
-    """One problem."""
-
-    data: str
-    ways: int
-    norm: str
-    steps: int
-
-    def __str__(self) -> str:
-        layer = "no normalisation" if self.norm == "none" else "batch norm"
-        return (
-            f"{self.data}, {self.ways}-way 1-shot, {layer}, {self.steps} step{'s' if self.steps > 1 else ''}"
-        )
 
 
 def cases(scale: str) -> list[Case]:
@@ -110,61 +96,63 @@ def _rows(table: list[dict[str, Any]], scale: str) -> list[Row]:
     ]
     for what, key in (
         ("median regret within 1 point, worst within 3", "regret"),
-        (
-            "the same, had the rate not been divided by the steps (between grid rates, in hindsight)",
-            "undivided",
-        ),
+        (f"{HAD} divided by the steps, not by their root {HINDSIGHT}", "divided"),
+        (f"{HAD} not divided {HINDSIGHT}", "undivided"),
     ):
         regrets = [entry[key] for entry in table]
         middle, worst = statistics.median(regrets), max(regrets)
         said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points"
         rows.append(row(what, "aim", said, middle <= MEDIAN and worst <= WORST, expected=not recorded))
+    return rows + _uncertainty(table)
+
+
+def _uncertainty(table: list[dict[str, Any]]) -> list[Row]:
+    """Rows that hold the factors which ``auto`` states against these cases."""
+    rows = []
+    for words, normalised, stated in (("with", True, NORMALISED), ("without", False, UNNORMALISED)):
+        chosen = [entry for entry in table if entry["case"].normalised is normalised]
+        if not chosen:
+            continue
+        needed = sorted(entry["factor"] for entry in chosen)
+        best = sorted(max(entry["at"] / entry["rate"], entry["rate"] / entry["at"]) for entry in chosen)
+        rows.append(
+            row(
+                f"{words} normalisation, some rate within the stated factor is within 1 point of the best",
+                f"stated: {stated:g}",
+                f"needed: {', '.join(f'{value:.1f}' for value in needed)}; to the best rate itself: median "
+                f"{statistics.median(best):.1f}, largest {best[-1]:.1f}",
+                needed[-1] <= stated,
+                reason="the stated uncertainty follows from these cases",
+            )
+        )
     return rows
 
 
+def needed_factor(entry: dict[str, Any]) -> float:
+    """The factor between ``auto``'s rate and the nearest of the grid within one point of the best.
+
+    It is one where ``auto`` itself is that good.
+
+    >>> entry = {"regret": 0.02, "rate": 0.1, "best": 0.5, "scores": [0.1] * 4 + [0.495, 0.5, 0.3, 0.2]}
+    >>> round(needed_factor(entry), 2)
+    3.0
+    """
+    if entry["regret"] <= MEDIAN:
+        return 1.0
+    good = [r for r, score in zip(GRID, entry["scores"], strict=True) if score >= entry["best"] - MEDIAN]
+    return min(max(r / entry["rate"], entry["rate"] / r) for r in good)
+
+
 MEDIAN, WORST = 0.01, 0.03
-FAR_OFF = (
-    Case("cifar-fs", 5, "none", 1),
-    Case("quickdraw", 5, "transductive", 5),
-    Case("cifar-fs", 5, "none", 5),
-)
+HAD, HINDSIGHT = "the same, had the rate been", "(between grid rates, in hindsight)"
+FAR_OFF = (Case("cifar-fs", 5, "none", 1), Case("cifar-fs", 5, "none", 5))
 """Where ``auto`` was more than three points below the best rate at ``cpu``."""
 
 
 def _part(job: tuple[Case, Any, int, str]) -> dict[str, Any]:
     case, rate, seed, scale = job
-    key = {"case": case._asdict(), "rate": rate, "seed": seed, "sizes": SIZES[scale]}
-    found = remembered(NAME, key, lambda: _trained(case, rate, seed, scale))
-    return dict(found)
-
-
-def _trained(case: Case, rate: Any, seed: int, scale: str) -> dict[str, Any]:
-    from innerloop.recipes.settings import make_recipe
-    from innerloop.reproduce.short_runs import fitted, judged
-
-    steps, batch, tests, _ = SIZES[scale]
-    recipe = make_recipe(
-        {
-            "name": NAME,
-            "data": {"name": source(case.data)},
-            "tasks": {"family": "few-shot", "ways": case.ways, "shots": 1, "queries": 5},
-            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": case.norm},
-            "inner": {"method": "anil", "lr": rate, "steps": case.steps, "loss": "cross-entropy"},
-            "outer": {"steps": steps, "batch": batch, "lr": 3e-3, "clip": 10.0},
-            "eval": {"episodes": tests},
-            "run": {"seed": seed, "threads": 1},
-        }
-    )
-    found = fitted(recipe)
-    score = judged(found)
-    chance = 1 / case.ways
-    accuracy = score.mean if found.state is not None else chance  # a run that diverged is worth a guess
-    return {
-        "accuracy": accuracy,
-        "ci95": score.ci95,
-        "rate": found.recipe.inner.lr,
-        "diverged": found.state is None,
-    }
+    settings = {"case": case, "rate": rate, "seed": seed, "size": Size(*SIZES[scale][:3])}
+    return dict(remembered(NAME, trained, settings, seen={"content": content(case.data)}))
 
 
 def _summary(case: Case, results: dict[tuple[Case, Any, int], dict[str, Any]], seeds: int) -> dict[str, Any]:
@@ -184,11 +172,21 @@ def _summary(case: Case, results: dict[tuple[Case, Any, int], dict[str, Any]], s
         "auto": mean("auto"),
         "rate": rate,
     }
-    between = numpy.interp(math.log(rate * case.steps), [math.log(r) for r in GRID], scores)
+
+    def elsewhere(other: float) -> float:
+        """Regret at another rate, read off between those of the grid."""
+        if case.steps == 1:
+            return max(0.0, scores[best] - found["auto"])
+        between = numpy.interp(math.log(other), [math.log(r) for r in GRID], scores)
+        return max(0.0, scores[best] - float(between))
+
+    root = step_divisor(case.steps)  # what auto divided by
+    found["regret"] = max(0.0, scores[best] - found["auto"])
     return {
         **found,
-        "regret": max(0.0, scores[best] - found["auto"]),
-        "undivided": max(0.0, scores[best] - (found["auto"] if case.steps == 1 else float(between))),
+        "factor": needed_factor(found),
+        "divided": elsewhere(rate / root),
+        "undivided": elsewhere(rate * root),
     }
 
 
@@ -205,21 +203,3 @@ def _panel(entry: dict[str, Any]) -> Any:
 
 def _plain(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "case": str(entry["case"])}
-
-
-def source(name: str) -> str:
-    """Where a dataset is: the catalogue knows it, but for Quick Draw, which is a file of one's own.
-
-    Raises:
-        UserError: there is no Quick Draw.
-    """
-    if name != "quickdraw":
-        return name
-    test_data = os.environ.get("INNERLOOP_TEST_DATA")
-    given = os.environ.get("INNERLOOP_QUICKDRAW") or (f"{test_data}/quickdraw_28.npz" if test_data else None)
-    if given is None or not Path(given).is_file():
-        raise UserError(
-            "rate-regret needs Quick Draw drawings: set INNERLOOP_QUICKDRAW to an .npz of images "
-            "(classes, drawings, 28, 28) and names."
-        )
-    return given

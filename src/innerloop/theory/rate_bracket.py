@@ -28,10 +28,10 @@ class Bracket(NamedTuple):
     """What may be said about a rate before training.
 
     Attributes:
-        low: the smaller of the two forms, divided by the number of steps.
+        low: the smaller of the two forms, divided by the square root of the number of steps.
         high: the larger one.
         point: the rate to use.
-        gradient: the gradient form, divided by the number of steps.
+        gradient: the gradient form, divided likewise.
         trace: the trace form, likewise.
         interval: 95 % bootstrap interval of the point: sampling error only.
         factor: the stated uncertainty: the right rate lies within this factor of the point, as far as is
@@ -137,6 +137,23 @@ def pooled_head(features: Tensor, targets: Tensor, ridge: float = 1e-6) -> Tenso
     return torch.linalg.solve(second + penalty * eye, x.mT @ y).to(features.dtype)
 
 
+def step_divisor(steps: int) -> float:
+    r"""What a one-step rate is divided by for ``steps`` inner steps: :math:`\sqrt{T}`, an empirical rule.
+
+    Dividing by T would take the way of one step in all T together, which turned out too cautious, and not
+    dividing at all too bold; the runs behind this are in ``docs/rate.md``.
+
+    >>> step_divisor(1), step_divisor(4)
+    (1.0, 2.0)
+
+    Raises:
+        UserError: there is no inner step.
+    """
+    if steps < 1:
+        raise UserError("a rate needs at least one inner step: set inner.steps=1.")
+    return math.sqrt(steps)
+
+
 def bracket(
     gradient: Moments,
     trace: Moments,
@@ -147,12 +164,12 @@ def bracket(
     draws: int = 1000,
     seed: int = 0,
 ) -> Bracket:
-    """Both forms divided by the number of inner steps, and a point between them.
+    """Both forms divided by the root of the number of inner steps, and a point between them.
 
     Args:
         gradient: moments of the gradient form.
         trace: moments of the trace form, over the same tasks.
-        steps: inner steps; dividing by them is an empirical rule.
+        steps: inner steps; see :func:`step_divisor`.
         point: ``middle`` (the geometric mean: what held for cross-entropy) or ``gradient`` (what held for
             squared error, where the trace form is too large).
         factor: the uncertainty to state.
@@ -170,9 +187,8 @@ def bracket(
             "does not help on the query set here, so there is no rate to give. Check the labels, or set "
             "inner.method=none."
         )
-    if steps < 1:
-        raise UserError("a rate needs at least one inner step: set inner.steps=1.")
-    lower, upper = gradient.rate / steps, trace.rate / steps
+    divisor = step_divisor(steps)
+    lower, upper = gradient.rate / divisor, trace.rate / divisor
     parts = [gradient] if point == "gradient" else [gradient, trace]
 
     def points(weights: Tensor) -> Tensor:
@@ -184,7 +200,7 @@ def bracket(
             )
             for m in parts
         ]
-        return torch.stack(logs).mean(0).exp() / steps
+        return torch.stack(logs).mean(0).exp() / divisor
 
     chosen = lower if point == "gradient" else math.sqrt(lower * upper)
     return Bracket(

@@ -1,0 +1,305 @@
+"""The sweep of ``inner.lr=auto``: what it may cost, when it decides, and what it says when it could not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from innerloop.advice.rate import SWEEP, RateAdvice
+from innerloop.recipes import rate_budget, rate_sweep, rate_trials
+from innerloop.recipes.library import load_recipe
+from innerloop.recipes.rate import recorded_rate
+from innerloop.recipes.rate_budget import LEAST_EPISODES, LEAST_STEPS, SHARE, Costs, affordable, run_seconds
+from innerloop.recipes.rate_sweep import Tried, choose, edge, swept
+from innerloop.recipes.run import resume, train
+from innerloop.recipes.schema import Recipe
+from innerloop.report.rate import rate_view
+from innerloop.runs.manifest import read_manifest
+
+RATES = tuple(0.01 * factor for factor in SWEEP)
+ADVICE = RateAdvice(0.02, 0.005, 0.08, RATES, (0.01, 0.04), "range", 4.0, "", {}, ("known before",), 1, 0.0)
+SMALL = [
+    "outer.batch=2",
+    "eval.episodes=5",
+    "eval.validation_episodes=4",
+    "model.hidden=[8]",
+    "inner.lr=auto",
+    "inner.method=maml",
+    "run.execution=loop",
+    "run.compile=off",
+]
+
+
+def recipe_of(*items: str) -> Recipe:
+    given = {item.partition("=")[0] for item in items}
+    kept = [item for item in SMALL if item.partition("=")[0] not in given]
+    return load_recipe("sine-maml", [*kept, *items])
+
+
+# ---- the budget ----
+
+
+@pytest.mark.parametrize("steps", [100, 1000, 1400, 3000, 60_000])
+@pytest.mark.parametrize("episode", [1e-4, 0.1, 1.0, 10.0])
+@pytest.mark.parametrize("validation", [4, 100, 1000])
+def test_a_sweep_stays_within_a_twentieth_of_steps_and_time_or_does_not_begin(
+    steps: int, episode: float, validation: int
+) -> None:
+    recipe = recipe_of(f"outer.steps={steps}", f"eval.validation_episodes={validation}")
+    costs = Costs(0.5, 0.5 * episode, 0.05)
+    found = affordable(recipe, 5, costs)
+    least = 5 * (LEAST_STEPS * costs.step + 2 * LEAST_EPISODES * costs.episode + costs.build)
+    budget = SHARE * run_seconds(recipe, costs)
+    if found is None:
+        assert steps < 1000 or 2 * least > budget  # times are rounded up by less than two
+        return
+    rates = 5 + found.beyond
+    assert found.steps >= LEAST_STEPS
+    assert found.episodes >= LEAST_EPISODES
+    assert rates * found.steps <= SHARE * steps
+    assert rates * (found.steps * costs.step + 2 * found.episodes * costs.episode) <= budget
+
+
+def test_dear_validation_shortens_validation_and_then_leaves_the_sweep_out() -> None:
+    recipe = recipe_of("outer.steps=4000", "eval.validation_episodes=400", "eval.every=4000")
+    many, fewer, none = (affordable(recipe, 5, Costs(1.0, cost, 0.0)) for cost in (0.01, 0.4, 4.0))
+    assert many is not None
+    assert many.episodes == 320
+    assert fewer is not None
+    assert fewer.episodes < many.episodes
+    assert none is None
+
+
+def test_small_differences_of_measured_times_change_nothing() -> None:
+    recipe = recipe_of("outer.steps=4000")
+    found = {affordable(recipe, 5, Costs(0.01 * f, 0.0035 * g, 0.03)) for f in (0.9, 1.1) for g in (0.9, 1.1)}
+    assert len(found) == 1
+
+
+def test_compiled_steps_of_the_run_leave_less_time_to_eager_ones_of_the_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("innerloop.execution.auto.cpp_compiler", lambda: "g++")
+    recipe = recipe_of("outer.steps=20000", "run.compile=auto")
+    slow = recipe_of("outer.steps=20000")
+    costs = Costs(0.02, 0.0001, 0.0)
+    assert run_seconds(recipe, costs) == pytest.approx(100, rel=0.01)  # 400 s, four times faster
+    assert run_seconds(slow, costs) == pytest.approx(400, rel=0.01)
+    sweeps = [affordable(one, 5, costs) for one in (recipe, slow)]
+    assert sweeps[0] is not None
+    assert sweeps[1] is not None
+    assert sweeps[0].steps < sweeps[1].steps
+
+
+def test_costs_are_measured_by_the_clock_that_is_given() -> None:
+    ticks = iter([0.0, 5.0, 7.0, 7.0 + 3 * rate_trials.TIMED_STEPS, 16.0 + 2 * LEAST_EPISODES])
+    costs, trial = rate_trials.measured(recipe_of("outer.steps=50"), [0.01], lambda: next(ticks))
+    assert costs == Costs(3.0, 2.0, 5.0)
+    assert trial.state is not None
+    assert trial.state.step == 1 + rate_trials.TIMED_STEPS
+
+
+# ---- the decision ----
+
+CHEAP = Costs(1.0, 1e-3, 0.0)
+
+
+def fake_trials(monkeypatch: pytest.MonkeyPatch, error: Any, costs: Costs = CHEAP) -> list[float]:
+    """Trials that train nothing: their first scores are 5, their last ``error(rate, episode)``."""
+    tried: list[float] = []
+
+    def begun(recipe: Recipe, rate: float) -> Any:
+        tried.append(rate)
+        return rate_trials.Trial(rate, recipe, None, None)  # type: ignore[arg-type]
+
+    def further(trial: Any, steps: int) -> Any:
+        return trial._replace(state=steps)
+
+    def judged(trial: Any, episodes: int) -> list[float]:
+        scores = [error(trial.rate, i) if trial.state else 5.0 for i in range(episodes)]
+        return [] if None in scores else scores
+
+    monkeypatch.setattr(rate_sweep, "begun", begun)
+    monkeypatch.setattr(rate_sweep, "further", further)
+    monkeypatch.setattr(rate_sweep, "judged", judged)
+    monkeypatch.setattr(rate_sweep, "measured", lambda recipe, rates: (costs, None))
+    return tried
+
+
+def noise(rate: float, i: int) -> float:
+    return ((i * 7919 + int(rate * 1e6) * 104_729) % 1000) / 1000
+
+
+def test_a_rate_that_is_clearly_best_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_trials(monkeypatch, lambda rate, i: abs(rate - 0.04) + 0.001 * noise(rate, i))
+    said: list[str] = []
+    record = swept(recipe_of("outer.steps=4000"), ADVICE, said.append)
+    assert record["alpha"] == 0.04
+    assert record["sweep_decided"] is True
+    assert record["sweep_edge"] is None
+    assert record["reasons"] == ["known before"]
+    assert len(said) == 1
+    assert "of the run" in said[0]
+
+
+def test_what_cannot_be_told_apart_is_said_and_the_middle_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_trials(monkeypatch, noise)
+    record = swept(recipe_of("outer.steps=4000"), ADVICE, print)
+    assert record["alpha"] == 0.02
+    assert record["sweep_decided"] is False
+    assert "could not tell 0.005, 0.01, 0.02, 0.04, 0.08 apart" in record["reasons"][-1]
+
+
+@pytest.mark.parametrize(("sign", "side", "further"), [(1, "lower", 0.00125), (-1, "upper", 0.32)])
+def test_an_end_of_the_range_is_looked_beyond_and_never_taken_silently(
+    monkeypatch: pytest.MonkeyPatch, sign: int, side: str, further: float
+) -> None:
+    tried = fake_trials(monkeypatch, lambda rate, i: 1 + sign * rate + 1e-4 * noise(rate, i))
+    said: list[str] = []
+    record = swept(recipe_of("outer.steps=4000"), ADVICE, said.append)
+    assert len(tried) == 7
+    assert record["alpha"] == pytest.approx(further)
+    assert record["sweep_edge"] == side
+    assert f"is the {side} end of what was tried" in said[-1]
+    assert record["low"] <= record["alpha"] <= record["high"]
+    rates = [row["rate"] for row in record["sweep"]]
+    assert rates == sorted(rates)
+
+
+def test_one_rate_beyond_the_end_settles_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = fake_trials(monkeypatch, lambda rate, i: abs(rate - 0.08) + 1e-4 * noise(rate, i))
+    record = swept(recipe_of("outer.steps=4000"), ADVICE, print)
+    assert tried[-1] == pytest.approx(0.16)
+    assert len(tried) == 6
+    assert record["alpha"] == 0.08
+    assert record["sweep_edge"] is None
+
+
+def test_an_end_without_budget_beyond_it_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = fake_trials(monkeypatch, lambda rate, i: 1 + rate + 1e-5 * noise(rate, i))
+    record = swept(recipe_of("outer.steps=1200"), ADVICE, print)
+    assert len(tried) == 5
+    assert record["sweep_edge"] == "lower"
+    assert "smaller rates" in record["reasons"][-1]
+
+
+def test_a_rate_below_those_that_diverged_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_trials(monkeypatch, lambda rate, i: None if rate > 0.05 else 1 - rate + 1e-4 * noise(rate, i))
+    record = swept(recipe_of("outer.steps=4000"), ADVICE, print)
+    assert record["alpha"] == 0.04
+    assert record["sweep_edge"] is None
+    assert record["sweep"][-1]["score"] is None
+
+
+def test_one_task_gone_wrong_does_not_make_a_bad_rate_level_with_a_good_one() -> None:
+    start = [9.0] * 20
+    fine = Tried(0.01, start, [1.0 + 0.1 * noise(0.01, i) for i in range(20)])
+    wild = Tried(0.02, start, [2.0 + 0.1 * noise(0.02, i) for i in range(19)] + [1e6])
+    taken, level = choose(recipe_of("outer.steps=1000"), [fine, wild], 0.02, 10)
+    assert taken is fine
+    assert level == [fine]
+    assert edge([fine, wild], taken) == "lower"
+
+
+@pytest.mark.parametrize(("after", "told"), [(4.9, False), (6.0, True), (5.0, True)])
+def test_a_lead_of_untrained_weights_that_training_closes_is_none(after: float, told: bool) -> None:
+    """The smaller rate led by 1 before training: at 0.9 after a hundredth of the run it will be overtaken."""
+
+    def scores(mean: float, rate: float) -> list[float]:
+        return [mean + 0.01 * noise(rate, i) for i in range(20)]
+
+    small = Tried(0.01, scores(4.0, 0.01), scores(4.0, 0.01))
+    large = Tried(0.02, scores(5.0, 0.01), scores(after, 0.01))
+    taken, level = choose(recipe_of("outer.steps=1000"), [small, large], 0.02, 10)
+    assert (len(level) == 1) is told
+    assert taken is (small if told else large)
+
+
+def test_only_neighbours_of_the_best_are_level_with_it() -> None:
+    rates = {0.01: 1.0, 0.02: 2.0, 0.04: 1.0}
+    tried = [Tried(r, [9.0] * 20, [m + 0.1 * noise(r, i) for i in range(20)]) for r, m in rates.items()]
+    _, level = choose(recipe_of("outer.steps=1000"), tried, 0.02, 10)
+    assert len(level) == 1
+
+
+def test_dear_tasks_leave_the_sweep_out_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = fake_trials(monkeypatch, noise, Costs(1.0, 30.0, 0.0))
+    said: list[str] = []
+    record = swept(recipe_of("outer.steps=1000"), ADVICE, said.append)
+    assert tried == []
+    assert "no time for a sweep" in said[-1]
+    assert "0.02, the middle of the range" in said[-1]
+    assert record["sweep_steps"] == 0
+
+
+# ---- in a run ----
+
+
+def test_a_short_run_takes_the_middle_and_says_so(tmp_path: Path) -> None:
+    """120 steps: five rates of one step each would tell nothing."""
+    found = train(recipe_of("outer.steps=120", f"run.folder={tmp_path}"), progress=False)
+    record = read_manifest(Path(found["run"]))["rate"]
+    assert record["sweep_steps"] == 0
+    assert "no room for a sweep" in record["reasons"][-1]
+    assert record["alpha"] == pytest.approx(2 * record["forms"]["trace"])
+
+
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of a machine that is always the same, and a larger share for runs of a hundred steps."""
+    monkeypatch.setattr(rate_budget, "SHARE", 0.7)
+    real = rate_trials.measured
+    monkeypatch.setattr(
+        rate_sweep, "measured", lambda recipe, rates: (Costs(1.0, 1e-3, 1e-3), real(recipe, rates)[1])
+    )
+
+
+def test_the_sweep_of_a_run_takes_enough_steps_of_every_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cheap(monkeypatch)
+    run = Path(train(recipe_of("outer.steps=120", f"run.folder={tmp_path}"), progress=False)["run"])
+    record = read_manifest(run)["rate"]
+    assert len(record["sweep"]) >= len(SWEEP)
+    assert record["sweep_steps"] == LEAST_STEPS * len(record["sweep"])
+    assert record["sweep_episodes"] == LEAST_EPISODES
+    rates = [row["rate"] for row in record["sweep"]]
+    assert record["alpha"] in rates
+    for rate in (record["forms"]["trace"] * f for f in SWEEP):
+        assert any(rate == pytest.approx(tried) for tried in rates)
+    page = rate_view(record)
+    assert page is not None
+    assert len(page["tables"][0]["rows"]) == len(rates)
+
+
+def test_a_run_killed_in_its_sweep_decides_again_as_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cheap(monkeypatch)
+    items = ["outer.steps=120", "run.save_every=30"]
+    whole = Path(train(recipe_of(*items, f"run.folder={tmp_path / 'a'}"), progress=False)["run"])
+    real, count = rate_trials.judged, iter(range(100))
+
+    def cut(trial: Any, episodes: int) -> list[float]:
+        if next(count) == 2:
+            raise KeyboardInterrupt
+        return real(trial, episodes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rate_sweep, "judged", cut)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe_of(*items, f"run.folder={tmp_path / 'b'}"), progress=False)
+    half = next((tmp_path / "b").glob("*/*/manifest.json")).parent
+    assert recorded_rate(half) is None
+    decided = read_manifest(half)["rate_sweep"]
+
+    def measured(*_: Any) -> Any:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(rate_sweep, "measured", measured)
+    resume(half, progress=False)
+    assert read_manifest(half)["rate_sweep"] == decided
+    assert recorded_rate(half) == recorded_rate(whole)
+    tables = [read_manifest(run)["rate"]["sweep"] for run in (whole, half)]
+    assert tables[0] == tables[1]

@@ -275,7 +275,7 @@ def test_train_eval_show_report(call: Any) -> None:
 
     code, out, _ = call("eval", "last")
     assert code == 0
-    assert "95 % CI, 4 tasks, 10 shots, 5 inner steps" in out
+    assert "95 % CI, 4 tasks, maml, 5 inner steps, 10 shots, sine" in out
 
     _, out, _ = call("ls", "runs", "--json")
     assert [(row["run"], row["status"], row["steps"]) for row in answer(out)["runs"]] == [

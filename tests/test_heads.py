@@ -338,7 +338,7 @@ def test_the_command_compares_two_runs(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["eval", str(one), "--against", str(one)]) == 0
     text = capsys.readouterr().out
     assert "logistic head" in text
-    assert "difference +0 ± 0 task by task: no clear difference" in text
+    assert "difference +0.0 ± 0.0 points task by task: no clear difference" in text
 
 
 @pytest.mark.parametrize("head", [*HEADS, "finetune"])

@@ -305,7 +305,7 @@ def test_what_is_not_finite_fails_the_run_and_keeps_the_last_good_state(tmp_path
         train(recipe, progress=False)
     (run,) = tmp_path.glob("*/*")
     assert "step 1: the loss of task 0 (episode 0) is not finite" in str(error.value)
-    assert "inner.lr is 100000 under loss=mse" in str(error.value)
+    assert "inner.lr=100000, under loss=mse" in str(error.value)
     assert str(run) in str(error.value)
     manifest = read_manifest(run)
     assert manifest["status"] == "failed"

@@ -78,6 +78,7 @@ def write_evaluation(run, seed=0, level=0.5, number=1, **fields):
         "protocol": {"tasks": "sine", "shots": 10, "inner_steps": 5, "norm": "none", "seed": 0},
         "by_step": [{"steps": k, "mean": mean + 3 * 0.5**k, "ci95": 0.1} for k in range(6)],
         "scores": scores,
+        "changed": {},
         "time": f"2026-03-01T12:02:{number:02d}+00:00",
         **fields,
     }
@@ -177,15 +178,18 @@ def test_hostile_words_are_escaped(tmp_path):
     assert "a &lt; b &amp; c" in text
 
 
-def test_the_latest_evaluation_leads_and_all_are_listed(tmp_path):
+def test_the_latest_evaluation_by_the_own_protocol_leads_and_all_are_listed(tmp_path):
     run = make_run(tmp_path)
     write_evaluation(run, level=9.0, number=2)
     write_evaluation(run, level=5.0, number=10)
+    write_evaluation(run, level=7.0, number=11, changed={"inner.lr": 0.5})
     page = read(write_page([run]))
     assert "All evaluations" in page.text
-    assert [e["file"] for e in load_run(run).evaluations] == ["test-1.json", "test-2.json", "test-10.json"]
-    evaluation = load_run(run).evaluations[-1]
-    assert f"held-out tasks {interval(evaluation['mean'], evaluation['ci95']).split()[0]}" in page.text
+    files = ["test-1.json", "test-2.json", "test-10.json", "test-11.json"]
+    assert [e["file"] for e in load_run(run).evaluations] == files
+    evaluation = load_run(run).evaluations[-2]
+    value = interval(evaluation["mean"], evaluation["ci95"]).split()[0]
+    assert f"held-out tasks: 5 inner steps, 10 shots, sine {value}" in page.text
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from innerloop.core.random import generator
 from innerloop.core.types import TaskBatch
 from innerloop.recipes.build import build_network, build_sampler
 from innerloop.recipes.schema import Recipe
+from innerloop.recipes.targets import check_targets
 from innerloop.theory import hardness, permuted
 from innerloop.theory.landscape_data import bootstrap, fit_tasks, left_after_step, solutions
 
@@ -39,6 +40,7 @@ def from_recipe(settings: Settings, recipe: Recipe, say: Callable[[str], None]) 
         raise UserError(
             "tasks of unequal shapes cannot be compared here: give every kind the same ways and shots."
         )
+    check_targets(recipe, batch.task(0))
     network = build_network(recipe, batch.task(0))
     say(f"{settings.tasks} tasks, {settings.features} features")
     x, y = all_samples(batch)

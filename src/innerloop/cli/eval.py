@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from innerloop.cli.options import Json, RunName, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, score_text, write
+from innerloop.cli.output import Result, carry_out, difference_text, say, score_text, write
 from innerloop.cli.train import evaluation_line, render_steps
 
 Against = Annotated[
@@ -38,7 +38,8 @@ def evaluate(
     --trust.
 
     \b
-    JSON: accuracy or mse, ci95, episodes, protocol, by_step, file; with --against also comparison.
+    JSON: accuracy or mse, ci95, episodes, protocol, by_step, changed, notes, file; with --against also
+    comparison.
     """
     given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
 
@@ -60,6 +61,8 @@ def evaluate(
 
 
 def _render(result: Result) -> None:
+    for note in result.get("notes") or []:
+        say(f"warning: {note}")
     write(evaluation_line(result))
     render_steps(result)
     if "comparison" in result:
@@ -71,7 +74,7 @@ def _render(result: Result) -> None:
 def _comparison_line(result: Result) -> str:
     told = result["comparison"]
     other = score_text(result["score"], told["second"], None)
-    difference = f"{told['difference']:+.4g} ± {told['ci95']:.2g}"
+    difference = difference_text(result["score"], told["difference"], told["ci95"])
     better = {"first": "the first run is better", "second": "the second run is better"}
     verdict = better.get(told["verdict"], told["verdict"])
     return f"against {told['against']}: {other}; difference {difference} task by task: {verdict}"

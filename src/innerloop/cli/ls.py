@@ -30,7 +30,8 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
       innerloop ls runs --all
 
     \b
-    JSON: recipes (name, description), runs (run, recipe, seed, status, steps, score, mean, ci95), benchmarks.
+    JSON: recipes (name, description), runs (run, recipe, seed, status, steps, score, mean, ci95, judged_by,
+    own_protocol, others), benchmarks.
     """
 
     def work() -> Result:
@@ -64,7 +65,8 @@ def _runs(folder: Path, newest: int | None) -> list[dict[str, Any]]:
 
 def run_row(path: Path) -> dict[str, Any]:
     """What a listing says about one run."""
-    from innerloop.report.load import headline, load_run
+    from innerloop.recipes.protocols import brief, is_own
+    from innerloop.report.load import headline, load_run, others
     from innerloop.report.redone import found_words
 
     run = load_run(path)
@@ -79,6 +81,13 @@ def run_row(path: Path) -> dict[str, Any]:
         "score": judged.get("score"),
         "mean": judged.get("mean"),
         "ci95": judged.get("ci95"),
+        "judged_by": brief(judged),
+        "own_protocol": is_own(run.recipe, judged) if judged else None,
+        "others": [
+            {**{key: other.get(key) for key in ("score", "mean", "ci95")}, "judged_by": brief(other)}
+            for other in others(run)
+            if not is_own(run.recipe, other)  # an earlier evaluation by the same protocol says nothing new
+        ],
         "found": found_words(run),
     }
 
@@ -94,12 +103,25 @@ def _render(result: Result) -> None:
                 row["status"],
                 row["steps"] or "",
                 score_text(row["score"], row["mean"], row["ci95"]) if row["score"] else row["found"],
+                _judged_by(row),
             )
             for row in result["runs"]
         ]
-        table("runs: innerloop show RUN", ("run", "status", "steps", "result"), shown, right=("steps",))
+        columns = ("run", "status", "steps", "result", "judged by")
+        table("runs: innerloop show RUN", columns, shown, right=("steps",))
     elif "runs" in result:
         write("no runs under ./runs yet: `innerloop train sine-maml` makes one\n")
     if "benchmarks" in result:
         rows = [(bench["name"], bench["description"]) for bench in result["benchmarks"]]
         table("benchmarks: innerloop bench NAME", ("name", "measures"), rows)
+
+
+def _judged_by(row: dict[str, Any]) -> str:
+    """How the number came about, and the other numbers that the run has."""
+    words = row["judged_by"] + ("" if row["own_protocol"] in (True, None) else " (not its own protocol)")
+    others = [
+        f"{score_text(other['score'], other['mean'], other['ci95'])} by {other['judged_by']}"
+        for other in row["others"][-2:]
+    ]
+    more = len(row["others"]) - len(others)
+    return "; also ".join([words, *others]) + (f" and {more} more" if more else "")

@@ -94,7 +94,8 @@ def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
 
 def _run(name: str, given: list[str]) -> Result:
     from innerloop.recipes.library import shipped_names
-    from innerloop.report.load import load_run
+    from innerloop.recipes.protocols import is_own
+    from innerloop.report.load import headline, load_run, others
     from innerloop.report.redone import found_words
     from innerloop.runs.directory import find_run
 
@@ -116,13 +117,18 @@ def _run(name: str, given: list[str]) -> Result:
         "seed": run.seed,
         "status": actual_status(run.manifest),
         "reason": run.manifest.get("reason"),
+        "diverged": bool(run.manifest.get("diverged")),
         "started": run.manifest.get("started"),
         "ended": run.manifest.get("ended"),
         "command": " ".join(run.manifest.get("argv") or []),
         "versions": run.manifest.get("versions"),
         "plan": run.manifest.get("plan"),
         "steps": run.steps_done,
-        "evaluations": [{k: v for k, v in found.items() if k != "scores"} for found in run.evaluations],
+        "evaluations": [
+            {**{k: v for k, v in found.items() if k != "scores"}, "own_protocol": is_own(run.recipe, found)}
+            for found in [headline(run), *others(run)]
+            if found
+        ],
         "problems": run.problems,
         "kind": run.kind,
         "found": found_words(run),
@@ -168,11 +174,12 @@ def _render_run(result: Result) -> None:
     }
     pairs({name: value for name, value in rows.items() if value not in (None, "")})
     for found in result["evaluations"]:
-        write(f"\n{evaluation_line(found)}")
+        other = "" if found["own_protocol"] else "by another protocol than the recipe's: "
+        write(f"\n{other}{evaluation_line(found)}")
         render_steps(found)
     for problem in result["problems"]:
         write(f"note: {problem}")
     if not trained:
         write(f"\n`innerloop report {result['run']}` makes its page")
-    elif result["status"] in ("killed", "interrupted", "failed"):
+    elif result["status"] in ("killed", "interrupted", "failed") and not result["diverged"]:
         write(f"\n`innerloop resume {result['run']}` goes on from its last checkpoint")

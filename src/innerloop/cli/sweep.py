@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, score_text, table, write
+from innerloop.cli.output import Result, carry_out, difference_text, score_text, table, write
 
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one per core.")
@@ -52,9 +52,13 @@ def _render(result: Result) -> None:
             " ".join(f"{key}={value}" for key, value in row["settings"].items()) or "as the recipe says"
         )
         gap = row.get("difference")
-        behind = "" if gap is None or not rows else f"{gap:+.3g} ± {row['difference_ci95']:.2g}"
+        behind = row.get("reason") or ""
+        if gap is not None and rows:
+            behind = difference_text(row["score"], gap, row["difference_ci95"])
         rows.append((settings, score_text(row["score"], row["mean"], row["ci95"]), row["over"], behind))
-    table("best first", ("settings", "score", "95 % interval over", "paired difference to the best"), rows)
+    judged = sorted({row["judged_by"] for row in result["table"]} - {""})
+    title = f"best first, judged by: {'; '.join(judged)}" if judged else "best first"
+    table(title, ("settings", "score", "95 % interval over", "paired difference to the best"), rows)
     write(
         f"{len(result['runs'])} runs in {result['folder']}; `innerloop report` with their paths compares them"
     )

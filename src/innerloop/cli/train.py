@@ -65,11 +65,11 @@ def render_training(result: Result) -> None:
 
 def evaluation_line(found: Result) -> str:
     """One number with its protocol: rule 22, no number without one."""
+    from innerloop.recipes.protocols import brief
+
     protocol = found.get("protocol") or {}
     parts = ["95 % CI", f"{found['episodes']} tasks"]
-    parts += [f"{protocol['shots']} shots"] if "shots" in protocol else []
-    parts += [f"{protocol['head']} head"] if "head" in protocol else []
-    parts += [f"{protocol['inner_steps']} inner steps"] if "inner_steps" in protocol else []
+    parts += [brief(found)] if protocol else []
     parts += [f"norm={protocol['norm']}"] if protocol.get("norm") not in (None, "none") else []
     parts += [f"weights: {protocol['weights']}"] if "weights" in protocol else []
     lost = found.get("unconverged_heads")

@@ -17,6 +17,7 @@ So a step of size :math:`\alpha` on ``mse`` equals one of :math:`2\alpha` on ``h
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -110,9 +111,22 @@ def score(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     >>> score(LOSSES["cross-entropy"], torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]))
     tensor(0.5000)
     """
-    if is_classification(loss):
-        return (outputs.argmax(-1) == targets).to(outputs.dtype).mean()
-    return _mse(outputs, targets)
+    return accuracy(outputs, targets) if is_classification(loss) else _mse(outputs, targets)
+
+
+def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Share of rows of ``(…, n, classes)`` whose largest output is the label ``(…, n)``.
+
+    It is nan where a row has no largest output, being nan or infinite: ``argmax`` would call that class 0.
+    Minus infinity is an answer (a class that cannot be), unless the whole row is.
+
+    >>> accuracy(torch.tensor([[2.0, -torch.inf], [0.0, 1.0]]), torch.tensor([0, 0]))
+    tensor(0.5000)
+    >>> accuracy(torch.tensor([[2.0, torch.nan], [0.0, 1.0]]), torch.tensor([0, 0]))
+    tensor(nan)
+    """
+    share = (outputs.argmax(-1) == labels).to(outputs.dtype).mean(-1)
+    return torch.where(outputs.amax(-1).isfinite().all(-1), share, torch.nan)
 
 
 def score_name(loss: Loss) -> str:

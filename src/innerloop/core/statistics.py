@@ -52,6 +52,8 @@ def mean_interval(values: Sequence[float] | NDArray[np.floating]) -> Interval:
     n = int(array.size)
     if n < 2:
         return Interval(float(array.mean()) if n else math.nan, math.nan, n)
+    if not np.isfinite(array).all():  # a diverged episode: no spread to speak of
+        return Interval(float(array.mean()), math.nan, n)
     half = t_quantile_975(n - 1) * float(array.std(ddof=1)) / math.sqrt(n)
     return Interval(float(array.mean()), half, n)
 

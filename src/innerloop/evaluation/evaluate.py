@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -18,14 +19,25 @@ from innerloop.tasks.sampler import Sampler
 class Evaluation(NamedTuple):
     """Per-episode scores, in episode order, and their mean with its interval.
 
-    ``unconverged`` counts episodes whose head is not a proven solution (features that even float64
-    cannot tell apart from rounding): their scores are those of the best point reached.
+    A score is nan where the predictions of the episode are not finite (a diverged inner loop, broken
+    weights), for accuracies as for errors; the mean is then nan too: see :attr:`not_finite`.
+    ``unconverged`` counts episodes whose head is not a proven solution (features that even float64 cannot
+    tell apart from rounding): their scores are those of the best point reached.
     """
 
     scores: list[float]
     interval: Interval
     score: str
     unconverged: int = 0
+
+    @property
+    def not_finite(self) -> int:
+        """How many episodes have no finite score.
+
+        >>> Evaluation([0.5, math.nan, math.inf], mean_interval([0.5, math.nan, math.inf]), "mse").not_finite
+        2
+        """
+        return sum(not math.isfinite(value) for value in self.scores)
 
 
 def evaluate(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from innerloop.core.losses import get_loss, score
+from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.evaluation.features import Pictures, Rows, cached_features
 from innerloop.evaluation.heads import fit_heads, head_scores
@@ -55,7 +55,7 @@ def by_cached_features(
     def judge(rows: EpisodeRows, ways: int) -> Verdict:
         z = shown.at(rows.support)
         y = repeated(rows.support_labels, copies, z.device)
-        return accuracy(z.flatten(1, -2), y, cache.at(rows.query), rows, ways, protocol)
+        return head_accuracy(z.flatten(1, -2), y, cache.at(rows.query), rows, ways, protocol)
 
     return judge
 
@@ -76,7 +76,8 @@ def by_episode_features(
     def judge(rows: EpisodeRows, ways: int) -> Verdict:
         found = [mapped(params, buffers, part) for part in batches(rows, pictures, protocol.copies)]
         z, q = (torch.cat(part) for part in zip(*found, strict=True))
-        return accuracy(z, repeated(rows.support_labels, protocol.copies, z.device), q, rows, ways, protocol)
+        y = repeated(rows.support_labels, protocol.copies, z.device)
+        return head_accuracy(z, y, q, rows, ways, protocol)
 
     return judge
 
@@ -112,13 +113,23 @@ def batches(rows: EpisodeRows, pictures: Pictures, copies: int, size: int = 20) 
         yield TaskBatch(x, repeated(part.support_labels, copies, x.device), q, labels, number)
 
 
-def accuracy(z: Tensor, y: Tensor, q: Tensor, rows: EpisodeRows, ways: int, protocol: Protocol) -> Verdict:
-    """What heads make of episodes, from features ``(E, n, d)`` of supports and ``(E, q, d)`` of queries."""
+def head_accuracy(
+    z: Tensor, y: Tensor, q: Tensor, rows: EpisodeRows, ways: int, protocol: Protocol
+) -> Verdict:
+    """What heads make of episodes, from features ``(E, n, d)`` of supports and ``(E, q, d)`` of queries.
+
+    Episodes whose features are not finite are not given to a solver: their accuracy is nan.
+    """
+    scores = torch.full((len(z),), torch.nan, dtype=torch.float64, device=z.device)
+    finite = (z.flatten(1).isfinite().all(1) & q.flatten(1).isfinite().all(1)).nonzero()[:, 0]
+    if not len(finite):
+        return Verdict(scores, 0)
+    whole = len(finite) == len(z)  # as nearly always: nothing is copied
+    z, y, q = (z, y, q) if whole else (z[finite], y[finite], q[finite])
     fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise)
-    predicted = head_scores(fitted, q, protocol.normalise).argmax(-1)
-    truth = torch.from_numpy(rows.query_labels).to(predicted.device)
-    lost = 0 if fitted.converged is None else int((~fitted.converged).sum())
-    return Verdict((predicted == truth).double().mean(-1), lost)
+    truth = torch.from_numpy(rows.query_labels).to(q.device)[finite]
+    scores[finite] = accuracy(head_scores(fitted, q, protocol.normalise).double(), truth)
+    return Verdict(scores, 0 if fitted.converged is None else int((~fitted.converged).sum()))
 
 
 def repeated(labels: Rows, copies: int, device: torch.device) -> Tensor:

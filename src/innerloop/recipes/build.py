@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.losses import get_loss, is_classification
+from innerloop.core.losses import get_loss
 from innerloop.core.random import generator
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Loss, Params, Task
@@ -45,6 +45,7 @@ from innerloop.recipes.pictures import (
     training_classes,
 )
 from innerloop.recipes.schema import Inner, Recipe
+from innerloop.recipes.targets import check_outputs, check_targets, targets_needed
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
 from innerloop.tasks import Sampler, get_family, make_sampler
@@ -81,9 +82,11 @@ def build(recipe: Recipe) -> Parts:
     """
     check_device(recipe.run.device)
     samplers = {split: build_sampler(recipe, split) for split in ("train", "validation", "test")}
-    network = build_network(recipe, samplers["train"].episode(0))
+    example = samplers["train"].episode(0)
+    check_targets(recipe, example)
+    network = build_network(recipe, example)
     loss = get_loss(recipe.outer.loss or recipe.inner.loss)
-    ways = largest_ways(recipe) if recipe.tasks.family in IMAGE_FAMILIES else 0
+    ways = largest_ways(recipe) if recipe.tasks.family in IMAGE_FAMILIES else targets_needed(example)
     learner = build_learner(recipe.inner, network, recipe.inner.steps, ways)
     objective = build_precision(recipe, build_objective(recipe, network, learner, loss))
     optimiser = make_optimiser(recipe.outer.optimiser, recipe.outer.lr, **recipe.outer.options)
@@ -93,7 +96,7 @@ def build(recipe: Recipe) -> Parts:
     optimiser(params)  # finds bad options before anything is written
     if ":" in recipe.model.kind:  # the first pass compares a module of the user's own with its two parts
         with torch.no_grad():
-            network.features(*for_test(params, buffers), samplers["train"].episode(0).x_support, "batch")
+            network.features(*for_test(params, buffers), example.x_support, "batch")
     return Parts(
         network,
         loss,
@@ -145,15 +148,9 @@ def build_sampler(recipe: Recipe, split: str) -> Sampler:
 
 def build_network(recipe: Recipe, example: Task) -> Network:
     """The network, sized to an example task."""
-    model, x, y = recipe.model, example.x_support, example.y_support
-    labels = not y.is_floating_point()
-    if recipe.tasks.family in IMAGE_FAMILIES:
-        needed = outputs_needed(recipe)
-    else:
-        needed = int(torch.cat([y, example.y_query]).max()) + 1 if labels else y.shape[-1]
-    if is_classification(get_loss(recipe.inner.loss)) != labels:
-        kind, fix = ("labels", "cross-entropy") if labels else ("numbers", "mse")
-        raise UserError(f"tasks.family={recipe.tasks.family} has {kind} as targets: set inner.loss={fix}.")
+    model, x = recipe.model, example.x_support
+    needed = outputs_needed(recipe) if recipe.tasks.family in IMAGE_FAMILIES else targets_needed(example)
+    check_outputs(recipe, needed, labels=not example.y_support.is_floating_point())
     outputs = model.outputs or needed
     if model.kind == "mlp":
         inputs = x[0].numel()

@@ -7,11 +7,9 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.evaluation import compare
+from innerloop.recipes.protocols import SAME_TASKS
 from innerloop.recipes.run import evaluate_run
 from innerloop.runs.files import read_json
-
-SAME_TASKS = ("tasks", "data", "ways", "shots", "queries", "episodes", "seed")
-"""Entries of a protocol that decide which tasks were seen."""
 
 
 def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
@@ -23,16 +21,15 @@ def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = 
         UserError: if their protocols do not give the same tasks.
     """
     results = [evaluate_run(path, overrides, trust=trust) for path in (run, other)]
-    told = [
-        {name: found["protocol"].get(name) for name in SAME_TASKS if name in found["protocol"]}
-        for found in results
-    ]
-    differing = sorted(name for name in SAME_TASKS if told[0].get(name) != told[1].get(name))
-    if differing or results[0]["score"] != results[1]["score"]:
+    told = [{"score": found["score"], **found["protocol"]} for found in results]
+    differing = sorted(
+        name
+        for name in ("score", *SAME_TASKS)
+        if told[0].get(name) != told[1].get(name)  # both are of this version, so that both state everything
+    )
+    if differing:
         what = ", ".join(f"{name} ({told[0].get(name)} and {told[1].get(name)})" for name in differing)
-        raise UserError(
-            f"{run} and {other} saw other tasks: {what or 'another score'} differ; set them alike."
-        )
+        raise UserError(f"{run} and {other} saw other tasks: {what} differ; set them alike.")
     first, second = (read_json(Path(found["file"]))["scores"] for found in results)
     found = compare(first, second, higher_is_better=results[0]["score"] == "accuracy")
     return {**results[0], "comparison": {"against": str(other), **found.as_dict()}}

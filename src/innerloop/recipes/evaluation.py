@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ from innerloop.evaluation.protocol import kind_of
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.recipes.build import Parts, build, for_test
+from innerloop.recipes.divergence import refuse_not_finite
 from innerloop.recipes.heads import head_protocol, judge_head
+from innerloop.recipes.library import read_recipe
 from innerloop.recipes.pictures import IMAGE_FAMILIES
+from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.rate import as_trained
+from innerloop.recipes.run_data import test_digest, with_kept_data
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.started import recipe_of
 from innerloop.runs.checkpoints import load_checkpoint
@@ -36,10 +41,13 @@ def test_steps(recipe: Recipe) -> int:
 def protocol_of(recipe: Recipe, parts: Parts, weights: str) -> dict[str, Any]:
     """Everything that a reported number depends on besides the training."""
     tasks = recipe.tasks
-    pictures = {"data": recipe.data.name, "ways": recipe.eval.ways or tasks.ways}
+    pictures = {}
+    if tasks.family in IMAGE_FAMILIES:
+        pictures = {"data": recipe.data.name, "ways": recipe.eval.ways or tasks.ways}
+        pictures["test_classes"] = test_digest(recipe.data)
     return {
         "tasks": tasks.family,
-        **(pictures if tasks.family in IMAGE_FAMILIES else {}),
+        **pictures,
         "shots": recipe.eval.shots or tasks.shots,
         "queries": recipe.eval.queries or tasks.queries,
         "episodes": recipe.eval.episodes,
@@ -69,9 +77,28 @@ def _adaptation(recipe: Recipe) -> dict[str, Any]:
 
 
 def evaluate_parts(
-    recipe: Recipe, parts: Parts, weights: tuple[Params, Buffers], plan: Plan, run: Path, used: str
+    recipe: Recipe,
+    parts: Parts,
+    weights: tuple[Params, Buffers],
+    plan: Plan,
+    run: Path,
+    used: str,
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary."""
+    """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary.
+
+    Args:
+        recipe: how to evaluate.
+        parts: built from it.
+        weights: what is evaluated.
+        plan: how to run it.
+        run: where the file goes.
+        used: which weights these are, in words.
+        more: further entries of the file, such as the settings that are not the run's own.
+
+    Raises:
+        NonFiniteError: predictions of some tasks are not finite; the file is written all the same.
+    """
     params, buffers = for_test(*weights)
     episodes = recipe.eval.episodes
     if recipe.eval.head == "learner":
@@ -86,11 +113,15 @@ def evaluate_parts(
         "episodes": episodes,
         "protocol": protocol_of(recipe, parts, used),
         "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
+        "not_finite": found.not_finite,
+        CHANGED: {},
+        **(more or {}),
     }
     if found.unconverged:
         result["unconverged_heads"] = found.unconverged
     path = _next_file(run / "eval", _label(recipe))
     write_json_atomic(path, {**result, "scores": found.scores, "time": now()})
+    refuse_not_finite(recipe, found, {**params, **buffers}, test_steps(recipe), run, path)
     return {**result, "file": str(path)}
 
 
@@ -111,10 +142,11 @@ def _by_learner(
 def _label(recipe: Recipe) -> str:
     tasks = recipe.tasks
     images = tasks.family in IMAGE_FAMILIES
-    name = f"{recipe.data.name}-{recipe.eval.ways or tasks.ways}way" if images else tasks.family
+    name = f"{Path(recipe.data.name).name}-{recipe.eval.ways or tasks.ways}way" if images else tasks.family
     how = f"{recipe.inner.method}{test_steps(recipe)}" if recipe.eval.head == "learner" else recipe.eval.head
     text = f"{name}-{recipe.eval.shots or tasks.shots}shot-{how}"
-    return re.sub(r"[^\w.-]+", "-", text)
+    # a leading dash would be read as an option by rm, cat and the like
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")
 
 
 def _next_file(folder: Path, label: str) -> Path:
@@ -125,10 +157,8 @@ def _next_file(folder: Path, label: str) -> Path:
     return folder / f"{label}-{n}.json"
 
 
-def load_parts(
-    run: Path, overrides: list[str], *, trust: bool = False
-) -> tuple[Recipe, Parts, TrainState, Plan]:
-    """A trained run's parts and state, its recipe changed by ``key=value`` settings.
+def run_recipe(run: Path, overrides: list[str], *, trust: bool = False) -> tuple[Recipe, Recipe]:
+    """A run's recipe changed by ``key=value`` settings, with the split it kept; and as it was trained.
 
     Args:
         run: its directory.
@@ -136,6 +166,20 @@ def load_parts(
         trust: whether code that the run's recipe names may be imported as well.
     """
     recipe = as_trained(recipe_of(run, overrides, trust=trust), run)
+    trained = as_trained(read_recipe(str(run)), run)  # to compare with, not to build
+    return with_kept_data(recipe, trained, run), trained
+
+
+def load_parts(
+    run: Path, overrides: list[str], *, trust: bool = False
+) -> tuple[Recipe, Parts, TrainState, Plan]:
+    """A trained run's recipe, as :func:`run_recipe` gives it, with parts, state and plan."""
+    recipe, _ = run_recipe(run, overrides, trust=trust)
+    return recipe, *trained_parts(run, recipe)
+
+
+def trained_parts(run: Path, recipe: Recipe) -> tuple[Parts, TrainState, Plan]:
+    """The parts of a run's recipe, the state it was trained to, and how to execute it."""
     saved = load_checkpoint(run, "last")
     if saved is None:
         raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")
@@ -148,7 +192,7 @@ def load_parts(
     mode = recorded.get("mode", "loop") if recipe.run.execution == "auto" else recipe.run.execution
     plan = Plan(mode, recipe.run.threads or available_cores(), recipe.run.chunk)
     set_intra_op_threads(plan)
-    return recipe, parts, state, plan
+    return parts, state, plan
 
 
 def _check_fit(model: Params, saved: Params, run: Path) -> None:

@@ -6,7 +6,7 @@ from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import Evaluation, Protocol, evaluate_head
 from innerloop.execution import Plan
 from innerloop.nets import Network
-from innerloop.recipes.pictures import build_kinds, build_source, channel_statistics
+from innerloop.recipes.pictures import build_kinds, build_source, scale_of
 from innerloop.recipes.schema import Recipe
 
 
@@ -32,7 +32,7 @@ def judge_head(
 ) -> Evaluation:
     """Scores ``eval.head`` on the same episodes that a learner would be judged on."""
     source = build_source(recipe)
-    mean, std = channel_statistics(source) if recipe.data.standardise else (None, None)
+    mean, std = scale_of(recipe)
     return evaluate_head(
         network,
         params,

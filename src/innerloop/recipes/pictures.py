@@ -12,6 +12,7 @@ from innerloop.core.random import derive_seed
 from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.splits import hold_out
+from innerloop.recipes.kept import read_kept, with_kept_splits
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Keys, Shape
@@ -24,20 +25,28 @@ IMAGE_FAMILIES = ("few-shot", "supervised")
 
 @functools.lru_cache(maxsize=4)
 def _opened(data: Data) -> ImageSource:
-    return open_source(
+    kept = read_kept(data.split_file)
+    source = open_source(
         data.name,
         size=data.size,
         colour=data.colour,
         splits=data.splits,
-        split_file=data.split_file,
+        split_file=None if kept else data.split_file,
         on_bad=data.on_bad,
     )
+    return with_kept_splits(source, kept) if kept else source
+
+
+@functools.lru_cache(maxsize=4)
+def plain_source(data: Data) -> ImageSource:
+    """The pictures of a recipe without rotations, with a validation split; opened once per process."""
+    source = _opened(data)
+    return _with_validation(source) if _lacks_validation(source) else source
 
 
 @functools.lru_cache(maxsize=4)
 def _source(data: Data) -> ImageSource:
-    source = _opened(data)
-    source = _with_validation(source) if _lacks_validation(source) else source
+    source = plain_source(data)
     return with_rotations(source) if data.rotations else source
 
 
@@ -67,6 +76,16 @@ def held_out(recipe: Recipe) -> str | None:
     whole = "" if source.groups is None else f" ({len(np.unique(source.groups[part]))} groups)"
     held = f"{len(part)} of {all_of_them} training classes{whole}"
     return f"this split has no validation classes: {held} are held out for it"
+
+
+def scale_of(recipe: Recipe) -> tuple[list[float] | None, list[float] | None]:
+    """Mean and deviation that standardise the pictures: what training used, where the run kept it."""
+    if not recipe.data.standardise:
+        return None, None
+    kept = read_kept(recipe.data.split_file)
+    if kept and kept["mean"] is not None:
+        return kept["mean"], kept["std"]
+    return channel_statistics(build_source(recipe))
 
 
 def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
@@ -106,9 +125,7 @@ def build_image_sampler(recipe: Recipe, split: str, dtype: torch.dtype) -> Sampl
     """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``."""
     source, training = build_source(recipe), split == "train"
     seed = recipe.run.seed if training else recipe.eval.seed
-    mean, std = None, None
-    if recipe.data.standardise:
-        mean, std = channel_statistics(source)
+    mean, std = scale_of(recipe)
     transform = None
     if training and recipe.data.augment == "lee2019":
         transform = episode_transform(derive_seed(seed, "augment"), lee2019(source.images.shape[1]))
@@ -160,7 +177,7 @@ def data_record(recipe: Recipe) -> dict[str, Any]:
     if recipe.tasks.family not in IMAGE_FAMILIES:
         return {}
     source = build_source(recipe)
-    mean, std = channel_statistics(source) if recipe.data.standardise else (None, None)
+    mean, std = scale_of(recipe)
     remark = held_out(recipe)
     return {
         "name": source.name,

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.core.losses import is_classification, score_name
-from innerloop.core.statistics import Interval
+from innerloop.core.losses import score_name
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation import evaluate
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import check_compiler, compiler_works, set_intra_op_threads
-from innerloop.recipes.build import Parts, build, for_test
-from innerloop.recipes.evaluation import evaluate_parts, load_parts, test_steps
-from innerloop.recipes.heads import judge_head
+from innerloop.recipes.build import Parts, build
+from innerloop.recipes.divergence import rate_warning, rate_words
+from innerloop.recipes.evaluation import evaluate_parts, run_recipe, trained_parts
 from innerloop.recipes.pictures import data_record, held_out
+from innerloop.recipes.protocols import CHANGED, changed_settings
 from innerloop.recipes.rate import provisional, settled
+from innerloop.recipes.run_data import check_data, keep_data, with_kept_data
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import recipe_to_toml
+from innerloop.recipes.settings import make_recipe, recipe_to_toml
 from innerloop.recipes.started import recipe_of
+from innerloop.recipes.validation import validation_of, validation_words
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, create_run
 from innerloop.runs.files import write_text_atomic
@@ -31,7 +30,6 @@ from innerloop.runs.manifest import read_manifest, start_manifest, update_manife
 from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.progress import Progress, RunLog, progress
 from innerloop.training import TrainState, fit, initial_state
-from innerloop.training.fit import Validation
 from innerloop.training.state import in_order, state_from
 
 
@@ -53,6 +51,7 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     write_text_atomic(run / RECIPE, text)
     kept = {"device": recipe.run.device, "data": data_record(recipe), "recipe": recipe.model_dump()}
     start_manifest(run, argv, text, kept)
+    keep_data(recipe, run)
     return _carry_out(recipe, parts, run, initial_state(parts.params, parts.buffers), progress)
 
 
@@ -76,12 +75,19 @@ def resume(run: Path, *, trust: bool = False, progress: bool = True) -> dict[str
     if manifest["status"] == "running" and _alive(manifest.get("pid")):
         raise UserError(f"{run} is still running (process {manifest['pid']}): stop that first.")
     _check_plan(run, manifest.get("plan") or {})
+    recipe, notes = _same_data(recipe, run)
     parts = build(provisional(recipe))
     saved = load_checkpoint(run, "last")
     state = state_from(*saved) if saved else initial_state(parts.params, parts.buffers)
     state = in_order(state, parts.params, parts.buffers)
     truncate_after(run / "metrics.jsonl", state.step)
-    return _carry_out(recipe, parts, run, state, progress)
+    return _carry_out(recipe, parts, run, state, progress, notes)
+
+
+def _same_data(recipe: Recipe, run: Path) -> tuple[Recipe, list[str]]:
+    """The recipe with the split that the run kept, and remarks; refuses where any of it has changed."""
+    kept = with_kept_data(recipe, recipe, run)
+    return kept, check_data(kept, recipe, run, ("train", "validation", "test"))
 
 
 def _check_plan(run: Path, plan: dict[str, Any]) -> None:
@@ -116,16 +122,20 @@ def _alive(pid: int | None) -> bool:
     return True
 
 
-def _carry_out(recipe: Recipe, parts: Parts, run: Path, state: TrainState, show: bool) -> dict[str, Any]:
+def _carry_out(
+    recipe: Recipe, parts: Parts, run: Path, state: TrainState, show: bool, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     import os
 
     started, log = time.perf_counter(), RunLog(run / "log.txt")
-    update_manifest(run, status="running", pid=os.getpid())
+    update_manifest(run, status="running", pid=os.getpid(), diverged=False)
     first_step, steps = state.step, recipe.outer.steps
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
         if (remark := held_out(recipe)) is not None:
             bar.line(remark)
+        for note in [*notes, *_warnings(recipe)]:
+            bar.line(f"warning: {note}")
         try:
             recipe, parts, state = settled(recipe, parts, run, state, bar.line)
             plan = _plan(recipe, parts, run, bar)
@@ -141,9 +151,9 @@ def _carry_out(recipe: Recipe, parts: Parts, run: Path, state: TrainState, show:
             bar.line(f"interrupted: `innerloop resume {run}` continues it")
             raise
         except BaseException as error:
-            update_manifest(
-                run, status="failed", reason=(str(error).splitlines() or [type(error).__name__])[0]
-            )
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            # numbers that were not finite would not be the next time either: a sweep need not try again
+            update_manifest(run, status="failed", reason=reason, diverged=isinstance(error, NonFiniteError))
             log.line(f"failed: {error}")
             raise
     done = state.step - first_step
@@ -217,9 +227,7 @@ def _fit(
     def log(record: dict[str, Any]) -> None:
         if "validation" in record:
             record = {**record, "score": name}
-            bar.line(
-                f"step {record['step']}: validation {name} {record['validation']:.4g} ± {record['ci95']:.2g}"
-            )
+            bar.line(f"step {record['step']}: validation {name} {validation_words(record)}")
         else:
             latest["loss"] = record["loss"]
             bar.update(record["step"], loss=record["loss"])
@@ -240,57 +248,35 @@ def _fit(
             plan=plan,
             schedule=parts.schedule,
             clip=outer.clip,
-            validation=_validation(recipe, parts, plan),
+            validation=validation_of(recipe, parts, plan),
             log=log,
             log_every=recipe.run.log_every,
             save=save,
             save_every=recipe.run.save_every,
         )
     except NonFiniteError as error:
-        hint = f"inner.lr is {recipe.inner.lr:g} under loss={recipe.inner.loss}, outer.lr {outer.lr:g}"
+        hint = f"{rate_words(recipe)}, under loss={recipe.inner.loss}, with outer.lr={outer.lr:g}"
         raise NonFiniteError(f"{error} ({hint}; run: {run})") from None
 
 
-def _validation(recipe: Recipe, parts: Parts, plan: Plan) -> Validation:
-    score = _scorer(recipe, parts, plan)
-    outer = recipe.outer
-    return Validation(
-        score,
-        every=recipe.eval.every or max(1, outer.steps // 10),
-        higher_is_better=is_classification(parts.loss),
-        patience=recipe.eval.patience,
-        plateau=(outer.factor, outer.plateau_patience) if outer.schedule == "plateau" else None,
-    )
-
-
-def _scorer(recipe: Recipe, parts: Parts, plan: Plan) -> Callable[[Params, Buffers], Interval]:
-    learner = parts.learner_after(test_steps(recipe))
-    episodes = recipe.eval.validation_episodes
-
-    def by_head(params: Params, buffers: Buffers) -> Interval:
-        given = for_test(params, buffers)
-        return judge_head(recipe, parts.network, *given, "validation", episodes, plan).interval
-
-    def score(params: Params, buffers: Buffers) -> Interval:
-        with torch.no_grad():
-            found = evaluate(
-                learner,
-                *for_test(params, buffers),
-                parts.validation,
-                parts.loss,
-                episodes,
-                plan,
-            )
-        return found.interval
-
-    return score if recipe.eval.head == "learner" else by_head
+def _warnings(recipe: Recipe) -> list[str]:
+    """What to say before a recipe is trained or evaluated."""
+    warning = rate_warning(recipe)
+    return [warning] if warning else []
 
 
 def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
     """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
 
     ``trust`` says whether code that the run's recipe names may be imported.
+
+    Raises:
+        UserError: the pictures of its test split have changed, or its predictions are not finite.
     """
-    recipe, parts, state, plan = load_parts(run, overrides, trust=trust)
+    recipe, trained = run_recipe(run, overrides, trust=trust)
+    notes = [*check_data(recipe, trained, run, ("test",)), *_warnings(recipe)]
+    parts, state, plan = trained_parts(run, recipe)
     weights, used = best_or_last(recipe, run, state)
-    return evaluate_parts(recipe, parts, weights, plan, run, used)
+    asked = make_recipe(trained.model_dump(exclude_none=True), overrides)  # without the split that was kept
+    more = {CHANGED: changed_settings(asked.model_dump(), trained.model_dump()), "notes": notes}
+    return evaluate_parts(recipe, parts, weights, plan, run, used, more)

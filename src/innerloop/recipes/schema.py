@@ -254,6 +254,12 @@ class Recipe(Section):
             raise ValueError(
                 "inner.checkpoint=true recomputes steps, which run.compile=full cannot: use compile=off."
             )
+        if self.tasks.family == "supervised" and self.outer.objective != "erm":
+            raise ValueError(
+                "tasks.family=supervised gives minibatches without support and query sets, and "
+                f"outer.objective={self.outer.objective} needs tasks: set outer.objective=erm, or "
+                "tasks.family=few-shot."
+            )
         if (
             self.outer.objective == "multitask"
             and self.tasks.n_tasks is None
@@ -268,6 +274,10 @@ class Recipe(Section):
             )
         if self.inner.lr == "auto" and self.inner.method in ("none", "protonet"):
             raise ValueError(f"inner.method={self.inner.method} has no inner rate: leave inner.lr=auto out.")
+        if self.inner.lr == "auto" and self.tasks.family == "supervised":
+            raise ValueError(
+                "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
+            )
         if self.outer.objective == "reptile" and self.inner.method not in ("maml", "fomaml"):
             raise ValueError("outer.objective=reptile moves all parameters: set inner.method=maml.")
         return self

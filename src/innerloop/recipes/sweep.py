@@ -19,14 +19,18 @@ from innerloop.core.children import python_command
 from innerloop.core.errors import UserError
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings
+from innerloop.recipes.protocols import own_evaluation
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import parse_assignments, recipe_to_toml, typed_keys
+from innerloop.recipes.settings import parse_assignments, read_toml, recipe_to_toml, typed_keys
 from innerloop.recipes.sweep_table import table_of
 from innerloop.recipes.trust import admit_all, foreign_code
-from innerloop.runs.directory import list_runs
+from innerloop.runs.directory import RECIPE, list_runs
 from innerloop.runs.files import read_json, write_text_atomic
 from innerloop.runs.manifest import cores, read_manifest
 from innerloop.runs.progress import progress as show_progress
+
+DIVERGED = "diverged"
+"""Entry of a manifest, and what a sweep calls a run whose numbers were not finite."""
 
 
 class Cell(NamedTuple):
@@ -117,7 +121,7 @@ def sweep(
     done = itertools.count(1)
     running: set[subprocess.Popen[str]] = set()
     lock = threading.Lock()
-    with show_progress(len(cells), f"sweep {base.name}", progress) as bar:
+    with show_progress(len(cells), f"sweep {base.name}", progress, unit="runs") as bar:
         bar.line(f"{len(cells)} runs in {folder}, {jobs} at a time with {share} core(s) each")
 
         def one(cell: Cell) -> Path:
@@ -136,6 +140,10 @@ def sweep(
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
     rows = table_of([(cell.settings, _evaluation(run)) for cell, run in zip(cells, runs, strict=True)])
+    if all(row["mean"] is None for row in rows):
+        raise UserError(
+            f"none of the {len(runs)} runs in {folder} has a finite score: sweep over smaller rates."
+        )
     return {"folder": str(folder), "runs": [str(run) for run in runs], "table": rows}
 
 
@@ -158,8 +166,8 @@ def _run_cell(
 ) -> Path:
     """Trains, resumes, or finds finished one run, in a process of its own."""
     earlier = list_runs_of(folder, cell.label)
-    if earlier and read_status(earlier[-1]) == "finished":
-        say(f"{cell.label}: finished before")
+    if earlier and read_status(earlier[-1]) in ("finished", DIVERGED):
+        say(f"{cell.label}: {read_status(earlier[-1])} before")
         return earlier[-1]
     environment = {**os.environ, "OMP_NUM_THREADS": str(share)}
     if earlier:
@@ -185,6 +193,10 @@ def _run_cell(
         out, errors = child.communicate()
         running.discard(child)
     if child.returncode:
+        made = list_runs_of(folder, cell.label)
+        if made and read_status(made[-1]) == DIVERGED:
+            say(f"{cell.label}: {read_manifest(made[-1])['reason']}")
+            return made[-1]  # a row of the table: the other runs go on
         last = (errors.strip().splitlines() or ["no message"])[-1]
         raise UserError(
             f"{cell.label} failed ({last}). The other runs are kept: run the same sweep again to go on."
@@ -207,15 +219,23 @@ def list_runs_of(folder: Path, label: str) -> list[Path]:
 
 
 def read_status(run: Path) -> str:
-    """How a run ended; ``interrupted`` if it never said."""
+    """How a run ended; ``diverged`` if its numbers were not finite, ``interrupted`` if it never said."""
     try:
-        return str(read_manifest(run)["status"])
+        manifest = read_manifest(run)
+        return DIVERGED if manifest.get(DIVERGED) else str(manifest["status"])
     except UserError:
         return "interrupted"
 
 
 def _evaluation(run: Path) -> dict[str, Any]:
+    """The evaluation of a run by its recipe's own protocol; without a mean if it diverged."""
+    recipe = read_toml((run / RECIPE).read_text(encoding="utf-8"), str(run))
     files = sorted((run / "eval").glob("*.json"), key=lambda path: path.stat().st_mtime)
-    if not files:
-        raise UserError(f"{run} has no evaluation: `innerloop eval {run}` makes one.")
-    return read_json(files[0])
+    found, own = own_evaluation(recipe, [read_json(file) for file in files])
+    if found is not None and own:
+        return found
+    if read_status(run) == DIVERGED:
+        loss = recipe["outer"].get("loss") or recipe["inner"]["loss"]
+        score = "accuracy" if loss.startswith("cross-entropy") else "mse"
+        return {"score": score, "mean": None, "ci95": None, "scores": []}
+    raise UserError(f"{run} has no evaluation by its own protocol: `innerloop eval {run}` makes one.")

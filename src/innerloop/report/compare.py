@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.recipes.protocols import brief, is_own
 from innerloop.report.load import RunData, flatten, headline
 from innerloop.report.words import number
 
@@ -20,6 +21,10 @@ LEARNER_SIDE = frozenset(
     | {"head", "C", "normalise", "copies", "lr", "steps"}
 )
 """Protocol entries that say how a learner was used; all others say which episodes it saw."""
+
+
+CLASSES = "test_classes"
+"""Protocol entry that stands for the classes and pictures of the test split."""
 
 
 class Pair(NamedTuple):
@@ -98,8 +103,12 @@ def same_episodes(first: RunData, second: RunData) -> str:
         return f"other score ({b.get('score')})"
     ours, theirs = _episode_facts(first, a), _episode_facts(second, b)
     differing = [key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)]
+    if not (ours.get(CLASSES) and theirs.get(CLASSES)):  # runs of earlier versions do not tell them
+        differing = [key for key in differing if key != CLASSES]
     if differing:
         return "other episodes (" + ", ".join(sorted(differing)) + ")"
+    if not (is_own(first.recipe, a) and is_own(second.recipe, b)):
+        return "not judged by the recipe's own protocol"
     return ""
 
 
@@ -165,7 +174,8 @@ def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
             continue
         flat = {key: value for key, value in flatten(run.recipe).items() if key not in OWN}
         facts = _episode_facts(run, evaluation)
-        key = repr((sorted(flat.items()), evaluation.get("score"), sorted(facts.items())))
+        same = (sorted(flat.items()), evaluation.get("score"), sorted(facts.items()), brief(evaluation))
+        key = repr(same)
         groups.setdefault(key, []).append(i)
     made = []
     for members in groups.values():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from innerloop.recipes.protocols import brief
 from innerloop.report.compare import differing_keys, group_label, pair, seed_groups, verdict
 from innerloop.report.figures import adaptation_picture, histogram_picture
-from innerloop.report.load import RunData, flatten, headline
+from innerloop.report.load import RunData, flatten, headline, others
 from innerloop.report.words import interval, median_text, number
 
 OVERLAID = 6
@@ -48,12 +49,14 @@ def comparison_view(runs: list[RunData], names: list[str]) -> dict[str, Any]:
 def _comparison_row(run: RunData, name: str, reference: RunData) -> dict[str, str]:
     evaluation = headline(run)
     row = {"name": name, "status": run.status, "value": "not evaluated", "score": "", "episodes": "–"}
-    row |= {"difference": "–", "verdict": "", "median": "–"}
+    row |= {"difference": "–", "verdict": "", "median": "–", "by": "", "others": "–"}
     if evaluation is None:
         return row
     score = str(evaluation.get("score", "score"))
     row["score"] = score
     row["value"] = interval(evaluation["mean"], evaluation.get("ci95"), score)
+    row["by"] = brief(evaluation)
+    row["others"] = number(len(others(run))) if others(run) else "–"
     row["episodes"] = number(evaluation.get("episodes"))
     row["median"] = median_text(evaluation, score)
     if run is reference:

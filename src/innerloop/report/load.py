@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
+from innerloop.recipes.protocols import own_evaluation
 from innerloop.runs.directory import RECIPE, is_run
 from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
@@ -132,6 +134,9 @@ def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
         except (OSError, ValueError) as error:
             problems.append(inside(str(error), folder.parent))
             continue
+        lost = isinstance(value, dict) and value.get("mean") is None and value.get("not_finite")
+        if lost:
+            value["mean"] = math.nan  # JSON has no word for it
         if not isinstance(value, dict) or not isinstance(value.get("mean"), int | float):
             problems.append(f"eval/{file.name} holds no mean.")
             continue
@@ -143,8 +148,14 @@ def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def headline(run: RunData) -> dict[str, Any] | None:
-    """The evaluation made last, which is the one a page leads with."""
-    return run.evaluations[-1] if run.evaluations else None
+    """The evaluation that a page leads with: by the recipe's own protocol, where there is one."""
+    return own_evaluation(run.recipe, run.evaluations)[0]
+
+
+def others(run: RunData) -> list[dict[str, Any]]:
+    """All evaluations but the headline, oldest first."""
+    first = headline(run)
+    return [evaluation for evaluation in run.evaluations if evaluation is not first]
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -7,10 +7,11 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from innerloop.recipes.protocols import brief, is_own
 from innerloop.report.adapted import adapted_picture
 from innerloop.report.course import course_rows, environment_rows
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
-from innerloop.report.load import RunData, differing_settings, flatten, headline
+from innerloop.report.load import RunData, differing_settings, flatten, headline, others
 from innerloop.report.rate import rate_view
 from innerloop.report.words import finite_scores, interval, number, protocol_words, when
 
@@ -48,7 +49,9 @@ def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
         "status": status_view(run),
         "problems": run.problems,
         "headline": headline_view(run),
-        "evaluations": [evaluation_row(evaluation, run) for evaluation in run.evaluations],
+        "evaluations": [
+            evaluation_row(evaluation, run) for evaluation in [headline(run), *others(run)] if evaluation
+        ],
         "pictures": drawn,
         "left_out": left_out,
         "settings": settings_rows(run),
@@ -89,14 +92,26 @@ def headline_view(run: RunData) -> dict[str, str] | None:
     score = str(evaluation.get("score", "score"))
     value = interval(evaluation["mean"], evaluation.get("ci95"), score)
     main, _, rest = value.partition(" ± ")
+    gains = (_gain(evaluation, score), _skew(evaluation, score))
     return {
         "score": SCORES.get(score, score),
         "main": main,
         "half": f"± {rest}" if rest else "",
         "value": value,
         "protocol": protocol_words(evaluation, run.seed),
-        "gain": " ".join(text for text in (_gain(evaluation, score), _skew(evaluation, score)) if text),
+        "by": brief(evaluation),
+        "gain": " ".join(text for text in (*_caveats(run, evaluation), *gains) if text),
     }
+
+
+def _caveats(run: RunData, evaluation: Mapping[str, Any]) -> list[str]:
+    """What a reader must know of the leading number."""
+    told = [str(note) for note in evaluation.get("notes") or []]
+    if not is_own(run.recipe, evaluation):
+        told.append("Not by the recipe's own protocol: there is no evaluation by that one.")
+    if evaluation.get("not_finite"):
+        told.append(f"{number(evaluation['not_finite'])} episodes have no finite score, so there is no mean.")
+    return [_sentence(text) for text in told]
 
 
 def _gain(evaluation: Mapping[str, Any], score: str) -> str:
@@ -115,7 +130,7 @@ def _gain(evaluation: Mapping[str, Any], score: str) -> str:
 def _skew(evaluation: Mapping[str, Any], score: str) -> str:
     """A warning where few episodes make the mean: then the interval says little, and the median more."""
     scores = finite_scores(evaluation)
-    if score != "mse" or len(scores) < 2:
+    if score != "mse" or len(scores) < 2 or not math.isfinite(evaluation["mean"]):
         return ""
     middle, mean = statistics.median(scores), statistics.fmean(scores)
     if not mean > SKEWED * middle > 0:
@@ -134,6 +149,8 @@ def evaluation_row(evaluation: Mapping[str, Any], run: RunData) -> dict[str, str
         "file": str(evaluation.get("file", "")),
         "score": score,
         "value": interval(evaluation["mean"], evaluation.get("ci95"), score),
+        "by": brief(evaluation),
+        "own": "the recipe's own" if is_own(run.recipe, evaluation) else "another",
         "protocol": protocol_words(evaluation, run.seed),
         "time": when(evaluation.get("time")),
     }

@@ -10,7 +10,14 @@ from itertools import pairwise
 from typing import Any
 
 MINUS = "−"
-NAMES = {"seed": "episode seed", "inner_loss": "inner loss:", "kind": "", "weights": "weights:", "method": ""}
+NAMES = {
+    "seed": "episode seed",
+    "inner_loss": "inner loss:",
+    "kind": "",
+    "weights": "weights:",
+    "method": "",
+    "test_classes": "hash of the test classes",
+}
 """Entries of a protocol whose own name would not read well."""
 
 THIN = "\u202f"
@@ -40,14 +47,18 @@ def number(value: Any, digits: int = 4) -> str:
 def interval(mean: float | None, ci95: float | None, score: str = "", signed: bool = False) -> str:
     """Mean ± half-width, rounded where the half-width has two digits; accuracies in per cent.
 
+    With ``signed`` it is a difference, which has its sign, and percentage points for accuracies.
+
     >>> interval(0.31234, 0.0213), interval(0.4681, 0.0092, "accuracy"), interval(-0.5, 0.1, signed=True)
     ('0.312 ± 0.021', '46.81 ± 0.92 %', '−0.50 ± 0.10')
+    >>> interval(-0.0528, 0.0071, "accuracy", signed=True)
+    '−5.28 ± 0.71 points'
     >>> interval(0.5, None), interval(None, None)
     ('0.5 (no interval)', 'not finite')
     """
     if mean is None or not math.isfinite(mean):
         return "not finite"
-    scale, unit = (100.0, " %") if score == "accuracy" else (1.0, "")
+    scale, unit = (100.0, " points" if signed else " %") if score == "accuracy" else (1.0, "")
     mean = mean * scale
     sign = MINUS if mean < 0 else "+" if signed else ""
     if ci95 is None or not math.isfinite(ci95):

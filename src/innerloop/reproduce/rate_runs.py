@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,12 +63,12 @@ def trained(case: Case, rate: Any, seed: int, size: Size) -> dict[str, Any]:
     found = fitted(recipe)
     score = judged(found)
     chance = 1 / case.ways
-    accuracy = score.mean if found.state is not None else chance  # a run that diverged is worth a guess
+    diverged = not math.isfinite(score.mean)  # in training, or when it adapts: worth a guess
     return {
-        "accuracy": accuracy,
+        "accuracy": chance if diverged else score.mean,
         "ci95": score.ci95,
         "rate": found.recipe.inner.lr,
-        "diverged": found.state is None,
+        "diverged": diverged,
     }
 
 

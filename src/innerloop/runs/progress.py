@@ -37,9 +37,17 @@ class Progress:
     """How far a run is, made by :func:`progress`. Between redraws an update costs about a microsecond."""
 
     def __init__(
-        self, total: int, what: str, start: int, stream: IO[str] | None, log: RunLog | None, bar: Any
+        self,
+        total: int,
+        what: str,
+        start: int,
+        stream: IO[str] | None,
+        log: RunLog | None,
+        bar: Any,
+        unit: str = "steps",
     ) -> None:
         self._total, self._what, self._stream, self._log, self._bar = total, what, stream, log, bar
+        self._unit = unit
         self._task = None if bar is None else bar.add_task(what, total=total, completed=start, numbers="")
         clock = time.monotonic()
         self._recent: deque[tuple[float, int]] = deque(maxlen=50)
@@ -81,7 +89,7 @@ class Progress:
         (before, first), (after, last) = self._recent[0], self._recent[-1]
         if last > first and after > before:
             rate = (last - first) / (after - before)
-            parts.append(f"{rate:.3g} steps/s")
+            parts.append(pace(rate, self._unit))
             if last < self._total:
                 parts.append(f"{duration((self._total - last) / rate)} left")
         return "  ".join(parts)
@@ -89,7 +97,13 @@ class Progress:
 
 @contextmanager
 def progress(
-    total: int, what: str, enabled: bool = True, *, log: RunLog | None = None, start: int = 0
+    total: int,
+    what: str,
+    enabled: bool = True,
+    *,
+    log: RunLog | None = None,
+    start: int = 0,
+    unit: str = "steps",
 ) -> Iterator[Progress]:
     """Show progress from ``start`` to ``total`` steps of ``what`` while the block runs.
 
@@ -99,12 +113,13 @@ def progress(
         enabled: False shows nothing; the log, if there is one, is written all the same.
         log: also gets the plain lines.
         start: steps done before (a resumed run).
+        unit: what is counted: ``steps``, or ``runs`` of a sweep.
     """
     if not (enabled and sys.stderr.isatty()):
-        yield Progress(total, what, start, sys.stderr if enabled else None, log, None)
+        yield Progress(total, what, start, sys.stderr if enabled else None, log, None, unit)
         return
     with _live_bar() as bar:
-        yield Progress(total, what, start, None, log, bar)
+        yield Progress(total, what, start, None, log, bar, unit)
 
 
 def _live_bar() -> Any:
@@ -119,6 +134,18 @@ def _live_bar() -> Any:
         TextColumn("{task.fields[numbers]}", markup=False),
     )
     return Bar(*columns, console=Console(stderr=True), refresh_per_second=5)
+
+
+def pace(rate: float, unit: str) -> str:
+    """How fast it goes, from a rate per second: slow things by the minute or the hour.
+
+    >>> pace(12.3, "steps"), pace(0.05, "runs"), pace(0.001, "runs")
+    ('12.3 steps/s', '3 runs/min', '3.6 runs/h')
+    """
+    for seconds, name in ((1, "s"), (60, "min")):
+        if rate * seconds >= 1 or (unit == "steps" and name == "s"):
+            return f"{rate * seconds:.3g} {unit}/{name}"
+    return f"{rate * 3600:.3g} {unit}/h"
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,93 @@
+"""What is said when numbers are not finite: what, in how many tasks, why, and what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from innerloop.core.errors import NonFiniteError
+from innerloop.evaluation import Evaluation
+from innerloop.recipes.schema import Recipe
+
+WITHOUT_RATE = ("none", "protonet")
+"""Methods that take no inner steps."""
+
+
+def rate_words(recipe: Recipe) -> str:
+    """The inner rate as a message states it, and whether it is negative.
+
+    >>> rate_words(Recipe.model_validate({"inner": {"lr": -1.0}}))
+    'inner.lr=-1, which is negative, so that inner steps climb the loss'
+    """
+    rate = recipe.inner.lr
+    if rate == "auto":
+        return "inner.lr=auto"
+    return f"inner.lr={rate:g}" + (
+        ", which is negative, so that inner steps climb the loss" if rate < 0 else ""
+    )
+
+
+def rate_warning(recipe: Recipe) -> str | None:
+    """What to say of a negative inner rate before it is used; None where there is none.
+
+    Negative rates are allowed: AdaptLR H.5 trains and tests with them.
+    """
+    inner = recipe.inner
+    if inner.method in WITHOUT_RATE or inner.lr == "auto" or inner.lr >= 0:
+        return None
+    return (
+        f"inner.lr={inner.lr:g} is negative: inner steps climb the loss of the support set, which usually "
+        "diverges; leave out the sign unless negative rates are what you study (as AdaptLR H.5 does)."
+    )
+
+
+def refuse_not_finite(
+    recipe: Recipe, found: Evaluation, weights: dict[str, Tensor], steps: int, run: Path, file: Path
+) -> None:
+    """Refuses an evaluation with predictions that are not finite: a mean over the others would flatter.
+
+    Args:
+        recipe: how it was evaluated.
+        found: the evaluation.
+        weights: what was judged, to tell broken weights from a diverging adaptation.
+        steps: inner steps that were taken.
+        run: where the training is kept.
+        file: where the scores of the single tasks are kept.
+
+    Raises:
+        NonFiniteError: with the number of tasks, the cause and the fix.
+    """
+    bad = found.not_finite
+    if not bad:
+        return
+    broken = next((name for name, value in weights.items() if not bool(value.isfinite().all())), None)
+    if broken is not None:
+        cause, fix = f"since the trained weights are not ({broken})", "train again with a smaller outer.lr"
+        kept = f"the checkpoints stay in {run}"
+    else:
+        cause, fix = _cause(recipe, steps)
+        kept = f"the training is kept, so `innerloop eval {run}` with such a setting judges it"
+    raise NonFiniteError(
+        f"the predictions for {bad} of {len(found.scores)} test tasks are not finite, {cause}: {fix}; {kept} "
+        f"(scores of the single tasks: {file})."
+    )
+
+
+def _cause(recipe: Recipe, steps: int) -> tuple[str, str]:
+    """Why predictions of finite weights are not finite, and what to change."""
+    wanted = recipe.eval
+    if wanted.head == "finetune":
+        return (
+            f"after {wanted.head_steps} steps of eval.head=finetune at eval.head_lr={wanted.head_lr:g}",
+            "lower eval.head_lr or eval.head_steps",
+        )
+    if wanted.head != "learner" or recipe.inner.method in WITHOUT_RATE:
+        return (
+            "since the network's features overflow",
+            "set run.dtype=float64, or train with a smaller outer.lr",
+        )
+    plural = "" if steps == 1 else "s"
+    negative = recipe.inner.lr != "auto" and recipe.inner.lr < 0
+    fix = "set a positive inner.lr" if negative else "lower inner.lr or inner.test_steps"
+    return f"after {steps} inner step{plural} at {rate_words(recipe)}", fix

@@ -1,0 +1,143 @@
+"""Which evaluation of a run counts first, and what another one did differently. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from innerloop.recipes.schema import Recipe
+
+SAME_TASKS = ("tasks", "data", "ways", "test_classes", "shots", "queries", "episodes", "seed")
+"""Entries of a protocol that decide which tasks were seen."""
+
+CHANGED = "changed"
+"""Entry of an evaluation: settings that were given to it and are not the run's own."""
+
+_NO_MATTER = (
+    *("name", "description", "outer.", "run.", "data.augment", "tasks.n_tasks", "tasks.resample"),
+    *("eval.curve", "eval.every", "eval.patience", "eval.validation_episodes"),
+)
+_BUT = ("outer.loss", "run.dtype", "run.bfloat16")
+
+
+def changed_settings(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of an evaluation that are not those of the training and may change its result.
+
+    >>> changed_settings({"eval": {"shots": 5, "curve": True}}, {"eval": {"shots": 1, "curve": False}})
+    {'eval.shots': 5}
+    """
+    ours, theirs = _flat(recipe), _flat(trained)
+    return {
+        key: ours.get(key)
+        for key in {**theirs, **ours}
+        if ours.get(key) != theirs.get(key) and (key in _BUT or not key.startswith(_NO_MATTER))
+    }
+
+
+def own_evaluation(
+    recipe: Mapping[str, Any], evaluations: Sequence[dict[str, Any]]
+) -> tuple[dict[str, Any] | None, bool]:
+    """The evaluation that a run is known by, and whether it is by the recipe's own protocol.
+
+    The newest one by that protocol; where there is none, the oldest by any other.
+
+    Args:
+        recipe: ``recipe.toml`` as plain values; what is left out has its default.
+        evaluations: oldest first.
+    """
+    own = [evaluation for evaluation in evaluations if is_own(recipe, evaluation)]
+    wanted = (_flat(recipe).get("eval.weights") or "best") + " "
+    best = [each for each in own if str((each.get("protocol") or {}).get("weights", "")).startswith(wanted)]
+    if own:
+        return (best or own)[-1], True
+    return (evaluations[0], False) if evaluations else (None, False)
+
+
+def is_own(recipe: Mapping[str, Any], evaluation: Mapping[str, Any]) -> bool:
+    """Whether an evaluation is by the recipe's own protocol."""
+    changed = evaluation.get(CHANGED)
+    if isinstance(changed, Mapping):
+        return not changed
+    protocol = evaluation.get("protocol")  # a file of an earlier version: its protocol has to do
+    told = protocol if isinstance(protocol, Mapping) else {}
+    return all(told[key] == value for key, value in expected_protocol(recipe).items() if key in told) and (
+        ("head" in told) == (_flat(recipe).get("eval.head", "learner") != "learner") or not told
+    )
+
+
+def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """What the protocol of a recipe's own evaluation says, as far as the recipe tells it."""
+    flat = {**_defaults(), **_flat(recipe)}
+    steps = flat["inner.steps"] if flat["inner.test_steps"] is None else flat["inner.test_steps"]
+    adapts = flat["inner.method"] not in ("none", "protonet")
+    found = {
+        "tasks": flat["tasks.family"],
+        "data": flat["data.name"],
+        "ways": flat["eval.ways"] or flat["tasks.ways"],
+        "shots": flat["eval.shots"] or flat["tasks.shots"],
+        "queries": flat["eval.queries"] or flat["tasks.queries"],
+        "episodes": flat["eval.episodes"],
+        "seed": flat["eval.seed"],
+    }
+    if flat["eval.head"] == "learner":
+        found |= {"method": flat["inner.method"], "inner_steps": steps if adapts else 0}
+        return found if flat["inner.lr"] == "auto" else {**found, "inner_lr": flat["inner.lr"]}
+    settings = {"C": "C", "normalise": "normalise_features", "copies": "copies"}
+    settings |= {"lr": "head_lr", "steps": "head_steps", "head": "head"}
+    return found | {key: flat[f"eval.{name}"] for key, name in settings.items()}
+
+
+def other_tasks(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Entries by which two evaluations saw other tasks; none if they can be compared task by task.
+
+    What only one of the two states (files of earlier versions state less) is not counted.
+    """
+    a, b = (each.get("protocol") or {} for each in (first, second))
+    keys = [key for key in SAME_TASKS if key in a and key in b and a[key] != b[key]]
+    changed = [_tasks_of(each.get(CHANGED) or {}) for each in (first, second)]
+    keys += [key for key in {**changed[0], **changed[1]} if changed[0].get(key) != changed[1].get(key)]
+    return [*keys, *([] if first.get("score") == second.get("score") else ["score"])]
+
+
+def _tasks_of(changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Changed settings that decide the tasks and are not in the protocol."""
+    told = ("tasks.ways", "tasks.shots", "tasks.queries", "tasks.family", "data.name")
+    return {k: v for k, v in changed.items() if k.startswith(("tasks.", "data.")) and k not in told}
+
+
+def brief(evaluation: Mapping[str, Any]) -> str:
+    """How a number came about, in a few words: method or head, shots, data.
+
+    >>> brief({"protocol": {"tasks": "few-shot", "data": "a/leaves", "ways": 5, "shots": 1, "head": "svm"}})
+    'svm head, 5-way 1-shot, leaves'
+    >>> brief({"protocol": {"tasks": "sine", "shots": 10, "method": "maml", "inner_steps": 5}})
+    'maml, 5 inner steps, 10 shots, sine'
+    """
+    told = evaluation.get("protocol")
+    if not isinstance(told, Mapping) or not told:
+        return ""
+    words = [f"{told['head']} head" if "head" in told else str(told.get("method", ""))]
+    if told.get("inner_steps"):
+        words.append(f"{told['inner_steps']} inner step{'' if told['inner_steps'] == 1 else 's'}")
+    if "ways" in told:
+        words.append(f"{told['ways']}-way {told.get('shots')}-shot")
+    elif "shots" in told:
+        words.append(f"{told['shots']} shots")
+    words.append(Path(str(told["data"])).name if "data" in told else str(told.get("tasks", "")))
+    words.append("transductive" if str(told.get("kind", "")).startswith("transductive") else "")
+    return ", ".join(word for word in words if word)
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif not isinstance(value, Mapping):
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _defaults() -> dict[str, Any]:
+    return _flat(Recipe().model_dump())

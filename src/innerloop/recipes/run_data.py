@@ -1,0 +1,97 @@
+"""The pictures of a run: kept when it is trained, and compared when it is judged or continued."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from innerloop.data import ImageSource
+from innerloop.recipes.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
+from innerloop.recipes.pictures import IMAGE_FAMILIES, build_source, plain_source, scale_of
+from innerloop.recipes.schema import Data, Recipe
+from innerloop.runs.manifest import read_manifest
+
+
+def keep_data(recipe: Recipe, run: Path) -> None:
+    """Leaves the split of the recipe's pictures, and what they hold, in the run."""
+    if recipe.tasks.family in IMAGE_FAMILIES:
+        keep(run / KEPT, plain_source(recipe.data), recipe.data.name, scale_of(recipe))
+
+
+def with_kept_data(recipe: Recipe, trained: Recipe, run: Path) -> Recipe:
+    """The recipe with the pictures divided as the run kept them; as it is where it names other pictures.
+
+    Args:
+        recipe: how to judge or continue the run.
+        trained: how it was trained.
+        run: where ``data.json`` lies; runs of earlier versions have none.
+    """
+    kept = read_kept(run / KEPT)
+    ours, theirs = recipe.data, trained.data
+    same = all(getattr(ours, key) == getattr(theirs, key) for key in ("splits", "split_file"))
+    if kept is None or not same or recipe.tasks.family not in IMAGE_FAMILIES:
+        return recipe
+    if ours.name != theirs.name:
+        found = changes(kept, plain_source(ours))
+        if found.gone or found.altered:
+            return recipe  # other pictures, not the same ones at another place
+    data = ours.model_copy(update={"split_file": str(run / KEPT)})
+    return recipe.model_copy(update={"data": data})
+
+
+def check_data(recipe: Recipe, trained: Recipe, run: Path, parts: Sequence[str]) -> list[str]:
+    """Sentences on pictures that are not as they were in training.
+
+    Args:
+        recipe: from :func:`with_kept_data`.
+        trained: how the run was trained.
+        run: the run.
+        parts: splits that must not have changed.
+
+    Raises:
+        UserError: one of them has.
+    """
+    if recipe.tasks.family not in IMAGE_FAMILIES:
+        return []
+    source, kept = plain_source(recipe.data), read_kept(run / KEPT)
+    if kept is None:
+        before = (read_manifest(run).get("data") or {}).get("content_sha256")
+        same = recipe.data == trained.data
+        if before and same and before != build_source(recipe).content_sha256:
+            return [
+                "the pictures are not those of the training, and this run, made by an earlier version, kept "
+                "no split: classes that it was trained on may be among its test classes now."
+            ]
+        return []
+    if recipe.data.split_file != str(run / KEPT):
+        return _overlap(source, kept)
+    converted = ("size", "colour", "on_bad")
+    if any(getattr(recipe.data, key) != getattr(trained.data, key) for key in converted):
+        return []  # other pixels on purpose: only the split can be kept
+    found = changes(kept, source)
+    whole = recipe.tasks.family == "supervised" or recipe.outer.objective == "multitask"
+    # outputs or heads are counted by training classes: without one, the weights no longer fit
+    refuse(found, [*parts, *(["train"] if whole and "train" in found.gone else [])], run)
+    said = remark(found)
+    return [said] if said else []
+
+
+def _overlap(source: ImageSource, kept: dict[str, Any]) -> list[str]:
+    """A warning where classes of another test set have the names of classes that were trained on."""
+    trained = set(kept["splits"].get("train", ()))
+    test = [source.class_names[c] for c in source.splits.get("test", ())]
+    both = [name for name in test if name in trained]
+    if not both:
+        return []
+    return [
+        f"{len(both)} of the {len(test)} test classes have names of classes that the run was trained on, "
+        f"such as '{both[0]}': if they are the same, this is no test on new classes."
+    ]
+
+
+@functools.lru_cache(maxsize=4)
+def test_digest(data: Data) -> str:
+    """Stands for the classes and pictures of the test split."""
+    return digest(plain_source(data), "test", data.name)

@@ -1,0 +1,217 @@
+"""A run keeps the split of its pictures: a folder that changes does not change what it is tested on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from innerloop.core.errors import UserError
+from innerloop.recipes import pictures, run_data
+from innerloop.recipes.kept import KEPT
+from innerloop.recipes.run import evaluate_run, resume, train
+from innerloop.recipes.settings import make_recipe
+from innerloop.runs.manifest import update_manifest
+
+WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kite", "lark", "mole")
+NEW = ("quokka", "wolf", "deer", "bison", "puma", "raven", "swan", "nandu", "asp", "wasp", "gull", "jackal")
+
+
+def draw(folder: Path, name: str, count: int = 6) -> None:
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    seed = int.from_bytes(name.encode()[:4], "little")
+    for i in range(count):
+        noise = np.random.default_rng([seed, i]).integers(0, 255, (16, 16), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / name / f"{i}.png")
+
+
+def reopened() -> None:
+    """As a new process would: the pictures are looked at again."""
+    for cached in (pictures._opened, pictures.plain_source, pictures._source, run_data.test_digest):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def animals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "store"))
+    folder = tmp_path / "animals"
+    for name in WORDS:
+        draw(folder, name)
+    reopened()
+    return folder
+
+
+def trained(folder: Path, **sections: Any) -> Path:
+    base: dict[str, Any] = {
+        "name": "animals",
+        "data": {"name": str(folder), "standardise": True},
+        "tasks": {"family": "few-shot", "ways": 3, "shots": 1, "queries": 2},
+        "model": {"kind": "conv4", "filters": 2, "norm": "group"},
+        "inner": {"method": "protonet", "loss": "cross-entropy"},
+        "outer": {"steps": 2, "batch": 2},
+        "eval": {"episodes": 8, "validation_episodes": 2},
+        "run": {"folder": str(folder.parent / "runs"), "execution": "loop", "compile": "off", "threads": 1},
+    }
+    given = {name: {**base.get(name, {}), **section} for name, section in sections.items()}
+    return Path(train(make_recipe({**base, **given}), progress=False)["run"])
+
+
+def kept(run: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((run / KEPT).read_text())
+    return record
+
+
+def scores(found: dict[str, Any]) -> list[float]:
+    told: list[float] = json.loads(Path(found["file"]).read_text())["scores"]
+    return told
+
+
+def test_a_run_keeps_its_classes_their_split_and_their_pictures(animals: Path) -> None:
+    record = kept(trained(animals))
+    assert sorted(name for names in record["splits"].values() for name in names) == sorted(WORDS)
+    assert {part: len(names) for part, names in record["splits"].items()} == {
+        "train": 7,
+        "validation": 3,
+        "test": 3,
+    }
+    assert set(record["sha256"]) == set(WORDS)
+    assert record["pictures"] == dict.fromkeys(WORDS, 6)
+
+
+def test_new_classes_do_not_change_the_test_set(animals: Path) -> None:
+    run = trained(animals)
+    before = evaluate_run(run, [])
+    assert before["notes"] == []
+    for name in NEW:
+        draw(animals, name)
+    reopened()
+    fresh = pictures.open_source(str(animals))
+    now = {fresh.class_names[c] for c in fresh.splits["test"]}
+    assert now & set(kept(run)["splits"]["train"]) == {"fox", "gnu", "kite"}  # what a new division would do
+    after = evaluate_run(run, [])
+    assert scores(after) == scores(before)
+    assert after["protocol"] == before["protocol"]
+    (note,) = after["notes"]
+    assert "12 classes are new ('asp', 'bison'" in note
+    assert "the split that the run kept is used" in note
+
+
+@pytest.mark.parametrize("what", ["a class is gone", "a picture is gone", "a picture is another"])
+def test_a_changed_test_set_is_refused(animals: Path, what: str) -> None:
+    run = trained(animals)
+    name = kept(run)["splits"]["test"][0]
+    if what == "a class is gone":
+        shutil.rmtree(animals / name)
+        words = f"the test split has lost '{name}'"
+    elif what == "a picture is gone":
+        (animals / name / "3.png").unlink()
+        words = f"the test split has other pictures in '{name}' (6 pictures then, 5 now)"
+    else:
+        Image.fromarray(np.zeros((16, 16), np.uint8)).save(animals / name / "3.png")
+        words = f"the test split has other pictures in '{name}' (6 pictures, not the same)"
+    reopened()
+    with pytest.raises(UserError) as error:
+        evaluate_run(run, [])
+    assert words in str(error.value)
+    assert "put them back as they were, or choose other classes with data.split_file" in str(error.value)
+    assert len(list((run / "eval").glob("*.json"))) == 1
+
+
+def test_changed_training_pictures_are_said_and_do_not_change_the_scale(animals: Path) -> None:
+    run = trained(animals)
+    before = evaluate_run(run, [])
+    shutil.rmtree(animals / kept(run)["splits"]["train"][0])
+    reopened()
+    after = evaluate_run(run, [])
+    assert scores(after) == scores(before)
+    assert "1 classes of the train split are gone or hold other pictures" in after["notes"][0]
+
+
+def test_outputs_counted_by_training_classes_need_them_all(animals: Path) -> None:
+    run = trained(animals, tasks={"family": "supervised", "minibatch": 4}, outer={"objective": "erm"})
+    for name in NEW:
+        draw(animals, name)
+    reopened()
+    evaluate_run(run, [])
+    shutil.rmtree(animals / kept(run)["splits"]["train"][0])
+    reopened()
+    with pytest.raises(UserError, match="the train split has lost"):
+        evaluate_run(run, [])
+
+
+def test_a_run_goes_on_only_with_the_pictures_it_began_with(animals: Path) -> None:
+    run = trained(animals)
+    update_manifest(run, status="interrupted")
+    draw(animals, "newt")
+    reopened()
+    resume(run, progress=False)
+    assert "1 classes are new ('newt')" in (run / "log.txt").read_text()
+    update_manifest(run, status="interrupted")
+    (animals / kept(run)["splits"]["train"][0] / "0.png").unlink()
+    reopened()
+    with pytest.raises(UserError, match="the train split has other pictures"):
+        resume(run, progress=False)
+
+
+def test_a_folder_that_moved_is_still_the_same(animals: Path) -> None:
+    run = trained(animals)
+    before = evaluate_run(run, [])
+    moved = animals.rename(animals.with_name("moved"))
+    reopened()
+    after = evaluate_run(run, [f"data.name={moved}"])
+    assert scores(after) == scores(before)
+    assert after["protocol"]["test_classes"] == before["protocol"]["test_classes"]
+    for name in NEW:
+        draw(moved, name)
+    reopened()
+    grown = evaluate_run(run, [f"data.name={moved}"])
+    assert scores(grown) == scores(before)
+    assert "12 classes are new" in grown["notes"][0]
+    (moved / "lark" / "0.png").unlink()  # now these are other pictures, divided by themselves
+    reopened()
+    (note,) = evaluate_run(run, [f"data.name={moved}"])["notes"]
+    assert "3 of the 5 test classes have names of classes that the run was trained on" in note
+
+
+def test_own_split_files_and_rotations_keep_their_split_too(animals: Path, tmp_path: Path) -> None:
+    split = tmp_path / "split.json"
+    parts = {"train": list(WORDS[:7]), "validation": list(WORDS[7:10]), "test": list(WORDS[10:])}
+    split.write_text(json.dumps(parts))
+    run = trained(animals, data={"name": str(animals), "split_file": str(split), "rotations": True})
+    before = evaluate_run(run, [])
+    split.write_text(json.dumps({**parts, "train": list(WORDS[10:]), "test": list(WORDS[:7])}))
+    reopened()
+    assert scores(evaluate_run(run, [])) == scores(before)
+
+
+def test_runs_of_earlier_versions_are_judged_and_told_of_changes(animals: Path) -> None:
+    run = trained(animals)
+    (run / KEPT).unlink()
+    assert evaluate_run(run, [])["notes"] == []
+    draw(animals, "newt")
+    reopened()
+    (note,) = evaluate_run(run, [])["notes"]
+    assert "kept no split" in note
+
+
+def test_evaluation_files_begin_with_a_letter(animals: Path) -> None:
+    (file,) = (trained(animals) / "eval").glob("*.json")
+    assert file.name == "animals-3way-1shot-protonet0-1.json"
+
+
+def test_other_test_classes_are_not_compared(animals: Path) -> None:
+    from innerloop.report.compare import pair
+    from innerloop.report.load import load_run
+
+    one, two = trained(animals), trained(animals, run={"seed": 1})
+    assert pair(load_run(two), load_run(one)).difference is not None
+    for name in NEW:
+        draw(animals, name)
+    reopened()
+    three = trained(animals)
+    assert pair(load_run(three), load_run(one)).reason == "other episodes (test_classes)"

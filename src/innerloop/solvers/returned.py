@@ -58,6 +58,8 @@ def rounded(weights: Tensor, bias: Tensor, mean: Tensor, dtype: torch.dtype) -> 
             own rounding.
         dtype: the precision to return.
     """
+    if weights.dtype == dtype:
+        return weights, bias
     short = weights.to(dtype)
     lost = ((weights - short.double()) @ mean.mT).squeeze(-1)
     return short, (bias + lost).to(dtype)

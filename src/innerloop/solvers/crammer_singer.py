@@ -26,7 +26,7 @@ from torch import Tensor
 import innerloop.solvers.tied as tied
 from innerloop.solvers.implicit import implicit
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
-from innerloop.solvers.returned import AIM, measured_scores, rounded
+from innerloop.solvers.returned import AIM, rounded
 from innerloop.solvers.svm import SVMResult
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-8}
@@ -126,9 +126,8 @@ def measured(
 ) -> _Solved:
     """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
     best, steps = found
-    mean = x.mean(1, keepdim=True)
     weights, bias = _classifier(best.A, x, intercept, dtype)
-    margin = measured_scores(weights, bias, x - mean, mean) - problem.hot
+    margin = torch.baddbmm(bias.double()[..., None] - problem.hot, weights.double(), x.mT)
     loss = (margin.amax(1) - (margin * problem.hot).sum(1)).sum(-1)
     value = 0.5 * (weights.double().square().sum((1, 2)) + bias.double().square().sum(1)) + problem.C * loss
     gap = (value - (best.objective - best.gap)).clamp_min(0)

@@ -60,14 +60,16 @@ def spd_factor(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """
     factor, failed = torch.linalg.cholesky_ex(matrices)
     weak = failed != 0
+    if not bool(weak.any()):
+        return factor, weak
     size = torch.finfo(matrices.dtype).eps * matrices.diagonal(dim1=-2, dim2=-1).mean(-1)
     for tenfold in range(1, 9):
-        if not bool((failed != 0).any()):
-            return factor, failed != 0
         weak = weak | (failed != 0)
         ridge = torch.where(weak, size * 10.0**tenfold, 0.0)
         lifted = matrices + torch.diag_embed(ridge[..., None].expand(matrices.shape[:-1]))
         factor, failed = torch.linalg.cholesky_ex(lifted)
+        if not bool((failed != 0).any()):
+            return factor, failed != 0
     bad = failed != 0
     eye = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
     return torch.where(bad[..., None, None], eye, factor), bad

@@ -274,7 +274,8 @@ def test_random_layers_do_not_disturb_the_comparison() -> None:
 
     network = from_module(seeded(Noisy())[0])
     params, buffers = network.init(torch.Generator())
-    network.features(params, buffers, X, "batch")
+    z, _ = network.features(params, buffers, X, "batch")
+    assert z.shape[0] == len(X)
 
 
 def test_inputs_of_a_special_kind_are_given_as_an_example() -> None:

@@ -200,7 +200,8 @@ def test_the_fix_is_enough(shots: int) -> None:
                 for part in fix.split(" and "):
                     key, _, value = part.partition(" to ")
                     asked[key.removeprefix("tasks.")] = int(value)
-        few_shot_sampler(source, "train", seed=0, balanced=balanced, **asked)  # type: ignore[arg-type]
+        sampler = few_shot_sampler(source, "train", seed=0, balanced=balanced, **asked)  # type: ignore[arg-type]
+        assert sampler.episode(0).y_query.shape == (3 * asked["queries"],)
 
 
 # ---- without a recipe ----

@@ -117,9 +117,9 @@ def test_only_the_episodes_with_broken_features_are_left_out() -> None:
     y = torch.tensor([[0, 0, 1, 1]] * 3)
     labels = np.array([[0, 1] * 3] * 3)
     rows = EpisodeRows(*[labels] * 5)
-    whole = head_accuracy(z, y, q, rows, 2, Protocol(head="ridge"))
+    whole = head_accuracy(z, y, q, rows, 2, Protocol(head="ridge")).accuracy
     z[1, 2, 3] = torch.nan
-    found = head_accuracy(z, y, q, rows, 2, Protocol(head="ridge"))
+    found = head_accuracy(z, y, q, rows, 2, Protocol(head="ridge")).accuracy
     assert math.isnan(found[1])
     assert found[[0, 2]].tolist() == whole[[0, 2]].tolist()
 
@@ -205,15 +205,15 @@ def test_a_sweep_keeps_going_and_lists_what_diverged(tmp_path: Path, monkeypatch
 
 def test_a_diverged_run_of_rate_regret_counts_as_a_guess(monkeypatch: Any) -> None:
     from innerloop.core.statistics import Interval
-    from innerloop.reproduce import rate_regret, short_runs
+    from innerloop.reproduce import rate_runs
 
     class Done:
         state = object()
         recipe = make_recipe({"inner": {"lr": 10.0}})
 
-    monkeypatch.setattr(short_runs, "fitted", lambda recipe: Done)
-    monkeypatch.setattr(short_runs, "judged", lambda found: Interval(math.nan, math.nan, 10))
-    found = rate_regret._trained(rate_regret.Case("glyphs", 5, "none", 1), 10.0, 0, "smoke")
+    monkeypatch.setattr(rate_runs, "fitted", lambda recipe: Done)
+    monkeypatch.setattr(rate_runs, "judged", lambda found: Interval(math.nan, math.nan, 10))
+    found = rate_runs.trained(rate_runs.Case("glyphs", 5, "none", 1), 10.0, 0, rate_runs.Size(4, 2, 10))
     assert found["accuracy"] == pytest.approx(0.2)
     assert found["diverged"]
 

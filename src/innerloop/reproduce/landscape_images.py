@@ -197,7 +197,7 @@ def judge(
     """Mean accuracy over episodes of one kind, in percent."""
     import torch
 
-    from innerloop.core.losses import get_loss
+    from innerloop.core.losses import accuracy, get_loss
     from innerloop.core.trees import split_prefix
     from innerloop.learners import maml, protonet
     from innerloop.objectives.multitask import PREFIX
@@ -215,7 +215,7 @@ def judge(
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         with torch.no_grad():
             outputs, _ = learner.predict(adapted, task.x_query)
-        return float((outputs[:, : kind.shape.ways].argmax(-1) == task.y_query).float().mean())
+        return float(accuracy(outputs[:, : kind.shape.ways], task.y_query))
 
     return 100 * mean_interval([score(sampler.episode(i)) for i in range(budget.episodes)]).mean
 
@@ -224,6 +224,7 @@ def _by_head(net: Network, params: Params, buffers: Buffers, task: Task, ways: i
     """Logistic regression on normalised features of the frozen body (C = 3), as in Bridge."""
     import torch
 
+    from innerloop.core.losses import accuracy
     from innerloop.evaluation.heads import fit_heads, head_scores
 
     with torch.no_grad():
@@ -232,4 +233,4 @@ def _by_head(net: Network, params: Params, buffers: Buffers, task: Task, ways: i
             for x in (task.x_support, task.x_query)
         )
         fitted = fit_heads(z, task.y_support[None], ways, "logistic", 3.0, True)
-        return float((head_scores(fitted, q)[0].argmax(-1) == task.y_query).float().mean())
+        return float(accuracy(head_scores(fitted, q)[0], task.y_query))

@@ -12,11 +12,11 @@ from torch import Tensor
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.execution import Plan, map_tasks, meta_gradient
+from innerloop.experiment.run import train
 from innerloop.learners import maml
 from innerloop.nets import mlp
 from innerloop.objectives import episodic, erm
 from innerloop.recipes.library import load_recipe
-from innerloop.recipes.run import train
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.tasks import get_family, make_sampler
 from oracles import closed_forms as known

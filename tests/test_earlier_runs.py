@@ -13,7 +13,7 @@ import pytest
 
 from innerloop.cli.main import main
 from innerloop.data.glyphs import glyphs
-from innerloop.recipes.run import evaluate_run
+from innerloop.experiment.run import evaluate_run
 
 FIXTURES = Path(__file__).parent / "fixtures" / "runs-0.1"
 NAMES = sorted(path.name for path in FIXTURES.iterdir())

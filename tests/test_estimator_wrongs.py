@@ -163,10 +163,10 @@ def test_numbers_that_are_none_are_named(trained: FewShotClassifier, pictures: n
 def test_predict_names_weights_that_are_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import innerloop.recipes.predict as module
+    import innerloop.experiment.predict as module
     from innerloop.cli.main import main
+    from innerloop.experiment.run import train
     from innerloop.recipes.library import load_recipe
-    from innerloop.recipes.run import train
 
     quick = [
         *("data.name=glyphs", "tasks.ways=2", "tasks.queries=2", "model.filters=4", "outer.steps=1"),

@@ -22,7 +22,7 @@ import torch
 
 import innerloop
 from innerloop.execution import Plan
-from innerloop.recipes.build import build
+from innerloop.experiment.build import build
 from innerloop.recipes.library import load_recipe
 from innerloop.training import fit, initial_state
 from oracles.patience import PATIENCE

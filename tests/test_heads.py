@@ -279,15 +279,15 @@ PRETRAINED = [
 
 
 def pretrained(folder: Path, *settings: str) -> Path:
+    from innerloop.experiment.run import train
     from innerloop.recipes.library import load_recipe
-    from innerloop.recipes.run import train
 
     given = [*PRETRAINED, f"run.folder={folder}", *settings]
     return Path(train(load_recipe("omniglot-supervised", given), progress=False)["run"])
 
 
 def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
-    from innerloop.recipes.run import evaluate_run
+    from innerloop.experiment.run import evaluate_run
 
     run = pretrained(tmp_path)
     (file,) = (run / "eval").glob("*.json")
@@ -306,7 +306,7 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
 
 
 def test_two_runs_are_compared_task_by_task(tmp_path: Path) -> None:
-    from innerloop.recipes.compare import compare_runs
+    from innerloop.experiment.compare import compare_runs
 
     one, two = pretrained(tmp_path), pretrained(tmp_path, "seed=1")
     found = compare_runs(one, two, ["eval.head=cosine", "eval.episodes=9"])
@@ -347,7 +347,7 @@ def test_new_pictures_are_labelled_by_the_head_that_was_asked_for(
 ) -> None:
     from PIL import Image
 
-    from innerloop.recipes.predict import predict_pictures
+    from innerloop.experiment.predict import predict_pictures
 
     run = pretrained(tmp_path / "runs")
     for c in range(3):

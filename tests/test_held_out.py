@@ -16,11 +16,11 @@ from innerloop.data.glyphs import glyphs
 from innerloop.data.splits import hold_out
 from innerloop.estimator import FewShotClassifier
 from innerloop.evaluation import Protocol, evaluate_head
+from innerloop.experiment.build import build
+from innerloop.experiment.pictures import build_source, held_out
+from innerloop.experiment.run import train
 from innerloop.nets import conv4
-from innerloop.recipes.build import build
 from innerloop.recipes.library import load_recipe
-from innerloop.recipes.pictures import build_source, held_out
-from innerloop.recipes.run import train
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks.few_shot import few_shot_sampler

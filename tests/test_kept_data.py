@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from innerloop.core.errors import UserError
-from innerloop.recipes import pictures, run_data
-from innerloop.recipes.kept import KEPT
-from innerloop.recipes.run import evaluate_run, resume, train
+from innerloop.experiment import pictures, run_data
+from innerloop.experiment.kept import KEPT
+from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.recipes.settings import make_recipe
 from innerloop.runs.manifest import update_manifest
 

@@ -43,7 +43,7 @@ def test_task_families_take_the_settings_of_the_recipes(name: str) -> None:
     tasks = recipe.tasks
     if tasks.family in ("few-shot", "supervised"):
         # the pictures themselves may not be here: the embedded ones stand in for their episodes
-        from innerloop.recipes.build import build_sampler
+        from innerloop.experiment.build import build_sampler
 
         stand_in = recipe.model_copy(update={"data": recipe.data.model_copy(update={"name": "glyphs"})})
         for split in ("train", "test"):

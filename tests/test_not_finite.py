@@ -16,10 +16,10 @@ from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation import HEADS, Protocol, evaluate, evaluate_head
 from innerloop.execution import Plan
+from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import Learner
 from innerloop.nets.conv4 import conv4
 from innerloop.recipes.library import load_recipe
-from innerloop.recipes.run import evaluate_run, resume, train
 from innerloop.recipes.settings import make_recipe
 from innerloop.report import write_page
 from innerloop.report.load import headline, load_run
@@ -189,7 +189,7 @@ def test_a_validation_that_is_not_finite_is_said_and_is_never_the_best(tmp_path:
 
 
 def test_a_sweep_keeps_going_and_lists_what_diverged(tmp_path: Path, monkeypatch: Any) -> None:
-    from innerloop.recipes.sweep import sweep
+    from innerloop.experiment.sweep import sweep
 
     monkeypatch.chdir(tmp_path)
     grid = ["inner.lr=[0.01,1e20]", *FIXED, *TINY]

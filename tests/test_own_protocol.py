@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.recipes.protocols import is_own, other_tasks, own_evaluation
-from innerloop.recipes.run import evaluate_run, train
+from innerloop.experiment.protocols import is_own, other_tasks, own_evaluation
+from innerloop.experiment.run import evaluate_run, train
+from innerloop.experiment.sweep_table import table_of
 from innerloop.recipes.settings import make_recipe
-from innerloop.recipes.sweep_table import table_of
 from innerloop.report import write_page
 from innerloop.report.compare import pair, seed_groups
 from innerloop.report.load import headline, load_run, others

@@ -32,15 +32,15 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.execution import Plan, meta_gradient
+from innerloop.experiment.evaluation import load_parts
+from innerloop.experiment.rate import recorded_rate
+from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import anil
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
 from innerloop.nets import Network, conv4, mlp
 from innerloop.nets.network import apply
 from innerloop.objectives import episodic
-from innerloop.recipes.evaluation import load_parts
 from innerloop.recipes.library import load_recipe
-from innerloop.recipes.rate import recorded_rate
-from innerloop.recipes.run import evaluate_run, resume, train
 from innerloop.report.rate import rate_view
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
@@ -417,7 +417,7 @@ def test_a_run_with_auto_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("innerloop.recipes.run.save_checkpoint", cut)
+        patched.setattr("innerloop.experiment.run.save_checkpoint", cut)
         with pytest.raises(KeyboardInterrupt):
             train(halves, progress=False)
     half = next((tmp_path / "half").glob("*/*/manifest.json")).parent

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 from innerloop.advice.rate import SWEEP, RateAdvice
-from innerloop.recipes import rate_budget, rate_sweep, rate_trials
+from innerloop.experiment import rate_budget, rate_sweep, rate_trials
+from innerloop.experiment.rate import recorded_rate
+from innerloop.experiment.rate_budget import (
+    LEAST_EPISODES,
+    LEAST_STEPS,
+    SHARE,
+    Costs,
+    affordable,
+    run_seconds,
+)
+from innerloop.experiment.rate_sweep import Tried, choose, edge, swept
+from innerloop.experiment.run import resume, train
 from innerloop.recipes.library import load_recipe
-from innerloop.recipes.rate import recorded_rate
-from innerloop.recipes.rate_budget import LEAST_EPISODES, LEAST_STEPS, SHARE, Costs, affordable, run_seconds
-from innerloop.recipes.rate_sweep import Tried, choose, edge, swept
-from innerloop.recipes.run import resume, train
 from innerloop.recipes.schema import Recipe
 from innerloop.report.rate import rate_view
 from innerloop.runs.manifest import read_manifest

@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-import innerloop.recipes.run as run_module
+import innerloop.experiment.run as run_module
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.recipes.build import build
+from innerloop.experiment.build import build
+from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.recipes.library import load_recipe, shipped_names
-from innerloop.recipes.run import evaluate_run, resume, train
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml
 from innerloop.report import write_page

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.recipes import sweep as sweep_module
+from innerloop.experiment import sweep as sweep_module
+from innerloop.experiment.run import evaluate_run, resume, train
+from innerloop.experiment.sweep import make_cells
 from innerloop.recipes.library import load_recipe, read_recipe
-from innerloop.recipes.run import evaluate_run, resume, train
 from innerloop.recipes.schema import Model, Recipe
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
-from innerloop.recipes.sweep import make_cells
 from innerloop.recipes.trust import UntrustedCodeError, foreign_code
 from innerloop.runs.manifest import read_manifest, update_manifest
 
@@ -246,9 +246,9 @@ def test_recipes_of_files_have_few_doors() -> None:
     assert users == {
         "recipes/settings.py",  # recipe_from_toml asks
         "recipes/library.py",  # load_recipe asks; read_recipe says that it does not
-        "recipes/started.py",  # compares settings
-        "recipes/evaluation.py",  # compares with what was trained; recipe_of asks
-        "recipes/sweep.py",  # asks for all cells together
+        "experiment/started.py",  # compares settings
+        "experiment/evaluation.py",  # compares with what was trained; recipe_of asks
+        "experiment/sweep.py",  # asks for all cells together
         "cli/show.py",  # prints
     } | ({"data/catalogue.py"} & users)
     importers = {

@@ -13,9 +13,9 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import rate_factor
 from innerloop.core.random import generator
 from innerloop.core.types import TaskBatch
-from innerloop.recipes.build import build_network, build_sampler
+from innerloop.experiment.build import build_network, build_sampler
+from innerloop.experiment.targets import check_targets
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.targets import check_targets
 from innerloop.theory import hardness, permuted
 from innerloop.theory.landscape_data import bootstrap, fit_tasks, left_after_step, solutions
 

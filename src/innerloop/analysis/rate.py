@@ -95,8 +95,8 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     from innerloop.advice.rate import warning_for
     from innerloop.advice.rate_record import doubtful_outside
     from innerloop.core.losses import get_loss, is_classification
-    from innerloop.recipes.build import build
-    from innerloop.recipes.rate import advice_for, provisional
+    from innerloop.experiment.build import build
+    from innerloop.experiment.rate import advice_for, provisional
 
     if settings.kind not in ("auto", "bracket"):
         raise UserError(

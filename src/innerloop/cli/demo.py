@@ -43,7 +43,7 @@ def run_demo(show: bool) -> Result:
     started = time.perf_counter()
     if show:
         say("sinusoids y = a sin(x - b): ten points each, a network with two hidden layers of 40")
-    from innerloop.recipes.run import train
+    from innerloop.experiment.run import train
     from innerloop.report.page import write_page
 
     results = [train(recipe, argv=["innerloop", *sys.argv[1:]], progress=show) for recipe in recipes]

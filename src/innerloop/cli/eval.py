@@ -50,8 +50,8 @@ def evaluate(
         found = find_run(run)
         parse_assignments(given)
         other = find_run(against) if against is not None else None
-        from innerloop.recipes.compare import compare_runs
-        from innerloop.recipes.run import evaluate_run
+        from innerloop.experiment.compare import compare_runs
+        from innerloop.experiment.run import evaluate_run
 
         if other is None:
             return evaluate_run(found, given, trust=trust)

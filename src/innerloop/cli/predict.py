@@ -56,7 +56,7 @@ def predict(
         from innerloop.runs.directory import find_run
 
         found = find_run(run)
-        from innerloop.recipes.predict import predict_pictures
+        from innerloop.experiment.predict import predict_pictures
 
         return predict_pictures(found, support.expanduser(), files, settings, unsure_below, trust=trust)
 

@@ -39,7 +39,7 @@ def resume(
         from innerloop.runs.directory import find_run
 
         found = find_run(run)
-        from innerloop.recipes.run import resume as resume_run
+        from innerloop.experiment.run import resume as resume_run
 
         return resume_run(found, trust=trust, progress=not quiet)
 

@@ -38,7 +38,7 @@ def sweep(
     given = check_settings(settings, ("--json", "--quiet", "--trust", "--jobs", "--help"))
 
     def work() -> Result:
-        from innerloop.recipes.sweep import sweep as run_sweep
+        from innerloop.experiment.sweep import sweep as run_sweep
 
         return run_sweep(recipe, given, jobs=jobs, trust=trust, progress=not quiet)
 

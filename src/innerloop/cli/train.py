@@ -40,7 +40,7 @@ def train(
         typed = load_recipe(
             recipe, given, trust=trust
         )  # before torch is imported: mistakes are answered at once
-        from innerloop.recipes.run import train as run_recipe
+        from innerloop.experiment.run import train as run_recipe
 
         return run_recipe(typed, argv=["innerloop", *sys.argv[1:]], progress=not quiet)
 
@@ -65,7 +65,7 @@ def render_training(result: Result) -> None:
 
 def evaluation_line(found: Result) -> str:
     """One number with its protocol: rule 22, no number without one."""
-    from innerloop.recipes.protocols import brief
+    from innerloop.experiment.protocols import brief
 
     protocol = found.get("protocol") or {}
     parts = ["95 % CI", f"{found['episodes']} tasks"]

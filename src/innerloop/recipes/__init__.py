@@ -1,1 +1,1 @@
-"""Typed recipes: the only room that sees configuration. Builds, runs, sweeps."""
+"""Typed recipes: the schema, one grammar for settings, and the recipes that come with the library. Data only."""

@@ -25,7 +25,7 @@ def adapted_picture(run: Path, name: str, episode: int = 0) -> tuple[Picture | N
     The episode is the one that evaluation scores first: it is not chosen for its looks. A page is made of
     foreign runs as well, so nothing is imported that their recipes name.
     """
-    from innerloop.recipes.started import ChangedRecipeError
+    from innerloop.experiment.started import ChangedRecipeError
     from innerloop.recipes.trust import UntrustedCodeError
     from innerloop.runs.checkpoints import DamagedCheckpointError
 
@@ -57,11 +57,11 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
         UserError: the run cannot be rebuilt, or has no checkpoint yet.
         UntrustedCodeError: its recipe names code from outside.
     """
-    from innerloop.recipes.build import build_sampler, for_test
-    from innerloop.recipes.evaluation import load_parts, test_steps
-    from innerloop.recipes.pictures import IMAGE_FAMILIES
-    from innerloop.recipes.run import best_or_last
-    from innerloop.recipes.started import recipe_of
+    from innerloop.experiment.build import build_sampler, for_test
+    from innerloop.experiment.evaluation import load_parts, test_steps
+    from innerloop.experiment.pictures import IMAGE_FAMILIES
+    from innerloop.experiment.run import best_or_last
+    from innerloop.experiment.started import recipe_of
 
     started = recipe_of(run)
     if started.tasks.family in IMAGE_FAMILIES:  # not one number, so no need to open them

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.recipes.protocols import brief, is_own
+from innerloop.experiment.protocols import brief, is_own
 from innerloop.report.adapted import adapted_picture
 from innerloop.report.course import course_rows, environment_rows
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from innerloop.core.trees import count
+from innerloop.experiment.build import build
+from innerloop.experiment.rate import advice_for
 from innerloop.plots.panels import Panel, line, panel, panels_figure
-from innerloop.recipes.build import build
-from innerloop.recipes.rate import advice_for
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.parts import remembered

@@ -13,9 +13,9 @@ from innerloop.core.statistics import Interval
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
 from innerloop.execution.plan import set_intra_op_threads
-from innerloop.recipes.build import Parts, build, build_learner, for_test
-from innerloop.recipes.pictures import IMAGE_FAMILIES, largest_ways
-from innerloop.recipes.rate import advice_for, provisional, with_rate
+from innerloop.experiment.build import Parts, build, build_learner, for_test
+from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
+from innerloop.experiment.rate import advice_for, provisional, with_rate
 from innerloop.recipes.schema import Recipe
 from innerloop.training import TrainState, fit, initial_state
 from innerloop.training.fit import Validation

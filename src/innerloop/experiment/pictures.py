@@ -12,7 +12,7 @@ from innerloop.core.random import derive_seed
 from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.splits import hold_out
-from innerloop.recipes.kept import read_kept, with_kept_splits
+from innerloop.experiment.kept import read_kept, with_kept_splits
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Keys, Shape

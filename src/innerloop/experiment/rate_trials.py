@@ -14,9 +14,9 @@ from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
-from innerloop.recipes.build import Parts, build, for_test
-from innerloop.recipes.pictures import IMAGE_FAMILIES
-from innerloop.recipes.rate_budget import LEAST_EPISODES, Costs
+from innerloop.experiment.build import Parts, build, for_test
+from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.rate_budget import LEAST_EPISODES, Costs
 from innerloop.recipes.schema import Recipe
 from innerloop.training import TrainState, fit, initial_state
 
@@ -99,7 +99,7 @@ def further(trial: Trial, steps: int) -> Trial:
 
 def judged(trial: Trial, episodes: int) -> list[float]:
     """Scores on the first validation tasks; none if it diverged, in training or in a task."""
-    from innerloop.recipes.evaluation import test_steps
+    from innerloop.experiment.evaluation import test_steps
 
     _, recipe, parts, state = trial
     if state is None:

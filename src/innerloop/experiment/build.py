@@ -14,6 +14,14 @@ from innerloop.core.losses import get_loss
 from innerloop.core.random import generator
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Loss, Params, Task
+from innerloop.experiment.pictures import (
+    IMAGE_FAMILIES,
+    build_image_sampler,
+    largest_ways,
+    outputs_needed,
+    training_classes,
+)
+from innerloop.experiment.targets import check_outputs, check_targets, targets_needed
 from innerloop.learners import (
     Learner,
     adam,
@@ -37,15 +45,7 @@ from innerloop.nets.weights import load_statistics
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
 from innerloop.objectives.mixed_precision import in_bfloat16
 from innerloop.objectives.multitask import PREFIX as HEADS
-from innerloop.recipes.pictures import (
-    IMAGE_FAMILIES,
-    build_image_sampler,
-    largest_ways,
-    outputs_needed,
-    training_classes,
-)
 from innerloop.recipes.schema import Inner, Recipe
-from innerloop.recipes.targets import check_outputs, check_targets, targets_needed
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
 from innerloop.tasks import Sampler, get_family, make_sampler

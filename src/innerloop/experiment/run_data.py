@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.data import ImageSource
-from innerloop.recipes.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
-from innerloop.recipes.pictures import IMAGE_FAMILIES, build_source, plain_source, scale_of
+from innerloop.experiment.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
+from innerloop.experiment.pictures import IMAGE_FAMILIES, build_source, plain_source, scale_of
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.runs.manifest import read_manifest
 

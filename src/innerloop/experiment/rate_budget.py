@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from innerloop.execution.auto import expected_speedup
-from innerloop.recipes.pictures import IMAGE_FAMILIES
+from innerloop.experiment.pictures import IMAGE_FAMILIES
 from innerloop.recipes.schema import Recipe
 
 SHARE = 0.05

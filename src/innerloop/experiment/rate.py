@@ -12,8 +12,8 @@ from typing import Any
 from innerloop.advice.rate import HEAD_ONLY, RateAdvice, advise_rate, warning_for
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
-from innerloop.recipes.build import Parts, build, for_test
-from innerloop.recipes.rate_sweep import Keep, Say, swept
+from innerloop.experiment.build import Parts, build, for_test
+from innerloop.experiment.rate_sweep import Keep, Say, swept
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest

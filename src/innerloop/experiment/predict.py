@@ -24,12 +24,12 @@ from innerloop.evaluation.labelling import (
     support_features,
 )
 from innerloop.evaluation.protocol import FINE_TUNING
+from innerloop.experiment.build import for_test
+from innerloop.experiment.evaluation import load_parts, test_steps
+from innerloop.experiment.pictures import IMAGE_FAMILIES, data_record
+from innerloop.experiment.run import best_or_last
 from innerloop.learners import Learner, protonet
 from innerloop.learners.fine_tune import fine_tune
-from innerloop.recipes.build import for_test
-from innerloop.recipes.evaluation import load_parts, test_steps
-from innerloop.recipes.pictures import IMAGE_FAMILIES, data_record
-from innerloop.recipes.run import best_or_last
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks.few_shot import standardiser

@@ -12,17 +12,17 @@ from innerloop.core.losses import score_name
 from innerloop.core.types import Buffers, Params
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import check_compiler, compiler_works, set_intra_op_threads
-from innerloop.recipes.build import Parts, build
-from innerloop.recipes.divergence import rate_warning, rate_words
-from innerloop.recipes.evaluation import evaluate_parts, run_recipe, trained_parts
-from innerloop.recipes.pictures import data_record, held_out
-from innerloop.recipes.protocols import CHANGED, changed_settings
-from innerloop.recipes.rate import provisional, settled
-from innerloop.recipes.run_data import check_data, keep_data, with_kept_data
+from innerloop.experiment.build import Parts, build
+from innerloop.experiment.divergence import rate_warning, rate_words
+from innerloop.experiment.evaluation import evaluate_parts, run_recipe, trained_parts
+from innerloop.experiment.pictures import data_record, held_out
+from innerloop.experiment.protocols import CHANGED, changed_settings
+from innerloop.experiment.rate import provisional, settled
+from innerloop.experiment.run_data import check_data, keep_data, with_kept_data
+from innerloop.experiment.started import recipe_of
+from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_to_toml
-from innerloop.recipes.started import recipe_of
-from innerloop.recipes.validation import validation_of, validation_words
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, create_run
 from innerloop.runs.files import write_text_atomic

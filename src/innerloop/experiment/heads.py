@@ -5,8 +5,8 @@ from __future__ import annotations
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import Evaluation, Protocol, evaluate_head
 from innerloop.execution import Plan
+from innerloop.experiment.pictures import build_kinds, build_source, scale_of
 from innerloop.nets import Network
-from innerloop.recipes.pictures import build_kinds, build_source, scale_of
 from innerloop.recipes.schema import Recipe
 
 

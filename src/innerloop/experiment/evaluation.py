@@ -15,16 +15,16 @@ from innerloop.evaluation import Evaluation, evaluate
 from innerloop.evaluation.protocol import kind_of
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
-from innerloop.recipes.build import Parts, build, for_test
-from innerloop.recipes.divergence import refuse_not_finite
-from innerloop.recipes.heads import head_protocol, judge_head
+from innerloop.experiment.build import Parts, build, for_test
+from innerloop.experiment.divergence import refuse_not_finite
+from innerloop.experiment.heads import head_protocol, judge_head
+from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.protocols import CHANGED
+from innerloop.experiment.rate import as_trained
+from innerloop.experiment.run_data import test_digest, with_kept_data
+from innerloop.experiment.started import recipe_of
 from innerloop.recipes.library import read_recipe
-from innerloop.recipes.pictures import IMAGE_FAMILIES
-from innerloop.recipes.protocols import CHANGED
-from innerloop.recipes.rate import as_trained
-from innerloop.recipes.run_data import test_digest, with_kept_data
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.started import recipe_of
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import now, read_manifest

@@ -13,8 +13,8 @@ from innerloop.core.losses import get_loss, is_classification, score_name
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import Loss
 from innerloop.evaluation.comparison import compare
-from innerloop.recipes.rate_budget import NONE, Costs, Sweep, affordable, run_seconds, too_dear, too_short
-from innerloop.recipes.rate_trials import Trial, all_diverged, begun, further, judged, measured
+from innerloop.experiment.rate_budget import NONE, Costs, Sweep, affordable, run_seconds, too_dear, too_short
+from innerloop.experiment.rate_trials import Trial, all_diverged, begun, further, judged, measured
 from innerloop.recipes.schema import Recipe
 
 Say = Callable[[str], None]

@@ -16,12 +16,12 @@ from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation import HEADS, Protocol, evaluate, evaluate_head
 from innerloop.execution import Plan
+from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import Learner
 from innerloop.nets.conv4 import conv4
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.settings import make_recipe
-from innerloop.report import write_page
 from innerloop.report.load import headline, load_run
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest

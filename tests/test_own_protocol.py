@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.experiment.protocols import is_own, other_tasks, own_evaluation
+from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sweep_table import table_of
+from innerloop.recipes.protocols import is_own, other_tasks, own_evaluation
 from innerloop.recipes.settings import make_recipe
-from innerloop.report import write_page
 from innerloop.report.compare import pair, seed_groups
 from innerloop.report.load import headline, load_run, others
 from innerloop.runs.progress import Progress

@@ -16,11 +16,11 @@ from safetensors.torch import save_file
 import innerloop.experiment.run as run_module
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.experiment.build import build
+from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.recipes.library import load_recipe, shipped_names
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml
-from innerloop.report import write_page
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics

@@ -11,8 +11,8 @@ import tomli_w
 
 from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval, paired_difference
+from innerloop.experiment.pages import write_report as write_page
 from innerloop.recipes.schema import Recipe
-from innerloop.report import write_page
 from innerloop.report.compare import group_label, labels, pair, seed_groups
 from innerloop.report.load import differing_settings, load_run
 from innerloop.report.page import MARKER
@@ -396,8 +396,8 @@ def test_a_real_run_has_all_its_pictures(trained):
 
 def test_the_held_out_task_is_the_one_that_is_scored_first(trained):
     from innerloop.experiment.build import build_sampler
+    from innerloop.experiment.held_out import POINTS, adapted_data
     from innerloop.recipes.settings import recipe_from_toml
-    from innerloop.report.adapted import POINTS, adapted_data
 
     data = adapted_data(trained)
     task = build_sampler(recipe_from_toml(trained / "recipe.toml"), "test").episode(0)

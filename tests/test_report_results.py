@@ -8,9 +8,9 @@ import pytest
 
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
+from innerloop.experiment.pages import write_report as write_page
 from innerloop.plots.files import write_figures
 from innerloop.plots.style import new_figure
-from innerloop.report import write_page
 from innerloop.report.page import MARKER
 from test_report import make_run, read
 

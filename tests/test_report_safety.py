@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from innerloop.cli.main import main
+from innerloop.experiment.pages import write_report as write_page
 from innerloop.plots import figure_to_svg
 from innerloop.plots.policy import content_policy
 from innerloop.plots.style import new_figure
-from innerloop.report import write_page
 from innerloop.report.page import MARKER
 from innerloop.report.svg import rewritten
 from oracles.browser import opened

@@ -43,12 +43,12 @@ def run_demo(show: bool) -> Result:
     started = time.perf_counter()
     if show:
         say("sinusoids y = a sin(x - b): ten points each, a network with two hidden layers of 40")
+    from innerloop.experiment.pages import write_report
     from innerloop.experiment.run import train
-    from innerloop.report.page import write_page
 
     results = [train(recipe, argv=["innerloop", *sys.argv[1:]], progress=show) for recipe in recipes]
     runs = [Path(result["run"]) for result in results]
-    page = write_page(runs, Path(FOLDER) / "report.html")
+    page = write_report(runs, Path(FOLDER) / "report.html")
     maml, erm = (result["metrics"] for result in results)
     return {
         "report": str(page),

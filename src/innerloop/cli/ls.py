@@ -65,7 +65,7 @@ def _runs(folder: Path, newest: int | None) -> list[dict[str, Any]]:
 
 def run_row(path: Path) -> dict[str, Any]:
     """What a listing says about one run."""
-    from innerloop.experiment.protocols import brief, is_own
+    from innerloop.recipes.protocols import brief, is_own
     from innerloop.report.load import headline, load_run, others
     from innerloop.report.redone import found_words
 

@@ -37,8 +37,8 @@ def report(runs: Runs, out: Out = None, json: Json = False) -> None:
         from innerloop.runs.directory import find_run
 
         found = [find_run(run) for run in runs]
-        from innerloop.report.page import write_page
+        from innerloop.experiment.pages import write_report
 
-        return {"report": str(write_page(found, out)), "runs": [str(run) for run in found]}
+        return {"report": str(write_report(found, out)), "runs": [str(run) for run in found]}
 
     carry_out(json, work, lambda result: write(f"wrote {result['report']}"))

@@ -69,7 +69,7 @@ def reproduce(names: Names, scale: Scale = "smoke", json: Json = False) -> None:
 
 def _several(words: list[str], scale: str) -> Result:
     """One after another; the page is written after an interruption as well."""
-    from innerloop.report.page import write_page
+    from innerloop.experiment.pages import write_report
     from innerloop.reproduce import check
     from innerloop.reproduce.batch import begin_batch, carry_out_batch, select
 
@@ -79,9 +79,9 @@ def _several(words: list[str], scale: str) -> Result:
     try:
         result = carry_out_batch(batch, argv, say)
     except KeyboardInterrupt:
-        say(f"page of what is done: {write_page([batch])}; the same command goes on from here")
+        say(f"page of what is done: {write_report([batch])}; the same command goes on from here")
         raise
-    return {**result, "report": str(write_page([batch]))}
+    return {**result, "report": str(write_report([batch]))}
 
 
 def _exit_code(result: Result) -> int:

@@ -65,7 +65,7 @@ def render_training(result: Result) -> None:
 
 def evaluation_line(found: Result) -> str:
     """One number with its protocol: rule 22, no number without one."""
-    from innerloop.experiment.protocols import brief
+    from innerloop.recipes.protocols import brief
 
     protocol = found.get("protocol") or {}
     parts = ["95 % CI", f"{found['episodes']} tasks"]

@@ -1,1 +1,1 @@
-"""From a recipe to a trained network: building, training, judging, predicting, and the runs that keep it all."""
+"""From a recipe to a trained network: building, training, judging, predicting, and runs that keep it all."""

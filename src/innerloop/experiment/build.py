@@ -14,6 +14,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.random import generator
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Loss, Params, Task
+from innerloop.experiment.learner import build_learner
 from innerloop.experiment.pictures import (
     IMAGE_FAMILIES,
     build_image_sampler,
@@ -22,22 +23,9 @@ from innerloop.experiment.pictures import (
     training_classes,
 )
 from innerloop.experiment.targets import check_outputs, check_targets, targets_needed
-from innerloop.learners import (
-    Learner,
-    adam,
-    anil,
-    boil,
-    maml,
-    maml_lslr,
-    meta_sgd,
-    momentum,
-    non_adaptive,
-    protonet,
-    sgd,
-)
+from innerloop.learners import Learner
 from innerloop.learners.gradient import RATE_PREFIX
-from innerloop.learners.online import online_anil, online_buffers
-from innerloop.learners.updates import UpdateRule
+from innerloop.learners.online import online_buffers
 from innerloop.nets import Network, load_weights, mlp
 from innerloop.nets.factory import BACKBONES, backbone
 from innerloop.nets.noise import with_noise, without_noise
@@ -45,7 +33,7 @@ from innerloop.nets.weights import load_statistics
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
 from innerloop.objectives.mixed_precision import in_bfloat16
 from innerloop.objectives.multitask import PREFIX as HEADS
-from innerloop.recipes.schema import Inner, Recipe
+from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
 from innerloop.tasks import Sampler, get_family, make_sampler
@@ -177,29 +165,6 @@ def build_network(recipe: Recipe, example: Task) -> Network:
     own = {"filters": model.filters, "pooling": model.pooling, "bias": model.bias}
     settings = own if model.kind == "conv4" else model.settings
     return backbone(model.kind, x.shape[1], x.shape[-1], outputs, model.norm, model.head, **settings)
-
-
-def build_rule(inner: Inner) -> UpdateRule:
-    """The inner update rule."""
-    return {"sgd": sgd, "momentum": lambda: momentum(inner.momentum), "adam": adam}[inner.optimiser]()
-
-
-def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:
-    """The learner with a given number of inner steps (training and testing may differ)."""
-    if inner.method == "none":
-        return non_adaptive(network)
-    if inner.method == "protonet":
-        return protonet(network, ways)
-    if inner.lr == "auto":
-        raise UserError("inner.lr=auto has not been estimated yet: give a number here.")
-    loss, rule = get_loss(inner.loss), build_rule(inner)
-    if inner.online != "off":
-        return online_anil(network, loss, inner.lr, steps, inner.online)
-    options = {"truncate": inner.truncate, "checkpoint": inner.checkpoint, "rule": rule}
-    if inner.method in ("maml", "fomaml"):
-        return maml(network, loss, inner.lr, steps, first_order=inner.method == "fomaml", **options)  # type: ignore[arg-type]
-    factory = {"anil": anil, "boil": boil, "meta-sgd": meta_sgd, "maml-lslr": maml_lslr}[inner.method]
-    return factory(network, loss, inner.lr, steps, **options)
 
 
 def build_objective(recipe: Recipe, network: Network, learner: Learner, loss: Loss) -> Objective:

@@ -7,8 +7,8 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.evaluation import compare
-from innerloop.experiment.protocols import SAME_TASKS
 from innerloop.experiment.run import evaluate_run
+from innerloop.recipes.protocols import SAME_TASKS
 from innerloop.runs.files import read_json
 
 

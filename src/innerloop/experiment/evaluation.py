@@ -18,24 +18,18 @@ from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.experiment.build import Parts, build, for_test
 from innerloop.experiment.divergence import refuse_not_finite
 from innerloop.experiment.heads import head_protocol, judge_head
+from innerloop.experiment.learner import test_steps
 from innerloop.experiment.pictures import IMAGE_FAMILIES
-from innerloop.experiment.protocols import CHANGED
 from innerloop.experiment.rate import as_trained
 from innerloop.experiment.run_data import test_digest, with_kept_data
-from innerloop.experiment.started import recipe_of
 from innerloop.recipes.library import read_recipe
+from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
+from innerloop.recipes.started import recipe_of
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import now, read_manifest
 from innerloop.training.state import TrainState, in_order, state_from
-
-
-def test_steps(recipe: Recipe) -> int:
-    """Inner steps in evaluation."""
-    if recipe.inner.method in ("none", "protonet"):
-        return 0
-    return recipe.inner.steps if recipe.inner.test_steps is None else recipe.inner.test_steps
 
 
 def protocol_of(recipe: Recipe, parts: Parts, weights: str) -> dict[str, Any]:

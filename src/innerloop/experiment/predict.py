@@ -25,7 +25,8 @@ from innerloop.evaluation.labelling import (
 )
 from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.experiment.build import for_test
-from innerloop.experiment.evaluation import load_parts, test_steps
+from innerloop.experiment.evaluation import load_parts
+from innerloop.experiment.learner import test_steps
 from innerloop.experiment.pictures import IMAGE_FAMILIES, data_record
 from innerloop.experiment.run import best_or_last
 from innerloop.learners import Learner, protonet

@@ -15,6 +15,7 @@ from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.experiment.build import Parts, build, for_test
+from innerloop.experiment.learner import test_steps
 from innerloop.experiment.pictures import IMAGE_FAMILIES
 from innerloop.experiment.rate_budget import LEAST_EPISODES, Costs
 from innerloop.recipes.schema import Recipe
@@ -99,8 +100,6 @@ def further(trial: Trial, steps: int) -> Trial:
 
 def judged(trial: Trial, episodes: int) -> list[float]:
     """Scores on the first validation tasks; none if it diverged, in training or in a task."""
-    from innerloop.experiment.evaluation import test_steps
-
     _, recipe, parts, state = trial
     if state is None:
         return []

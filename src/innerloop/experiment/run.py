@@ -16,13 +16,13 @@ from innerloop.experiment.build import Parts, build
 from innerloop.experiment.divergence import rate_warning, rate_words
 from innerloop.experiment.evaluation import evaluate_parts, run_recipe, trained_parts
 from innerloop.experiment.pictures import data_record, held_out
-from innerloop.experiment.protocols import CHANGED, changed_settings
 from innerloop.experiment.rate import provisional, settled
 from innerloop.experiment.run_data import check_data, keep_data, with_kept_data
-from innerloop.experiment.started import recipe_of
 from innerloop.experiment.validation import validation_of, validation_words
+from innerloop.recipes.protocols import CHANGED, changed_settings
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_to_toml
+from innerloop.recipes.started import recipe_of
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, create_run
 from innerloop.runs.files import write_text_atomic

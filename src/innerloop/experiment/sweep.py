@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.children import python_command
 from innerloop.core.errors import UserError
-from innerloop.experiment.protocols import own_evaluation
 from innerloop.experiment.sweep_table import table_of
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings
+from innerloop.recipes.protocols import own_evaluation
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import parse_assignments, read_toml, recipe_to_toml, typed_keys
 from innerloop.recipes.trust import admit_all, foreign_code

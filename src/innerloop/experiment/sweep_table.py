@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.statistics import mean_interval, paired_difference
-from innerloop.experiment.protocols import brief, other_tasks
+from innerloop.recipes.protocols import brief, other_tasks
 
 SEED = "run.seed"
 Scores = NDArray[np.float64]

@@ -14,8 +14,8 @@ from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
 from innerloop.experiment.build import Parts, for_test
-from innerloop.experiment.evaluation import test_steps
 from innerloop.experiment.heads import judge_head
+from innerloop.experiment.learner import test_steps
 from innerloop.recipes.schema import Recipe
 from innerloop.training.fit import Validation
 

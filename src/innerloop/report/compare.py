@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.experiment.protocols import brief, is_own
+from innerloop.recipes.protocols import brief, is_own
 from innerloop.report.load import RunData, flatten, headline
 from innerloop.report.words import number
 

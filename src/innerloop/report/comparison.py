@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from innerloop.experiment.protocols import brief
+from innerloop.recipes.protocols import brief
 from innerloop.report.compare import differing_keys, group_label, pair, seed_groups, verdict
 from innerloop.report.figures import adaptation_picture, histogram_picture
 from innerloop.report.load import RunData, flatten, headline, others

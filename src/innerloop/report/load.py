@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.experiment.protocols import own_evaluation
+from innerloop.recipes.protocols import own_evaluation
 from innerloop.runs.directory import RECIPE, is_run
 from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest

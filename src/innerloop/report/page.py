@@ -11,6 +11,7 @@ from innerloop.core.errors import UserError
 from innerloop.plots.landscape_page import landscape_page
 from innerloop.plots.policy import content_policy
 from innerloop.plots.style import COLOURS, DARK_COLOURS
+from innerloop.report.adapted import HeldOut
 from innerloop.report.analysed import analysed_view
 from innerloop.report.compare import labels
 from innerloop.report.comparison import comparison_view
@@ -31,7 +32,7 @@ OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landsca
 """Analyses with an interactive page: it is made from the run's numbers, never copied from its directory."""
 
 
-def write_page(runs: list[Path], out: Path | None = None) -> Path:
+def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | None = None) -> Path:
     """Writes a self-contained page about one run, or about several.
 
     Training runs are compared with each other. Runs of ``reproduce`` and ``analyze`` get a section each,
@@ -40,6 +41,7 @@ def write_page(runs: list[Path], out: Path | None = None) -> Path:
     Args:
         runs: run directories. What a run lacks (an evaluation, its end) is said on the page.
         out: the file to write; by default ``report.html`` in the run, or here when there are several.
+        held_out: rebuilds a task of a run for its picture; without it there is none.
 
     Returns:
         The path of the page.
@@ -55,7 +57,7 @@ def write_page(runs: list[Path], out: Path | None = None) -> Path:
         out = paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
     out = Path(out)
     _check_target(out)
-    write_text_atomic(out, page_text(members([load_run(path) for path in paths])))
+    write_text_atomic(out, page_text(members([load_run(path) for path in paths]), held_out))
     return out
 
 
@@ -96,7 +98,7 @@ def _gone(path: Path) -> RunData:
     return RunData(path, {}, "", {"kind": "reproduce"}, [], [], ["its directory is gone."], {})
 
 
-def page_text(runs: list[RunData]) -> str:
+def page_text(runs: list[RunData], held_out: HeldOut | None = None) -> str:
     """The HTML of the page; the same runs give the same text.
 
     Raises:
@@ -104,7 +106,7 @@ def page_text(runs: list[RunData]) -> str:
     """
     training = [run for run in runs if run.kind == "train"]
     if len(training) == len(runs):
-        return _training_page(runs)
+        return _training_page(runs, held_out)
     if training:
         other = next(run for run in runs if run.kind != "train")
         raise UserError(
@@ -114,9 +116,11 @@ def page_text(runs: list[RunData]) -> str:
     return (own_page(runs[0]) if len(runs) == 1 else "") or _results_page(runs)
 
 
-def _training_page(runs: list[RunData]) -> str:
+def _training_page(runs: list[RunData], held_out: HeldOut | None) -> str:
     names = labels(runs)
-    views = [run_view(run, f"r{i}", name) for i, (run, name) in enumerate(zip(runs, names, strict=True))]
+    views = [
+        run_view(run, f"r{i}", name, held_out) for i, (run, name) in enumerate(zip(runs, names, strict=True))
+    ]
     comparison = comparison_view(runs, names) if len(runs) > 1 else None
     return _render("page.html.j2", runs=views, several=len(runs) > 1, comparison=comparison)
 

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.experiment.protocols import brief, is_own
-from innerloop.report.adapted import adapted_picture
+from innerloop.recipes.protocols import brief, is_own
+from innerloop.report.adapted import HeldOut, adapted_picture
 from innerloop.report.course import course_rows, environment_rows
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
 from innerloop.report.load import RunData, differing_settings, flatten, headline, others
@@ -32,15 +32,16 @@ ENDINGS = {
 }
 
 
-def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
+def run_view(run: RunData, name: str, label: str = "", held_out: HeldOut | None = None) -> dict[str, Any]:
     """Everything the template shows of one run.
 
     Args:
         run: what was read from its directory.
         name: prefix of the ids in its pictures.
         label: how the page calls it; the recipe's name if empty.
+        held_out: rebuilds one of its tasks for a picture.
     """
-    drawn, left_out = pictures(run, name)
+    drawn, left_out = pictures(run, name, held_out)
     return {
         "label": label or run.name,
         "name": run.name,
@@ -63,7 +64,7 @@ def run_view(run: RunData, name: str, label: str = "") -> dict[str, Any]:
     }
 
 
-def pictures(run: RunData, name: str) -> tuple[list[Picture], str]:
+def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[list[Picture], str]:
     """The pictures this run has data for, and why that of a task is missing, if that needs a word.
 
     The one of a task needs the run's checkpoint and is drawn last.
@@ -73,7 +74,7 @@ def pictures(run: RunData, name: str) -> tuple[list[Picture], str]:
     if evaluation is not None:
         found.append(adaptation_picture({run.name: evaluation}, name))
         found.append(histogram_picture({run.name: evaluation}, name))
-    task, left_out = adapted_picture(run.path, name)
+    task, left_out = (None, "") if held_out is None else adapted_picture(run.path, name, held_out)
     return [picture for picture in [*found, task] if picture is not None], left_out
 
 

@@ -13,7 +13,8 @@ from innerloop.core.statistics import Interval
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
 from innerloop.execution.plan import set_intra_op_threads
-from innerloop.experiment.build import Parts, build, build_learner, for_test
+from innerloop.experiment.build import Parts, build, for_test
+from innerloop.experiment.learner import build_learner
 from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
 from innerloop.experiment.rate import advice_for, provisional, with_rate
 from innerloop.recipes.schema import Recipe

@@ -1,0 +1,59 @@
+"""The first test task of a run, before and after adaptation, for the picture on its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from innerloop.experiment.build import build_sampler, for_test
+from innerloop.experiment.evaluation import load_parts
+from innerloop.experiment.learner import test_steps
+from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.run import best_or_last
+from innerloop.plots import sinusoid_data
+from innerloop.plots.sinusoid import SinusoidPicture
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.started import recipe_of
+
+POINTS = 200
+"""Query points that draw the curves."""
+
+
+def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
+    """Truth, predictions and support points of a test episode; None unless it maps one number to one.
+
+    Raises:
+        UserError: the run cannot be rebuilt, or has no checkpoint yet.
+        UntrustedCodeError: its recipe names code from outside.
+    """
+    started = recipe_of(run)
+    if started.tasks.family in IMAGE_FAMILIES:  # not one number, so no need to open them
+        return None
+    task = build_sampler(started, "test").episode(episode)
+    if task.x_support.shape[1:] != (1,) or task.y_support.shape[1:] != (1,):
+        return None
+    recipe, parts, state, _ = load_parts(run, [])
+    (params, buffers), _ = best_or_last(recipe, run, state)
+    grid = build_sampler(_dense(recipe), "test").episode(episode)
+    steps = test_steps(recipe)
+
+    def curve(n: int) -> list[float]:
+        learner = parts.learner_after(n)
+        adapted = learner.adapt(*for_test(params, buffers), task.x_support, task.y_support)
+        return learner.predict(adapted, grid.x_query)[0].detach().flatten().tolist()
+
+    return sinusoid_data(
+        grid.x_query.flatten().tolist(),
+        grid.y_query.flatten().tolist(),
+        curve(0),
+        curve(steps),
+        task.x_support.flatten().tolist(),
+        task.y_support.flatten().tolist(),
+        steps,
+    )
+
+
+def _dense(recipe: Recipe) -> Recipe:
+    """The same tasks with many noiseless query points: the truth as a curve."""
+    return recipe.model_copy(
+        update={"tasks": recipe.tasks.model_copy(update={"queries": POINTS, "noise": 0.0})}
+    )

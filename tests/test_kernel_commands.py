@@ -66,7 +66,7 @@ def test_analyze_kernels_with_a_split_has_mamls_kernel(capsys):
         (["kernels", "width=2.5"], "whole number"),
         (["kernels", "tasks=bridge-quadratics"], "did you mean"),
         (["kernels", "sine-maml"], "no recipe"),
-        (["convergence", "inner_time=inf"], "cannot be trained in steps"),
+        (["convergence", "inner_time=inf"], "inner_time must be finite"),
         (["convergence", "widht=3"], "did you mean 'width'"),
     ],
 )

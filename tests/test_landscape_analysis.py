@@ -150,7 +150,7 @@ def test_permuted_classes_are_predicted_to_gain_nothing(capsys: pytest.CaptureFi
 
 def test_a_recipe_and_an_environment_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "landscape", "linear-maml", "rho_hard=0.2"]) == 2
-    assert "leave it away" in capsys.readouterr().err
+    assert "leave it out, or give tasks.settings.rho_hard=0.2" in capsys.readouterr().err
     assert main(["analyze", "landscape", "sine-maml", "tasks=8", "samples=3", "features=network"]) == 2
     assert "more samples" in capsys.readouterr().err
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from innerloop.core.errors import UserError
+from innerloop.analysis.widths import width_is_whole
 from innerloop.recipes.flat import FlatSettings
+from innerloop.recipes.problems import Infinite
 from innerloop.recipes.schema import Recipe
 
 
 class Settings(FlatSettings):
     """Keys of ``analyze convergence``. Rates are of the summed loss ½‖f − y‖², NTK parametrisation."""
+
+    NO_RECIPE: ClassVar[str] = "analyze convergence takes its own settings only: give method=maml, no recipe."
+    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = (width_is_whole,)
 
     method: Literal["maml", "anil"] = Field("maml", description="whose training")
     tasks: str = Field("bridge-quadratic", description="a family of regression tasks")
@@ -22,7 +26,9 @@ class Settings(FlatSettings):
     scale: Literal["none", "sphere"] = Field("sphere", description="sphere scales inputs to ‖x‖ = √d")
     label_std: float | None = Field(1.0, gt=0, description="labels are centred and scaled to it; none: raw")
     depth: int = Field(3, ge=1, description="L, layers with weights, the readout included")
-    width: float = Field(256, gt=0, description="of hidden layers; inf: the kernel's own course, no training")
+    width: Annotated[float, Infinite()] = Field(
+        256, gt=0, description="of hidden layers; inf: the kernel's own course, no training"
+    )
     activation: Literal["relu", "erf", "linear"] = Field("relu", description="of hidden layers")
     n_tasks: int = Field(4, ge=1, description="N, training tasks")
     shots: int = Field(5, ge=1, description="support samples per task")
@@ -33,19 +39,9 @@ class Settings(FlatSettings):
     steps: int = Field(100, ge=1, description="outer steps")
     seed: int = Field(0, ge=0, description="of tasks and network")
 
-    @model_validator(mode="after")
-    def _whole(self) -> Settings:
-        if math.isfinite(self.width) and self.width != int(self.width):
-            raise ValueError(f"width={self.width} is no whole number: give one, or inf")
-        if math.isinf(self.inner_time):
-            raise ValueError("inner_time=inf cannot be trained in steps: give a number, such as 0.05")
-        return self
 
-
-def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
+def run(settings: Settings, _recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
     """Constants of the theorem from the analytic kernel; the course of the loss; whether the bound holds."""
-    if recipe is not None:
-        raise UserError("analyze convergence takes its own settings only: give method=maml, no recipe.")
     import torch
 
     from innerloop.theory.convergence import linear_loss, loss_bound, rates

@@ -4,23 +4,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from innerloop.core.errors import UserError
+from innerloop.analysis.widths import width_is_whole
 from innerloop.recipes.flat import FlatSettings
+from innerloop.recipes.problems import Infinite
+from innerloop.recipes.reading import Readers, When
 from innerloop.recipes.schema import Recipe
+
+
+def _splits_have_queries(s: Settings) -> str | None:
+    return "split=true needs query samples: give queries=10" if s.split and s.queries == 0 else None
+
+
+def _maml_has_a_split(s: Settings) -> str | None:
+    return "kernel=maml needs split=true and queries=10" if s.kernel == "maml" and not s.split else None
+
+
+def _convergence_has_a_split(s: Settings) -> str | None:
+    if math.isfinite(s.inner_time) or (s.split and not s.inner_steps):
+        return None
+    return "inner_time=inf needs split=true and no inner_steps"
+
+
+def _steps_take_time(s: Settings) -> str | None:
+    if not s.inner_steps or s.inner_time > 0:
+        return None
+    return "inner_steps needs an inner_time: give inner_time=0.1"
 
 
 class Settings(FlatSettings):
     """Keys of ``analyze kernels``. Times are rate × steps for the summed loss ½‖f − y‖²."""
 
+    NO_RECIPE: ClassVar[str] = (
+        "analyze kernels takes its own settings only: give tasks=bridge-quadratic, no recipe."
+    )
+    READERS: ClassVar[Readers] = {"relative": (When("a ridge above 0", lambda s, _: s.ridge > 0),)}
+    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = (
+        width_is_whole,
+        _splits_have_queries,
+        _maml_has_a_split,
+        _convergence_has_a_split,
+        _steps_take_time,
+    )
     tasks: str = Field("bridge-quadratic", description="a family of regression tasks")
     dim: int | None = Field(None, ge=1, description="input dimension; none is the family's own")
     scale: Literal["none", "sphere"] = Field("none", description="sphere scales inputs to ‖x‖ = √d")
     depth: int = Field(10, ge=1, description="L, layers with weights, the readout included")
-    width: float = Field(math.inf, gt=0, description="of hidden layers; inf is the analytic kernel")
+    width: Annotated[float, Infinite()] = Field(
+        math.inf, gt=0, description="of hidden layers; inf is the analytic kernel"
+    )
     activation: Literal["relu", "erf", "linear"] = Field("relu", description="of hidden layers")
     n_tasks: int = Field(20, ge=1, description="N, training tasks")
     shots: int = Field(10, ge=1, description="samples per training task (its support set with a split)")
@@ -29,10 +64,14 @@ class Settings(FlatSettings):
     test_tasks: int = Field(20, ge=1, description="test tasks per repeat")
     test_support: int = Field(5, ge=1, description="support samples of a test task")
     test_query: int = Field(10, ge=1, description="query samples of a test task")
-    inner_time: float = Field(0.0, ge=0, description="λτ, rate × steps of the inner loop in training")
+    inner_time: Annotated[float, Infinite()] = Field(
+        0.0, ge=0, description="λτ, rate × steps of the inner loop in training"
+    )
     inner_steps: int | None = Field(None, ge=1, description="real steps of the inner loop; none is flow")
-    test_time: float = Field(1.0, ge=0, description="the same at test time, ŝ")
-    train_time: float = Field(math.inf, ge=0, description="ηt of the outer loop; inf is convergence")
+    test_time: Annotated[float, Infinite()] = Field(1.0, ge=0, description="the same at test time, ŝ")
+    train_time: Annotated[float, Infinite()] = Field(
+        math.inf, ge=0, description="ηt of the outer loop; inf is convergence"
+    )
     ridge: float = Field(0.0, ge=0, description="added to the meta-kernel that is inverted")
     relative: bool = Field(False, description="ridge in units of the kernel's mean diagonal entry")
     heads: Literal["shared", "independent"] = Field("shared", description="whether heads are one draw")
@@ -43,27 +82,9 @@ class Settings(FlatSettings):
     repeats: int = Field(5, ge=1, description="independent draws of tasks (and networks)")
     seed: int = Field(0, ge=0, description="of all draws")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Settings:
-        if math.isfinite(self.width) and self.width != int(self.width):
-            raise ValueError(f"width={self.width} is no whole number: give one, or inf")
-        if self.split and self.queries == 0:
-            raise ValueError("split=true needs query samples: give queries=10")
-        if self.kernel == "maml" and not self.split:
-            raise ValueError("kernel=maml needs split=true and queries=10")
-        if math.isinf(self.inner_time) and (not self.split or self.inner_steps):
-            raise ValueError("inner_time=inf needs split=true and no inner_steps")
-        if self.inner_steps and self.inner_time == 0:
-            raise ValueError("inner_steps needs an inner_time: give inner_time=0.1")
-        return self
 
-
-def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
+def run(settings: Settings, _recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
     """Eigenvalues of the first repeat's kernels, and the gap over all repeats."""
-    if recipe is not None:
-        raise UserError(
-            "analyze kernels takes its own settings only: give tasks=bridge-quadratic, no recipe."
-        )
     from innerloop.kernels.compare import mean_error, mtl_anil_gap
     from innerloop.kernels.descent import Descent
     from innerloop.theory.spectra import condition, spectrum

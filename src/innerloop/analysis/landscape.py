@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from innerloop.core.errors import UserError
 from innerloop.plots.landscape_page import GEOGRAPHY, landscape_page
 from innerloop.recipes.flat import FlatSettings
+from innerloop.recipes.reading import Readers, When
 from innerloop.recipes.schema import Recipe
 
 CLEAR = 10.0
 """How many times the left side of Corollary 2's condition must exceed the right one to count as "≫"."""
 
+_ENVIRONMENT = When("an environment, and a recipe is one already", lambda _, recipe: recipe is None)
+_RECIPE = When("the tasks of a recipe, and none is named", lambda _, recipe: recipe is not None)
+_SQUARED = When(
+    "recipes with a squared error", lambda _, recipe: not recipe.inner.loss.startswith("cross-entropy")
+)
+
+
+def _small_is_hard(s: Settings) -> str | None:
+    if s.rho_hard <= s.rho_easy:
+        return None
+    return f"rho_hard={s.rho_hard} exceeds rho_easy={s.rho_easy}: small is hard, exchange them"
+
 
 class Settings(FlatSettings):
     """Keys of ``analyze landscape``: first those of the closed form, then those for a recipe's tasks."""
+
+    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = (_small_is_hard,)
+    READERS: ClassVar[Readers] = {
+        **{key: (_ENVIRONMENT,) for key in GEOGRAPHY if key != "inner_shots"},
+        **dict.fromkeys(("tasks", "features", "components", "seed"), (_RECIPE,)),
+        "samples": (_RECIPE, _SQUARED),
+    }
+    OF_RECIPES: ClassVar[Mapping[str, str]] = {
+        "noise": "tasks.noise",
+        **{key: f"tasks.settings.{key}" for key in GEOGRAPHY if key not in ("inner_shots", "noise")},
+    }
 
     dim: int = Field(10, ge=1, description="d, how many inputs a linear task has")
     inner_lr: float | None = Field(None, gt=0, description="α for ½ mean squared error; none is 1/rho_easy")
@@ -38,22 +62,11 @@ class Settings(FlatSettings):
     components: int = Field(16, ge=1, description="with a recipe: directions features are reduced to")
     seed: int = Field(0, ge=0, description="with a recipe: of the network, the directions and the bootstrap")
 
-    @model_validator(mode="after")
-    def _order(self) -> Settings:
-        if self.rho_hard > self.rho_easy:
-            raise ValueError(
-                f"rho_hard={self.rho_hard} exceeds rho_easy={self.rho_easy}: small is hard, exchange them"
-            )
-        return self
-
 
 def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
     """The closed forms of a geography; or, with a recipe, estimates from its tasks."""
     if recipe is None:
         return closed_form(settings)
-    given = [key for key in GEOGRAPHY if key != "inner_shots" and key in settings.model_fields_set]
-    if given:
-        raise UserError(f"{given[0]} describes an environment, but a recipe is one already: leave it away.")
     from innerloop.analysis.landscape_data import from_recipe
 
     return from_recipe(settings, recipe, say)

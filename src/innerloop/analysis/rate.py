@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from innerloop.core.errors import UserError
-from innerloop.recipes.flat import FlatSettings
-from innerloop.recipes.schema import LossName
+from innerloop.analysis.rate_settings import DRAWN, SEARCHED
+from innerloop.analysis.rate_settings import Settings as Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from innerloop.recipes.schema import Recipe
 
-DRAWN = ("uniform", "normal", "exponential")
 WORDS = {
     "lim": "eq. 3.3: many tasks, isotropic optima, adapted to and judged on the same samples",
     "split": "H.1: as eq. 3.3, judged on other samples",
@@ -26,37 +22,6 @@ WORDS = {
     "gradient": "the gradient form at the non-adaptive solution",
     "bracket": "gradient form and trace form, and a point between them",
 }
-
-
-class Settings(FlatSettings):
-    """What ``analyze rate`` takes."""
-
-    kind: Literal["auto", "lim", "split", "stacked", "variance", "merged", "gradient", "bracket"] = Field(
-        "auto", description="which estimate; auto: lim on drawn data, what suits the learner on real tasks"
-    )
-    data: str = Field(
-        "uniform", description="uniform, normal, exponential; or a dataset, a folder, or a family of tasks"
-    )
-    low: float = Field(-5.0, description="uniform: lower end")
-    high: float = Field(5.0, description="uniform: upper end")
-    scale: float = Field(1.0, gt=0, description="normal: deviation; exponential: mean")
-    mean: float = Field(0.0, description="normal: mean")
-    features: Literal["identity", "random", "gaussian", "polynomial"] = Field(
-        "identity", description="basis functions of the drawn inputs"
-    )
-    dim: int = Field(20, ge=1, description="drawn data: dimension of the features")
-    width: float = Field(1.0, gt=0, description="gaussian features: width of each bump")
-    shots: int = Field(50, ge=1, description="samples per task that are adapted to (pictures: per class)")
-    queries: int = Field(50, ge=1, description="samples per task that are judged on (pictures: per class)")
-    ways: int = Field(5, ge=2, description="pictures: classes per task")
-    n_tasks: int = Field(2000, ge=2, description="tasks to draw; recipes and datasets look at fewer")
-    optima: float = Field(3.0, gt=0, description="drawn data: variance of each coordinate of the task optima")
-    loss: LossName = Field("mse", description="drawn data: the convention of the rate")
-    method: Literal["anil", "maml", "fomaml", "boil", "meta-sgd", "maml-lslr"] = Field(
-        "anil", description="datasets: which learner"
-    )
-    steps: int = Field(1, ge=1, description="datasets: inner steps")
-    seed: int = Field(0, ge=0, description="of everything drawn")
 
 
 def run(settings: Settings, recipe: Recipe | None, say: Any) -> dict[str, Any]:
@@ -98,10 +63,6 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     from innerloop.experiment.build import build
     from innerloop.experiment.rate import advice_for, provisional
 
-    if settings.kind not in ("auto", "bracket"):
-        raise UserError(
-            f"kind={settings.kind} is for drawn data: leave kind out to look at a recipe's tasks."
-        )
     tasks = settings.n_tasks if "n_tasks" in settings.model_fields_set else None
     found = advice_for(recipe, build(provisional(recipe)), tasks)
     own = recipe.inner.lr
@@ -115,14 +76,10 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
 
 
 def _for_drawn(settings: Settings) -> dict[str, Any]:
-    from innerloop.core.losses import get_loss, is_classification
+    from innerloop.core.losses import get_loss
     from innerloop.theory import rate as forms
     from innerloop.theory.rate_moments import interval_of
 
-    if is_classification(get_loss(settings.loss)):
-        raise UserError(
-            f"loss={settings.loss}: drawn data have numbers as targets, use mse, half-mse or half-sse."
-        )
     kind = "lim" if settings.kind == "auto" else settings.kind
     support = _features(settings, "support", settings.shots)
     limits = forms.bounds(support, settings.loss)
@@ -182,7 +139,7 @@ def _search(settings: Settings, support: Tensor, kind: str) -> dict[str, Any]:
     from innerloop.theory.rate import bounds
     from innerloop.theory.rate_forms import best_rate, task_sums
 
-    if settings.dim > 100:
+    if settings.dim > SEARCHED:
         return {}
     query = None if kind == "lim" else _features(settings, "query", settings.queries)
     found = best_rate(task_sums(support, _optima(settings), query), bounds(support).high)
@@ -196,8 +153,6 @@ def _features(settings: Settings, name: str, samples: int) -> Tensor:
     from innerloop.core.random import Draws, generator
     from innerloop.theory.basis import gaussian_basis, polynomial_basis, random_matrix, spread_centres
 
-    if settings.data == "uniform" and settings.low >= settings.high:
-        raise UserError(f"low={settings.low:g} must be below high={settings.high:g}.")
     one = settings.features in ("gaussian", "polynomial")
     shape = (samples, 1 if one else settings.dim)
     draws = Draws(settings.seed, list(range(settings.n_tasks)), dtype=torch.float64)

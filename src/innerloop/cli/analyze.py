@@ -50,15 +50,15 @@ def analyze(
       innerloop analyze landscape --keys
 
     Settings of the analysis are flat: key=value. If a recipe stands first, its settings may be changed with
-    section.key=value as in `train`.
+    section.key=value as in `train`. A setting that would not be read is refused.
 
     \b
     JSON: as `docs` says for each kind; always `kind`, `settings` and `seconds`.
     """
 
     def work() -> Result:
-        given = check_settings(items, OPTIONS)
         module = find(kind)
+        given = check_settings(items, OPTIONS, lambda rest: _problems(kind, module, rest))
         if keys:
             from innerloop.recipes.flat import describe
 
@@ -67,6 +67,17 @@ def analyze(
         return _analyse(kind, module, given, save, target, trust)
 
     carry_out(json, work, lambda result: _render(kind, result))
+
+
+def _problems(kind: str, module: Any, given: list[str]) -> list[str]:
+    """What else is wrong, where an option is misspelt: nothing is imported for it."""
+    from innerloop.analysis.given import understand
+
+    try:
+        understand(kind, module.Settings, given)
+    except UserError as error:
+        return str(error).splitlines()
+    return []
 
 
 def _page_target(kind: str, module: Any, out: Path | None) -> Path:
@@ -83,22 +94,15 @@ def _page_target(kind: str, module: Any, out: Path | None) -> Path:
 def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | None, trust: bool) -> Result:
     import time
 
-    from innerloop.recipes.flat import read_flat
+    from innerloop.analysis.given import understand
     from innerloop.runs.manifest import now
 
-    source = given[0] if given and "=" not in given[0] else None
-    rest = given[1:] if source else given
-    dotted = [item for item in rest if "." in item.partition("=")[0]]
-    if dotted and source is None:
-        raise UserError(f"{dotted[0]} belongs to a recipe: name one first, as in `analyze {kind} RECIPE …`.")
-    settings = read_flat(module.Settings, [item for item in rest if item not in dotted], f"analyze {kind}")
-    recipe = None
-    if source is not None:
-        from innerloop.recipes.library import load_recipe
-
-        recipe = load_recipe(source, dotted, trust=trust)
+    settings, recipe, source, notes = understand(kind, module.Settings, given, trust=trust)
+    for note in notes:
+        say(f"warning: {note}")
     started, began = time.perf_counter(), now()
     result: Result = {"kind": kind, **module.run(settings, recipe, say)}
+    result |= {"notes": notes} if recipe is not None else {}
     result["settings"] = {**settings.model_dump(), **({"recipe": source} if source else {})}
     result["seconds"] = time.perf_counter() - started
     if page is not None:

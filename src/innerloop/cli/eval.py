@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,12 +45,7 @@ def evaluate(
     given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
 
     def work() -> Result:
-        from innerloop.recipes.settings import parse_assignments
-        from innerloop.runs.directory import find_run
-
-        found = find_run(run)
-        parse_assignments(given)
-        other = find_run(against) if against is not None else None
+        found, other = _checked(run, against, given)
         from innerloop.experiment.compare import compare_runs
         from innerloop.experiment.run import evaluate_run
 
@@ -58,6 +54,24 @@ def evaluate(
         return compare_runs(found, other, given, trust=trust)
 
     carry_out(json, work, _render)
+
+
+def _checked(run: str, against: str | None, given: list[str]) -> tuple[Path, Path | None]:
+    """The runs; everything that is wrong with them and the settings is told before torch is imported."""
+    from innerloop.core.errors import Problems
+    from innerloop.recipes.settings import item_problems
+    from innerloop.recipes.started import look_at
+    from innerloop.runs.directory import find_run
+
+    problems, runs = Problems(), []
+    for name in (run, against) if against is not None else (run,):
+        with problems.collect():
+            runs.append(find_run(name))
+            look_at(runs[-1], given)
+    if not runs:
+        problems.add(*item_problems(given))
+    problems.refuse()
+    return runs[0], runs[1] if against is not None else None
 
 
 def _render(result: Result) -> None:

@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     _checkpoint_when_terminated()
-    problem = ""
+    problem, notes = "", []
     try:
         _check_verb(given)
         code = app(args=given or ["--help"], prog_name="innerloop", standalone_mode=False)
@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
             return code if isinstance(code, int) else 0
         problem = "interrupted"
     except UserError as error:
-        code, problem = 2, str(error)
+        code, problem, notes = 2, str(error), list(getattr(error, "__notes__", ()))
     except USAGE_ERROR as error:
         code, problem = 2, _usage(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -136,8 +136,10 @@ def main(arguments: list[str] | None = None) -> int:
         )
     for line in problem.splitlines():
         say(f"error: {line}" if code != INTERRUPTED else line)
+    for note in notes:
+        say(f"warning: {note}")
     if "--json" in given:
-        write(json_line({"error": problem, "exit_code": code}))
+        write(json_line({"error": problem, "exit_code": code, **({"notes": notes} if notes else {})}))
     return int(code)
 
 

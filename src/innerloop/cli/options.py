@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -31,18 +31,33 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 LENIENT = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
 
 
+def _problems_of_recipe_settings(settings: list[str]) -> list[str]:
+    from innerloop.recipes.settings import item_problems
+
+    return item_problems(settings)
+
+
 def check_settings(
-    settings: Sequence[str] | None, options: Sequence[str] = ("--json", "--quiet", "--trust", "--help")
+    settings: Sequence[str] | None,
+    options: Sequence[str] = ("--json", "--quiet", "--trust", "--help"),
+    problems: Callable[[list[str]], list[str]] = _problems_of_recipe_settings,
 ) -> list[str]:
-    """The settings as a list; a misspelt option among them is named as such.
+    """The settings as a list; misspelt options among them are named as such, with what else is wrong.
+
+    Args:
+        settings: as typed.
+        options: what the verb takes.
+        problems: what is wrong with settings, line by line; asked only if an option is misspelt.
 
     >>> check_settings(["--jsn"])
     Traceback (most recent call last):
     innerloop.core.errors.UserError: there is no option --jsn (did you mean '--json'?)
     """
     given = list(settings or [])
-    for item in given:
-        close = difflib.get_close_matches(item, options, n=1, cutoff=0.75) if item.startswith("-") else []
-        if close:
-            raise UserError(f"there is no option {item} (did you mean '{close[0]}'?)")
+    dashed = [item for item in given if item.startswith("-")]
+    close = {item: difflib.get_close_matches(item, options, n=1, cutoff=0.75) for item in dashed}
+    lines = [f"there is no option {item} (did you mean '{near[0]}'?)" for item, near in close.items() if near]
+    if lines:
+        rest = [item for item in given if not close.get(item)]
+        raise UserError("\n".join([*lines, *problems(rest)]))
     return given

@@ -33,7 +33,7 @@ def sweep(
     per setting, best first, with its interval over seeds and the paired difference to the best.
 
     \b
-    JSON: runs, table.
+    JSON: runs, table, notes.
     """
     given = check_settings(settings, ("--json", "--quiet", "--trust", "--jobs", "--help"))
 

@@ -28,21 +28,24 @@ def train(
     Settings are written section.key=value, in any order. `innerloop show sine-maml --schema` lists them all
     with what they take and what they mean. After Ctrl-C,
     `innerloop resume last` goes on. Code that a file names, and not you, is imported with --trust only.
+    A setting that the recipe does not read is warned about.
 
     \b
-    JSON: run, steps, metrics, tasks_per_second.
+    JSON: run, steps, metrics, tasks_per_second, notes.
     """
     given = check_settings(settings)
 
     def work() -> Result:
         from innerloop.recipes.library import load_recipe
+        from innerloop.recipes.settings import typed_keys
+        from innerloop.recipes.unread import unread
 
-        typed = load_recipe(
-            recipe, given, trust=trust
-        )  # before torch is imported: mistakes are answered at once
+        # before torch is imported: mistakes are answered at once
+        typed = load_recipe(recipe, given, trust=trust)
+        notes = unread(typed, sorted(typed_keys(given)))
         from innerloop.experiment.run import train as run_recipe
 
-        return run_recipe(typed, argv=["innerloop", *sys.argv[1:]], progress=not quiet)
+        return run_recipe(typed, argv=["innerloop", *sys.argv[1:]], progress=not quiet, notes=notes)
 
     carry_out(json, work, render_training)
 

@@ -28,20 +28,6 @@ def rate_words(recipe: Recipe) -> str:
     )
 
 
-def rate_warning(recipe: Recipe) -> str | None:
-    """What to say of a negative inner rate before it is used; None where there is none.
-
-    Negative rates are allowed: AdaptLR H.5 trains and tests with them.
-    """
-    inner = recipe.inner
-    if inner.method in WITHOUT_RATE or inner.lr == "auto" or inner.lr >= 0:
-        return None
-    return (
-        f"inner.lr={inner.lr:g} is negative: inner steps climb the loss of the support set, which usually "
-        "diverges; leave out the sign unless negative rates are what you study (as AdaptLR H.5 does)."
-    )
-
-
 def refuse_not_finite(
     recipe: Recipe, found: Evaluation, weights: dict[str, Tensor], steps: int, run: Path, file: Path
 ) -> None:

@@ -13,7 +13,7 @@ from innerloop.core.types import Buffers, Params
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import check_compiler, compiler_works, set_intra_op_threads
 from innerloop.experiment.build import Parts, build
-from innerloop.experiment.divergence import rate_warning, rate_words
+from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts, run_recipe, trained_parts
 from innerloop.experiment.pictures import data_record, held_out
 from innerloop.experiment.rate import provisional, settled
@@ -21,8 +21,9 @@ from innerloop.experiment.run_data import check_data, keep_data, with_kept_data
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.recipes.protocols import CHANGED, changed_settings
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, recipe_to_toml
+from innerloop.recipes.settings import make_recipe, recipe_to_toml, typed_keys
 from innerloop.recipes.started import recipe_of
+from innerloop.recipes.unread import rate_warning, refuse_stray_tables, unread
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, create_run
 from innerloop.runs.files import write_text_atomic
@@ -33,17 +34,22 @@ from innerloop.training import TrainState, fit, initial_state
 from innerloop.training.state import in_order, state_from
 
 
-def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True) -> dict[str, Any]:
+def train(
+    recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """Trains a recipe in a new run directory and evaluates the result.
 
     Args:
         recipe: what to train.
         argv: the command line, for the manifest.
         progress: whether to show progress on standard error.
+        notes: warnings to give first, such as settings that are not read.
 
     Returns:
-        ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``.
+        ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``,
+        ``notes``.
     """
+    refuse_stray_tables(recipe)
     check_compiler(recipe.run.compile)
     parts = build(provisional(recipe))  # all user errors come before anything is written
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
@@ -52,7 +58,7 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     kept = {"device": recipe.run.device, "data": data_record(recipe), "recipe": recipe.model_dump()}
     start_manifest(run, argv, text, kept)
     keep_data(recipe, run)
-    return _carry_out(recipe, parts, run, initial_state(parts.params, parts.buffers), progress)
+    return _carry_out(recipe, parts, run, initial_state(parts.params, parts.buffers), progress, notes)
 
 
 def resume(run: Path, *, trust: bool = False, progress: bool = True) -> dict[str, Any]:
@@ -130,11 +136,12 @@ def _carry_out(
     started, log = time.perf_counter(), RunLog(run / "log.txt")
     update_manifest(run, status="running", pid=os.getpid(), diverged=False)
     first_step, steps = state.step, recipe.outer.steps
+    notes = [*notes, *_warnings(recipe)]
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
         if (remark := held_out(recipe)) is not None:
             bar.line(remark)
-        for note in [*notes, *_warnings(recipe)]:
+        for note in notes:
             bar.line(f"warning: {note}")
         try:
             recipe, parts, state = settled(recipe, parts, run, state, bar.line)
@@ -166,6 +173,7 @@ def _carry_out(
         "tasks_per_second": speed,
         "plan": plan.as_dict(),
         "seconds": time.perf_counter() - started,
+        "notes": notes,
     }
 
 
@@ -274,9 +282,10 @@ def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dic
         UserError: the pictures of its test split have changed, or its predictions are not finite.
     """
     recipe, trained = run_recipe(run, overrides, trust=trust)
+    asked = make_recipe(trained.model_dump(exclude_none=True), overrides)  # without the split that was kept
     notes = [*check_data(recipe, trained, run, ("test",)), *_warnings(recipe)]
+    notes += unread(asked, sorted(typed_keys(overrides)), judging=True)
     parts, state, plan = trained_parts(run, recipe)
     weights, used = best_or_last(recipe, run, state)
-    asked = make_recipe(trained.model_dump(exclude_none=True), overrides)  # without the split that was kept
     more = {CHANGED: changed_settings(asked.model_dump(), trained.model_dump()), "notes": notes}
     return evaluate_parts(recipe, parts, weights, plan, run, used, more)

@@ -6,24 +6,22 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, get_origin
+from typing import Any
 
 from innerloop.core.children import python_command
 from innerloop.core.errors import UserError
+from innerloop.experiment.grid import Cell, make_cells, unread_in
 from innerloop.experiment.sweep_table import table_of
 from innerloop.recipes.library import read_recipe
-from innerloop.recipes.problems import kind, known_settings
 from innerloop.recipes.protocols import own_evaluation
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import parse_assignments, read_toml, recipe_to_toml, typed_keys
-from innerloop.recipes.trust import admit_all, foreign_code
+from innerloop.recipes.settings import read_toml, recipe_to_toml
+from innerloop.recipes.trust import foreign_code
 from innerloop.runs.directory import RECIPE, list_runs
 from innerloop.runs.files import read_json, write_text_atomic
 from innerloop.runs.manifest import cores, read_manifest
@@ -31,63 +29,6 @@ from innerloop.runs.progress import progress as show_progress
 
 DIVERGED = "diverged"
 """Entry of a manifest, and what a sweep calls a run whose numbers were not finite."""
-
-
-class Cell(NamedTuple):
-    """One point of the grid."""
-
-    label: str
-    settings: dict[str, Any]
-    recipe: Recipe
-
-
-def split_grid(assignments: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
-    """Swept keys with their values, and the assignments that hold for all runs.
-
-    A list is swept unless the setting itself is a list; then a list of lists is.
-
-    >>> split_grid(["inner.lr=[0.01,0.1]", "seed=[0,1]", "outer.steps=5", "model.hidden=[40,40]"])
-    ({'inner.lr': [0.01, 0.1], 'run.seed': [0, 1]}, ['outer.steps=5', 'model.hidden=[40,40]'])
-    """
-    swept: dict[str, list[Any]] = {}
-    fixed: list[str] = []
-    for text in assignments:
-        ((key, value),) = parse_assignments([text]).items()
-        is_list_setting = key in known_settings() and get_origin(kind(known_settings()[key])[0]) is list
-        is_swept = isinstance(value, list) and (
-            not is_list_setting or any(isinstance(v, list) for v in value)
-        )
-        if is_swept and not value:
-            raise UserError(f"{key}=[] sweeps over nothing: give at least one value.")
-        if is_swept:
-            swept[key] = value
-        else:
-            fixed.append(text)
-    return swept, fixed
-
-
-def make_cells(source: str, assignments: list[str], trust: bool = False) -> list[Cell]:
-    """Every run of the sweep, checked before any of them starts, also for code that nobody trusts."""
-    swept, fixed = split_grid(assignments)
-    if not swept:
-        raise UserError("a sweep needs at least one list, such as inner.lr=[0.001,0.01,0.1] or seed=[0,1,2].")
-    cells, keys = [], typed_keys([*fixed, *(f"{key}=0" for key in swept)])
-    for values in itertools.product(*swept.values()):
-        settings = dict(zip(swept, values, strict=True))
-        texts = [f"{key}={_as_toml(value)}" for key, value in settings.items()]
-        cells.append(Cell(_label(settings), settings, read_recipe(source, [*fixed, *texts])))
-    admit_all([cell.recipe for cell in cells], keys, source, trust)
-    return cells
-
-
-def _as_toml(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _label(settings: dict[str, Any]) -> str:
-    """A folder name that says which point this is."""
-    parts = [f"{key.rpartition('.')[2]}={_as_toml(value)}" for key, value in settings.items()]
-    return re.sub(r"[^\w.=+-]+", "_", ",".join(parts).replace(",", "+"))[:120].strip("_")
 
 
 def sweep(
@@ -108,9 +49,10 @@ def sweep(
         progress: whether to show progress on standard error.
 
     Returns:
-        ``folder``, ``runs`` and ``table``.
+        ``folder``, ``runs``, ``table`` and ``notes``.
     """
     cells = make_cells(recipe_source, assignments, trust)
+    notes = unread_in(cells, assignments)
     jobs = max(1, min(jobs or cores(), len(cells)))
     share = max(1, cores() // jobs)
     base = cells[0].recipe
@@ -123,6 +65,8 @@ def sweep(
     lock = threading.Lock()
     with show_progress(len(cells), f"sweep {base.name}", progress, unit="runs") as bar:
         bar.line(f"{len(cells)} runs in {folder}, {jobs} at a time with {share} core(s) each")
+        for note in notes:
+            bar.line(f"warning: {note}")
 
         def one(cell: Cell) -> Path:
             run = _run_cell(cell, folder, share, bar.line, running)
@@ -144,7 +88,7 @@ def sweep(
         raise UserError(
             f"none of the {len(runs)} runs in {folder} has a finite score: sweep over smaller rates."
         )
-    return {"folder": str(folder), "runs": [str(run) for run in runs], "table": rows}
+    return {"folder": str(folder), "runs": [str(run) for run in runs], "table": rows, "notes": notes}
 
 
 def _stop(running: set[subprocess.Popen[str]], grace: float = 2.0) -> None:

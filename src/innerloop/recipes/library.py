@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, read_toml, typed_keys
+from innerloop.recipes.settings import item_problems, make_recipe, read_toml, typed_keys
 from innerloop.recipes.trust import admit
-from innerloop.runs.directory import RECIPE, find_run
+from innerloop.runs.directory import RECIPE, find_run, is_run
 
 
 class Shipped(NamedTuple):
@@ -96,19 +96,32 @@ def load_recipe(source: str, items: Sequence[str] = (), *, trust: bool = False) 
     3
 
     Raises:
-        UserError: there is no such recipe, or some settings are wrong (one line each).
+        UserError: there is no such recipe, or some settings are wrong (one line each); also where its own
+            ``model.settings`` or ``tasks.settings`` have keys that nothing reads, unless it is a run's.
         UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
-    return admit(read_recipe(source, items), typed_keys(items), source, trust)
+    recipe = read_recipe(source, items, fresh=not _is_of_a_run(source))
+    return admit(recipe, typed_keys(items), source, trust)
 
 
-def read_recipe(source: str, items: Sequence[str] = ()) -> Recipe:
-    """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built."""
-    if "=" in source and not Path(source).exists():
-        raise UserError(f"the recipe comes first, then settings: `innerloop train sine-maml {source}`.")
-    text, name = recipe_text(source)
-    data = {"name": name, **read_toml(text, source)}
-    return make_recipe(data, items, source=source)
+def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) -> Recipe:
+    """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built.
+
+    ``fresh`` is as in :func:`innerloop.recipes.settings.make_recipe`.
+    """
+    try:
+        if "=" in source and not Path(source).exists():
+            raise UserError(f"the recipe comes first, then settings: `innerloop train sine-maml {source}`.")
+        text, name = recipe_text(source)
+        data = {"name": name, **read_toml(text, source)}
+    except UserError as error:
+        raise UserError("\n".join([str(error), *item_problems(items)])) from None
+    return make_recipe(data, items, source=source, fresh=fresh)
+
+
+def _is_of_a_run(source: str) -> bool:
+    path = Path(source).expanduser()
+    return source == "last" or (is_run(path) if path.is_dir() else path.name == RECIPE)
 
 
 def _folder() -> resources.abc.Traversable:

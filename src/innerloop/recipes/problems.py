@@ -1,16 +1,18 @@
-"""What is wrong with a recipe, in plain words: every setting, what it takes, and what was probably meant."""
+"""Settings in plain words: what there is, what each takes, how it is typed, and what was probably meant.
+
+For recipes and for the flat settings of analyses alike: a setting is a field of a pydantic model.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
-import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from innerloop.recipes.schema import Recipe
@@ -29,17 +31,26 @@ _PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
 _LIMITS = (("ge", "of at least"), ("gt", "above"), ("le", "of at most"), ("lt", "below"))
 
 
-@cache
-def known_settings() -> dict[str, FieldInfo]:
-    """Every setting by its dotted key, in the order of the schema."""
-    found: dict[str, FieldInfo] = {}
-    for name, field in Recipe.model_fields.items():
+class Infinite:
+    """Marks a setting that takes ``inf``: ``Annotated[float, Infinite()]``; all others must be finite."""
+
+
+def settings_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Every setting of a model by its key, dotted where it stands in a section, in the order of the model."""
+    settings: dict[str, FieldInfo] = {}
+    for name, field in model.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, BaseModel):
-            found |= {f"{name}.{key}": inner for key, inner in section.model_fields.items()}
+            settings |= {f"{name}.{key}": inner for key, inner in section.model_fields.items()}
         else:
-            found[name] = field
-    return found
+            settings[name] = field
+    return settings
+
+
+@cache
+def known_settings() -> dict[str, FieldInfo]:
+    """Every setting of a recipe by its dotted key, in the order of the schema."""
+    return settings_of(Recipe)
 
 
 def kind(field: FieldInfo) -> tuple[Any, bool]:
@@ -66,6 +77,11 @@ def is_table(field: FieldInfo) -> bool:
     return get_origin(kind(field)[0]) is dict
 
 
+def takes_inf(field: FieldInfo) -> bool:
+    """Whether a setting may be infinite."""
+    return any(isinstance(mark, Infinite) for mark in field.metadata)
+
+
 def allowed(field: FieldInfo) -> str:
     """What a setting takes, in words.
 
@@ -88,36 +104,59 @@ def allowed(field: FieldInfo) -> str:
             (word, getattr(m, name)) for m in field.metadata for name, word in _LIMITS if hasattr(m, name)
         ]
         text += " and".join(f" {word} {limit:g}" for word, limit in limits)
-    return ", or ".join([text, *words_beside(field), *(["none"] if optional else [])])
+    infinite = ["inf"] if takes_inf(field) else []
+    return ", or ".join([text, *infinite, *words_beside(field), *(["none"] if optional else [])])
 
 
-def suggest(key: str, known: Iterable[str]) -> str:
-    """Up to two settings that ``key`` may have meant, or where to find them all.
+def near(key: str, known: Iterable[str]) -> list[str]:
+    """The settings that ``key`` may have meant, likeliest first.
 
-    >>> suggest("inner.step", known_settings())
-    " (did you mean 'inner.steps'?)"
-    >>> suggest("steps", known_settings())
-    " (did you mean 'inner.steps' or 'outer.steps'?)"
+    >>> near("steps", known_settings()), near("inner.learning_rate", known_settings())
+    (['inner.steps', 'outer.steps'], ['inner.lr'])
     """
     keys = list(known)
     section, _, leaf = key.replace("-", "_").rpartition(".")
     leaf = _ELSEWHERE.get(leaf, leaf)
     leaves = list(dict.fromkeys(k.rpartition(".")[2] for k in keys))
     same = [k for k in keys if k.rpartition(".")[2] == leaf]
-    options = (
+    return (
         [k for k in same if k.startswith(f"{section}.")]
         or same
         or difflib.get_close_matches(key, keys, n=1, cutoff=0.7)
         or [
             k
-            for near in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.7)
+            for close in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.7)
             for k in keys
-            if k.endswith(near)
+            if k.rpartition(".")[2] == close
         ]
-    )
+    )[:2]
+
+
+def suggest(key: str, known: Iterable[str], listing: str = "innerloop show sine-maml --schema") -> str:
+    """Up to two settings that ``key`` may have meant, or the command that lists them all.
+
+    >>> suggest("inner.step", known_settings())
+    " (did you mean 'inner.steps'?)"
+    >>> suggest("zebra", known_settings())
+    '; `innerloop show sine-maml --schema` lists them all'
+    """
+    options = near(key, known)
     if not options:
-        return "; `innerloop show sine-maml --schema` lists them all"
-    return f" (did you mean {' or '.join(repr(option) for option in options[:2])}?)"
+        return f"; `{listing}` lists them all"
+    return f" (did you mean {' or '.join(repr(option) for option in options)}?)"
+
+
+def likeliest(word: Any, field: FieldInfo) -> str:
+    """Which of a setting's words ``word`` may have meant, to append to a message, or nothing.
+
+    >>> likeliest("mamll", known_settings()["inner.method"])
+    " (did you mean 'maml'?)"
+    """
+    core, _ = kind(field)
+    if get_origin(core) is not Literal or not isinstance(word, str):
+        return ""
+    close = difflib.get_close_matches(word.lower(), [str(option) for option in get_args(core)], n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
 
 
 def show(value: Any) -> str:
@@ -129,89 +168,3 @@ def show(value: Any) -> str:
     if isinstance(value, str):
         return f"'{value}'"
     return "none" if value is None else json.dumps(value, default=str, ensure_ascii=False)
-
-
-def validate(
-    data: dict[str, Any], typed: Collection[str] = (), source: str = ""
-) -> tuple[Recipe | None, list[str]]:
-    """The recipe in ``data``, and what is wrong with it (then there may be no recipe).
-
-    Args:
-        data: plain data by section; whole floats in place of whole numbers are put right.
-        typed: keys that were typed by hand; problems with the others name ``source``.
-        source: the file they come from.
-    """
-    tidy = {name: _tidy(name, section) for name, section in data.items()}
-    problems = _not_finite(tidy)
-    try:
-        recipe = Recipe.model_validate(tidy, strict=True)
-    except ValidationError as error:
-        problems |= {
-            key: text for key, text in (_explain(item) for item in error.errors()) if key not in problems
-        }
-        if "" not in problems:  # rules between settings are only asked once all settings are good
-            problems |= _rules(_without(tidy, problems), list(problems))
-        recipe = None
-    where = f" (in {source})" if source else ""
-    return recipe, [text + ("" if key in typed or not key else where) for key, text in problems.items()]
-
-
-def _tidy(section: str, table: Any) -> Any:
-    if not isinstance(table, dict):
-        return table
-    known = known_settings()
-    whole = {key for key in table if (field := known.get(f"{section}.{key}")) and kind(field)[0] is int}
-    return {
-        key: int(value) if key in whole and isinstance(value, float) and value.is_integer() else value
-        for key, value in table.items()
-    }
-
-
-def _not_finite(data: dict[str, Any]) -> dict[str, str]:
-    return {
-        f"{name}.{key}": f"{name}.{key} must be finite, not {value}"
-        for name, table in data.items()
-        if isinstance(table, dict)
-        for key, value in table.items()
-        if isinstance(value, float) and not math.isfinite(value)
-    }
-
-
-def _explain(item: Any) -> tuple[str, str]:
-    """The setting that one of pydantic's errors is about (none: a rule between settings), and a sentence."""
-    known, place = known_settings(), [str(part) for part in item["loc"]]
-    key = ".".join(place[:2]) if ".".join(place[:2]) in known else ".".join(place)
-    if item["type"] == "value_error":
-        return "", str(item["ctx"]["error"])
-    if item["type"] == "extra_forbidden":
-        return key, f"unknown setting '{key}'{suggest(key, known)}"
-    if key not in known:
-        return key, f"{key} must be a section of settings, not {show(item['input'])}"
-    core, _ = kind(known[key])
-    text = f"{key} must be {allowed(known[key])}, not {show(item['input'])}"
-    if get_origin(core) is Literal and isinstance(item["input"], str):
-        near = difflib.get_close_matches(item["input"].lower(), [str(word) for word in get_args(core)], n=1)
-        text += f" (did you mean '{near[0]}'?)" if near else ""
-    return key, text
-
-
-def _without(data: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    bad = set(keys)
-    return {
-        name: {k: v for k, v in table.items() if f"{name}.{k}" not in bad}
-        if isinstance(table, dict)
-        else table
-        for name, table in data.items()
-        if name not in bad
-    }
-
-
-def _rules(data: dict[str, Any], bad: list[str]) -> dict[str, str]:
-    try:
-        Recipe.model_validate(data, strict=True)
-    except ValidationError as error:
-        rules = [text for key, text in map(_explain, error.errors()) if not key]
-        # a rule about a setting that is wrong anyway would only confuse
-        rules = [text for text in rules if not any(key in text for key in bad)]
-        return dict.fromkeys([""], "\n".join(rules)) if rules else {}
-    return {}

@@ -5,9 +5,12 @@ Importing this file must not import torch: ``innerloop ls`` and ``--help`` stay 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
+
+from innerloop.recipes.rules import RECIPE_RULES, Ruled
 
 Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "leaky_relu"]
 Norm = Literal["transductive", "support", "running", "group", "none"]
@@ -17,7 +20,7 @@ LossName = Literal["mse", "half-mse", "half-sse", "cross-entropy", "cross-entrop
 Choice = Literal["any", "one-group", "across-groups"]
 
 
-class Section(BaseModel):
+class Section(Ruled):
     """A part of a recipe: unknown keys are errors, values are not coerced across kinds."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
@@ -229,7 +232,9 @@ class Run(Section):
 
 
 class Recipe(Section):
-    """A complete recipe: training it again repeats the run."""
+    """A complete recipe: training it again repeats the run. What fits together is in ``recipes/rules.py``."""
+
+    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = RECIPE_RULES
 
     name: str = Field("unnamed", description="names the folder of its runs")
     description: str = Field("", description="one line for `innerloop ls`")
@@ -240,44 +245,3 @@ class Recipe(Section):
     outer: Outer = Outer()
     eval: Eval = Eval()
     run: Run = Run()
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Recipe:
-        if self.eval.head != "learner" and self.tasks.family not in ("few-shot", "supervised"):
-            raise ValueError(
-                f"eval.head={self.eval.head} classifies pictures, and tasks.family={self.tasks.family} has "
-                "none: leave it out, or set tasks.family=few-shot."
-            )
-        if any(width < 1 for width in self.model.hidden):
-            raise ValueError("model.hidden needs widths of at least 1, such as [40, 40].")
-        if self.inner.checkpoint and self.run.compile == "full":
-            raise ValueError(
-                "inner.checkpoint=true recomputes steps, which run.compile=full cannot: use compile=off."
-            )
-        if self.tasks.family == "supervised" and self.outer.objective != "erm":
-            raise ValueError(
-                "tasks.family=supervised gives minibatches without support and query sets, and "
-                f"outer.objective={self.outer.objective} needs tasks: set outer.objective=erm, or "
-                "tasks.family=few-shot."
-            )
-        if (
-            self.outer.objective == "multitask"
-            and self.tasks.n_tasks is None
-            and self.tasks.family != "few-shot"
-        ):
-            raise ValueError(
-                "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
-            )
-        if self.inner.online != "off" and (self.inner.method != "anil" or self.inner.optimiser != "sgd"):
-            raise ValueError(
-                "inner.online follows the last layer's features: set inner.method=anil, optimiser=sgd."
-            )
-        if self.inner.lr == "auto" and self.inner.method in ("none", "protonet"):
-            raise ValueError(f"inner.method={self.inner.method} has no inner rate: leave inner.lr=auto out.")
-        if self.inner.lr == "auto" and self.tasks.family == "supervised":
-            raise ValueError(
-                "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
-            )
-        if self.outer.objective == "reptile" and self.inner.method not in ("maml", "fomaml"):
-            raise ValueError("outer.objective=reptile moves all parameters: set inner.method=maml.")
-        return self

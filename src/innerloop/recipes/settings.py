@@ -1,55 +1,31 @@
-"""The settings grammar: ``section.key=value`` on top of a recipe, and recipes as TOML.
+"""Recipes and the settings grammar: ``section.key=value`` on top of a recipe, and recipes as TOML.
 
-A value is read as TOML, else as a plain number, else as a word; the schema decides what it means. Every
-problem is found at once and told in plain words. Importing this file does not import torch.
+Importing this file does not import torch.
 """
 
 from __future__ import annotations
 
-import copy
-import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from datetime import date, time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.recipes.problems import is_table, kind, known_settings, show, suggest, validate
+from innerloop.recipes.grammar import Assignment, Grammar, Reading, mentions, parse, read
+from innerloop.recipes.grammar import read_value as read_value
+from innerloop.recipes.problems import known_settings
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.trust import admit
+from innerloop.recipes.unread import doubts, stray_tables
 
 SHORT = {"seed": "run.seed"}
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-
-
-class Assignment(NamedTuple):
-    """One ``key=value`` as typed: ``raw`` keeps the text, for settings that want text."""
-
-    key: str
-    value: Any
-    raw: str
-
-
-def read_value(text: str) -> Any:
-    """A value as TOML, else a plain number, else a word; a list may hold words.
-
-    >>> [read_value(text) for text in ("3", "1e-3", ".5", "true", "relu", '"a b"', "[64, 64]", "[maml,anil]")]
-    [3, 0.001, 0.5, True, 'relu', 'a b', [64, 64], ['maml', 'anil']]
-    """
-    text = text.strip()
-    if "#" not in text or text[0] in "\"'[{":  # elsewhere TOML would drop what follows as a comment
-        try:
-            parsed = tomllib.loads(f"v = {text}")
-        except tomllib.TOMLDecodeError:
-            parsed = {}
-        if parsed.keys() == {"v"} and not isinstance(parsed["v"], (date, time)):
-            return parsed["v"]
-    if text.startswith("[") and text.endswith("]") and not re.search(r"[\[\]{}\"']", text[1:-1]):
-        return [read_value(part) for part in text[1:-1].split(",") if part.strip()]
-    if _NUMBER.fullmatch(text):
-        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-    return text
+RECIPE = Grammar(
+    Recipe,
+    known_settings(),
+    example="inner.steps=3",
+    listing="innerloop show sine-maml --schema",
+    short=SHORT,
+)
 
 
 def parse_assignments(items: Sequence[str]) -> dict[str, Any]:
@@ -61,10 +37,10 @@ def parse_assignments(items: Sequence[str]) -> dict[str, Any]:
     Raises:
         UserError: with one line for every item that is not ``key=value`` or is given twice.
     """
-    parsed, problems = _parse(items)
+    typed, problems = parse(items, RECIPE)
     if problems:
-        raise UserError("\n".join(problems))
-    return {assignment.key: assignment.value for assignment in parsed}
+        raise UserError("\n".join(each.text for each in problems))
+    return {key: assignment.value for key, assignment in typed.items()}
 
 
 def typed_keys(items: Sequence[str]) -> set[str]:
@@ -73,14 +49,26 @@ def typed_keys(items: Sequence[str]) -> set[str]:
     >>> sorted(typed_keys(["seed=1", "model={kind='mlp', bias=false}"]))
     ['model.bias', 'model.kind', 'run.seed']
     """
+    parse_assignments(items)
+    return _keys(parse(items, RECIPE)[0].values())
+
+
+def _keys(assignments: Iterable[Assignment]) -> set[str]:
     keys: set[str] = set()
-    for key, value in parse_assignments(items).items():
+    for key, value, _ in assignments:
         whole = key in Recipe.model_fields and isinstance(value, dict)
         keys |= {f"{key}.{name}" for name in value} if whole else {key}
     return keys
 
 
-def make_recipe(base: Mapping[str, Any], items: Sequence[str] = (), source: str = "") -> Recipe:
+def item_problems(items: Sequence[str]) -> list[str]:
+    """What is wrong with settings whatever recipe they are for: where that is not known."""
+    return read(RECIPE, items, alone=True).problems
+
+
+def make_recipe(
+    base: Mapping[str, Any], items: Sequence[str] = (), source: str = "", *, fresh: bool = False
+) -> Recipe:
     """A recipe from plain data with settings applied: the caller's own, as if written in code.
 
     What comes from a file goes through :func:`recipe_from_toml` or ``load_recipe``, which refuse code that
@@ -90,18 +78,35 @@ def make_recipe(base: Mapping[str, Any], items: Sequence[str] = (), source: str 
         base: sections and their settings; what is left out has its default.
         items: ``key=value`` texts, which win over ``base``.
         source: where ``base`` comes from, named in messages about its settings.
+        fresh: whether it is to be trained: keys of ``base`` that nothing would read are then refused. A run
+            that has been trained with such keys stays as it is.
 
     Raises:
-        UserError: with one line for every problem.
+        UserError: with one line for every problem; doubts about what was typed are its notes.
     """
-    data = copy.deepcopy(dict(base))
-    typed, problems = _parse(items)
-    for assignment in typed:
-        problems += _assign(data, assignment)
-    recipe, more = validate(data, {assignment.key for assignment in typed}, source)
-    if recipe is None or problems or more:
-        raise UserError("\n".join([*problems, *more]))
-    return recipe
+
+    def stray(recipe: Recipe, typed: Mapping[str, Assignment]) -> dict[str, str]:
+        told = stray_tables(recipe)
+        return {key: text for key, text in told.items() if fresh or any(_within(key, t) for t in typed)}
+
+    reading = read(RECIPE, items, base, source, stray)
+    if reading.model is None or reading.problems:
+        raise _refusal(reading)
+    return reading.model
+
+
+def _within(key: str, typed: str) -> bool:
+    """Whether a typed key sets another one, or something in it."""
+    return f"{key}.".startswith(f"{typed}.") or typed.startswith(f"{key}.")
+
+
+def _refusal(reading: Reading[Recipe]) -> UserError:
+    error = UserError("\n".join(reading.problems))
+    if reading.model is not None:
+        for note in doubts(reading.model, _keys(reading.typed.values())):
+            if not mentions(note, reading.doubtful):
+                error.add_note(note)
+    return error
 
 
 def recipe_to_toml(recipe: Recipe, header: str = "") -> str:
@@ -143,81 +148,6 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         hint = "; text needs quotes there" if "Invalid value" in str(error) else ""
         raise UserError(f"{source} is not valid TOML: {error}{hint}.") from None
-
-
-def _parse(items: Sequence[str]) -> tuple[list[Assignment], list[str]]:
-    found: dict[str, Assignment] = {}
-    problems: list[str] = []
-    for item in _join_flags(items):
-        key, equals, raw = (part.strip() for part in item.partition("="))
-        if key.startswith("-"):
-            problems.append(_dashes(item))
-        elif not equals:
-            problems.append(
-                f"'{item}' is not a setting: write key=value without spaces, such as inner.steps=3"
-            )
-        elif not key or not raw:
-            problems.append(f"'{item}' has no {'value' if key else 'key'}: write key=value without spaces")
-        elif (key := SHORT.get(key, key)) in found:
-            problems.append(f"{key} is given twice ({found[key].raw} and {raw})")
-        else:
-            found[key] = Assignment(key, read_value(raw), raw)
-    return list(found.values()), problems
-
-
-def _join_flags(items: Sequence[str]) -> list[str]:
-    """Puts ``--steps 5``, as other commands want it, back together for the message about it."""
-    joined: list[str] = []
-    for item in items:
-        if joined and joined[-1].startswith("-") and not set("= ") & set(joined[-1]) and "=" not in item:
-            joined[-1] += f" {item}"
-        else:
-            joined.append(item)
-    return joined
-
-
-def _dashes(item: str) -> str:
-    key, _, raw = item.lstrip("-").replace(" ", "=", 1).partition("=")
-    known = key in known_settings() or key in SHORT
-    hint = "" if known else suggest(key, known_settings())
-    return f"'{item}': settings have no dashes, write {key or 'key'}={raw or 'value'}{hint}"
-
-
-def _assign(data: dict[str, Any], assignment: Assignment) -> list[str]:
-    """Put one value into its section; returns what is wrong with its key."""
-    key, value, raw = assignment
-    known, path = known_settings(), key.split(".")
-    table_key = ".".join(path[:2])
-    if key in known:
-        value = _mean(value, raw, key)
-    elif key in Recipe.model_fields:
-        if not isinstance(value, dict):
-            first = next(k for k in known if k.startswith(f"{key}."))
-            return [f"{key} is a section: set one of its keys, such as {first}"]
-        return [
-            p
-            for name, item in value.items()
-            for p in _assign(data, Assignment(f"{key}.{name}", item, str(item)))
-        ]
-    elif not (table_key in known and is_table(known[table_key])):
-        return [f"unknown setting '{key}'{suggest(key, known)}"]
-    table: Any = data
-    for name in path[:-1]:
-        table = table.setdefault(name, {})
-        if not isinstance(table, dict):
-            return [f"{key} cannot be set: '{name}' is not a table but {show(table)}"]
-    table[path[-1]] = value
-    return []
-
-
-def _mean(value: Any, raw: str, key: str) -> Any:
-    """What a typed value means for this setting: ``none``, capitals of true and false, numbers as text."""
-    core, optional = kind(known_settings()[key])
-    if optional and raw.lower() in ("none", "null"):
-        return None
-    if core is bool and raw.lower() in ("true", "false"):
-        return raw.lower() == "true"
-    return raw if core is str and not isinstance(value, str) else value
 
 
 def _without_none(value: Any) -> Any:

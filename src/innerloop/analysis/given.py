@@ -1,0 +1,62 @@
+"""What was typed behind ``analyze KIND``: a recipe or none, its settings, and those of the analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import Problems
+from innerloop.recipes.flat import FlatSettings, flat_reading
+from innerloop.recipes.library import load_recipe
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import typed_keys
+from innerloop.recipes.unread import unread
+
+
+class Given(NamedTuple):
+    """What to analyse.
+
+    Attributes:
+        settings: of the analysis.
+        recipe: with its settings applied, or None.
+        source: the recipe as typed, or None.
+        notes: warnings about settings of the recipe.
+    """
+
+    settings: FlatSettings
+    recipe: Recipe | None
+    source: str | None
+    notes: list[str]
+
+
+def understand(kind: str, model: type[FlatSettings], items: Sequence[str], *, trust: bool = False) -> Given:
+    """The recipe that stands first, if any, with its ``section.key=value``, and the flat settings.
+
+    Args:
+        kind: name of the analysis.
+        model: its settings.
+        items: as typed.
+        trust: whether code that the recipe's file names may be imported.
+
+    Raises:
+        UserError: with one line for every problem in any of them.
+    """
+    problems = Problems()
+    source = items[0] if items and "=" not in items[0] and not items[0].startswith("-") else None
+    rest = items[1:] if source else items
+    dotted = [item for item in rest if "." in item.partition("=")[0]]
+    recipe: Recipe | None = None
+    if source is not None and model.NO_RECIPE:
+        problems.add(model.NO_RECIPE)
+    elif source is not None:
+        recipe = Recipe()  # where there is no such recipe, settings are still judged as if there were one
+        with problems.collect():
+            recipe = load_recipe(source, dotted, trust=trust)
+    else:
+        fix = model.NO_RECIPE or f"name one first, as in `analyze {kind} RECIPE …`."
+        problems.add(*(f"{item} belongs to a recipe: {fix}" for item in dotted))
+    reading: Any = flat_reading(model, [i for i in rest if i not in dotted], f"analyze {kind}", recipe)
+    problems.add(*reading.problems)
+    problems.refuse()
+    notes = [] if recipe is None else unread(recipe, typed_keys(dotted))
+    return Given(reading.model, recipe, source, notes)

@@ -1,0 +1,119 @@
+"""Rules between settings: each a small function that returns a sentence where it is broken, else None.
+
+All broken rules are told at once. Importing this file does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel, ValidationInfo, model_validator
+
+if TYPE_CHECKING:
+    from innerloop.recipes.schema import Recipe
+
+WITHOUT_RULES = {"rules": False}
+"""Validation context in which rules are not asked: the grammar asks them of the good settings itself."""
+
+PICTURES = ("few-shot", "supervised")
+"""Families of tasks that are made of pictures."""
+
+
+class Ruled(BaseModel):
+    """A model with rules between its settings, which hold for whoever makes one."""
+
+    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = ()
+
+    @model_validator(mode="after")
+    def _keeps_its_rules(self, info: ValidationInfo) -> Self:
+        if info.context == WITHOUT_RULES:
+            return self
+        if lines := broken(self):
+            raise ValueError("\n".join(lines))
+        return self
+
+
+def broken(model: Ruled) -> list[str]:
+    """What the rules say that this model breaks."""
+    return [text for rule in model.RULES if (text := rule(model))]
+
+
+def _heads_are_for_pictures(recipe: Recipe) -> str | None:
+    family, head = recipe.tasks.family, recipe.eval.head
+    if head == "learner" or family in PICTURES:
+        return None
+    return (
+        f"eval.head={head} classifies pictures, and tasks.family={family} has none: leave it out, or set "
+        "tasks.family=few-shot."
+    )
+
+
+def _widths_are_positive(recipe: Recipe) -> str | None:
+    if all(width >= 1 for width in recipe.model.hidden):
+        return None
+    return "model.hidden needs widths of at least 1, such as [40, 40]."
+
+
+def _recomputing_cannot_be_compiled(recipe: Recipe) -> str | None:
+    if not recipe.inner.checkpoint or recipe.run.compile != "full":
+        return None
+    return "inner.checkpoint=true recomputes steps, which run.compile=full cannot: use run.compile=off."
+
+
+def _minibatches_are_for_erm(recipe: Recipe) -> str | None:
+    objective = recipe.outer.objective
+    if recipe.tasks.family != "supervised" or objective == "erm":
+        return None
+    return (
+        "tasks.family=supervised gives minibatches without support and query sets, and "
+        f"outer.objective={objective} needs tasks: set outer.objective=erm, or tasks.family=few-shot."
+    )
+
+
+def _heads_need_a_number_of_tasks(recipe: Recipe) -> str | None:
+    tasks = recipe.tasks
+    if recipe.outer.objective != "multitask" or tasks.n_tasks is not None or tasks.family == "few-shot":
+        return None
+    return "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
+
+
+def _online_rates_are_anils(recipe: Recipe) -> str | None:
+    inner = recipe.inner
+    if inner.online == "off" or (inner.method == "anil" and inner.optimiser == "sgd"):
+        return None
+    return (
+        "inner.online follows the last layer's features: set inner.method=anil and inner.optimiser=sgd, or "
+        "inner.online=off."
+    )
+
+
+def _auto_needs_an_inner_rate(recipe: Recipe) -> str | None:
+    if recipe.inner.lr != "auto" or recipe.inner.method not in ("none", "protonet"):
+        return None
+    return f"inner.method={recipe.inner.method} has no inner rate: leave inner.lr=auto out."
+
+
+def _auto_needs_tasks(recipe: Recipe) -> str | None:
+    if recipe.inner.lr != "auto" or recipe.tasks.family != "supervised":
+        return None
+    return "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
+
+
+def _reptile_moves_everything(recipe: Recipe) -> str | None:
+    if recipe.outer.objective != "reptile" or recipe.inner.method in ("maml", "fomaml"):
+        return None
+    return "outer.objective=reptile moves all parameters: set inner.method=maml."
+
+
+RECIPE_RULES: tuple[Callable[[Any], str | None], ...] = (
+    _heads_are_for_pictures,
+    _widths_are_positive,
+    _recomputing_cannot_be_compiled,
+    _minibatches_are_for_erm,
+    _heads_need_a_number_of_tasks,
+    _online_rates_are_anils,
+    _auto_needs_an_inner_rate,
+    _auto_needs_tasks,
+    _reptile_moves_everything,
+)

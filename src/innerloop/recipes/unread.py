@@ -1,0 +1,226 @@
+"""Settings of a recipe that its training or judging does not read: one table, and what is said about them.
+
+A typed setting that is not read is warned about, because sweeps over methods share settings; keys of the free
+tables ``model.settings`` and ``tasks.settings`` that nothing reads are refused. Importing this file does not
+import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from innerloop.core.errors import UserError
+from innerloop.recipes.reading import Readers, When, unread_keys
+from innerloop.recipes.rules import PICTURES
+from innerloop.recipes.schema import Data, Recipe
+
+_STEPPING = frozenset(
+    {"lr", "steps", "test_steps", "optimiser", "momentum", "loss", "truncate", "checkpoint"}
+)
+_READ_BY_METHOD: dict[str, frozenset[str]] = {"none": frozenset(), "protonet": frozenset()}
+
+
+def reads(method: str, argument: str) -> bool:
+    """Whether a learner takes an argument of the ``inner`` section.
+
+    >>> reads("maml", "lr"), reads("protonet", "lr")
+    (True, False)
+    """
+    return argument in _READ_BY_METHOD.get(method, _STEPPING)
+
+
+def _by_method(argument: str) -> When:
+    return When("learners that take inner steps", lambda r: reads(r.inner.method, argument))
+
+
+def _one_of(setting: str, *values: str) -> When:
+    """Read if a setting has one of these values."""
+    section, _, name = setting.partition(".")
+    words = f"{setting}={' or '.join(values)}"
+    return When(words, lambda r: getattr(getattr(r, section), name) in values)
+
+
+def _none_in_eval(name: str) -> When:
+    return When(f"judging where eval.{name} is none", lambda r: getattr(r.eval, name) is None)
+
+
+def _is_learner_judged(recipe: Recipe) -> bool:
+    return recipe.eval.head == "learner"
+
+
+_PICTURES = _one_of("tasks.family", *PICTURES)
+_FOLDER = When("a folder of pictures", lambda r: Path(r.data.name).expanduser().is_dir())
+_DRAWN = When("tasks that are drawn from a family", lambda r: r.tasks.family not in PICTURES)
+_ONE_KIND = When(
+    "tasks without a tasks.mixture", lambda r: not (r.tasks.mixture and r.tasks.family in PICTURES)
+)
+_MLP = _one_of("model.kind", "mlp")
+_CONV4 = _one_of("model.kind", "conv4")
+_HEADS = When("heads on frozen features (eval.head)", lambda r: not _is_learner_judged(r))
+_LEARNER = When(
+    "learners, and here eval.head judges features",
+    lambda r: r.outer.objective in ("episodic", "reptile") or _is_learner_judged(r),
+)
+_LEARNER_JUDGED = When("eval.head=learner", _is_learner_judged)
+_THROUGH = When(
+    "training that differentiates through inner steps",
+    lambda r: r.outer.objective == "episodic" and r.inner.method != "fomaml" and r.inner.online == "off",
+)
+_INNER_STEPS = When(
+    "training with inner steps, and inner.test_steps is given for the judging",
+    lambda r: r.outer.objective in ("episodic", "reptile") or r.inner.test_steps is None,
+)
+_INNER_LOSS = When(
+    "learners that take inner steps, and outer.loss is given",
+    lambda r: r.outer.loss is None or (reads(r.inner.method, "loss") and _LEARNER.holds(r)),
+)
+_OTHER_NETWORK = When("networks of pictures and your own", lambda r: r.model.kind != "mlp")
+
+READERS: Readers = {
+    **{f"data.{name}": (_PICTURES,) for name in Data.model_fields},
+    "data.splits": (_PICTURES, When("data without a data.split_file", lambda r: r.data.split_file is None)),
+    "data.on_bad": (_PICTURES, _FOLDER),
+    "tasks.ways": (_PICTURES, _ONE_KIND),
+    "tasks.shots": (_ONE_KIND,),
+    "tasks.queries": (_ONE_KIND,),
+    "tasks.choice": (_PICTURES, _ONE_KIND),
+    "tasks.groups": (_PICTURES, _ONE_KIND),
+    "tasks.balanced": (_PICTURES,),
+    "tasks.mixture": (_PICTURES,),
+    "tasks.minibatch": (_one_of("tasks.family", "supervised"),),
+    "tasks.n_tasks": (_DRAWN,),
+    "tasks.resample": (_DRAWN, When("a given tasks.n_tasks", lambda r: r.tasks.n_tasks is not None)),
+    "tasks.noise": (_DRAWN,),
+    "model.hidden": (_MLP,),
+    "model.activation": (_MLP,),
+    "model.parametrisation": (_MLP,),
+    "model.weight_var": (_MLP,),
+    "model.bias": (_one_of("model.kind", "mlp", "conv4"),),
+    "model.filters": (_CONV4,),
+    "model.pooling": (_CONV4,),
+    "model.norm": (_OTHER_NETWORK,),
+    "model.head": (When("timm:NAME and modules of your own", lambda r: ":" in r.model.kind),),
+    "inner.method": (_LEARNER,),
+    "inner.lr": (_by_method("lr"), _LEARNER),
+    "inner.steps": (_by_method("steps"), _LEARNER, _INNER_STEPS),
+    "inner.test_steps": (_by_method("test_steps"), _LEARNER_JUDGED),
+    "inner.optimiser": (_by_method("optimiser"), _LEARNER),
+    "inner.momentum": (_by_method("momentum"), _LEARNER, _one_of("inner.optimiser", "momentum")),
+    "inner.loss": (_INNER_LOSS,),
+    "inner.truncate": (_by_method("truncate"), _THROUGH),
+    "inner.checkpoint": (_by_method("checkpoint"), _THROUGH),
+    "inner.split": (_one_of("outer.objective", "episodic"),),
+    "outer.heads": (_one_of("outer.objective", "multitask"),),
+    "outer.milestones": (_one_of("outer.schedule", "step"),),
+    "outer.factor": (_one_of("outer.schedule", "step", "plateau"),),
+    "outer.plateau_patience": (_one_of("outer.schedule", "plateau"),),
+    "eval.ways": (_PICTURES, _ONE_KIND),
+    "eval.shots": (_ONE_KIND,),
+    "eval.queries": (_ONE_KIND,),
+    "eval.C": (_one_of("eval.head", "logistic", "svm", "ridge"),),
+    "eval.normalise_features": (_HEADS,),
+    "eval.copies": (_HEADS,),
+    "eval.head_lr": (_one_of("eval.head", "finetune"),),
+    "eval.head_steps": (_one_of("eval.head", "finetune"),),
+    "eval.curve": (_by_method("test_steps"), _LEARNER_JUDGED),
+    "run.chunk": (_one_of("run.execution", "auto", "vmap"),),
+}
+"""What training and the judging after it read."""
+
+_TRAINING = When("training", lambda _: False)
+_FIXED_RATE = When(
+    "learners whose rate is not learned",
+    lambda r: r.inner.method not in ("meta-sgd", "maml-lslr") and r.inner.online != "h3",
+)
+_ONLY_TRAINING = (
+    *("data.augment", "tasks.minibatch", "tasks.n_tasks", "tasks.resample", "model.init"),
+    *("inner.truncate", "inner.checkpoint", "inner.split"),
+    *(f"outer.{name}" for name in type(Recipe().outer).model_fields if name != "loss"),
+    *("eval.every", "eval.patience", "eval.validation_episodes"),
+    *("run.seed", "run.bfloat16", "run.compile", "run.log_every", "run.save_every", "run.folder"),
+    "run.tensorboard",
+)
+JUDGED: Readers = {
+    **{f"tasks.{name}": (_none_in_eval(name),) for name in ("ways", "shots", "queries")},
+    **dict.fromkeys(_ONLY_TRAINING, (_TRAINING,)),
+    "inner.lr": (_LEARNER_JUDGED, _FIXED_RATE),
+    "inner.method": (_LEARNER_JUDGED,),
+    "inner.optimiser": (_LEARNER_JUDGED,),
+    "inner.momentum": (_LEARNER_JUDGED,),
+    "inner.steps": (When("judging where inner.test_steps is none", lambda r: r.inner.test_steps is None),),
+}
+"""What judging a finished run reads: conditions besides those of :data:`READERS`."""
+
+
+def unread(recipe: Recipe, typed: Iterable[str], *, judging: bool = False) -> list[str]:
+    """Sentences on settings that were typed and that this recipe does not read.
+
+    Args:
+        recipe: with the settings applied.
+        typed: their keys (:func:`innerloop.recipes.settings.typed_keys`).
+        judging: whether a finished run is judged, and not trained.
+
+    >>> unread(Recipe(), ["model.hidden", "model.filters"])
+    ['model.filters is not read: it is for model.kind=conv4.']
+    >>> unread(Recipe(), ["outer.lr"]), unread(Recipe(), ["outer.lr"], judging=True)
+    ([], ['outer.lr is not read: it is for training.'])
+    """
+    keys = list(dict.fromkeys(typed))
+    purposes = (unread_keys(JUDGED, keys, recipe) if judging else {}) | unread_keys(READERS, keys, recipe)
+    return [f"{key} is not read: it is for {purposes[key]}." for key in keys if key in purposes]
+
+
+def stray_tables(recipe: Recipe) -> dict[str, str]:
+    """Keys of the free tables that nothing reads, with a sentence each.
+
+    >>> from innerloop.recipes.schema import Model
+    >>> stray_tables(Recipe(model=Model(settings={"depth": 3})))["model.settings.depth"][:52]
+    'model.settings.depth is not read: model.kind=mlp has'
+    """
+    kind, family = recipe.model.kind, recipe.tasks.family
+    own = {
+        "mlp": "model.hidden, model.activation, model.parametrisation, model.bias and model.weight_var",
+        "conv4": "model.filters, model.pooling and model.bias",
+    }
+    told: dict[str, str] = {}
+    if kind in own:
+        told |= _stray("model.settings", recipe.model.settings, f"model.kind={kind} has {own[kind]} instead")
+    if family in PICTURES:
+        told |= _stray("tasks.settings", recipe.tasks.settings, f"tasks.family={family} has none of its own")
+    return told
+
+
+def _stray(table: str, settings: Mapping[str, Any], why: str) -> dict[str, str]:
+    return {f"{table}.{key}": f"{table}.{key} is not read: {why}, leave it out." for key in settings}
+
+
+def refuse_stray_tables(recipe: Recipe) -> None:
+    """Refuses a recipe that is to be trained and has settings in its free tables that nothing reads.
+
+    Raises:
+        UserError: with one line for every such setting.
+    """
+    if told := stray_tables(recipe):
+        raise UserError("\n".join(told.values()))
+
+
+def rate_warning(recipe: Recipe) -> str | None:
+    """What to say of a negative inner rate before it is used; None where there is none.
+
+    Negative rates are allowed: AdaptLR H.5 trains and tests with them.
+    """
+    inner = recipe.inner
+    if not reads(inner.method, "lr") or inner.lr == "auto" or inner.lr >= 0:
+        return None
+    return (
+        f"inner.lr={inner.lr:g} is negative: inner steps climb the loss of the support set, which usually "
+        "diverges; leave out the sign unless negative rates are what you study (as AdaptLR H.5 does)."
+    )
+
+
+def doubts(recipe: Recipe, typed: Collection[str]) -> list[str]:
+    """Warnings about settings that were typed: not wrong, but perhaps not meant."""
+    rate = rate_warning(recipe) if "inner.lr" in typed else None
+    return [*unread(recipe, typed), *([rate] if rate else [])]

@@ -25,7 +25,6 @@ from innerloop.experiment.pictures import (
 from innerloop.experiment.targets import check_outputs, check_targets, targets_needed
 from innerloop.learners import Learner
 from innerloop.learners.gradient import RATE_PREFIX
-from innerloop.learners.online import online_buffers
 from innerloop.nets import Network, load_weights, mlp
 from innerloop.nets.factory import BACKBONES, backbone
 from innerloop.nets.noise import with_noise, without_noise
@@ -203,9 +202,7 @@ def draw_params(
         params = load_weights(params, own, recipe.model.init)
     if recipe.model.kind in NOISY:
         buffers = with_noise(buffers)
-    if recipe.inner.online != "off" and recipe.inner.lr != "auto":
-        first = params[network.head_names[0]]
-        buffers = {**buffers, **online_buffers(recipe.inner.online, recipe.inner.lr, first)}
+    buffers = learner.init_buffers(params, buffers)
     return objective.init(learner.init(params), generator(recipe.run.seed, "heads")), buffers
 
 

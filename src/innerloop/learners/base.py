@@ -37,6 +37,12 @@ def no_extra_params(params: Params) -> Params:
     return dict(params)
 
 
+def no_extra_buffers(params: Params, buffers: Buffers) -> Buffers:
+    """The ``init_buffers`` of learners that carry nothing from task to task."""
+    del params
+    return dict(buffers)
+
+
 class Learner(NamedTuple):
     """A way to learn from a support set.
 
@@ -46,9 +52,12 @@ class Learner(NamedTuple):
             ``params``. ``training`` matters to the norm policy ``running`` only.
         predict: ``(adapted, x, training=False) -> (outputs, buffers)``.
         init: ``network params -> meta-parameters``: adds what the learner owns, such as learned rates.
+        init_buffers: ``(network params, buffers) -> buffers``: adds what the learner carries from step to
+            step without training it by gradients.
     """
 
     name: str
     adapt: Adapt
     predict: Predict
     init: Callable[[Params], Params] = no_extra_params
+    init_buffers: Callable[[Params, Buffers], Buffers] = no_extra_buffers

@@ -16,6 +16,10 @@ Differentiated = Literal["through", "first order", "implicit", "nothing"]
 Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "online", "ways"]
 
 
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+"""What a setting takes, in words."""
+
+
 class Setting(NamedTuple):
     """A setting of one learner's own, in the free-form table ``inner.settings``.
 

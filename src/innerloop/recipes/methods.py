@@ -6,10 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from innerloop.core.errors import did_you_mean
-from innerloop.learners.table import LEARNERS, Entry, estimated_rates
-
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-"""What a setting takes, in words."""
+from innerloop.learners.table import KINDS, LEARNERS, Entry, estimated_rates
 
 
 def method_problems(inner: Mapping[str, Any], objective: str) -> Iterator[str]:

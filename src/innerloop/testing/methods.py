@@ -8,7 +8,7 @@ import torch
 
 from innerloop.core.losses import get_loss
 from innerloop.core.random import generator
-from innerloop.core.types import TaskBatch
+from innerloop.core.types import TaskBatch, stack_tasks
 from innerloop.experiment.learner import build_learner
 from innerloop.learners.table import LEARNERS
 from innerloop.nets import Network, mlp
@@ -62,7 +62,8 @@ def check_method(method: str, **inner: Any) -> None:
 def numbers() -> Case:
     """Sinusoids."""
     sampler = make_sampler(get_family("sine"), seed=0, shots=5, queries=7)
-    return Case(mlp(1, [8, 8], 1, activation="tanh"), "mse", sampler.batch(0, 3), 1)
+    batch = stack_tasks([sampler.episode(i) for i in range(3)])
+    return Case(mlp(1, [8, 8], 1, activation="tanh"), "mse", batch, 1)
 
 
 def labels() -> Case:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -15,10 +16,11 @@ from innerloop.analysis.rate import Settings
 from innerloop.core.errors import UserError
 from innerloop.core.importing import load_object
 from innerloop.core.losses import get_loss
-from innerloop.experiment.build import build
 from innerloop.experiment.learner import ARGUMENTS, build_learner
+from innerloop.experiment.parts import build
+from innerloop.experiment.run import train
 from innerloop.learners import LEARNERS, Learner, adam, anil
-from innerloop.learners.base import Adapted
+from innerloop.learners.base import Adapted, is_own
 from innerloop.learners.gradient import moving_names
 from innerloop.learners.table import takes_steps
 from innerloop.recipes.library import load_recipe
@@ -124,6 +126,15 @@ def test_buffers_of_a_learner_are_in_the_first_weights() -> None:
     parts = build(load_recipe("sine-anil", ["inner.online=h3", "inner.lr=0.03", "model.hidden=[4]"]))
     assert float(parts.buffers["online.rate"]) == pytest.approx(0.03)
     assert not build(load_recipe("sine-anil", ["model.hidden=[4]"])).buffers
+
+
+def test_a_run_is_a_start_without_what_its_learner_owns(tmp_path: Path) -> None:
+    short = ["outer.steps=1", "outer.batch=1", "eval.episodes=1", "eval.validation_episodes=1"]
+    here = [*short, "model.hidden=[4]", "run.execution=loop", "run.compile=off", f"run.folder={tmp_path}"]
+    for items in (["inner.method=anil", "inner.online=trace"], ["inner.method=meta-sgd"]):
+        run = train(load_recipe("sine-maml", [*here, *items]), progress=False)["run"]
+        params = build(load_recipe("sine-maml", [*here, f"model.init={run}"])).params
+        assert not any(is_own(name) for name in params)
 
 
 def test_an_online_rate_refuses_what_it_would_ignore() -> None:

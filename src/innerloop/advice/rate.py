@@ -25,7 +25,8 @@ from innerloop.advice.tangent import (
 from innerloop.core.errors import UserError
 from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
-from innerloop.learners.gradient import RATE_PREFIX, moving_names
+from innerloop.learners.base import is_own
+from innerloop.learners.gradient import moving_names
 from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.nets.network import Network, apply
 from innerloop.tasks.sampler import Sampler
@@ -95,7 +96,7 @@ def advise_rate(
     known = how_many(len(example.x_support), len(example.x_query), pictures)
     count = tasks or (known if method in HEAD_ONLY else min(known, 16 if pictures else 64))
     batch = sampler.episodes(range(count))
-    own = {name: value for name, value in params.items() if not name.startswith(RATE_PREFIX)}
+    own = {name: value for name, value in params.items() if not is_own(name)}
     look = Look(network, loss, own, buffers, batch, _classes(network, own, buffers, loss, example))
     moving = moving_names(network, LEARNERS[method].adapts, own)
     if method in HEAD_ONLY:

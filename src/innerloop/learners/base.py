@@ -9,6 +9,18 @@ from torch import Tensor
 
 from innerloop.core.types import Buffers, Params
 
+RATE_PREFIX, ONLINE_PREFIX, OWN_PREFIX = "inner_lr.", "online.", "learner."
+"""How the names of a learner's own parameters and buffers begin; ``learner.`` serves any new learner."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a parameter or buffer is the learner's, and not the network's.
+
+    >>> is_own("inner_lr.layer0.weight"), is_own("layer0.weight")
+    (True, False)
+    """
+    return name.startswith((RATE_PREFIX, ONLINE_PREFIX, OWN_PREFIX))
+
 
 class Adapted(NamedTuple):
     """A network after adaptation: its parameters, and the statistics its normalisation layers keep."""

@@ -22,13 +22,12 @@ from innerloop.core import autodiff
 from innerloop.core.errors import UserError
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
-from innerloop.learners.base import Adapted, Learner, Predict
+from innerloop.learners.base import RATE_PREFIX, Adapted, Learner, Predict, is_own
 from innerloop.learners.online import Online, online_anil, refuse_options
 from innerloop.learners.updates import UpdateRule, sgd
 from innerloop.nets.network import Network, apply
 from innerloop.nets.norms import statistics_for
 
-RATE_PREFIX = "inner_lr."
 Adapts = Literal["all", "head", "body"]
 Rates = Literal["fixed", "per-weight", "per-layer-and-step"]
 
@@ -111,7 +110,7 @@ def _predictor(network: Network) -> Predict:
 
 def moving_names(network: Network, adapts: Adapts | Literal["nothing"], params: Params) -> list[str]:
     """The names of the parameters that the inner loop changes."""
-    own = [n for n in params if not n.startswith(RATE_PREFIX)]
+    own = [n for n in params if not is_own(n)]
     if adapts == "nothing":
         return []
     if adapts == "head":

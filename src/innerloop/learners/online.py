@@ -25,6 +25,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import is_classification
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
+from innerloop.learners.base import ONLINE_PREFIX as PREFIX
 from innerloop.learners.base import Learner
 from innerloop.learners.updates import UpdateRule
 from innerloop.nets.network import Network
@@ -35,7 +36,6 @@ from innerloop.theory.rate_moments import centred, split_traces
 
 Online = Literal["off", "h3", "trace"]
 Rule = Literal["h3", "trace"]
-PREFIX = "online."
 KEEP = 0.9
 CLAMP = 4.0
 

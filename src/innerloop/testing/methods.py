@@ -10,6 +10,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.random import generator
 from innerloop.core.types import TaskBatch, stack_tasks
 from innerloop.experiment.learner import build_learner
+from innerloop.learners.base import OWN_PREFIX, is_own
 from innerloop.learners.table import LEARNERS
 from innerloop.nets import Network, mlp
 from innerloop.objectives import episodic
@@ -52,11 +53,11 @@ def check_method(method: str, **inner: Any) -> None:
         check_learner(
             learner, params, buffers, case.batch, loss=case.loss, exact_gradient=exact, vmap=entry.vmap
         )
-        buffers = learner.init_buffers(params, buffers)
+        more = learner.init(params), learner.init_buffers(params, buffers)
+        strange = [n for n in {**more[0], **more[1]} if n not in {**params, **buffers} and not is_own(n)]
+        assert not strange, f"learner '{method}' owns {strange[0]}: begin its name with '{OWN_PREFIX}'"
         objective = episodic(learner, get_loss(case.loss))
-        check_objective(
-            objective, learner.init(params), buffers, case.batch, exact_gradient=exact, vmap=entry.vmap
-        )
+        check_objective(objective, *more, case.batch, exact_gradient=exact, vmap=entry.vmap)
 
 
 def numbers() -> Case:

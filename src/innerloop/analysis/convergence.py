@@ -11,6 +11,7 @@ from pydantic import Field
 from innerloop.analysis.widths import width_is_whole
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.problems import Infinite
+from innerloop.recipes.rules import Rules
 from innerloop.recipes.schema import Recipe
 
 
@@ -18,7 +19,7 @@ class Settings(FlatSettings):
     """Keys of ``analyze convergence``. Rates are of the summed loss ½‖f − y‖², NTK parametrisation."""
 
     NO_RECIPE: ClassVar[str] = "analyze convergence takes its own settings only: give method=maml, no recipe."
-    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = (width_is_whole,)
+    RULES: ClassVar[Rules] = (width_is_whole,)
 
     method: Literal["maml", "anil"] = Field("maml", description="whose training")
     tasks: str = Field("bridge-quadratic", description="a family of regression tasks")

@@ -12,6 +12,7 @@ from innerloop.analysis.widths import width_is_whole
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.problems import Infinite
 from innerloop.recipes.reading import Readers, When
+from innerloop.recipes.rules import Rules
 from innerloop.recipes.schema import Recipe
 
 
@@ -42,7 +43,7 @@ class Settings(FlatSettings):
         "analyze kernels takes its own settings only: give tasks=bridge-quadratic, no recipe."
     )
     READERS: ClassVar[Readers] = {"relative": (When("a ridge above 0", lambda s, _: s.ridge > 0),)}
-    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = (
+    RULES: ClassVar[Rules] = (
         width_is_whole,
         _splits_have_queries,
         _maml_has_a_split,

@@ -11,6 +11,7 @@ from innerloop.core.errors import UserError
 from innerloop.plots.landscape_page import GEOGRAPHY, landscape_page
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.reading import Readers, When
+from innerloop.recipes.rules import Rules
 from innerloop.recipes.schema import Recipe
 
 CLEAR = 10.0
@@ -32,7 +33,7 @@ def _small_is_hard(s: Settings) -> str | None:
 class Settings(FlatSettings):
     """Keys of ``analyze landscape``: first those of the closed form, then those for a recipe's tasks."""
 
-    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = (_small_is_hard,)
+    RULES: ClassVar[Rules] = (_small_is_hard,)
     READERS: ClassVar[Readers] = {
         **{key: (_ENVIRONMENT,) for key in GEOGRAPHY if key != "inner_shots"},
         **dict.fromkeys(("tasks", "features", "components", "seed"), (_RECIPE,)),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.reading import Readers, When
-from innerloop.recipes.schema import LossName
+from innerloop.recipes.rules import Rules
+from innerloop.recipes.schema import LossName, RatedMethod
 
 if TYPE_CHECKING:
     from innerloop.recipes.schema import Recipe
@@ -71,7 +72,7 @@ def _targets_are_numbers(s: Settings) -> str | None:
 class Settings(FlatSettings):
     """What ``analyze rate`` takes."""
 
-    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = (_ends_are_in_order, _targets_are_numbers)
+    RULES: ClassVar[Rules] = (_ends_are_in_order, _targets_are_numbers)
     READERS: ClassVar[Readers] = {
         "kind": (When("drawn data", lambda s, recipe: _is_drawn(s, recipe) or s.kind == "auto"),),
         "data": (When("analyses without a recipe", lambda _, recipe: recipe is None),),
@@ -122,8 +123,6 @@ class Settings(FlatSettings):
     n_tasks: int = Field(2000, ge=2, description="tasks to draw; recipes and datasets look at fewer")
     optima: float = Field(3.0, gt=0, description="drawn data: variance of each coordinate of the task optima")
     loss: LossName = Field("mse", description="drawn data: the convention of the rate")
-    method: Literal["anil", "maml", "fomaml", "boil", "meta-sgd", "maml-lslr"] = Field(
-        "anil", description="datasets: which learner"
-    )
+    method: RatedMethod = Field("anil", description="datasets: which learner")
     steps: int = Field(1, ge=1, description="datasets: inner steps")
     seed: int = Field(0, ge=0, description="of everything drawn")

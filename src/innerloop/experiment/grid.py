@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, get_origin
@@ -12,6 +11,7 @@ from innerloop.core.errors import Problems
 from innerloop.recipes.grammar import Assignment, parse
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings
+from innerloop.recipes.python import toml_value
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import RECIPE as GRAMMAR
 from innerloop.recipes.settings import typed_keys
@@ -91,7 +91,7 @@ def unread_in(cells: list[Cell], assignments: list[str]) -> list[str]:
 
 
 def _as_toml(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else toml_value(value)  # bare words, since none is one
 
 
 def _label(settings: dict[str, Any]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from innerloop.core.words import score_text
+from innerloop.learners.table import takes_steps
 from innerloop.recipes.schema import Recipe
 
 SAME_TASKS = ("tasks", "data", "ways", "test_classes", "shots", "queries", "episodes", "seed")
@@ -70,7 +72,7 @@ def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """What the protocol of a recipe's own evaluation says, as far as the recipe tells it."""
     flat = {**_defaults(), **_flat(recipe)}
     steps = flat["inner.steps"] if flat["inner.test_steps"] is None else flat["inner.test_steps"]
-    adapts = flat["inner.method"] not in ("none", "protonet")
+    adapts = takes_steps(flat["inner.method"])
     found = {
         "tasks": flat["tasks.family"],
         "data": flat["data.name"],
@@ -127,6 +129,18 @@ def brief(evaluation: Mapping[str, Any]) -> str:
     words.append(Path(str(told["data"])).name if "data" in told else str(told.get("tasks", "")))
     words.append("transductive" if str(told.get("kind", "")).startswith("transductive") else "")
     return ", ".join(word for word in words if word)
+
+
+def evaluation_line(found: Mapping[str, Any]) -> str:
+    """One number with its interval and its protocol."""
+    protocol = found.get("protocol") or {}
+    parts = ["95 % CI", f"{found['episodes']} tasks"]
+    parts += [brief(found)] if protocol else []
+    parts += [f"norm={protocol['norm']}"] if protocol.get("norm") not in (None, "none") else []
+    parts += [f"weights: {protocol['weights']}"] if "weights" in protocol else []
+    lost = found.get("unconverged_heads")
+    parts += [f"{lost} heads not solved to 1e-6: try eval.normalise_features=true"] if lost else []
+    return f"{score_text(found['score'], found['mean'], found['ci95'])} ({', '.join(parts)})"
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

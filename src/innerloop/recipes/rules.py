@@ -6,12 +6,17 @@ All broken rules are told at once. Importing this file does not import torch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from pydantic import BaseModel, ValidationInfo, model_validator
 
+from innerloop.recipes.methods import method_problems
+
 if TYPE_CHECKING:
     from innerloop.recipes.schema import Recipe
+
+Rules: TypeAlias = tuple[Callable[[Any], str | None], ...]
+"""Functions of the settings: a sentence where they are broken, else None."""
 
 WITHOUT_RULES = {"rules": False}
 """Validation context in which rules are not asked: the grammar asks them of the good settings itself."""
@@ -23,7 +28,7 @@ PICTURES = ("few-shot", "supervised")
 class Ruled(BaseModel):
     """A model with rules between its settings, which hold for whoever makes one."""
 
-    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = ()
+    RULES: ClassVar[Rules] = ()
 
     @model_validator(mode="after")
     def _keeps_its_rules(self, info: ValidationInfo) -> Self:
@@ -35,8 +40,8 @@ class Ruled(BaseModel):
 
 
 def broken(model: Ruled) -> list[str]:
-    """What the rules say that this model breaks."""
-    return [text for rule in model.RULES if (text := rule(model))]
+    """What the rules say that this model breaks, a line each."""
+    return [line for rule in model.RULES for line in (rule(model) or "").splitlines()]
 
 
 def _heads_are_for_pictures(recipe: Recipe) -> str | None:
@@ -78,42 +83,22 @@ def _heads_need_a_number_of_tasks(recipe: Recipe) -> str | None:
     return "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
 
 
-def _online_rates_are_anils(recipe: Recipe) -> str | None:
-    inner = recipe.inner
-    if inner.online == "off" or (inner.method == "anil" and inner.optimiser == "sgd"):
-        return None
-    return (
-        "inner.online follows the last layer's features: set inner.method=anil and inner.optimiser=sgd, or "
-        "inner.online=off."
-    )
-
-
-def _auto_needs_an_inner_rate(recipe: Recipe) -> str | None:
-    if recipe.inner.lr != "auto" or recipe.inner.method not in ("none", "protonet"):
-        return None
-    return f"inner.method={recipe.inner.method} has no inner rate: leave inner.lr=auto out."
-
-
 def _auto_needs_tasks(recipe: Recipe) -> str | None:
     if recipe.inner.lr != "auto" or recipe.tasks.family != "supervised":
         return None
     return "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
 
 
-def _reptile_moves_everything(recipe: Recipe) -> str | None:
-    if recipe.outer.objective != "reptile" or recipe.inner.method in ("maml", "fomaml"):
-        return None
-    return "outer.objective=reptile moves all parameters: set inner.method=maml."
+def _settings_are_the_learners(recipe: Recipe) -> str | None:
+    return "\n".join(method_problems(dict(recipe.inner), recipe.outer.objective)) or None
 
 
-RECIPE_RULES: tuple[Callable[[Any], str | None], ...] = (
+RECIPE_RULES: Rules = (
     _heads_are_for_pictures,
     _widths_are_positive,
     _recomputing_cannot_be_compiled,
     _minibatches_are_for_erm,
     _heads_need_a_number_of_tasks,
-    _online_rates_are_anils,
-    _auto_needs_an_inner_rate,
     _auto_needs_tasks,
-    _reptile_moves_everything,
+    _settings_are_the_learners,
 )

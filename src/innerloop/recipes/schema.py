@@ -5,12 +5,19 @@ Importing this file must not import torch: ``innerloop ls`` and ``--help`` stay 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-from innerloop.recipes.rules import RECIPE_RULES, Ruled
+from innerloop.learners.table import LEARNERS, estimated_rates
+from innerloop.recipes.rules import RECIPE_RULES, Ruled, Rules
+
+if TYPE_CHECKING:  # type checkers cannot read the table
+    Method: TypeAlias = str
+    RatedMethod: TypeAlias = str
+else:
+    Method = Literal[tuple(LEARNERS)]
+    RatedMethod = Literal[estimated_rates()]  # whose inner rate can be estimated
 
 Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "leaky_relu"]
 Norm = Literal["transductive", "support", "running", "group", "none"]
@@ -128,7 +135,7 @@ class Model(Section):
 class Inner(Section):
     """What happens inside a task."""
 
-    method: Literal["maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr", "protonet", "none"] = Field(
+    method: Method = Field(
         "maml", description="none: predict without adapting; maml-lslr: learned rate per layer and step"
     )
     lr: float | Literal["auto"] = Field(
@@ -147,6 +154,9 @@ class Inner(Section):
     truncate: int | None = Field(None, ge=0, description="differentiate through the last so many steps only")
     checkpoint: bool = Field(False, description="keep no graph of inner steps, recompute them (less memory)")
     split: bool = Field(True, description="judge on query samples; false: adapt to and judge on all samples")
+    settings: dict[str, Any] = Field(
+        {}, description="the learner's own settings, for those that have some (docs/taxonomy.md)"
+    )
 
 
 class Outer(Section):
@@ -234,7 +244,7 @@ class Run(Section):
 class Recipe(Section):
     """A complete recipe: training it again repeats the run. What fits together is in ``recipes/rules.py``."""
 
-    RULES: ClassVar[tuple[Callable[[Any], str | None], ...]] = RECIPE_RULES
+    RULES: ClassVar[Rules] = RECIPE_RULES
 
     name: str = Field("unnamed", description="names the folder of its runs")
     description: str = Field("", description="one line for `innerloop ls`")

@@ -12,23 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
+from innerloop.learners.table import LEARNERS
 from innerloop.recipes.reading import Readers, When, unread_keys
 from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Data, Recipe
 
-_STEPPING = frozenset(
-    {"lr", "steps", "test_steps", "optimiser", "momentum", "loss", "truncate", "checkpoint"}
-)
-_READ_BY_METHOD: dict[str, frozenset[str]] = {"none": frozenset(), "protonet": frozenset()}
+# where the names in the table of learners are others
+_ARGUMENTS = {"test_steps": "steps", "optimiser": "rule", "momentum": "rule"}
 
 
-def reads(method: str, argument: str) -> bool:
-    """Whether a learner takes an argument of the ``inner`` section.
+def reads(method: str, name: str) -> bool:
+    """Whether a learner reads a setting of the ``inner`` section, by the table of learners.
 
-    >>> reads("maml", "lr"), reads("protonet", "lr")
+    >>> reads("maml", "optimiser"), reads("protonet", "lr")
     (True, False)
     """
-    return argument in _READ_BY_METHOD.get(method, _STEPPING)
+    return _ARGUMENTS.get(name, name) in LEARNERS[method].reads
 
 
 def _by_method(argument: str) -> When:
@@ -66,7 +65,7 @@ _LEARNER = When(
 _LEARNER_JUDGED = When("eval.head=learner", _is_learner_judged)
 _THROUGH = When(
     "training that differentiates through inner steps",
-    lambda r: r.outer.objective == "episodic" and r.inner.method != "fomaml" and r.inner.online == "off",
+    lambda r: r.outer.objective == "episodic" and LEARNERS[r.inner.method].differentiated == "through",
 )
 _INNER_STEPS = When(
     "training with inner steps, and inner.test_steps is given for the judging",
@@ -132,7 +131,7 @@ READERS: Readers = {
 _TRAINING = When("training", lambda _: False)
 _FIXED_RATE = When(
     "learners whose rate is not learned",
-    lambda r: r.inner.method not in ("meta-sgd", "maml-lslr") and r.inner.online != "h3",
+    lambda r: not LEARNERS[r.inner.method].learns_rates and r.inner.online != "h3",
 )
 _ONLY_TRAINING = (
     *("data.augment", "tasks.minibatch", "tasks.n_tasks", "tasks.resample", "model.init"),

@@ -22,7 +22,7 @@ from innerloop.experiment.run import train
 from innerloop.learners import LEARNERS, Learner, adam, anil
 from innerloop.learners.base import Adapted, is_own
 from innerloop.learners.gradient import moving_names
-from innerloop.learners.table import takes_steps
+from innerloop.learners.table import reads, takes_steps
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.protocols import expected_protocol
 from innerloop.recipes.schema import Inner
@@ -72,6 +72,13 @@ def test_what_moves_is_what_the_entry_says(name: str) -> None:
         assert torch.equal(*outputs)
 
 
+def test_every_setting_of_the_inner_loop_is_read_by_some_learner() -> None:
+    others = {"method", "split", "settings"}
+    for setting in Inner.model_fields.keys() - others:
+        assert any(reads(name, setting) for name in LEARNERS), setting
+    assert [name for name in LEARNERS if reads(name, "test_steps")] == list(GRADIENT)
+
+
 def test_choices_and_lists_follow_the_table() -> None:
     assert get_args(Inner.model_fields["method"].annotation) == tuple(LEARNERS)
     assert get_args(Settings.model_fields["method"].annotation) == GRADIENT
@@ -98,8 +105,8 @@ def test_steps_in_protocols_follow_the_table(monkeypatch: pytest.MonkeyPatch) ->
     ("items", "words"),
     [
         (["inner.method=protonet", "inner.lr=auto"], "inner.method=protonet has no inner rate"),
-        (["inner.online=h3"], "set inner.method=anil, optimiser=sgd"),
-        (["inner.method=anil", "inner.online=h3", "inner.optimiser=adam"], "optimiser=sgd"),
+        (["inner.online=h3"], "set inner.method=anil and inner.optimiser=sgd"),
+        (["inner.method=anil", "inner.online=h3", "inner.optimiser=adam"], "inner.optimiser=sgd"),
         (
             ["inner.method=anil", "inner.online=h3", "inner.truncate=1"],
             "leave inner.truncate and inner.check",

@@ -50,7 +50,7 @@ class Experiment:
         return Parts(self.recipe)
 
     def fit(self, *, progress: bool = True) -> Run:
-        """Trains, and judges the result on held-out tasks, in a run directory as of ``innerloop train``.
+        """Trains, and judges the result on held-out tasks, as ``innerloop train`` does.
 
         Args:
             progress: whether to show progress on standard error.

@@ -133,6 +133,18 @@ LEARNERS: dict[str, Entry] = {
 """By their names in ``inner.method``, in the order of the documentation."""
 
 
+_ARGUMENT_OF: dict[str, Argument] = {"test_steps": "steps", "optimiser": "rule", "momentum": "rule"}
+
+
+def reads(method: str, setting: str) -> bool:
+    """Whether a setting of a recipe's ``inner`` section reaches a learner.
+
+    >>> reads("maml", "lr"), reads("maml", "momentum"), reads("protonet", "lr"), reads("maml", "online")
+    (True, True, False, False)
+    """
+    return _ARGUMENT_OF.get(setting, setting) in LEARNERS[method].reads
+
+
 def takes_steps(method: str) -> bool:
     """Whether a learner has inner steps to count. One that this version does not know is thought to.
 

@@ -37,7 +37,10 @@ def method_problems(inner: Mapping[str, Any], objective: str) -> Iterator[str]:
 def _online_problems(inner: Mapping[str, Any], entry: Entry) -> Iterator[str]:
     if "online" not in entry.reads or inner["optimiser"] != "sgd":
         those = " or ".join(name for name, each in LEARNERS.items() if "online" in each.reads)
-        yield f"inner.online follows the last layer's features: set inner.method={those}, optimiser=sgd."
+        yield (
+            f"inner.online follows the last layer's features: set inner.method={those} and "
+            "inner.optimiser=sgd, or inner.online=off."
+        )
     elif inner["truncate"] is not None or inner["checkpoint"]:
         yield "inner.online differentiates through all steps: leave inner.truncate and inner.checkpoint out."
 

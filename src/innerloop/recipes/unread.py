@@ -12,22 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.learners.table import LEARNERS
+from innerloop.learners.table import LEARNERS, reads
 from innerloop.recipes.reading import Readers, When, unread_keys
 from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Data, Recipe
-
-# where the names in the table of learners are others
-_ARGUMENTS = {"test_steps": "steps", "optimiser": "rule", "momentum": "rule"}
-
-
-def reads(method: str, name: str) -> bool:
-    """Whether a learner reads a setting of the ``inner`` section, by the table of learners.
-
-    >>> reads("maml", "optimiser"), reads("protonet", "lr")
-    (True, False)
-    """
-    return _ARGUMENTS.get(name, name) in LEARNERS[method].reads
 
 
 def _by_method(argument: str) -> When:

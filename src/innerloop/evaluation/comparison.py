@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from innerloop.core.errors import UserError
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.evaluation.episodes import differences
 from innerloop.evaluation.scores import Evaluation
 
 
@@ -49,9 +51,18 @@ def compare(
         second: another one with the same episodes.
         higher_is_better: true for accuracy, false for errors.
 
+    Raises:
+        UserError: both evaluations say which episodes they saw, and those are not the same.
+
     >>> compare([0.6, 0.8, 0.5], [0.5, 0.7, 0.4]).verdict      # each 0.1 better, though they vary by 0.3
     'first'
     """
+    drawn = [e.drawn for e in (first, second) if isinstance(e, Evaluation) and e.drawn is not None]
+    if len(drawn) == 2 and drawn[0] != drawn[1]:
+        raise UserError(
+            f"the two saw other episodes ({', '.join(differences(*drawn))}), so that there is nothing to "
+            "subtract episode by episode: evaluate both on the same ones, or compare their means."
+        )
     a, b = (e.scores if isinstance(e, Evaluation) else list(e) for e in (first, second))
     difference = paired_difference(a, b)
     verdict = "no clear difference"

@@ -17,6 +17,7 @@ from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores, set_intra_op_threads
 from innerloop.experiment.build import Parts, build, for_test
 from innerloop.experiment.divergence import refuse_not_finite
+from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.heads import head_protocol, judge_head
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.pictures import IMAGE_FAMILIES
@@ -106,6 +107,7 @@ def evaluate_parts(
         "ci95": found.interval.ci95,
         "episodes": episodes,
         "protocol": protocol_of(recipe, parts, used),
+        "drawn": episodes_of(recipe).as_dict(),
         "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
         "not_finite": found.not_finite,
         CHANGED: {},

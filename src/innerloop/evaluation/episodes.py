@@ -126,7 +126,7 @@ def differences(first: Episodes, second: Episodes) -> list[str]:
         words.append(_both("tasks", first.family, second.family))
     words += _of_kinds(first.kinds, second.kinds)
     if first.pictures != second.pictures:
-        words.append(f"other classes or pictures in the {second.split} split")
+        words.append(f"{second.split} classes or their pictures")
     elif first.grouping != second.grouping and not words:
         words.append("classes in other groups")
     for name in ("count", "seed", "split", "rotations", "balanced", "noise"):

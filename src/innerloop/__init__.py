@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from innerloop.core.types import Task as Task
     from innerloop.core.types import TaskBatch as TaskBatch
     from innerloop.evaluation.comparison import compare as compare
+    from innerloop.evaluation.episodes import Episodes as Episodes
     from innerloop.evaluation.frozen import evaluate_head as evaluate_head
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import evaluate as evaluate
@@ -50,19 +51,17 @@ if TYPE_CHECKING:
     from innerloop.training import initial_state as initial_state
     from innerloop.training import make_optimiser as make_optimiser
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.core.errors": ("UserError",),
-        "innerloop.core.losses": ("get_loss",),
-        "innerloop.core.random": ("Draws",),
-        "innerloop.core.types": ("Task", "TaskBatch"),
-        "innerloop.evaluation": ("Protocol", "compare", "evaluate", "evaluate_head"),
-        "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
-        "innerloop.learners": ("Learner", "anil", "boil", "maml", "maml_lslr", "meta_sgd", "non_adaptive"),
-        "innerloop.nets": ("Network", "conv4", "from_module", "mlp"),
-        "innerloop.objectives": ("Objective", "episodic", "erm", "multitask", "reptile"),
-        "innerloop.tasks": ("Sampler", "get_family", "make_sampler"),
-        "innerloop.training": ("fit", "initial_state", "make_optimiser"),
-    },
-)
+_HOMES = {
+    "innerloop.core.errors": ("UserError",),
+    "innerloop.core.losses": ("get_loss",),
+    "innerloop.core.random": ("Draws",),
+    "innerloop.core.types": ("Task", "TaskBatch"),
+    "innerloop.evaluation": ("Episodes", "Protocol", "compare", "evaluate", "evaluate_head"),
+    "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
+    "innerloop.learners": ("Learner", "anil", "boil", "maml", "maml_lslr", "meta_sgd", "non_adaptive"),
+    "innerloop.nets": ("Network", "conv4", "from_module", "mlp"),
+    "innerloop.objectives": ("Objective", "episodic", "erm", "multitask", "reptile"),
+    "innerloop.tasks": ("Sampler", "get_family", "make_sampler"),
+    "innerloop.training": ("fit", "initial_state", "make_optimiser"),
+}
+__getattr__, __dir__ = lazy(__name__, _HOMES)

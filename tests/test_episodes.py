@@ -20,7 +20,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval
 from innerloop.evaluation.episodes import Episodes, TaskKind, differences
 from innerloop.evaluation.scores import Evaluation
-from innerloop.experiment.build import build_sampler
+from innerloop.experiment.data import build_data
 from innerloop.experiment.compare import compare_runs
 from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.run import evaluate_run, train
@@ -103,7 +103,7 @@ def changed(base: str, settings: str) -> Recipe:
 
 def draws(recipe: Recipe) -> list[tuple[torch.Tensor, ...]]:
     """The tensors of all held-out tasks."""
-    sampler = build_sampler(recipe, "test")
+    sampler = build_data(recipe).test
     return [tuple(sampler.episode(i))[:4] for i in range(recipe.eval.episodes)]
 
 
@@ -149,10 +149,10 @@ def arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_how_pictures_are_shown_does_not_decide_which_are_drawn(arrays: dict[str, Any]) -> None:
     first = make_recipe(arrays)
-    shown = build_sampler(first, "test")
+    shown = build_data(first).test
     for setting in ("data.size=12", "data.colour=rgb", "data.standardise=true", "run.dtype=float64"):
         second = make_recipe(arrays, [setting])
-        sampler = build_sampler(second, "test")
+        sampler = build_data(second).test
         assert not same(draws(first), draws(second))
         assert all(shown.files(i) == sampler.files(i) for i in range(6))
         assert episodes_of(first) == episodes_of(second)

@@ -12,7 +12,7 @@ from innerloop.cli.main import main
 from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.run import evaluate_run, train
-from innerloop.experiment.sweep_table import Judged, table_of
+from innerloop.experiment.sweep_table import SweptRun, table_of
 from innerloop.recipes.protocols import is_own, own_evaluation
 from innerloop.recipes.settings import make_recipe
 from innerloop.report.compare import pair, seed_groups
@@ -130,11 +130,11 @@ def test_seeds_judged_differently_are_not_taken_together(tmp_path: Path) -> None
 
 
 def test_a_sweep_compares_the_same_tasks_only() -> None:
-    def judged(settings: dict[str, Any], shots: int, level: float) -> Judged:
+    def judged(settings: dict[str, Any], shots: int, level: float) -> SweptRun:
         protocol = {"tasks": "few-shot", "data": "glyphs", "ways": 5, "shots": shots, "method": "protonet"}
         found = {"score": "accuracy", "mean": level, "ci95": 0.1, "scores": [level] * 3, "protocol": protocol}
         drawn = Episodes("few-shot", (TaskKind(shots, 15, 5),), count=3, seed=0, pictures="of glyphs")
-        return Judged(settings, found, drawn)
+        return SweptRun(settings, found, drawn)
 
     rows = table_of([judged({"tasks.shots": 1}, 1, 0.5), judged({"tasks.shots": 5}, 5, 0.7)])
     assert rows[1]["reason"] == "other episodes (shots 1 and 5)"

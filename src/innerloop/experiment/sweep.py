@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.children import python_command
 from innerloop.core.errors import UserError
-from innerloop.experiment.sweep_table import Judged, table_of
+from innerloop.experiment.sweep_table import SweptRun, table_of
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings
 from innerloop.recipes.protocols import own_evaluation
@@ -228,15 +228,15 @@ def read_status(run: Path) -> str:
         return "interrupted"
 
 
-def _judged(settings: dict[str, Any], run: Path) -> Judged:
+def _judged(settings: dict[str, Any], run: Path) -> SweptRun:
     """The evaluation of a run by its recipe's own protocol; without a mean if it diverged."""
     recipe = read_toml((run / RECIPE).read_text(encoding="utf-8"), str(run))
     files = sorted((run / "eval").glob("*.json"), key=lambda path: path.stat().st_mtime)
     found, own = own_evaluation(recipe, [read_json(file) for file in files])
     if found is not None and own:
-        return Judged(settings, found, told_episodes(recipe, found, read_manifest(run)))
+        return SweptRun(settings, found, told_episodes(recipe, found, read_manifest(run)))
     if read_status(run) == DIVERGED:
         loss = recipe["outer"].get("loss") or recipe["inner"]["loss"]
         score = "accuracy" if loss.startswith("cross-entropy") else "mse"
-        return Judged(settings, {"score": score, "mean": None, "ci95": None, "scores": []}, None)
+        return SweptRun(settings, {"score": score, "mean": None, "ci95": None, "scores": []}, None)
     raise UserError(f"{run} has no evaluation by its own protocol: `innerloop eval {run}` makes one.")

@@ -17,7 +17,7 @@ SEED = "run.seed"
 Scores = NDArray[np.float64]
 
 
-class Judged(NamedTuple):
+class SweptRun(NamedTuple):
     """A run of a sweep: its swept settings, its evaluation, and the episodes that it saw, where told."""
 
     settings: dict[str, Any]
@@ -25,7 +25,7 @@ class Judged(NamedTuple):
     drawn: Episodes | None
 
 
-def table_of(results: list[Judged]) -> list[dict[str, Any]]:
+def table_of(results: list[SweptRun]) -> list[dict[str, Any]]:
     """One row per setting apart from the seed, best first.
 
     The interval is over seeds where there are several (training noise included), else over episodes.
@@ -42,11 +42,11 @@ def table_of(results: list[Judged]) -> list[dict[str, Any]]:
     >>> hard = {"score": "mse", "mean": 2.0, "ci95": 0.1, "scores": [2.0, 2.0]}
     >>> lost = {"score": "mse", "mean": None, "ci95": None, "scores": []}
     >>> runs = [({"inner.lr": 9}, lost), ({"inner.lr": 0.1}, hard), ({"inner.lr": 0.2}, easy)]
-    >>> rows = table_of([Judged(settings, evaluation, sine) for settings, evaluation in runs])
+    >>> rows = table_of([SweptRun(settings, evaluation, sine) for settings, evaluation in runs])
     >>> [row["difference"] for row in rows]
     [0.0, 1.0, None]
     """
-    groups: dict[str, list[Judged]] = {}
+    groups: dict[str, list[SweptRun]] = {}
     for run in results:
         rest = {key: value for key, value in run.settings.items() if key != SEED}
         groups.setdefault(repr(rest), []).append(run._replace(settings=rest))
@@ -66,7 +66,7 @@ def _place(mean: float | None, higher: bool) -> float:
     return math.inf if mean is None else -mean if higher else mean
 
 
-def _incomparable(group: list[Judged], best: list[Judged]) -> str:
+def _incomparable(group: list[SweptRun], best: list[SweptRun]) -> str:
     """Why two rows cannot be compared task by task; empty if they can."""
     if any(run.evaluation["mean"] is None for run in group):
         return "not finite"
@@ -80,13 +80,13 @@ def _incomparable(group: list[Judged], best: list[Judged]) -> str:
     return next((reason for reason in reasons if reason), "")
 
 
-def _scores(group: list[Judged]) -> Scores:
+def _scores(group: list[SweptRun]) -> Scores:
     """The scores of the episodes, averaged over seeds."""
     mean: Scores = np.mean([run.evaluation["scores"] for run in group], axis=0)
     return mean
 
 
-def _row(group: list[Judged]) -> dict[str, Any]:
+def _row(group: list[SweptRun]) -> dict[str, Any]:
     settings, first, _ = group[0]
     lost = sum(run.evaluation["mean"] is None for run in group)
     several = len(group) > 1

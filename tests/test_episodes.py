@@ -18,17 +18,17 @@ from PIL import Image
 import innerloop as il
 from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval
-from innerloop.evaluation.episodes import Episodes, TaskKind, differences
+from innerloop.evaluation.episodes import Episodes, TaskKind, differences, other_episodes
 from innerloop.evaluation.scores import Evaluation
-from innerloop.experiment.data import build_data
 from innerloop.experiment.compare import compare_runs
+from innerloop.experiment.data import build_data
 from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sweep import _judged
 from innerloop.experiment.sweep_table import table_of
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_to_toml
-from innerloop.recipes.told import other_episodes, told_episodes
+from innerloop.recipes.told import told_episodes
 from innerloop.report.compare import pair, seed_groups
 from innerloop.report.load import load_run
 
@@ -261,6 +261,10 @@ def test_python_refuses_scores_of_other_episodes() -> None:
     assert il.compare(one, one).verdict == "no clear difference"
     assert il.compare(one, other._replace(drawn=None)).difference.mean == 0  # not known: as plain scores
     assert il.compare(scores, scores).difference.mean == 0
+    worse = one._replace(scores=[score + 1 for score in scores])
+    assert il.compare(one, worse).verdict == "first"  # of errors, the smaller is better
+    with pytest.raises(UserError, match="mse and accuracy"):
+        il.compare(one, one._replace(score="accuracy"))
 
 
 def test_telling_episodes_apart_needs_no_torch() -> None:
@@ -340,6 +344,9 @@ def test_other_tasks_are_compared_nowhere(wave: Path, tmp_path: Path, setting: s
     assert f"saw other episodes ({told})" in str(refused.value)
     first, second = load_run(wave), load_run(other)
     assert pair(second, first) == (None, f"other episodes ({told})")
+    with pytest.raises(UserError) as not_compared:
+        il.compare(il.load(wave).evaluate(), il.load(other).evaluate())
+    assert f"other episodes ({told})" in str(not_compared.value)
     key, _, value = setting.partition("=")
     rows = table_of([_judged({key: "as it is"}, wave), _judged({key: value}, other)])
     assert rows[1]["difference"] is None

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.statistics import mean_interval, paired_difference
-from innerloop.evaluation.episodes import Episodes
+from innerloop.evaluation.episodes import Episodes, other_episodes
 from innerloop.recipes.protocols import brief
-from innerloop.recipes.told import other_episodes
 
 SEED = "run.seed"
 Scores = NDArray[np.float64]

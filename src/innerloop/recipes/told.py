@@ -1,4 +1,4 @@
-"""Which episodes an evaluation saw, as its file tells it, and whether two saw the same.
+"""Which episodes an evaluation saw, as its file tells it.
 
 Files of earlier versions have no ``drawn``. What the recipe, the changed settings, the protocol and the
 manifest tell stands in for it; what they do not tell is marked, so that it is equal only to what another
@@ -15,15 +15,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
-from innerloop.evaluation.episodes import Episodes, differences
+from innerloop.evaluation.episodes import EARLIER, Episodes
 from innerloop.recipes.judged import IMAGE_FAMILIES, family_asked, pictures_asked
 from innerloop.recipes.protocols import CHANGED, is_own
 from innerloop.recipes.schema import Data, Recipe
 
 DRAWN = "drawn"
 """Entry of an evaluation: the episodes that it saw."""
-
-EARLIER = "as an earlier version told it: "
 
 _OF_PROTOCOL = {
     "tasks": "tasks.family",
@@ -59,50 +57,15 @@ def told_episodes(
         trained = Recipe.model_validate(recipe)
         if judged.tasks.family not in IMAGE_FAMILIES:
             return _of_family(judged)
+        pictures = _pictures(judged.data, trained.data, evaluation, manifest)
     except (ValidationError, UserError, TypeError, AttributeError):
         return None  # a damaged file, or a family that there is no longer
-    pictures = _pictures(judged.data, trained.data, evaluation, manifest)
     if pictures is None:
         return None
     drawn_from = pictures_asked(judged, "test", pictures, None)
     if any(kind.grouped for kind in drawn_from.kinds) and not pictures.startswith(EARLIER):
         return replace(drawn_from, pictures=EARLIER + pictures)  # nobody wrote down the groups of the classes
     return drawn_from
-
-
-def other_episodes(
-    first: Episodes | None, second: Episodes | None, names: tuple[str, str] = ("the first", "the second")
-) -> str:
-    """Why two evaluations cannot be compared task by task; empty if they saw the same episodes.
-
-    Args:
-        first: the episodes of the one; None if they are not known.
-        second: of the other.
-        names: what to call the two.
-    """
-    for each, name in zip((first, second), names, strict=True):
-        if each is None:
-            return _judge_again(name)
-    assert first is not None
-    assert second is not None
-    if first == second:
-        return ""
-    marked = [_is_marked(each) for each in (first, second)]
-    if marked[0] != marked[1]:
-        known = differences(*(_without_marked(each, first, second) for each in (first, second)))
-        return _other(known) if known else _judge_again(names[marked.index(True)])
-    return _other(differences(first, second))
-
-
-def _other(words: list[str]) -> str:
-    return f"other episodes ({', '.join(words)})"
-
-
-def _judge_again(name: str) -> str:
-    return (
-        f"{name} was judged by an earlier version, whose file does not tell its episodes: "
-        "`innerloop eval RUN` judges it again"
-    )
 
 
 def _as_judged(recipe: Mapping[str, Any], evaluation: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,17 +118,3 @@ def _pictures(
     if not content or judged != trained:
         return None
     return f"{EARLIER}{content}, split {judged.splits or judged.split_file or 'of the pictures'}"
-
-
-def _is_marked(episodes: Episodes) -> bool:
-    pictures = episodes.pictures or ""
-    return pictures.startswith(EARLIER) or any(name == EARLIER for name, _ in episodes.settings)
-
-
-def _without_marked(each: Episodes, first: Episodes, second: Episodes) -> Episodes:
-    """Without what one of the two does not tell."""
-    if first.family != second.family:
-        return each
-    if first.pictures is not None:
-        return replace(each, pictures=None, grouping=None)
-    return replace(each, settings=())

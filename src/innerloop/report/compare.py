@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.evaluation.episodes import Episodes
+from innerloop.evaluation.episodes import Episodes, other_episodes
 from innerloop.recipes.protocols import CHANGED, brief
-from innerloop.recipes.told import other_episodes, told_episodes
+from innerloop.recipes.told import told_episodes
 from innerloop.report.load import RunData, flatten, headline
 from innerloop.report.words import number
 

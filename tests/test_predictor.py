@@ -20,8 +20,8 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.estimator import FewShotClassifier
-from innerloop.experiment.build import build
 from innerloop.experiment.classifier_recipe import recipe_for
+from innerloop.experiment.parts import build
 from innerloop.experiment.predictor import predict_arrays
 from innerloop.experiment.predictor_loading import predictor_from
 from innerloop.experiment.run import train
@@ -205,13 +205,15 @@ def test_files_of_earlier_versions_are_read_by_both(
         assert capsys.readouterr().out.startswith(f"classes: {expected['classes'][0]}, ")
 
 
-def test_a_saved_run_needs_no_training_data(
+def test_neither_a_run_nor_its_saved_file_needs_the_training_data(
     run: Run, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = FewShotClassifier.load(run("supervised resnet12")).adapt(*support(pictures))
-    path = model.save(tmp_path / "model")
-    monkeypatch.setattr(picture_data, "_source", lambda _: pytest.fail("it looked for its training pictures"))
-    assert np.array_equal(FewShotClassifier.load(path).predict_proba(pictures), model.predict_proba(pictures))
+    made = run("supervised resnet12")
+    for name in ("_source", "_opened", "plain_source"):
+        monkeypatch.setattr(picture_data, name, lambda _: pytest.fail("it looked for its training pictures"))
+    model = FewShotClassifier.load(made).adapt(*support(pictures))
+    again = FewShotClassifier.load(model.save(tmp_path / "model"))
+    assert np.array_equal(again.predict_proba(pictures), model.predict_proba(pictures))
 
 
 def test_what_is_missing_or_in_vain_is_said_in_one_sentence(

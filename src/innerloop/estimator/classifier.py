@@ -21,7 +21,6 @@ from innerloop.experiment.look import Look
 from innerloop.experiment.predictor import Adapted, Prediction, Predictor, list_labels
 from innerloop.experiment.predictor_files import write_predictor
 from innerloop.experiment.predictor_loading import load_model
-from innerloop.experiment.predictor_network import network_for
 from innerloop.nets.norms import check_policy
 
 OTHER_HEADS = ("learner", FINE_TUNING)
@@ -126,10 +125,8 @@ class FewShotClassifier:
         ways = min(self.ways, max(source.n_classes, 2))
         recipe = recipe_for({**self.get_params(), "ways": ways}, height)
         look = Look((height, width, channels))
-        network = network_for(recipe, look, recipe.tasks.ways)
-        weights = train(source, recipe, network)
         self.predictor_ = Predictor(
-            recipe, network, *weights, look, "this FewShotClassifier", f"last (step {self.steps})"
+            recipe, *train(source, recipe, look), look, "this FewShotClassifier", f"last (step {self.steps})"
         )
         for name in ("adapted_", "classes_"):
             vars(self).pop(name, None)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from innerloop.core.errors import UserError
-from innerloop.experiment.build import for_test
-from innerloop.experiment.evaluation import load_parts
+from innerloop.experiment.data import build_data
 from innerloop.experiment.kept import KEPT
+from innerloop.experiment.loading import load_run
 from innerloop.experiment.look import Look
 from innerloop.experiment.model_place import find_model
-from innerloop.experiment.pictures import IMAGE_FAMILIES, data_record
+from innerloop.experiment.pictures import IMAGE_FAMILIES
 from innerloop.experiment.predictor import Predictor
 from innerloop.experiment.predictor_files import Saved, read_predictor
-from innerloop.experiment.run import best_or_last
+from innerloop.experiment.run_data import data_record
+from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
 
@@ -46,24 +44,21 @@ def load_model(source: str | Path, items: Sequence[str] = (), *, trust: bool = F
 
 
 def _of_run(run: Path, items: Sequence[str], trust: bool) -> Predictor:
-    threads = torch.get_num_threads()
-    try:
-        recipe, parts, state, _ = load_parts(run, list(items), trust=trust)
-    finally:
-        torch.set_num_threads(threads)  # loading sets them for training; the process is not ours alone
+    loaded = load_run(run, items, trust=trust)
+    recipe = loaded.parts.recipe
     if recipe.tasks.family not in IMAGE_FAMILIES:
         raise UserError(
             f"{run} was trained on {recipe.tasks.family} tasks, not on pictures: give a run on pictures."
         )
-    weights, used = best_or_last(recipe, run, state)
+    weights, used = loaded.weights()
     params, buffers = for_test(*weights)
-    look = _look(recipe, run)
-    return Predictor(_without_split(recipe, run), parts.network, params, buffers, look, str(run), used)
+    network, look = loaded.parts.network, _look(recipe, run)
+    return Predictor(_without_split(recipe, run), network, params, buffers, look, str(run), used)
 
 
 def _look(recipe: Recipe, run: Path) -> Look:
     """Shape and scale from the manifest; from the data itself for runs that did not record them."""
-    recorded: dict[str, Any] = read_manifest(run).get("data") or data_record(recipe)
+    recorded = read_manifest(run).get("data") or data_record(build_data(recipe))
     height, width, channels = recorded["shape"]
     return Look((height, width, channels), recorded["mean"], recorded["std"])
 

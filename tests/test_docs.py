@@ -25,6 +25,7 @@ BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Snippets show settings worth using; here they only have to run.
 TINY = [
     (re.compile(r"\bsteps=\d{2,}"), "steps=3"),
+    (re.compile(r'"steps": \d{2,}'), '"steps": 3'),
     (re.compile(r"\bepisodes=\d{2,}"), "episodes=4"),
     (re.compile(r"\bbatch=\d{2,}"), "batch=3"),
     (re.compile(r"\.batch\(0, \d{2,}\)"), ".batch(0, 3)"),

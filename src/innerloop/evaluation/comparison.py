@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.evaluation.evaluate import Evaluation
+from innerloop.evaluation.scores import Evaluation
 
 
 class Comparison(NamedTuple):

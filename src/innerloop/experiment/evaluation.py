@@ -22,6 +22,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
 from innerloop.experiment.run_data import test_digest
 from innerloop.experiment.weights import for_test
+from innerloop.learners.table import uses_head
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.files import write_json_atomic
@@ -134,7 +135,7 @@ def check_tasks(parts: Parts, whose: str) -> None:
     """
     recipe = parts.recipe
     check_inputs(parts.data, parts.sizes, whose)
-    if recipe.eval.head != "learner" or recipe.inner.method == "protonet":
+    if recipe.eval.head != "learner" or not uses_head(recipe.inner.method):
         return
     if recipe.tasks.family in IMAGE_FAMILIES:
         outputs = recipe.model.outputs or parts.sizes.outputs

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.words import score_text
+from innerloop.learners.table import takes_steps
 from innerloop.recipes.schema import Recipe
 
 SAME_TASKS = ("tasks", "data", "ways", "test_classes", "shots", "queries", "episodes", "seed")
@@ -71,7 +72,7 @@ def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """What the protocol of a recipe's own evaluation says, as far as the recipe tells it."""
     flat = {**_defaults(), **_flat(recipe)}
     steps = flat["inner.steps"] if flat["inner.test_steps"] is None else flat["inner.test_steps"]
-    adapts = flat["inner.method"] not in ("none", "protonet")
+    adapts = takes_steps(flat["inner.method"])
     found = {
         "tasks": flat["tasks.family"],
         "data": flat["data.name"],

@@ -71,7 +71,15 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["ls"], ["train", "--help"], ["show", "--schema"], ["train", "typo"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["ls"],
+        ["train", "--help"],
+        ["show", "--schema"],
+        ["train", "typo"],
+        ["analyze", "rate", "sine-maml", "stpes=3", "shots=5"],
+    ],
 )
 def test_starting_does_not_import_torch(arguments: list[str]) -> None:
     code = (
@@ -168,6 +176,84 @@ def test_four_mistakes_four_lines(call: Any) -> None:
     assert code == 2
     assert len(err.splitlines()) == 4
     assert all(line.startswith("error: ") for line in err.splitlines())
+
+
+MANY = ["inner.stpes=3", "inner.steps=-1", "outer.lr=0", "tasks.shots=x"]
+TOLD = [
+    "unknown setting 'inner.stpes' (did you mean 'inner.steps'?)",
+    "tasks.shots must be a whole number of at least 1, not 'x'",
+    "inner.steps must be a whole number of at least 0, not -1",
+    "outer.lr must be a number above 0, not 0",
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (["train", "sine-maml"], []),
+        (["show", "sine-maml"], []),
+        (["train", "nosuch"], ["unknown recipe 'nosuch'"]),
+        (["train", "sine-maml", "--jsn"], ["there is no option --jsn (did you mean '--json'?)"]),
+        (["sweep", "sine-maml"], ["a sweep needs at least one list"]),
+        (["sweep", "sine-maml", "seed=[0,1]"], []),
+        (["sweep", "sine-maml", "seed=[]", "run.chunk=[1,2]"], ["run.seed=[] sweeps over nothing"]),
+        (["eval", "nosuch"], ["no run 'nosuch'"]),
+        (["eval", "nosuch", "--against", "neither"], ["no run 'nosuch'", "no run 'neither'"]),
+        (["analyze", "rate", "sine-maml"], []),
+    ],
+)
+def test_no_mistake_hides_another(words: list[str], first: list[str], call: Any) -> None:
+    code, _, shown = call(*words, *MANY)
+    lines = [line.removeprefix("error: ") for line in shown.splitlines()]
+    assert code == 2
+    assert lines[len(first) :] == TOLD
+    assert all(text in line for text, line in zip(first, lines, strict=False))
+
+
+def test_one_bad_cell_of_a_sweep_is_told_with_the_rest(call: Any) -> None:
+    _, _, shown = call("sweep", "sine-maml", "inner.lr=[0.1,fast]", "outer.objective=[erm,multitask]", "word")
+    assert shown.splitlines() == [
+        "error: 'word' is not a setting: write key=value without spaces, such as inner.steps=3",
+        "error: outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100.",
+        "error: inner.lr must be a number, or auto, not 'fast'",
+    ]
+
+
+def test_mistakes_that_only_the_parts_know_are_told_at_once(call: Any) -> None:
+    items = ["model.kind=mpl", "model.outputs=7", "outer.optimiser=adamm", "inner.loss=cross-entropy"]
+    code, _, shown = call("train", "sine-maml", *items, "outer.loss=cross-entropy", "run.device=nowhere")
+    starts = [
+        "run.device=nowhere does",
+        "unknown model.kind 'mpl'",
+        "tasks.family=sine has numbers as targets",
+    ]
+    starts += ["tasks.family=sine has numbers as targets", "model.outputs=7 does", "outer.optimiser: unknown"]
+    assert code == 2
+    for start, line in zip(starts, shown.splitlines(), strict=True):
+        assert line.startswith(f"error: {start}")
+    _, _, shown = call("train", "sine-maml", "tasks.settings.a=1", "tasks.settings.b=1", "outer.options.c=1")
+    for start, line in zip(
+        ("tasks.settings.a", "tasks.settings.b", "outer.options"), shown.splitlines(), strict=True
+    ):
+        assert line.startswith(f"error: {start}")
+    assert not Path("runs").exists()
+
+
+def test_a_doubtful_setting_is_named_beside_the_mistakes(call: Any) -> None:
+    code, out, shown = call("train", "sine-maml", "inner.stpes=3", "inner.lr=-1", "--json")
+    assert code == 2
+    mistake, doubt = shown.splitlines()
+    assert mistake == "error: unknown setting 'inner.stpes' (did you mean 'inner.steps'?)"
+    assert doubt.startswith("warning: inner.lr=-1 is negative")
+    assert answer(out)["notes"] == [doubt.removeprefix("warning: ")]
+
+
+def test_a_recipe_behind_the_settings_of_an_analysis(call: Any) -> None:
+    _, _, shown = call("analyze", "rate", "stpes=3", "sine-maml")
+    assert shown.splitlines() == [
+        "error: the recipe comes first, then settings: `innerloop analyze rate sine-maml …`.",
+        "error: unknown setting 'stpes' (did you mean 'steps'?)",
+    ]
 
 
 def test_mistakes_in_json(call: Any) -> None:

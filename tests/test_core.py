@@ -15,7 +15,7 @@ from torch import Tensor
 
 from innerloop.core import random, trees
 from innerloop.core.autodiff import gradient, is_plain, plain_autograd
-from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.errors import NonFiniteError, Problems, UserError, did_you_mean
 from innerloop.core.lazy import lazy
 from innerloop.core.losses import LOSSES, get_loss, is_classification, rate_factor, score, score_name
 from innerloop.core.random import Draws, derive_seed, generator, hashed_bits, hashed_uniform
@@ -323,3 +323,40 @@ def test_lazy_packages_give_every_name_they_list(package: str) -> None:
     assert callable(module.evaluate)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'evalute'"):
         _ = module.evalute
+
+
+# ---- problems ----
+
+
+def test_problems_are_told_together_each_once_with_their_notes() -> None:
+    told = Problems()
+    assert not told
+    told.refuse()
+    for text in ("first.", "second.\nthird.", "first."):
+        with told.collect():
+            error = UserError(text)
+            error.add_note(f"beside {text[0]}")
+            raise error
+    told.add("fourth.", "second.")
+    with pytest.raises(UserError) as caught:
+        told.refuse()
+    assert str(caught.value).splitlines() == told.lines == ["first.", "second.", "third.", "fourth."]
+    assert caught.value.__notes__ == ["beside f", "beside s"]
+
+
+def test_a_single_problem_stays_what_it_was() -> None:
+    told, error = Problems(), NonFiniteError("the loss is not finite.")
+    with told.collect():
+        raise error
+    with pytest.raises(NonFiniteError) as caught:
+        told.refuse()
+    assert caught.value is error
+
+
+def test_a_crash_passes_unless_it_may_follow_from_a_problem() -> None:
+    told = Problems()
+    with pytest.raises(ZeroDivisionError), told.collect():
+        _ = 1 / 0
+    told.add("steps=0 is too few.")
+    with pytest.raises(UserError, match="steps=0 is too few"), told.collect():
+        _ = 1 / 0

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
 from innerloop.recipes.problems import allowed, known_settings
-from innerloop.recipes.schema import Recipe
+from innerloop.recipes.schema import Model, Outer, Recipe
 from innerloop.recipes.settings import (
     make_recipe,
     parse_assignments,
@@ -158,6 +159,67 @@ def test_all_problems_at_once() -> None:
 
 def test_a_rule_about_a_setting_that_is_wrong_anyway_is_not_told() -> None:
     assert len(problems("outer.objective=multitask", "tasks.n_tasks=-1")) == 1
+
+
+def test_all_broken_rules_are_told_at_once() -> None:
+    assert problems(
+        "tasks.family=supervised", "inner.lr=auto", "eval.head=svm", "inner.stpes=3", "outer.lr=0"
+    ) == [
+        "unknown setting 'inner.stpes' (did you mean 'inner.steps'?)",
+        "outer.lr must be a number above 0, not 0",
+        "tasks.family=supervised gives minibatches without support and query sets, and "
+        "outer.objective=episodic needs tasks: set outer.objective=erm, or tasks.family=few-shot.",
+        "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number.",
+    ]
+    with pytest.raises(ValidationError) as caught:  # from Python as well
+        Recipe(model=Model(hidden=[0]), outer=Outer(objective="multitask"))
+    assert "model.hidden needs widths" in str(caught.value)
+    assert "set tasks.n_tasks" in str(caught.value)
+
+
+def test_a_rule_about_what_a_misspelt_setting_meant_is_not_told() -> None:
+    assert problems("outer.objective=multitask", "tasks.n_task=9", "inner.steps=-1") == [
+        "unknown setting 'tasks.n_task' (did you mean 'tasks.n_tasks'?)",
+        "inner.steps must be a whole number of at least 0, not -1",
+    ]
+
+
+def test_an_unknown_setting_of_a_file_hides_nothing() -> None:
+    base = {"inner": {"stpes": 3, "steps": -1}, "outer": {"objective": "multitask"}}
+    assert problems("tasks.shots=x", "inner.online=h3", base=base, source="mine.toml") == [
+        "tasks.shots must be a whole number of at least 1, not 'x'",
+        "inner.steps must be a whole number of at least 0, not -1 (in mine.toml)",
+        "unknown setting 'inner.stpes' (did you mean 'inner.steps'?) (in mine.toml)",
+        "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100.",
+        "inner.online follows the last layer's features: set inner.method=anil and inner.optimiser=sgd, or "
+        "inner.online=off.",
+    ]
+
+
+def test_doubts_about_what_was_typed_stand_beside_the_mistakes() -> None:
+    with pytest.raises(UserError) as caught:
+        make_recipe({}, ["inner.stpes=3", "inner.lr=-1", "model.filters=8", "eval.C=x"])
+    assert str(caught.value).splitlines() == [
+        "unknown setting 'inner.stpes' (did you mean 'inner.steps'?)",
+        "eval.C must be a number above 0, not 'x'",
+    ]
+    climbs, unread = sorted(caught.value.__notes__)
+    assert climbs.startswith("inner.lr=-1 is negative")
+    assert unread == "model.filters is not read: it is for model.kind=conv4."
+
+
+def test_problems_inside_a_list_of_tables_say_where() -> None:
+    assert problems("tasks.mixture=[{wayz=3}, {ways=1, choice='all'}, 3]") == [
+        "tasks.mixture[0] has no setting 'wayz' (did you mean 'ways'?)",
+        "tasks.mixture[1].ways must be a whole number of at least 2, not 1",
+        "tasks.mixture[1].choice must be any, one-group or across-groups, not 'all'",
+        "tasks.mixture[2] must be a table, not 3",
+    ]
+    assert problems("tasks.mixture=3") == ["tasks.mixture must be a list of tables, not 3"]
+
+
+def test_numbers_in_lists_are_finite_too() -> None:
+    assert problems("outer.milestones=[0.5, inf]") == ["outer.milestones must be finite, not inf"]
 
 
 @pytest.mark.parametrize(

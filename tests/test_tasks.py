@@ -375,4 +375,4 @@ def test_unknown_families_and_settings_are_refused_with_a_hint() -> None:
         error.value
     )
     assert "tasks.settings.zebra" in str(error.value)
-    assert "it takes: amplitude, phase, x_range" in str(error.value)
+    assert "it takes amplitude, phase, x_range" in str(error.value)

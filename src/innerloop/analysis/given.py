@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import Problems
 from innerloop.recipes.flat import FlatSettings, flat_reading
-from innerloop.recipes.library import load_recipe
+from innerloop.recipes.library import load_recipe, shipped_names
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import typed_keys
 from innerloop.recipes.unread import unread
@@ -43,7 +43,11 @@ def understand(kind: str, model: type[FlatSettings], items: Sequence[str], *, tr
     """
     problems = Problems()
     source = items[0] if items and "=" not in items[0] and not items[0].startswith("-") else None
-    rest = items[1:] if source else items
+    rest = list(items[1:] if source else items)
+    late = [item for item in rest if item in shipped_names()]
+    if late:
+        problems.add(f"the recipe comes first, then settings: `innerloop analyze {kind} {late[0]} …`.")
+        source, rest = source or late[0], [item for item in rest if item not in late]
     dotted = [item for item in rest if "." in item.partition("=")[0]]
     recipe: Recipe | None = None
     if source is not None and model.NO_RECIPE:

@@ -33,7 +33,8 @@ def show(name: Name = None, settings: Settings = None, schema: Schema = False, j
       innerloop show last                    how the newest run went
 
     \b
-    JSON: recipe and toml; or settings (key, takes, default, value, description); or run, status, evaluations.
+    JSON: recipe and toml; or settings (key, takes, default, value, description, unread); or run, status,
+    evaluations.
     """
     given = check_settings(settings, ("--json", "--schema", "--help"))
 
@@ -75,9 +76,12 @@ def _recipe(name: str, given: list[str]) -> Result:
 def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
     from innerloop.recipes.library import read_recipe
     from innerloop.recipes.problems import allowed, known_settings
+    from innerloop.recipes.reading import unread_keys
+    from innerloop.recipes.unread import READERS
 
-    recipe = read_recipe(name, given).model_dump()
-    rows = []
+    typed = read_recipe(name, given)
+    recipe, rows = typed.model_dump(), []
+    unread = unread_keys(READERS, known_settings(), typed)
     for key, field in known_settings().items():
         section, _, leaf = key.rpartition(".")
         rows.append(
@@ -87,6 +91,7 @@ def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
                 "default": field.default,
                 "value": recipe[section][leaf] if section else recipe[leaf],
                 "description": field.description,
+                "unread": unread.get(key),
             }
         )
     return rows
@@ -152,7 +157,8 @@ def _render_settings(result: Result) -> None:
         value, default = (typed(row[name]).strip("'") for name in ("value", "default"))
         changed = value != default and row["key"] not in ("name", "description")
         shown = f"{value} (default {default})" if changed else value
-        rows.append((row["key"], shown, row["takes"], row["description"]))
+        unread = " (not read here)" if row["unread"] else ""
+        rows.append((row["key"], shown, row["takes"], f"{row['description']}{unread}"))
     table(f"settings, with their values in {result['recipe']}", ("key", "value", "takes", "meaning"), rows)
 
 

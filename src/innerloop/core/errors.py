@@ -48,11 +48,18 @@ class Problems:
 
     @contextlib.contextmanager
     def collect(self) -> Iterator[None]:
-        """Keeps a user error that is raised inside, and goes on behind the block; others pass through."""
+        """Keeps a user error that is raised inside, and goes on behind the block.
+
+        Any other exception passes through; but where problems are known already it may be their consequence,
+        and they are told in its place.
+        """
         try:
             yield
         except UserError as error:
             self._errors.append(error)
+        except Exception:
+            self.refuse()
+            raise
 
     def refuse(self) -> None:
         """Raises what was gathered, if anything: a single error as it was, several as one with all lines."""

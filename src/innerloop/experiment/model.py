@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import build_learner
@@ -44,8 +44,12 @@ def build_model(recipe: Recipe, sizes: Sizes) -> Model:
     Raises:
         UserError: its parts do not fit one another or the tasks.
     """
-    check_targets(recipe, sizes.labels)
-    network = build_network(recipe, sizes)
+    problems = Problems()
+    with problems.collect():
+        check_targets(recipe, sizes.labels)
+    with problems.collect():
+        network = build_network(recipe, sizes)
+    problems.refuse()
     loss = get_loss(recipe.outer.loss or recipe.inner.loss)
 
     def learner_after(steps: int) -> Learner:
@@ -64,9 +68,26 @@ def build_network(recipe: Recipe, sizes: Sizes) -> Network:
     Raises:
         UserError: there is no such network, or it does not fit.
     """
-    model, shape = recipe.model, sizes.inputs
-    check_outputs(recipe, sizes.outputs, sizes.labels)
-    outputs = model.outputs or sizes.outputs
+    problems = Problems()
+    with problems.collect():
+        check_outputs(recipe, sizes.outputs, sizes.labels)
+    with problems.collect():
+        check_kind(recipe.model.kind)
+        network = _network(recipe, sizes.inputs, recipe.model.outputs or sizes.outputs)
+    problems.refuse()
+    return network
+
+
+def check_kind(kind: str) -> None:
+    """Refuses the name of a network that there is not."""
+    known = ["mlp", *BACKBONES]
+    if ":" not in kind and kind not in known:
+        hint = did_you_mean(kind, known)
+        raise UserError(f"unknown model.kind '{kind}'{hint}; there are {', '.join(known)}, or your own.")
+
+
+def _network(recipe: Recipe, shape: tuple[int, ...], outputs: int) -> Network:
+    model = recipe.model
     if model.kind == "mlp":
         return mlp(
             math.prod(shape),
@@ -80,10 +101,6 @@ def build_network(recipe: Recipe, sizes: Sizes) -> Network:
     if ":" in model.kind and not model.kind.startswith("timm:"):
         return backbone(model.kind, 0, 0, outputs, model.norm, model.head, **model.settings)
     if len(shape) != 3 or shape[-1] != shape[-2]:
-        if model.kind not in BACKBONES and not model.kind.startswith("timm:"):
-            known = ", ".join(["mlp", *BACKBONES])
-            hint = did_you_mean(model.kind, ["mlp", *BACKBONES])
-            raise UserError(f"unknown model.kind '{model.kind}'{hint}; there are {known}, or your own.")
         raise UserError(
             f"model.kind={model.kind} wants square images, but tasks.family={recipe.tasks.family} gives "
             f"inputs of shape {shape}: set model.kind=mlp."

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import torch
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import Problems, UserError
 from innerloop.core.types import Buffers, Loss, Params
 from innerloop.experiment.data import Data, build_data
-from innerloop.experiment.model import Model, build_model
+from innerloop.experiment.model import Model, build_model, check_kind
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.weights import first_weights, for_test
 from innerloop.learners import Learner
@@ -109,12 +109,25 @@ def build(recipe: Recipe) -> Parts:
     """All parts of a recipe, built now, so that every mistake is found before anything is written.
 
     Raises:
-        UserError: for whatever does not fit together.
+        UserError: for whatever does not fit together, a line each.
     """
-    check_device(recipe.run.device)
-    parts = Parts(recipe)
-    tasks = (parts.data.train, parts.data.validation, parts.data.test)
-    parts.optimiser(parts.params)  # finds bad options
+    problems, tasks = Problems(), []
+    with problems.collect():
+        check_device(recipe.run.device)
+    here = recipe.run.model_copy(update={"device": "cpu"}) if problems else recipe.run
+    parts = Parts(recipe.model_copy(update={"run": here}))  # without its device, to find what else is wrong
+    for split in ("train", "validation", "test"):
+        with problems.collect():
+            tasks.append(getattr(parts.data, split))
+    with problems.collect():
+        check_kind(recipe.model.kind)
+    params: Params = {"weight": torch.zeros(1)}
+    if tasks:  # else there is nothing that a model could fit
+        with problems.collect():
+            params = parts.params
+    with problems.collect():
+        parts.optimiser(params)  # finds bad options
+    problems.refuse()
     if ":" in recipe.model.kind:  # the first pass compares a module of the user's own with its two parts
         with torch.no_grad():
             parts.network.features(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import NonFiniteError, UserError
+from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import check_compiler, compiler_works
@@ -51,9 +51,14 @@ def train(
         ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``,
         ``notes``.
     """
-    refuse_stray_tables(recipe)
-    check_compiler(recipe.run.compile)
-    parts = build(provisional(recipe))  # all user errors come before anything is written
+    problems = Problems()  # all of them come before anything is written
+    with problems.collect():
+        refuse_stray_tables(recipe)
+    with problems.collect():
+        check_compiler(recipe.run.compile)
+    with problems.collect():
+        parts = build(provisional(recipe))
+    problems.refuse()
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
     write_text_atomic(run / RECIPE, text)

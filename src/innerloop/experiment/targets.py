@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import Problems, UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.learners.table import needs_labels, uses_head
 from innerloop.recipes.schema import Recipe
@@ -14,16 +14,17 @@ def check_targets(recipe: Recipe, labels: bool) -> None:
     Raises:
         UserError: with the setting to change.
     """
-    family, inner = recipe.tasks.family, recipe.inner
+    family, inner, problems = recipe.tasks.family, recipe.inner, Problems()
     kind, fix = ("labels", "cross-entropy") if labels else ("numbers", "mse")
     for key, loss in (("inner.loss", inner.loss), ("outer.loss", recipe.outer.loss)):
         if loss is not None and is_classification(get_loss(loss)) != labels:
-            raise UserError(f"tasks.family={family} has {kind} as targets: set {key}={fix}, not {loss}.")
+            problems.add(f"tasks.family={family} has {kind} as targets: set {key}={fix}, not {loss}.")
     if needs_labels(inner.method) and not labels:
-        raise UserError(
+        problems.add(
             f"inner.method={inner.method} tells classes apart, and tasks.family={family} has numbers as "
             "targets: set inner.method=maml or anil, or take tasks with labels (tasks.family=few-shot)."
         )
+    problems.refuse()
 
 
 def check_outputs(recipe: Recipe, needed: int, labels: bool) -> None:

@@ -103,7 +103,7 @@ def _within(key: str, typed: str) -> bool:
 def _refusal(reading: Reading[Recipe]) -> UserError:
     error = UserError("\n".join(reading.problems))
     if reading.model is not None:
-        for note in doubts(reading.model, _keys(reading.typed.values())):
+        for note in doubts(reading.model, sorted(_keys(reading.typed.values()))):
             if not mentions(note, reading.doubtful):
                 error.add_note(note)
     return error

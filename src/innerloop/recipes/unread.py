@@ -88,7 +88,8 @@ READERS: Readers = {
     "model.filters": (_CONV4,),
     "model.pooling": (_CONV4,),
     "model.norm": (_OTHER_NETWORK,),
-    "model.head": (When("timm:NAME and modules of your own", lambda r: ":" in r.model.kind),),
+    # the other networks refuse it when they are built
+    "model.head": (When("timm:NAME and modules of your own", lambda r: r.model.kind != "mlp"),),
     "inner.method": (_LEARNER,),
     "inner.lr": (_by_method("lr"), _LEARNER),
     "inner.steps": (_by_method("steps"), _LEARNER, _INNER_STEPS),
@@ -163,8 +164,8 @@ def stray_tables(recipe: Recipe) -> dict[str, str]:
     """Keys of the free tables that nothing reads, with a sentence each.
 
     >>> from innerloop.recipes.schema import Model
-    >>> stray_tables(Recipe(model=Model(settings={"depth": 3})))["model.settings.depth"][:52]
-    'model.settings.depth is not read: model.kind=mlp has'
+    >>> stray_tables(Recipe(model=Model(settings={"depth": 3})))["model.settings.depth"][:58]
+    'model.settings.depth is not read, since model.kind=mlp has'
     """
     kind, family = recipe.model.kind, recipe.tasks.family
     own = {
@@ -180,7 +181,7 @@ def stray_tables(recipe: Recipe) -> dict[str, str]:
 
 
 def _stray(table: str, settings: Mapping[str, Any], why: str) -> dict[str, str]:
-    return {f"{table}.{key}": f"{table}.{key} is not read: {why}, leave it out." for key in settings}
+    return {f"{table}.{key}": f"{table}.{key} is not read, since {why}: leave it out." for key in settings}
 
 
 def refuse_stray_tables(recipe: Recipe) -> None:

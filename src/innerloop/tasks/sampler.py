@@ -79,11 +79,12 @@ def check_settings(family: Family, settings: dict[str, Any]) -> None:
     known = list(parameters)
     unknown = [name for name in settings if name not in known]
     if unknown:
+        takes = f"it takes {', '.join(known) or 'none'}"
         lines = [
-            f"tasks.settings.{name} is not a setting of this family{did_you_mean(name, known)}"
+            f"tasks.settings.{name} is not a setting of this family{did_you_mean(name, known)}: {takes}."
             for name in unknown
         ]
-        raise UserError("\n".join([*lines, f"it takes: {', '.join(known) or 'none'}."]))
+        raise UserError("\n".join(lines))
 
 
 def full_settings(family: Family, settings: dict[str, Any]) -> dict[str, Any]:

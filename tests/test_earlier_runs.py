@@ -1,7 +1,8 @@
 """Runs that earlier versions made still load.
 
 ``tests/fixtures/runs-0.1`` was written before runs kept their split, checkpoints their checksums and
-evaluations the settings they changed; ``runs-before-experiments`` before runs kept the sizes of their networks.
+evaluations the settings they changed; ``runs-before-experiments`` before runs kept what their networks were
+sized to.
 """
 
 from __future__ import annotations

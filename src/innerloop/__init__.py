@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from innerloop.core.types import Task as Task
     from innerloop.core.types import TaskBatch as TaskBatch
     from innerloop.evaluation.comparison import compare as compare
+    from innerloop.evaluation.episodes import Episodes as Episodes
     from innerloop.evaluation.frozen import evaluate_head as evaluate_head
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import evaluate as evaluate
@@ -59,7 +60,7 @@ _HOMES = {
     "innerloop.core.losses": ("get_loss",),
     "innerloop.core.random": ("Draws",),
     "innerloop.core.types": ("Task", "TaskBatch"),
-    "innerloop.evaluation": ("Protocol", "compare", "evaluate", "evaluate_head"),
+    "innerloop.evaluation": ("Episodes", "Protocol", "compare", "evaluate", "evaluate_head"),
     "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
     "innerloop.experiment.experiment": ("Experiment",),
     "innerloop.experiment.trained": ("Judged", "Run", "load"),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from innerloop.evaluation.comparison import Comparison as Comparison
     from innerloop.evaluation.comparison import compare as compare
     from innerloop.evaluation.comparison import over_seeds as over_seeds
+    from innerloop.evaluation.episodes import Episodes as Episodes
     from innerloop.evaluation.frozen import evaluate_head as evaluate_head
     from innerloop.evaluation.heads import HEADS as HEADS
     from innerloop.evaluation.heads import fit_heads as fit_heads
@@ -22,6 +23,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "innerloop.evaluation.comparison": ("Comparison", "compare", "over_seeds"),
+        "innerloop.evaluation.episodes": ("Episodes",),
         "innerloop.evaluation.frozen": ("evaluate_head",),
         "innerloop.evaluation.heads": ("HEADS", "fit_heads", "head_scores"),
         "innerloop.evaluation.protocol": ("Protocol",),

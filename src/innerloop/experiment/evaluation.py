@@ -15,6 +15,7 @@ from innerloop.evaluation.protocol import kind_of
 from innerloop.execution import Plan
 from innerloop.experiment.data import check_inputs
 from innerloop.experiment.divergence import refuse_not_finite
+from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.fitting import judge
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import test_steps
@@ -102,6 +103,7 @@ def evaluate_parts(
         "ci95": found.interval.ci95,
         "episodes": episodes,
         "protocol": protocol_of(parts, used),
+        "drawn": episodes_of(recipe).as_dict(),
         "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
         "not_finite": found.not_finite,
         CHANGED: {},

@@ -14,14 +14,14 @@ from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.splits import hold_out
 from innerloop.experiment.kept import read_kept, with_kept_splits
+from innerloop.recipes.judged import IMAGE_FAMILIES as IMAGE_FAMILIES
+from innerloop.recipes.judged import kinds_asked
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Keys, Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
-
-IMAGE_FAMILIES = ("few-shot", "supervised")
 
 
 class Scale(NamedTuple):
@@ -106,27 +106,20 @@ def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
 
 
 def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
-    """The kinds of tasks; in evaluation ``eval.ways``, ``eval.shots`` and ``eval.queries`` come first."""
-    tasks, held_out = recipe.tasks, recipe.eval
-    if tasks.mixture:
-        return [
-            Kind(
-                Shape(k.ways, k.shots, k.queries),
-                k.choice,
-                tuple(k.groups) or None,
-                k.share,
-                k.name,
-                Keys.of(f"tasks.mixture[{place}]"),
-            )
-            for place, k in enumerate(tasks.mixture)
-        ]
-    shape = Shape(tasks.ways, tasks.shots, tasks.queries)
-    if not training:
-        shape = Shape(
-            held_out.ways or shape.ways, held_out.shots or shape.shots, held_out.queries or shape.queries
+    """The kinds of tasks, each with what its settings are called."""
+    mixture = [Keys.of(f"tasks.mixture[{place}]") for place in range(len(recipe.tasks.mixture))]
+    names = mixture or [Keys.of("tasks" if training else "eval")]
+    return [
+        Kind(
+            Shape(asked.ways, asked.shots, asked.queries),
+            asked.choice,
+            tuple(asked.groups) or None,
+            asked.share,
+            asked.name,
+            keys,
         )
-    keys = Keys.of("tasks" if training else "eval")
-    return [Kind(shape, tasks.choice, tuple(tasks.groups) or None, keys=keys)]
+        for asked, keys in zip(kinds_asked(recipe, training), names, strict=True)
+    ]
 
 
 def build_image_sampler(

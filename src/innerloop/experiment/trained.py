@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.words import score_text
+from innerloop.evaluation.episodes import Episodes
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
 from innerloop.experiment.run import evaluate_run, resume
@@ -16,6 +17,7 @@ from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import evaluation_line, own_evaluation
 from innerloop.recipes.python import as_items, in_section
 from innerloop.recipes.schema import Eval, Recipe
+from innerloop.recipes.told import told_episodes
 from innerloop.runs.directory import RECIPE, find_run
 from innerloop.runs.files import read_json
 from innerloop.runs.manifest import actual_status, read_manifest
@@ -34,6 +36,7 @@ class Judged(NamedTuple):
         by_step: mean and interval after fewer inner steps.
         notes: warnings, such as pictures that are not as they were.
         file: where all this is kept.
+        drawn: which tasks these were, where its file tells it: ``innerloop.compare`` asks for the same.
     """
 
     score: str
@@ -45,6 +48,7 @@ class Judged(NamedTuple):
     by_step: list[dict[str, Any]]
     notes: list[str]
     file: Path
+    drawn: Episodes | None
 
     def __str__(self) -> str:
         before = next((row for row in self.by_step if row["steps"] == 0 != self.by_step[-1]["steps"]), None)
@@ -59,8 +63,8 @@ class Judged(NamedTuple):
         return html.escape(str(self))
 
 
-def judged_from(result: Mapping[str, Any]) -> Judged:
-    """From what an evaluation wrote."""
+def judged_from(result: Mapping[str, Any], run: Path) -> Judged:
+    """From what an evaluation of a run wrote."""
     file = Path(str(result["file"]))
     scores = result["scores"] if "scores" in result else read_json(file)["scores"]
     return Judged(
@@ -73,6 +77,7 @@ def judged_from(result: Mapping[str, Any]) -> Judged:
         by_step=list(result["by_step"]),
         notes=list(result.get("notes") or []),
         file=file,
+        drawn=told_episodes(read_recipe(str(run)).model_dump(), result, read_manifest(run)),
     )
 
 
@@ -105,7 +110,7 @@ class Run:
         files = sorted((self.path / "eval").glob("*.json"), key=lambda file: file.stat().st_mtime)
         evaluations = [{**read_json(file), "file": str(file)} for file in files]
         found, own = own_evaluation(self.recipe.model_dump(), evaluations)
-        return judged_from(found) if found is not None and own else None
+        return judged_from(found, self.path) if found is not None and own else None
 
     @property
     def loaded(self) -> Loaded:
@@ -123,7 +128,8 @@ class Run:
             settings: those of the section ``eval`` by their own names (``episodes=600``), others as a dict
                 per section (``inner={"test_steps": 10}``).
         """
-        return judged_from(evaluate_run(self.path, self._items(items, settings), trust=self._trust))
+        found = evaluate_run(self.path, self._items(items, settings), trust=self._trust)
+        return judged_from(found, self.path)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Writes a page about the run, by default ``report.html`` in its directory; returns its path."""

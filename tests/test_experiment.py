@@ -112,6 +112,19 @@ def test_python_values_reach_the_recipe_as_they_are() -> None:
     assert recipe.description == 'a "quoted" line # not a comment'
 
 
+def test_two_runs_are_compared_task_by_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, two = (
+        il.Experiment("sine-maml", **QUICK, inner={"lr": lr}).fit(progress=False) for lr in (0.01, 0.02)
+    )
+    found = one.compare(two, episodes=5)
+    assert found.difference.n == 5
+    assert found.difference.mean == pytest.approx(found.first.mean - found.second.mean)
+    assert two.compare(str(one.path), episodes=5).difference.mean == -found.difference.mean
+    with pytest.raises(UserError, match="the same episodes"):
+        il.compare(one.evaluate(seed=1), two.evaluate(seed=2))
+
+
 def test_a_run_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"kind": "analyze"}))
     with pytest.raises(UserError, match="not a run of training"):
@@ -258,6 +271,23 @@ def test_predict_and_report_do_without_the_training_data(
     assert load_run(run).parts.sizes.inputs == (1, 16, 16)
     assert main(["eval", str(run)]) == 2
     assert str(letters) in capsys.readouterr().err
+
+
+def test_a_loaded_run_labels_pictures_as_the_command_does(
+    letters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from innerloop.cli.main import main
+
+    run, support = trained(letters), letters.parent / "support"
+    draw(support, "xy")
+    words = ["predict", str(run), "--support", str(support), str(support / "x" / "0.png"), "--json"]
+    assert main(words) == 0
+    (told,) = json.loads(capsys.readouterr().out.splitlines()[-1])["predictions"]
+    files = sorted(support.glob("*/*.png"))
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    found = il.load(run).predict(pixels, [file.parent.name for file in files], pixels[:1])
+    assert found.labels == [told["label"]]
+    assert found.probabilities[0].tolist() == pytest.approx(list(told["probabilities"].values()), abs=1e-12)
 
 
 def test_judging_needs_the_test_pictures_only(letters: Path) -> None:

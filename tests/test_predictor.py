@@ -8,7 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.estimator import FewShotClassifier
+from innerloop.experiment.adaptation import pack_state, unpack_state
 from innerloop.experiment.classifier_recipe import recipe_for
 from innerloop.experiment.parts import build
 from innerloop.experiment.predictor import predict_arrays
@@ -291,9 +292,16 @@ def test_arrays_are_labelled_by_any_predictor(run: Run, pictures: np.ndarray) ->
         predictor.adapt(examples, labels, NAMES[:2])
 
 
-def test_copies_and_pickles_predict_alike(trained: FewShotClassifier, pictures: np.ndarray) -> None:
+def test_copies_and_pickles_predict_alike(
+    trained: FewShotClassifier, pictures: np.ndarray, tmp_path: Path
+) -> None:
     model = trained.adapt(*support(pictures))
-    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    loaded = FewShotClassifier.load(model.save(tmp_path / "model"))
+    for again in (
+        copy.deepcopy(model),
+        pickle.loads(pickle.dumps(model)),
+        pickle.loads(pickle.dumps(loaded)),
+    ):
         assert np.array_equal(again.predict_proba(pictures), model.predict_proba(pictures))
 
 
@@ -312,6 +320,29 @@ def test_a_classifier_is_a_recipe_that_builds_its_network(trained: FewShotClassi
     ours = trained.predictor_.params
     assert {n: p.shape for n, p in parts.params.items()} == {n: p.shape for n, p in ours.items()}
     assert recipe_for({}, 12).model.pooling == "stride"
+
+
+class Learned(NamedTuple):
+    """What a learner that nobody here knows may hand on."""
+
+    weights: torch.Tensor
+    params: dict[str, torch.Tensor]
+    rates: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+
+def test_what_any_learner_adapts_can_be_kept() -> None:
+    params, buffers = {"w": torch.zeros(1), "v": torch.ones(1)}, {"m": torch.ones(2)}
+    state = Learned(torch.ones(3), {**params, "w": torch.ones(1)}, {}, buffers)
+    fields, tensors = pack_state(state, params, buffers)
+    assert set(tensors) == {"weights", "params/w"}  # the rest is the network's own
+    again = unpack_state(fields, tensors, params, buffers)
+    assert again._fields == state._fields
+    assert again == state
+    with pytest.raises(UserError, match="not made of tensors alone"):
+        pack_state(state._replace(weights=3), params, buffers)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="save it before it is adapted"):
+        pack_state([1], params, buffers)
 
 
 @pytest.mark.parametrize(

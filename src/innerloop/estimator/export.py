@@ -19,7 +19,7 @@ class AdaptedModule(torch.nn.Module):
         predictor, self._ways = adapted.predictor, len(adapted.names)
         self._learner, self._dtype = predictor.way(self._ways).learner, predictor.dtype
         self._scale = predictor.look.scale(self._dtype)
-        self._kind, tensors = pack_state(adapted.state, {}, {})
+        self._fields, tensors = pack_state(adapted.state, {}, {})
         self._names = list(tensors)
         for i, value in enumerate(tensors.values()):
             self.register_buffer(f"tensor{i}", value)
@@ -27,7 +27,7 @@ class AdaptedModule(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Probabilities of the adapted classes for pictures in 0…1."""
         tensors = {name: getattr(self, f"tensor{i}") for i, name in enumerate(self._names)}
-        state = unpack_state(self._kind, tensors, {}, {})
+        state = unpack_state(self._fields, tensors, {}, {})
         logits, _ = self._learner.predict(state, self._scale(x.to(self._dtype)))
         return logits[:, : self._ways].double().softmax(-1).to(x.dtype)
 

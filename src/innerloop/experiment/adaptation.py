@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -9,19 +10,17 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.heads import HEADS
-from innerloop.evaluation.labelling import FittedHead, head_learner
+from innerloop.evaluation.labelling import head_learner
 from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.experiment.learner import build_learner, test_steps
 from innerloop.learners import Learner
-from innerloop.learners.base import Adapted
 from innerloop.learners.fine_tune import fine_tune
-from innerloop.learners.online import OnlineAdapted
-from innerloop.learners.prototype import Prototypes
+from innerloop.learners.table import learns, uses_head
 from innerloop.nets import Network
 from innerloop.recipes.schema import Recipe
 
-STATES: dict[str, Any] = {cls.__name__: cls for cls in (Adapted, OnlineAdapted, Prototypes, FittedHead)}
-"""What ``adapt`` hands to ``predict``: fields are tensors, but for ``params`` and ``buffers``."""
+Fields = dict[str, bool]
+"""The fields of what ``adapt`` hands to ``predict``, and whether each is a table of tensors or one tensor."""
 
 SEPARATOR = "/"
 
@@ -50,8 +49,8 @@ def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, sour
     if wanted.head == FINE_TUNING:
         learner = fine_tune(network, ways, wanted.head_lr, wanted.head_steps, wanted.normalise_features)
         return Way(learner, f"finetune, {wanted.head_steps} steps")
-    if wanted.head == "learner" and recipe.tasks.family == "few-shot" and inner.method != "none":
-        if inner.method != "protonet" and ways > outputs:
+    if wanted.head == "learner" and recipe.tasks.family == "few-shot" and learns(inner.method):
+        if uses_head(inner.method) and ways > outputs:
             raise UserError(
                 f"{source} tells {outputs} classes apart, and here are {ways}: give fewer classes, or fit a "
                 "new last layer (add eval.head=logistic; in Python: head='logistic')."
@@ -63,41 +62,44 @@ def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, sour
     return Way(learner, f"{name} head" + (f", C={wanted.C:g}" if HEADS[name].penalised else ""))
 
 
-def pack_state(state: Any, params: Params, buffers: Buffers) -> tuple[str, dict[str, Tensor]]:
-    """The kind of an adapted state and its tensors by name, without those that the network had before.
+def pack_state(state: Any, params: Params, buffers: Buffers) -> tuple[Fields, dict[str, Tensor]]:
+    """The fields of what a learner adapted, and its tensors by name, without those the network had before.
 
     Raises:
-        UserError: a learner's state that cannot be kept.
+        UserError: it is not a named tuple of tensors, and of tables of tensors.
     """
-    kind = type(state).__name__
-    if STATES.get(kind) is not type(state):
-        raise UserError(
-            f"what this learner adapts ({kind}) cannot be kept in a file: save it before it is adapted."
-        )
     before = {"params": params, "buffers": buffers}
-    tensors: dict[str, Tensor] = {}
-    for field, value in state._asdict().items():
-        if isinstance(value, dict):
-            own = before.get(field, {})
-            changed = {name: tensor for name, tensor in value.items() if own.get(name) is not tensor}
-            tensors |= {f"{field}{SEPARATOR}{name}": tensor for name, tensor in changed.items()}
-        else:
-            tensors[field] = value
-    return kind, tensors
+    values: dict[str, Any] = state._asdict() if hasattr(state, "_asdict") else {"state": state}
+    tables = {field: value if isinstance(value, dict) else {"": value} for field, value in values.items()}
+    if not all(isinstance(tensor, Tensor) for table in tables.values() for tensor in table.values()):
+        raise UserError(
+            f"what this learner adapts ({type(state).__name__}) is not made of tensors alone, and cannot "
+            "be kept: save it before it is adapted."
+        )
+    tensors = {
+        f"{field}{SEPARATOR}{name}" if name else field: tensor
+        for field, table in tables.items()
+        for name, tensor in table.items()
+        if before.get(field, {}).get(name) is not tensor
+    }
+    return {field: isinstance(value, dict) for field, value in values.items()}, tensors
 
 
-def unpack_state(kind: str, tensors: dict[str, Tensor], params: Params, buffers: Buffers) -> Any:
-    """What :func:`pack_state` was given.
+def unpack_state(fields: Fields, tensors: dict[str, Tensor], params: Params, buffers: Buffers) -> Any:
+    """What :func:`pack_state` was given, as a named tuple with the same fields.
 
     Raises:
-        KeyError: there is no such kind, or tensors of it are missing.
+        KeyError: tensors are missing.
+        ValueError: no field could have such a name.
     """
-    cls = STATES[kind]
-    fields: dict[str, Any] = {"params": dict(params), "buffers": dict(buffers)}
+    made: dict[str, Any] = {field: {} for field, table in fields.items() if table}
+    for field, value in (("params", params), ("buffers", buffers)):
+        if field in made:
+            made[field] = dict(value)
     for key, tensor in tensors.items():
         field, _, name = key.partition(SEPARATOR)
         if name:
-            fields[field][name] = tensor
+            made[field][name] = tensor
         else:
-            fields[field] = tensor
-    return cls(**{field: fields[field] for field in cls._fields})
+            made[field] = tensor
+    return namedtuple("State", fields)(**{field: made[field] for field in fields})

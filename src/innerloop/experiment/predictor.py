@@ -16,7 +16,7 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.labelling import check_numbers, check_weights, in_parts, labelled
-from innerloop.experiment.adaptation import Way, way_to_adapt
+from innerloop.experiment.adaptation import Fields, Way, pack_state, unpack_state, way_to_adapt
 from innerloop.experiment.look import Look
 from innerloop.experiment.predictor_network import network_for
 from innerloop.nets import Network
@@ -131,6 +131,11 @@ class Adapted(NamedTuple):
     state: Any
     counts: list[int] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copies: the state by its tensors, whatever its type."""
+        packed = pack_state(self.state, self.predictor.params, self.predictor.buffers)
+        return _readapted, (self.predictor, self.names, *packed, self.counts)
+
     @property
     def method(self) -> str:
         """How it learned them, in words."""
@@ -158,6 +163,13 @@ def _rebuilt(
     outputs: int, recipe: Recipe, params: Params, buffers: Buffers, look: Look, source: str, weights: str
 ) -> Predictor:
     return Predictor(recipe, network_for(recipe, look, outputs), params, buffers, look, source, weights)
+
+
+def _readapted(
+    predictor: Predictor, names: list[Any], fields: Fields, tensors: Params, counts: list[int] | None
+) -> Adapted:
+    state = unpack_state(fields, tensors, predictor.params, predictor.buffers)
+    return Adapted(predictor, names, state, counts)
 
 
 def predict_arrays(

@@ -83,11 +83,13 @@ def write_predictor(
     }
     groups: Groups = {"params": predictor.params, "buffers": predictor.buffers}
     if adapted is not None:
-        kind, groups["task"] = pack_state(adapted.state, adapted.predictor.params, adapted.predictor.buffers)
+        fields, groups["task"] = pack_state(
+            adapted.state, adapted.predictor.params, adapted.predictor.buffers
+        )
         about["adapted"] = {
             "classes": pack_labels(adapted.names),
             "counts": adapted.counts,
-            "state": kind,
+            "state": fields,
             "eval": adapted.predictor.recipe.eval.model_dump(mode="json"),  # as it was when it adapted
         }
     path = model_file(path)
@@ -188,7 +190,8 @@ def _renewed(about: dict[str, Any], groups: Groups) -> dict[str, Any]:
     # in the first format the head had the classifier's own setting
     then = {"normalise": about.get("normalised", given["normalise"]), "head": given["head"], "C": given["C"]}
     head = recipe_for(then, shape[0]).eval.model_dump(mode="json")
-    adapted = {"classes": about["classes"], "counts": None, "state": FittedHead.__name__, "eval": head}
+    fields = {name: name in ("params", "buffers") for name in FittedHead._fields}
+    adapted = {"classes": about["classes"], "counts": None, "state": fields, "eval": head}
     return {**renewed, "adapted": adapted}
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.words import score_text
+from innerloop.evaluation.comparison import Comparison, compare
 from innerloop.evaluation.episodes import Episodes
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
+from innerloop.experiment.predictor import UNSURE_BELOW, Prediction, predict_arrays
+from innerloop.experiment.predictor_loading import predictor_from
 from innerloop.experiment.run import evaluate_run, resume
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import evaluation_line, own_evaluation
@@ -130,6 +133,44 @@ class Run:
         """
         found = evaluate_run(self.path, self._items(items, settings), trust=self._trust)
         return judged_from(found, self.path)
+
+    def compare(self, other: Run | str | Path, *items: str, **settings: Any) -> Comparison:
+        """Judges this run and another with the same settings, and compares them task by task.
+
+        Args:
+            other: the other run, or its path or name.
+            items: as in :meth:`evaluate`; they hold for both.
+            settings: likewise.
+
+        Raises:
+            UserError: they do not see the same episodes.
+        """
+        against = other if isinstance(other, Run) else load(other)
+        return compare(self.evaluate(*items, **settings), against.evaluate(*items, **settings))
+
+    def predict(
+        self,
+        support: Any,
+        labels: Sequence[Any],
+        queries: Any,
+        *items: str,
+        unsure_below: float = UNSURE_BELOW,
+    ) -> Prediction:
+        """Learns classes of pictures from a few labelled ones, and labels others.
+
+        Args:
+            support: pictures to learn from: an array ``(n, H, W)``, ``(n, H, W, C)`` or ``(n, C, H, W)``,
+                uint8 or floats in 0…1, of the size that training saw; or file names, which are brought to it.
+            labels: their labels.
+            queries: pictures to be labelled.
+            items: settings of the adaptation, such as ``"eval.head=logistic"``.
+            unsure_below: predictions less probable than this are marked unsure.
+
+        Raises:
+            UserError: it was not trained on pictures, or these do not fit.
+        """
+        predictor = predictor_from(self.path, items, trust=self._trust)
+        return predict_arrays(predictor, support, labels, queries, unsure_below)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Writes a page about the run, by default ``report.html`` in its directory; returns its path."""

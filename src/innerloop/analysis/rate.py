@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from innerloop.core.errors import UserError
+from innerloop.experiment.words import recipe_words
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.schema import LossName
 
@@ -91,6 +92,7 @@ def _recipe_for(settings: Settings) -> Recipe:
     return make_recipe({"data": data, "tasks": tasks, "model": model, "inner": inner, "run": run_section})
 
 
+@recipe_words()
 def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     from innerloop.advice.rate import warning_for
     from innerloop.advice.rate_record import doubtful_outside

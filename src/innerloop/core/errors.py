@@ -1,28 +1,88 @@
-"""The one exception a user is meant to read. Imports nothing, so the command can start quickly."""
+"""The one exception a user is meant to read. Imports no library, so the command can start quickly.
+
+A message may name arguments: "set {clip}=10" with ``names=("clip",)``. It reads as a caller in Python knows
+them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``).
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_TABLE: ContextVar[Mapping[str, str]] = ContextVar("spelling", default={})  # noqa: B039 (never changed in place)
 
 
 class UserError(Exception):
     """Bad input: the command prints it as one sentence and leaves with exit code 2, without a traceback.
 
     Several problems found at once are given as several lines.
+
+    Args:
+        message: what is wrong and what to do; arguments that it names stand in braces.
+        names: those arguments. Other braces are left alone.
+
+    >>> str(UserError("set {clip}=10, {not} more", names=("clip",)))
+    'set clip=10, {not} more'
     """
+
+    def __init__(self, message: str = "", names: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
+
+    def __str__(self) -> str:
+        return spelt(self.args[0], self.names)
+
+    def settle(self) -> None:
+        """Keeps the words of the table in force: whoever gets the error later reads the same ones."""
+        known = [name for name in self.names if name in _TABLE.get()]
+        self.args = (spelt(self.args[0], known),)
+        self.names = tuple(name for name in self.names if name not in known)
 
 
 class NonFiniteError(UserError):
     """Training met a loss or gradient that is not finite; says where, and what usually helps."""
 
 
+def spelt(text: str, names: Iterable[str]) -> str:
+    """Text whose ``{name}`` are written as the table in force says, and as they are where it says nothing.
+
+    >>> spelt("lower {lr}", ["lr"])
+    'lower lr'
+    """
+    table = _TABLE.get()
+    for name in names:
+        text = text.replace(f"{{{name}}}", table.get(name, name))
+    return text
+
+
+@contextmanager
+def spelling(table: Mapping[str, str]) -> Iterator[None]:
+    """Within it, messages call arguments what ``table`` says; errors that leave it keep those words.
+
+    The innermost table is asked first. Also a decorator: ``@spelling(table)``.
+
+    >>> with spelling({"clip": "outer.clip"}):
+    ...     print(UserError("set {clip}=10", names=("clip",)))
+    set outer.clip=10
+    """
+    token = _TABLE.set({**_TABLE.get(), **table})
+    try:
+        yield
+    except UserError as error:
+        error.settle()
+        raise
+    finally:
+        _TABLE.reset(token)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A suggestion to append to an error message, or nothing.
 
-    >>> did_you_mean("inner.step", ["inner.steps", "inner.lr"])
-    " (did you mean 'inner.steps'?)"
-    >>> did_you_mean("zebra", ["inner.steps"])
+    >>> did_you_mean("step", ["steps", "lr"])
+    " (did you mean 'steps'?)"
+    >>> did_you_mean("zebra", ["steps"])
     ''
     """
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

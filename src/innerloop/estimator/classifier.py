@@ -35,7 +35,7 @@ from innerloop.learners import protonet
 from innerloop.nets import Network, conv4
 from innerloop.nets.norms import check_policy
 from innerloop.objectives import episodic
-from innerloop.tasks.episodes import Keys, Shape
+from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.training import fit, initial_state, make_optimiser
 
@@ -140,7 +140,7 @@ class FewShotClassifier:
             source,
             "train",
             seed=self.seed,
-            kinds=[Kind(Shape(ways, self.shots, self.queries), keys=Keys())],
+            kinds=[Kind(Shape(ways, self.shots, self.queries))],
             transform=transform,
         )
         loss = get_loss("cross-entropy")

@@ -96,14 +96,16 @@ def check_compiler(wanted: str) -> None:
         return
     if cpp_compiler() is None:
         raise UserError(
-            "run.compile=full needs a C++ compiler: install g++ (or name yours in $CXX), "
-            "or set run.compile=auto."
+            "{compile}=full needs a C++ compiler: install g++ (or name yours in $CXX), "
+            "or set {compile}=auto.",
+            names=("compile",),
         )
     outcome = compiler_works()
     if not outcome.works:
         raise UserError(
-            f"run.compile=full needs a C++ compiler that works, and here {outcome.reason}: "
-            "name another in $CXX, or set run.compile=auto."
+            f"{{compile}}=full needs a C++ compiler that works, and here {outcome.reason}: "
+            "name another in $CXX, or set {compile}=auto.",
+            names=("compile",),
         )
 
 

@@ -23,6 +23,7 @@ from innerloop.experiment.pictures import (
     training_classes,
 )
 from innerloop.experiment.targets import check_outputs, check_targets, targets_needed
+from innerloop.experiment.words import recipe_words
 from innerloop.learners import Learner
 from innerloop.learners.gradient import RATE_PREFIX
 from innerloop.learners.online import online_buffers
@@ -62,6 +63,7 @@ class Parts(NamedTuple):
     buffers: Buffers
 
 
+@recipe_words()
 def build(recipe: Recipe) -> Parts:
     """All parts of a recipe, with freshly drawn parameters.
 

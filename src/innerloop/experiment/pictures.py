@@ -13,9 +13,10 @@ from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.splits import hold_out
 from innerloop.experiment.kept import read_kept, with_kept_splits
+from innerloop.experiment.words import episode_words
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
-from innerloop.tasks.episodes import Keys, Shape
+from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
@@ -108,17 +109,15 @@ def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
                 tuple(k.groups) or None,
                 k.share,
                 k.name,
-                Keys.of(f"tasks.mixture[{place}]"),
             )
-            for place, k in enumerate(tasks.mixture)
+            for k in tasks.mixture
         ]
     shape = Shape(tasks.ways, tasks.shots, tasks.queries)
     if not training:
         shape = Shape(
             held_out.ways or shape.ways, held_out.shots or shape.shots, held_out.queries or shape.queries
         )
-    keys = Keys.of("tasks" if training else "eval")
-    return [Kind(shape, tasks.choice, tuple(tasks.groups) or None, keys=keys)]
+    return [Kind(shape, tasks.choice, tuple(tasks.groups) or None)]
 
 
 def build_image_sampler(recipe: Recipe, split: str, dtype: torch.dtype) -> Sampler:
@@ -141,18 +140,19 @@ def build_image_sampler(recipe: Recipe, split: str, dtype: torch.dtype) -> Sampl
             dtype=dtype,
             device=recipe.run.device,
         )
-    return few_shot_sampler(
-        source,
-        split,
-        seed=seed,
-        kinds=build_kinds(recipe, training),
-        balanced=recipe.tasks.balanced,
-        mean=mean,
-        std=std,
-        transform=transform,
-        dtype=dtype,
-        device=recipe.run.device,
-    )
+    with episode_words(len(recipe.tasks.mixture), training):
+        return few_shot_sampler(
+            source,
+            split,
+            seed=seed,
+            kinds=build_kinds(recipe, training),
+            balanced=recipe.tasks.balanced,
+            mean=mean,
+            std=std,
+            transform=transform,
+            dtype=dtype,
+            device=recipe.run.device,
+        )
 
 
 def outputs_needed(recipe: Recipe) -> int:

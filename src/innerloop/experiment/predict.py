@@ -29,6 +29,7 @@ from innerloop.experiment.evaluation import load_parts
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.pictures import IMAGE_FAMILIES, data_record
 from innerloop.experiment.run import best_or_last
+from innerloop.experiment.words import recipe_words
 from innerloop.learners import Learner, protonet
 from innerloop.learners.fine_tune import fine_tune
 from innerloop.recipes.schema import Recipe
@@ -52,6 +53,7 @@ class Pictures(NamedTuple):
         return standardiser(self.mean, self.std, dtype)(x)
 
 
+@recipe_words()
 def predict_pictures(
     run: Path,
     support: Path,

@@ -19,6 +19,7 @@ from innerloop.experiment.pictures import data_record, held_out
 from innerloop.experiment.rate import provisional, settled
 from innerloop.experiment.run_data import check_data, keep_data, with_kept_data
 from innerloop.experiment.validation import validation_of, validation_words
+from innerloop.experiment.words import recipe_words
 from innerloop.recipes.protocols import CHANGED, changed_settings
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_to_toml
@@ -33,6 +34,7 @@ from innerloop.training import TrainState, fit, initial_state
 from innerloop.training.state import in_order, state_from
 
 
+@recipe_words()
 def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True) -> dict[str, Any]:
     """Trains a recipe in a new run directory and evaluates the result.
 
@@ -55,6 +57,7 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     return _carry_out(recipe, parts, run, initial_state(parts.params, parts.buffers), progress)
 
 
+@recipe_words()
 def resume(run: Path, *, trust: bool = False, progress: bool = True) -> dict[str, Any]:
     """Continues a run where its last checkpoint left it; the result is as if it had never stopped.
 
@@ -265,6 +268,7 @@ def _warnings(recipe: Recipe) -> list[str]:
     return [warning] if warning else []
 
 
+@recipe_words()
 def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
     """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
 

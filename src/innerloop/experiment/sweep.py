@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, get_origin
 from innerloop.core.children import python_command
 from innerloop.core.errors import UserError
 from innerloop.experiment.sweep_table import table_of
+from innerloop.experiment.words import recipe_words
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings
 from innerloop.recipes.protocols import own_evaluation
@@ -90,6 +91,7 @@ def _label(settings: dict[str, Any]) -> str:
     return re.sub(r"[^\w.=+-]+", "_", ",".join(parts).replace(",", "+"))[:120].strip("_")
 
 
+@recipe_words()
 def sweep(
     recipe_source: str,
     assignments: list[str],

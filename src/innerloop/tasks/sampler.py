@@ -80,10 +80,10 @@ def check_settings(family: Family, settings: dict[str, Any]) -> None:
     unknown = [name for name in settings if name not in known]
     if unknown:
         lines = [
-            f"tasks.settings.{name} is not a setting of this family{did_you_mean(name, known)}"
+            f"{{settings}}.{name} is not a setting of this family{did_you_mean(name, known)}"
             for name in unknown
         ]
-        raise UserError("\n".join([*lines, f"it takes: {', '.join(known) or 'none'}."]))
+        raise UserError("\n".join([*lines, f"it takes: {', '.join(known) or 'none'}."]), names=("settings",))
 
 
 def make_sampler(

@@ -22,7 +22,7 @@ import torch
 
 import innerloop
 from innerloop.execution import Plan
-from innerloop.experiment.build import build
+from innerloop.experiment.parts import build
 from innerloop.recipes.library import load_recipe
 from innerloop.training import fit, initial_state
 from oracles.patience import PATIENCE
@@ -41,7 +41,7 @@ def losses(name: str) -> list[float]:
     fit(
         parts.objective,
         initial_state(parts.params, parts.buffers),
-        parts.train,
+        parts.data.train,
         parts.optimiser,
         steps=20,
         batch=recipe.outer.batch,

@@ -211,7 +211,7 @@ def test_heads_that_are_no_solutions_are_counted(
     source: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import innerloop.evaluation.judges as module
-    from innerloop.cli.train import evaluation_line
+    from innerloop.recipes.protocols import evaluation_line
 
     net = network()
     params, buffers = problems.drawn(net)

@@ -16,7 +16,7 @@ from innerloop.data.glyphs import glyphs
 from innerloop.data.splits import hold_out
 from innerloop.estimator import FewShotClassifier
 from innerloop.evaluation import Protocol, evaluate_head
-from innerloop.experiment.build import build
+from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, held_out
 from innerloop.experiment.run import train
 from innerloop.nets import conv4

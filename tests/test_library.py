@@ -43,11 +43,11 @@ def test_task_families_take_the_settings_of_the_recipes(name: str) -> None:
     tasks = recipe.tasks
     if tasks.family in ("few-shot", "supervised"):
         # the pictures themselves may not be here: the embedded ones stand in for their episodes
-        from innerloop.experiment.build import build_sampler
+        from innerloop.experiment.data import build_data
 
         stand_in = recipe.model_copy(update={"data": recipe.data.model_copy(update={"name": "glyphs"})})
         for split in ("train", "test"):
-            task = build_sampler(stand_in, split).episode(0)
+            task = getattr(build_data(stand_in), split).episode(0)
             assert len(task.x_support) == len(task.y_support) > 0
         return
     sampler = make_sampler(

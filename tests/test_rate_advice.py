@@ -32,7 +32,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.execution import Plan, meta_gradient
-from innerloop.experiment.evaluation import load_parts
+from innerloop.experiment.loading import load_run
 from innerloop.experiment.rate import recorded_rate
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import anil
@@ -394,7 +394,8 @@ def test_auto_settles_on_a_rate_and_everything_afterwards_uses_it(tmp_path: Path
     saved = load_checkpoint(run, "last")
     assert saved is not None
     assert saved[1]["inner_lr"] == record["alpha"]
-    recipe, parts, _, _ = load_parts(run, [])
+    parts = load_run(run).parts
+    recipe = parts.recipe
     assert recipe.inner.lr == record["alpha"]
     assert evaluate_run(run, [])["mean"] == found["metrics"]["mean"]
     if method == "maml":

@@ -9,6 +9,7 @@ import pytest
 
 from innerloop.advice.rate import SWEEP, RateAdvice
 from innerloop.experiment import rate_budget, rate_sweep, rate_trials
+from innerloop.experiment.parts import Parts
 from innerloop.experiment.rate import recorded_rate
 from innerloop.experiment.rate_budget import (
     LEAST_EPISODES,
@@ -102,7 +103,7 @@ def test_compiled_steps_of_the_run_leave_less_time_to_eager_ones_of_the_sweep(
 
 def test_costs_are_measured_by_the_clock_that_is_given() -> None:
     ticks = iter([0.0, 5.0, 7.0, 7.0 + 3 * rate_trials.TIMED_STEPS, 16.0 + 2 * LEAST_EPISODES])
-    costs, trial = rate_trials.measured(recipe_of("outer.steps=50"), [0.01], lambda: next(ticks))
+    costs, trial = rate_trials.measured(Parts(recipe_of("outer.steps=50")), [0.01], lambda: next(ticks))
     assert costs == Costs(3.0, 2.0, 5.0)
     assert trial.state is not None
     assert trial.state.step == 1 + rate_trials.TIMED_STEPS
@@ -117,9 +118,9 @@ def fake_trials(monkeypatch: pytest.MonkeyPatch, error: Any, costs: Costs = CHEA
     """Trials that train nothing: their first scores are 5, their last ``error(rate, episode)``."""
     tried: list[float] = []
 
-    def begun(recipe: Recipe, rate: float) -> Any:
+    def begun(parts: Parts, rate: float) -> Any:
         tried.append(rate)
-        return rate_trials.Trial(rate, recipe, None, None)  # type: ignore[arg-type]
+        return rate_trials.Trial(rate, parts, None)
 
     def further(trial: Any, steps: int) -> Any:
         return trial._replace(state=steps)
@@ -131,7 +132,7 @@ def fake_trials(monkeypatch: pytest.MonkeyPatch, error: Any, costs: Costs = CHEA
     monkeypatch.setattr(rate_sweep, "begun", begun)
     monkeypatch.setattr(rate_sweep, "further", further)
     monkeypatch.setattr(rate_sweep, "judged", judged)
-    monkeypatch.setattr(rate_sweep, "measured", lambda recipe, rates: (costs, None))
+    monkeypatch.setattr(rate_sweep, "measured", lambda parts, rates: (costs, None))
     return tried
 
 
@@ -142,7 +143,7 @@ def noise(rate: float, i: int) -> float:
 def test_a_rate_that_is_clearly_best_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_trials(monkeypatch, lambda rate, i: abs(rate - 0.04) + 0.001 * noise(rate, i))
     said: list[str] = []
-    record = swept(recipe_of("outer.steps=4000"), ADVICE, said.append)
+    record = swept(Parts(recipe_of("outer.steps=4000")), ADVICE, said.append)
     assert record["alpha"] == 0.04
     assert record["sweep_decided"] is True
     assert record["sweep_edge"] is None
@@ -153,7 +154,7 @@ def test_a_rate_that_is_clearly_best_is_taken(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_cannot_be_told_apart_is_said_and_the_middle_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_trials(monkeypatch, noise)
-    record = swept(recipe_of("outer.steps=4000"), ADVICE, print)
+    record = swept(Parts(recipe_of("outer.steps=4000")), ADVICE, print)
     assert record["alpha"] == 0.02
     assert record["sweep_decided"] is False
     assert "could not tell 0.005, 0.01, 0.02, 0.04, 0.08 apart" in record["reasons"][-1]
@@ -165,7 +166,7 @@ def test_an_end_of_the_range_is_looked_beyond_and_never_taken_silently(
 ) -> None:
     tried = fake_trials(monkeypatch, lambda rate, i: 1 + sign * rate + 1e-4 * noise(rate, i))
     said: list[str] = []
-    record = swept(recipe_of("outer.steps=4000"), ADVICE, said.append)
+    record = swept(Parts(recipe_of("outer.steps=4000")), ADVICE, said.append)
     assert len(tried) == 7
     assert record["alpha"] == pytest.approx(further)
     assert record["sweep_edge"] == side
@@ -177,7 +178,7 @@ def test_an_end_of_the_range_is_looked_beyond_and_never_taken_silently(
 
 def test_one_rate_beyond_the_end_settles_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = fake_trials(monkeypatch, lambda rate, i: abs(rate - 0.08) + 1e-4 * noise(rate, i))
-    record = swept(recipe_of("outer.steps=4000"), ADVICE, print)
+    record = swept(Parts(recipe_of("outer.steps=4000")), ADVICE, print)
     assert tried[-1] == pytest.approx(0.16)
     assert len(tried) == 6
     assert record["alpha"] == 0.08
@@ -186,7 +187,7 @@ def test_one_rate_beyond_the_end_settles_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_end_without_budget_beyond_it_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = fake_trials(monkeypatch, lambda rate, i: 1 + rate + 1e-5 * noise(rate, i))
-    record = swept(recipe_of("outer.steps=1200"), ADVICE, print)
+    record = swept(Parts(recipe_of("outer.steps=1200")), ADVICE, print)
     assert len(tried) == 5
     assert record["sweep_edge"] == "lower"
     assert "smaller rates" in record["reasons"][-1]
@@ -194,7 +195,7 @@ def test_an_end_without_budget_beyond_it_is_called_one(monkeypatch: pytest.Monke
 
 def test_a_rate_below_those_that_diverged_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_trials(monkeypatch, lambda rate, i: None if rate > 0.05 else 1 - rate + 1e-4 * noise(rate, i))
-    record = swept(recipe_of("outer.steps=4000"), ADVICE, print)
+    record = swept(Parts(recipe_of("outer.steps=4000")), ADVICE, print)
     assert record["alpha"] == 0.04
     assert record["sweep_edge"] is None
     assert record["sweep"][-1]["score"] is None
@@ -234,7 +235,7 @@ def test_only_neighbours_of_the_best_are_level_with_it() -> None:
 def test_dear_tasks_leave_the_sweep_out_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = fake_trials(monkeypatch, noise, Costs(1.0, 30.0, 0.0))
     said: list[str] = []
-    record = swept(recipe_of("outer.steps=1000"), ADVICE, said.append)
+    record = swept(Parts(recipe_of("outer.steps=1000")), ADVICE, said.append)
     assert tried == []
     assert "no time for a sweep" in said[-1]
     assert "0.02, the middle of the range" in said[-1]

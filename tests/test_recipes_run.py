@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 
 import innerloop.experiment.run as run_module
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.experiment.build import build
 from innerloop.experiment.pages import write_report as write_page
+from innerloop.experiment.parts import build
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.recipes.library import load_recipe, shipped_names
 from innerloop.recipes.schema import Recipe
@@ -106,7 +106,7 @@ def test_the_plan_is_written_before_the_first_step(tmp_path: Path, monkeypatch: 
         seen["written"], seen["used"] = read_manifest(run)["plan"], kwargs["plan"]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, "fit", fit)
+    monkeypatch.setattr(run_module, "fit_parts", fit)
     with pytest.raises(KeyboardInterrupt):
         train(tiny(tmp_path, "run.execution=auto"), progress=False)
     assert {name: seen["written"][name] for name in seen["used"]._fields} == seen["used"].as_dict()
@@ -162,7 +162,7 @@ def test_a_recipe_trained_again_repeats_the_run(tmp_path: Path) -> None:
 def test_seeds_change_training_and_not_the_test(tmp_path: Path) -> None:
     parts = [build(tiny(tmp_path, f"seed={seed}")) for seed in (0, 1)]
     assert not torch.equal(parts[0].params["layer0.weight"], parts[1].params["layer0.weight"])
-    assert not torch.equal(parts[0].train.episode(0).x_query, parts[1].train.episode(0).x_query)
+    assert not torch.equal(parts[0].data.train.episode(0).x_query, parts[1].data.train.episode(0).x_query)
     for held_out in ("validation", "test"):
         one, two = (getattr(p, held_out).episode(0) for p in parts)
         assert torch.equal(one.x_query, two.x_query)
@@ -172,8 +172,8 @@ def test_seeds_change_training_and_not_the_test(tmp_path: Path) -> None:
 
 def test_held_out_tasks_are_not_limited_to_the_training_tasks(tmp_path: Path) -> None:
     parts = build(tiny(tmp_path, "tasks.n_tasks=3", "tasks.resample=false"))
-    assert len({float(parts.train.episode(i).y_query[0]) for i in range(12)}) == 3
-    assert len({float(parts.test.episode(i).y_query[0]) for i in range(12)}) == 12
+    assert len({float(parts.data.train.episode(i).y_query[0]) for i in range(12)}) == 3
+    assert len({float(parts.data.test.episode(i).y_query[0]) for i in range(12)}) == 12
 
 
 # ---- going on ----

@@ -395,12 +395,12 @@ def test_a_real_run_has_all_its_pictures(trained):
 
 
 def test_the_held_out_task_is_the_one_that_is_scored_first(trained):
-    from innerloop.experiment.build import build_sampler
+    from innerloop.experiment.data import build_data
     from innerloop.experiment.held_out import POINTS, adapted_data
     from innerloop.recipes.settings import recipe_from_toml
 
     data = adapted_data(trained)
-    task = build_sampler(recipe_from_toml(trained / "recipe.toml"), "test").episode(0)
+    task = build_data(recipe_from_toml(trained / "recipe.toml")).test.episode(0)
     assert data["x_support"] == task.x_support.flatten().tolist()
     assert data["y_support"] == task.y_support.flatten().tolist()
     assert len(data["x"]) == POINTS

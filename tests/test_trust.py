@@ -247,7 +247,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "recipes/settings.py",  # recipe_from_toml asks
         "recipes/library.py",  # load_recipe asks; read_recipe says that it does not
         "recipes/started.py",  # compares settings
-        "experiment/evaluation.py",  # compares with what was trained; recipe_of asks
+        "experiment/loading.py",  # compares with what was trained; recipe_of asks
         "experiment/sweep.py",  # asks for all cells together
         "cli/show.py",  # prints
     } | ({"data/catalogue.py"} & users)

@@ -19,7 +19,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.data.glyphs import glyphs
 from innerloop.execution import choose_plan
-from innerloop.experiment.build import build
+from innerloop.experiment.parts import build
 from innerloop.experiment.run import train
 from innerloop.experiment.words import RECIPE_WORDS, recipe_words
 from innerloop.nets import mlp

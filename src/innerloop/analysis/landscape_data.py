@@ -13,7 +13,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import rate_factor
 from innerloop.core.random import generator
 from innerloop.core.types import TaskBatch
-from innerloop.experiment.build import build_network, build_sampler
+from innerloop.experiment.data import build_data
+from innerloop.experiment.model import build_network
 from innerloop.experiment.targets import check_targets
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.schema import Recipe
@@ -36,14 +37,15 @@ def from_recipe(settings: Settings, recipe: Recipe, say: Callable[[str], None]) 
         size = settings.samples or int(GOOD) * settings.components
         update = {"shots": max(1, size // 2), "queries": size - max(1, size // 2)}
         recipe_more = recipe.model_copy(update={"tasks": recipe.tasks.model_copy(update=update)})
-    sampler = build_sampler(recipe if labels else recipe_more, "train")
+    data = build_data(recipe if labels else recipe_more)
+    sampler = data.train
     batch = sampler.episodes(range(settings.tasks))
     if not isinstance(batch, TaskBatch):
         raise UserError(
             "tasks of unequal shapes cannot be compared here: give every kind the same ways and shots."
         )
-    check_targets(recipe, batch.task(0))
-    network = build_network(recipe, batch.task(0))
+    check_targets(recipe, data.sizes.labels)
+    network = build_network(recipe, data.sizes)
     say(f"{settings.tasks} tasks, {settings.features} features")
     x, y = all_samples(batch)
     z, kept = principal(features_of(x, settings.features, network, settings.seed), settings.components)

@@ -97,7 +97,7 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     from innerloop.advice.rate import warning_for
     from innerloop.advice.rate_record import doubtful_outside
     from innerloop.core.losses import get_loss, is_classification
-    from innerloop.experiment.build import build
+    from innerloop.experiment.parts import build
     from innerloop.experiment.rate import advice_for, provisional
 
     if settings.kind not in ("auto", "bracket"):
@@ -105,7 +105,7 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
             f"kind={settings.kind} is for drawn data: leave kind out to look at a recipe's tasks."
         )
     tasks = settings.n_tasks if "n_tasks" in settings.model_fields_set else None
-    found = advice_for(recipe, build(provisional(recipe)), tasks)
+    found = advice_for(build(provisional(recipe)), tasks)
     own = recipe.inner.lr
     labels = is_classification(get_loss(recipe.inner.loss))
     warning = warning_for(own, found) if isinstance(own, float) and labels else None

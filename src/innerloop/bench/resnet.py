@@ -21,7 +21,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Params, TaskBatch
 from innerloop.execution import Plan, meta_gradient
-from innerloop.execution.plan import available_cores, set_intra_op_threads
+from innerloop.execution.plan import available_cores
 from innerloop.nets.resnet12 import WIDTHS, resnet12
 from innerloop.objectives import erm
 from innerloop.objectives.mixed_precision import at_precision, check_bfloat16
@@ -48,7 +48,7 @@ def build(spec: dict[str, Any]) -> tuple[Step, str]:
     if spec["side"] == "eager":
         return eager(params, x, y, widths, spec["channels_last"]), "float32"
     plan = Plan("loop", spec["threads"])
-    set_intra_op_threads(plan)
+    torch.set_num_threads(plan.intra_op)
     choice = at_precision(erm(network, get_loss("cross-entropy")), spec["precision"])
     assert choice.objective.loss is not None
     gradient = meta_gradient(choice.objective.loss, plan)

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from innerloop.bench import peers, plain_loop, workloads
 from innerloop.core.types import Params
 from innerloop.execution import Plan, meta_gradient
-from innerloop.execution.plan import set_intra_op_threads
 from innerloop.learners import maml
 from innerloop.objectives import episodic
 
@@ -41,7 +40,7 @@ def build(spec: dict[str, Any]) -> Side:
 def ours(work: workloads.Workload, spec: dict[str, Any]) -> Side:
     """The public way: a learner, an objective and a plan."""
     plan = Plan(spec["mode"], spec["threads"], compile=spec.get("compile", "off"))
-    set_intra_op_threads(plan)
+    torch.set_num_threads(plan.intra_op)
     learner = maml(
         work.network,
         work.loss,

@@ -9,7 +9,6 @@ import torch
 
 from innerloop.bench import workloads
 from innerloop.execution import Plan
-from innerloop.execution.plan import set_intra_op_threads
 from innerloop.learners import maml
 from innerloop.objectives import episodic
 from innerloop.tasks import get_family, make_sampler
@@ -24,7 +23,6 @@ def peaks(spec: dict[str, Any], peak_mb: Callable[[], float]) -> dict[int, float
         peak_mb: asked for the peak so far.
     """
     plan = Plan(spec["mode"], spec["threads"], compile=spec["compile"])
-    set_intra_op_threads(plan)
     work = workloads.sine(1, torch.float32)
     learner = maml(work.network, work.loss, work.lr, work.steps)
     seen: dict[int, float] = {}

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from innerloop.cli.options import Json, Quiet
-from innerloop.cli.output import Result, carry_out, say, score_text, write
+from innerloop.cli.output import Result, carry_out, say, write
+from innerloop.core.words import score_text
 
 FOLDER = "innerloop-demo"
 STEPS = 2_000

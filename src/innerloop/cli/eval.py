@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from innerloop.cli.options import Json, RunName, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, difference_text, say, score_text, write
-from innerloop.cli.train import evaluation_line, render_steps
+from innerloop.cli.output import Result, carry_out, say, write
+from innerloop.cli.train import render_steps
+from innerloop.core.words import difference_text, score_text
 
 Against = Annotated[
     str | None,
@@ -61,6 +62,8 @@ def evaluate(
 
 
 def _render(result: Result) -> None:
+    from innerloop.recipes.protocols import evaluation_line
+
     for note in result.get("notes") or []:
         say(f"warning: {note}")
     write(evaluation_line(result))

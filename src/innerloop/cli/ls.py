@@ -9,8 +9,9 @@ import typer
 
 from innerloop.bench import BENCHMARKS
 from innerloop.cli.options import Json
-from innerloop.cli.output import Result, carry_out, score_text, table, write
+from innerloop.cli.output import Result, carry_out, table, write
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.words import score_text
 from innerloop.runs.manifest import actual_status
 
 SECTIONS = ("recipes", "runs", "benchmarks")

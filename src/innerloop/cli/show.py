@@ -9,7 +9,7 @@ import typer
 
 from innerloop.cli.options import Json, Settings, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, table, write
-from innerloop.cli.train import evaluation_line, render_steps
+from innerloop.cli.train import render_steps
 from innerloop.core.errors import UserError
 from innerloop.runs.manifest import actual_status
 
@@ -157,6 +157,8 @@ def _render_settings(result: Result) -> None:
 
 
 def _render_run(result: Result) -> None:
+    from innerloop.recipes.protocols import evaluation_line
+
     plan = result["plan"] or {}
     trained = result["kind"] == "train"
     rows = {

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, difference_text, score_text, table, write
+from innerloop.cli.output import Result, carry_out, table, write
+from innerloop.core.words import difference_text, score_text
 
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one per core.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, pairs, score_text, write
+from innerloop.cli.output import Result, carry_out, pairs, write
+from innerloop.core.words import score_text
 
 
 def train(
@@ -49,6 +50,8 @@ def train(
 
 def render_training(result: Result) -> None:
     """What training and its evaluation gave, for people."""
+    from innerloop.recipes.protocols import evaluation_line
+
     metrics = result.get("metrics") or {}
     run = result["run"]
     if "mean" in metrics:
@@ -61,20 +64,6 @@ def render_training(result: Result) -> None:
         "page": f"innerloop report {run}",
     }
     pairs(rows)
-
-
-def evaluation_line(found: Result) -> str:
-    """One number with its protocol: rule 22, no number without one."""
-    from innerloop.recipes.protocols import brief
-
-    protocol = found.get("protocol") or {}
-    parts = ["95 % CI", f"{found['episodes']} tasks"]
-    parts += [brief(found)] if protocol else []
-    parts += [f"norm={protocol['norm']}"] if protocol.get("norm") not in (None, "none") else []
-    parts += [f"weights: {protocol['weights']}"] if "weights" in protocol else []
-    lost = found.get("unconverged_heads")
-    parts += [f"{lost} heads not solved to 1e-6: try eval.normalise_features=true"] if lost else []
-    return f"{score_text(found['score'], found['mean'], found['ci95'])} ({', '.join(parts)})"
 
 
 def render_steps(found: Result) -> None:

@@ -30,7 +30,7 @@ from innerloop.evaluation.labelling import (
     support_features,
 )
 from innerloop.execution import Plan
-from innerloop.execution.plan import available_cores, set_intra_op_threads
+from innerloop.execution.plan import available_cores
 from innerloop.learners import protonet
 from innerloop.nets import Network, conv4
 from innerloop.nets.norms import check_policy
@@ -147,20 +147,15 @@ class FewShotClassifier:
         objective = episodic(protonet(network, ways), loss)
         params, buffers = network.init(generator(self.seed, "init"))
         plan = Plan("threads" if self.batch > 1 else "loop", available_cores())
-        threads = torch.get_num_threads()
-        set_intra_op_threads(plan)
-        try:
-            state = fit(
-                objective,
-                initial_state(params, buffers),
-                sampler,
-                make_optimiser("adam", self.lr),
-                steps=self.steps,
-                batch=self.batch,
-                plan=plan,
-            )
-        finally:
-            torch.set_num_threads(threads)  # the process is not ours alone
+        state = fit(
+            objective,
+            initial_state(params, buffers),
+            sampler,
+            make_optimiser("adam", self.lr),
+            steps=self.steps,
+            batch=self.batch,
+            plan=plan,
+        )
         self.params_, self.buffers_ = state.params, state.buffers
         for name in ("head_", "classes_", "task_buffers_"):
             vars(self).pop(name, None)

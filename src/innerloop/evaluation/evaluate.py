@@ -12,6 +12,7 @@ from innerloop.core.losses import score, score_name
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.execution import Plan, map_tasks
+from innerloop.execution.plan import torch_threads
 from innerloop.learners.base import Learner
 from innerloop.tasks.sampler import Sampler
 
@@ -71,7 +72,7 @@ def evaluate(
     # compiling is for training: evaluation is short and its shapes vary
     mapped = map_tasks(one, (plan or Plan())._replace(compile="off"))
     scores: list[float] = []
-    with torch.no_grad():
+    with torch_threads(plan), torch.no_grad():
         for start in range(0, episodes, batch):
             indices = range(start, min(start + batch, episodes))
             scores += mapped(params, buffers, sampler.episodes(indices)).double().tolist()

@@ -15,6 +15,7 @@ from innerloop.evaluation.features import CACHEABLE, Rows, pictures_of
 from innerloop.evaluation.judges import Judge, by_cached_features, by_episode_features, by_fine_tuning
 from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_protocol
 from innerloop.execution import Plan
+from innerloop.execution.plan import torch_threads
 from innerloop.nets.network import Network
 from innerloop.tasks.few_shot import FewShot, Kind, few_shot
 
@@ -72,8 +73,8 @@ def evaluate_head(
     pictures = pictures_of(
         source, seed=protocol.seed, mean=mean, std=std, dtype=example.dtype, device=example.device
     )
-    plan = (plan or Plan())._replace(compile="off")
-    with torch.no_grad():
+    given, plan = plan, (plan or Plan())._replace(compile="off")
+    with torch_threads(given), torch.no_grad():
         if protocol.head == FINE_TUNING:
             judge = by_fine_tuning(network, params, buffers, pictures, protocol, plan)
         elif network.norm in CACHEABLE:

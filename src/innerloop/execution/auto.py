@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError, spelt
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.execution.gradients import MetaGradient, TaskDirection, TaskLoss, meta_gradient
+from innerloop.execution.gradients import TaskDirection, TaskLoss, meta_gradient
 from innerloop.execution.plan import (
     Compile,
     Plan,
@@ -16,7 +16,7 @@ from innerloop.execution.plan import (
     check_compiler,
     compiler_works,
     cpp_compiler,
-    set_intra_op_threads,
+    torch_threads,
 )
 
 # What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
@@ -80,13 +80,10 @@ def choose_plan(
     """
     cores = threads or available_cores()
 
-    def build(plan: Plan) -> MetaGradient:
-        set_intra_op_threads(plan)
-        return meta_gradient(loss, plan, direction=direction)
-
     def measure(plan: Plan, on: Batch = batch) -> float:
-        run = build(plan)
-        return seconds_per_call(lambda: run(params, buffers, on))
+        with torch_threads(plan):
+            run = meta_gradient(loss, plan, direction=direction)
+            return seconds_per_call(lambda: run(params, buffers, on))
 
     seconds, remarks = _time_all(_candidates(execution, cores, batch.size, allow_vmap, chunk), batch, measure)
     best = min(seconds, key=lambda plan: seconds[plan])
@@ -103,7 +100,6 @@ def choose_plan(
         if how != "off":
             best, remark = _try_compiled(best, how, measure, milliseconds, forced=compile != "auto")
             remarks.append(remark)
-    set_intra_op_threads(best)
     return Measured(best, milliseconds, [r for r in remarks if r])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -37,6 +39,11 @@ class Plan(NamedTuple):
     chunk: int | None = None
     compile: Compile = "off"
     reason: str = ""
+
+    @property
+    def intra_op(self) -> int:
+        """Threads that torch may use inside one operation: one where tasks have threads of their own."""
+        return 1 if self.mode == "threads" else self.threads
 
     def as_dict(self) -> dict[str, Any]:
         """For the manifest."""
@@ -109,8 +116,25 @@ def check_compiler(wanted: str) -> None:
         )
 
 
-def set_intra_op_threads(plan: Plan) -> None:
-    """Gives torch the threads that the plan leaves to it: one where tasks run in threads of their own."""
-    wanted = 1 if plan.mode == "threads" else plan.threads
-    if torch.get_num_threads() != wanted:
+@contextmanager
+def torch_threads(plan: Plan | None) -> Iterator[None]:
+    """Gives torch the threads that a plan leaves to it, and back those it had: the process is not ours alone.
+
+    None leaves them as they are.
+
+    >>> before = torch.get_num_threads()
+    >>> with torch_threads(Plan("loop", before + 1)):
+    ...     torch.get_num_threads() - before
+    1
+    >>> torch.get_num_threads() - before
+    0
+    """
+    before = torch.get_num_threads()
+    wanted = before if plan is None else plan.intra_op
+    if wanted != before:
         torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)

@@ -11,30 +11,26 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation import Evaluation, evaluate
 from innerloop.evaluation.protocol import kind_of
 from innerloop.execution import Plan
-from innerloop.execution.plan import available_cores, set_intra_op_threads
-from innerloop.experiment.build import Parts, build, for_test
+from innerloop.experiment.data import check_inputs
 from innerloop.experiment.divergence import refuse_not_finite
-from innerloop.experiment.heads import head_protocol, judge_head
+from innerloop.experiment.fitting import judge
+from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import test_steps
-from innerloop.experiment.pictures import IMAGE_FAMILIES
-from innerloop.experiment.rate import as_trained
-from innerloop.experiment.run_data import test_digest, with_kept_data
-from innerloop.recipes.library import read_recipe
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
+from innerloop.experiment.run_data import test_digest
+from innerloop.experiment.weights import for_test
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.started import recipe_of
-from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.files import write_json_atomic
-from innerloop.runs.manifest import now, read_manifest
-from innerloop.training.state import TrainState, in_order, state_from
+from innerloop.runs.manifest import now
 
 
-def protocol_of(recipe: Recipe, parts: Parts, weights: str) -> dict[str, Any]:
+def protocol_of(parts: Parts, weights: str) -> dict[str, Any]:
     """Everything that a reported number depends on besides the training."""
-    tasks = recipe.tasks
+    recipe, tasks = parts.recipe, parts.recipe.tasks
     pictures = {}
     if tasks.family in IMAGE_FAMILIES:
         pictures = {"data": recipe.data.name, "ways": recipe.eval.ways or tasks.ways}
@@ -71,7 +67,6 @@ def _adaptation(recipe: Recipe) -> dict[str, Any]:
 
 
 def evaluate_parts(
-    recipe: Recipe,
     parts: Parts,
     weights: tuple[Params, Buffers],
     plan: Plan,
@@ -82,8 +77,7 @@ def evaluate_parts(
     """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary.
 
     Args:
-        recipe: how to evaluate.
-        parts: built from it.
+        parts: how to evaluate, on which tasks.
         weights: what is evaluated.
         plan: how to run it.
         run: where the file goes.
@@ -93,19 +87,20 @@ def evaluate_parts(
     Raises:
         NonFiniteError: predictions of some tasks are not finite; the file is written all the same.
     """
-    params, buffers = for_test(*weights)
+    recipe, (params, buffers) = parts.recipe, for_test(*weights)
     episodes = recipe.eval.episodes
+    check_tasks(parts, str(run))
+    found = judge(parts, params, buffers, "test", episodes, plan)
+    curve = _curve(parts, params, buffers, plan)
     if recipe.eval.head == "learner":
-        found, curve = _by_learner(recipe, parts, params, buffers, plan)
-    else:
-        found, curve = judge_head(recipe, parts.network, params, buffers, "test", episodes, plan), []
+        curve.append((test_steps(recipe), found.interval))
     result = {
         "score": found.score,
         found.score: found.interval.mean,
         "mean": found.interval.mean,
         "ci95": found.interval.ci95,
         "episodes": episodes,
-        "protocol": protocol_of(recipe, parts, used),
+        "protocol": protocol_of(parts, used),
         "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
         "not_finite": found.not_finite,
         CHANGED: {},
@@ -119,18 +114,36 @@ def evaluate_parts(
     return {**result, "file": str(path)}
 
 
-def _by_learner(
-    recipe: Recipe, parts: Parts, params: Params, buffers: Buffers, plan: Plan
-) -> tuple[Evaluation, list[tuple[int, Interval]]]:
-    """The learner's scores, and its means after fewer steps where ``eval.curve`` asks for them."""
+def _curve(parts: Parts, params: Params, buffers: Buffers, plan: Plan) -> list[tuple[int, Interval]]:
+    """The learner's means after fewer steps: all of them if ``eval.curve`` asks for them, else after none."""
+    recipe = parts.recipe
     steps, episodes = test_steps(recipe), recipe.eval.episodes
+    if recipe.eval.head != "learner":
+        return []
+    fewer = range(steps) if recipe.eval.curve else range(min(steps, 1))
+    return [(n, judge(parts, params, buffers, "test", episodes, plan, n).interval) for n in fewer]
 
-    def after(n: int) -> Evaluation:
-        return evaluate(parts.learner_after(n), params, buffers, parts.test, parts.loss, episodes, plan)
 
-    found = after(steps)
-    others = range(steps) if recipe.eval.curve else ([0] if steps else [])
-    return found, [(n, after(n).interval) for n in others] + [(steps, found.interval)]
+def check_tasks(parts: Parts, whose: str) -> None:
+    """Refuses test tasks that the network cannot take, or that have more classes than its head tells apart.
+
+    A head that is not used is not asked: any number of classes goes with ``eval.head`` and with prototypes.
+
+    Raises:
+        UserError: with the settings to change.
+    """
+    recipe = parts.recipe
+    check_inputs(parts.data, parts.sizes, whose)
+    if recipe.eval.head != "learner" or recipe.inner.method == "protonet":
+        return
+    if recipe.tasks.family in IMAGE_FAMILIES:
+        outputs = recipe.model.outputs or parts.sizes.outputs
+        ways = max(kind.shape.ways for kind in build_kinds(recipe, training=False))
+        if ways > outputs:
+            raise UserError(
+                f"{whose} tells {outputs} classes apart, and these tasks have {ways}: set "
+                f"eval.ways={outputs}, or fit a head for every task with eval.head=logistic."
+            )
 
 
 def _label(recipe: Recipe) -> str:
@@ -149,52 +162,3 @@ def _next_file(folder: Path, label: str) -> Path:
     while (folder / f"{label}-{n}.json").exists():
         n += 1
     return folder / f"{label}-{n}.json"
-
-
-def run_recipe(run: Path, overrides: list[str], *, trust: bool = False) -> tuple[Recipe, Recipe]:
-    """A run's recipe changed by ``key=value`` settings, with the split it kept; and as it was trained.
-
-    Args:
-        run: its directory.
-        overrides: the caller's own settings. Code that they name may be imported.
-        trust: whether code that the run's recipe names may be imported as well.
-    """
-    recipe = as_trained(recipe_of(run, overrides, trust=trust), run)
-    trained = as_trained(read_recipe(str(run)), run)  # to compare with, not to build
-    return with_kept_data(recipe, trained, run), trained
-
-
-def load_parts(
-    run: Path, overrides: list[str], *, trust: bool = False
-) -> tuple[Recipe, Parts, TrainState, Plan]:
-    """A trained run's recipe, as :func:`run_recipe` gives it, with parts, state and plan."""
-    recipe, _ = run_recipe(run, overrides, trust=trust)
-    return recipe, *trained_parts(run, recipe)
-
-
-def trained_parts(run: Path, recipe: Recipe) -> tuple[Parts, TrainState, Plan]:
-    """The parts of a run's recipe, the state it was trained to, and how to execute it."""
-    saved = load_checkpoint(run, "last")
-    if saved is None:
-        raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")
-    # bfloat16 is for training steps: a machine without it can judge what another one trained
-    full = recipe.model_copy(update={"run": recipe.run.model_copy(update={"bfloat16": False})})
-    parts, state = build(full), state_from(*saved)
-    _check_fit(parts.params, state.params, run)
-    state = in_order(state, parts.params, parts.buffers)
-    recorded = read_manifest(run).get("plan") or {}
-    mode = recorded.get("mode", "loop") if recipe.run.execution == "auto" else recipe.run.execution
-    plan = Plan(mode, recipe.run.threads or available_cores(), recipe.run.chunk)
-    set_intra_op_threads(plan)
-    return parts, state, plan
-
-
-def _check_fit(model: Params, saved: Params, run: Path) -> None:
-    """Settings that change the network make its trained weights useless: say so."""
-    wrong = [n for n, v in model.items() if n not in saved or saved[n].shape != v.shape]
-    wrong = [n for n in wrong if not n.startswith("heads.")]
-    if wrong:
-        raise UserError(
-            f"these settings change the network that {run} trained ({', '.join(wrong[:3])}): "
-            "leave model.* and the task's dimensions as they were."
-        )

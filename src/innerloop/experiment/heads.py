@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from innerloop.core.types import Buffers, Params
-from innerloop.evaluation import Evaluation, Protocol, evaluate_head
-from innerloop.execution import Plan
-from innerloop.experiment.pictures import build_kinds, build_source, scale_of
-from innerloop.nets import Network
+from innerloop.evaluation import Protocol
+from innerloop.experiment.pictures import build_kinds
 from innerloop.recipes.schema import Recipe
 
 
@@ -24,25 +21,4 @@ def head_protocol(recipe: Recipe, norm: str, episodes: int) -> Protocol:
         copies=wanted.copies,
         lr=wanted.head_lr,
         steps=wanted.head_steps,
-    )
-
-
-def judge_head(
-    recipe: Recipe, network: Network, params: Params, buffers: Buffers, split: str, episodes: int, plan: Plan
-) -> Evaluation:
-    """Scores ``eval.head`` on the same episodes that a learner would be judged on."""
-    source = build_source(recipe)
-    mean, std = scale_of(recipe)
-    return evaluate_head(
-        network,
-        params,
-        buffers,
-        source,
-        head_protocol(recipe, network.norm, episodes),
-        split,
-        kinds=build_kinds(recipe, training=False),
-        balanced=recipe.tasks.balanced,
-        mean=mean,
-        std=std,
-        plan=plan,
     )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from innerloop.experiment.build import build_sampler, for_test
-from innerloop.experiment.evaluation import load_parts
+from innerloop.experiment.data import build_data
 from innerloop.experiment.learner import test_steps
-from innerloop.experiment.pictures import IMAGE_FAMILIES
-from innerloop.experiment.run import best_or_last
+from innerloop.experiment.loading import load_run
+from innerloop.experiment.weights import for_test
 from innerloop.plots import sinusoid_data
 from innerloop.plots.sinusoid import SinusoidPicture
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.started import recipe_of
 
 POINTS = 200
 """Query points that draw the curves."""
@@ -25,16 +23,14 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
         UserError: the run cannot be rebuilt, or has no checkpoint yet.
         UntrustedCodeError: its recipe names code from outside.
     """
-    started = recipe_of(run)
-    if started.tasks.family in IMAGE_FAMILIES:  # not one number, so no need to open them
+    loaded = load_run(run)
+    parts, sizes = loaded.parts, loaded.parts.sizes
+    if sizes.labels or sizes.inputs != (1,) or sizes.ways != 1:
         return None
-    task = build_sampler(started, "test").episode(episode)
-    if task.x_support.shape[1:] != (1,) or task.y_support.shape[1:] != (1,):
-        return None
-    recipe, parts, state, _ = load_parts(run, [])
-    (params, buffers), _ = best_or_last(recipe, run, state)
-    grid = build_sampler(_dense(recipe), "test").episode(episode)
-    steps = test_steps(recipe)
+    task = parts.data.test.episode(episode)
+    (params, buffers), _ = loaded.weights()
+    grid = build_data(_dense(parts.recipe)).test.episode(episode)
+    steps = test_steps(parts.recipe)
 
     def curve(n: int) -> list[float]:
         learner = parts.learner_after(n)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,13 @@ from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
 
 IMAGE_FAMILIES = ("few-shot", "supervised")
+
+
+class Scale(NamedTuple):
+    """Mean and deviation of each channel, from 0 to 1; both None where pictures stay as they are."""
+
+    mean: list[float] | None
+    std: list[float] | None
 
 
 @functools.lru_cache(maxsize=4)
@@ -79,14 +87,14 @@ def held_out(recipe: Recipe) -> str | None:
     return f"this split has no validation classes: {held} are held out for it"
 
 
-def scale_of(recipe: Recipe) -> tuple[list[float] | None, list[float] | None]:
+def scale_of(recipe: Recipe, pictures: Callable[[], ImageSource]) -> Scale:
     """Mean and deviation that standardise the pictures: what training used, where the run kept it."""
     if not recipe.data.standardise:
-        return None, None
+        return Scale(None, None)
     kept = read_kept(recipe.data.split_file)
     if kept and kept["mean"] is not None:
-        return kept["mean"], kept["std"]
-    return channel_statistics(build_source(recipe))
+        return Scale(kept["mean"], kept["std"])
+    return Scale(*channel_statistics(pictures()))
 
 
 def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
@@ -120,11 +128,12 @@ def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
     return [Kind(shape, tasks.choice, tuple(tasks.groups) or None)]
 
 
-def build_image_sampler(recipe: Recipe, split: str, dtype: torch.dtype) -> Sampler:
+def build_image_sampler(
+    recipe: Recipe, source: ImageSource, scale: Scale, split: str, dtype: torch.dtype
+) -> Sampler:
     """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``."""
-    source, training = build_source(recipe), split == "train"
+    training = split == "train"
     seed = recipe.run.seed if training else recipe.eval.seed
-    mean, std = scale_of(recipe)
     transform = None
     if training and recipe.data.augment == "lee2019":
         transform = episode_transform(derive_seed(seed, "augment"), lee2019(source.images.shape[1]))
@@ -134,8 +143,8 @@ def build_image_sampler(recipe: Recipe, split: str, dtype: torch.dtype) -> Sampl
             split,
             seed=seed,
             size=recipe.tasks.minibatch,
-            mean=mean,
-            std=std,
+            mean=scale.mean,
+            std=scale.std,
             transform=transform,
             dtype=dtype,
             device=recipe.run.device,
@@ -147,19 +156,17 @@ def build_image_sampler(recipe: Recipe, split: str, dtype: torch.dtype) -> Sampl
             seed=seed,
             kinds=build_kinds(recipe, training),
             balanced=recipe.tasks.balanced,
-            mean=mean,
-            std=std,
+            mean=scale.mean,
+            std=scale.std,
             transform=transform,
             dtype=dtype,
             device=recipe.run.device,
         )
 
 
-def outputs_needed(recipe: Recipe) -> int:
+def outputs_needed(recipe: Recipe, classes: int) -> int:
     """Training classes for plain supervision, else the largest number of ways in training or evaluation."""
-    if recipe.tasks.family == "supervised":
-        return len(split_classes(build_source(recipe), "train"))
-    return largest_ways(recipe)
+    return classes if recipe.tasks.family == "supervised" else largest_ways(recipe)
 
 
 def largest_ways(recipe: Recipe) -> int:
@@ -167,23 +174,6 @@ def largest_ways(recipe: Recipe) -> int:
     return max(kind.shape.ways for training in (True, False) for kind in build_kinds(recipe, training))
 
 
-def training_classes(recipe: Recipe) -> int:
+def training_classes(source: ImageSource) -> int:
     """How many classes the training split has: rows of a multi-task head."""
-    return len(split_classes(build_source(recipe), "train"))
-
-
-def data_record(recipe: Recipe) -> dict[str, Any]:
-    """What the manifest keeps of the pictures: name, content, shape, and the scale that training used."""
-    if recipe.tasks.family not in IMAGE_FAMILIES:
-        return {}
-    source = build_source(recipe)
-    mean, std = scale_of(recipe)
-    remark = held_out(recipe)
-    return {
-        "name": source.name,
-        "content_sha256": source.content_sha256,
-        "shape": list(source.images.shape[1:]),
-        "mean": mean,
-        "std": std,
-        **({"validation": remark} if remark else {}),
-    }
+    return len(split_classes(source, "train"))

@@ -24,11 +24,12 @@ from innerloop.evaluation.labelling import (
     support_features,
 )
 from innerloop.evaluation.protocol import FINE_TUNING
-from innerloop.experiment.build import for_test
-from innerloop.experiment.evaluation import load_parts
+from innerloop.experiment.data import build_data
 from innerloop.experiment.learner import test_steps
-from innerloop.experiment.pictures import IMAGE_FAMILIES, data_record
-from innerloop.experiment.run import best_or_last
+from innerloop.experiment.loading import load_run
+from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.run_data import data_record
+from innerloop.experiment.weights import for_test
 from innerloop.experiment.words import recipe_words
 from innerloop.learners import Learner, protonet
 from innerloop.learners.fine_tune import fine_tune
@@ -76,10 +77,11 @@ def predict_pictures(
     Returns:
         ``classes``, ``method``, and ``predictions``: file, label, probability, unsure, and all probabilities.
     """
-    recipe, parts, state, _ = load_parts(run, list(overrides), trust=trust)
+    loaded = load_run(run, overrides, trust=trust)
+    parts, recipe = loaded.parts, loaded.parts.recipe
     if recipe.tasks.family not in IMAGE_FAMILIES:
         raise UserError(f"{run} was trained on {recipe.tasks.family} tasks, not on pictures.")
-    weights, used = best_or_last(recipe, run, state)
+    weights, used = loaded.weights()
     params, buffers = for_test(*weights)
     check_weights({**params, **buffers}, str(run))
     look = _look(recipe, run)
@@ -155,7 +157,7 @@ def _predictor(
 
 def _look(recipe: Recipe, run: Path) -> Pictures:
     """Size, colour and scale from the manifest; from the data itself for runs that did not record them."""
-    recorded = read_manifest(run).get("data") or data_record(recipe)
+    recorded = read_manifest(run).get("data") or data_record(build_data(recipe))
     height, _, channels = recorded["shape"]
     return Pictures(height, "grey" if channels == 1 else "rgb", recorded["mean"], recorded["std"])
 

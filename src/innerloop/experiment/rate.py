@@ -12,12 +12,13 @@ from typing import Any
 from innerloop.advice.rate import HEAD_ONLY, RateAdvice, advise_rate, warning_for
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
-from innerloop.experiment.build import Parts, build, for_test
+from innerloop.experiment.parts import Parts
 from innerloop.experiment.rate_sweep import Keep, Say, swept
+from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
-from innerloop.training import TrainState, initial_state
+from innerloop.training import TrainState
 
 PROVISIONAL = 0.01
 """Stands in for a rate that is not known yet, where parts are only built to find mistakes."""
@@ -66,73 +67,77 @@ def as_trained(recipe: Recipe, run: Path) -> Recipe:
     return with_rate(recipe, rate)
 
 
-def settled(
-    recipe: Recipe, parts: Parts, run: Path, state: TrainState, say: Say
-) -> tuple[Recipe, Parts, TrainState]:
-    """Recipe, parts and state with a number for the rate.
+def settled(recipe: Recipe, parts: Parts, run: Path, state: TrainState, say: Say) -> tuple[Parts, TrainState]:
+    """Parts and state with a number for the rate.
 
     What ``auto`` found goes to the manifest and to ``say``. A user's own rate is left alone, but a
     head-only learner's is compared with the bracket first.
+
+    Args:
+        recipe: as it was written, perhaps with ``auto``.
+        parts: of :func:`provisional`'s recipe.
+        run: the run.
+        state: where it stands.
+        say: receives lines for people.
     """
     if recipe.inner.lr != "auto":
         if state.step == 0:
-            check_own_rate(recipe, parts, run, say)
-        return recipe, parts, state
+            check_own_rate(parts, run, say)
+        return parts, state
     rate = recorded_rate(run)
     if rate is None:
         # how much to try depends on measured times: a run killed in the sweep decides as it did before
         kept = read_manifest(run).get("rate_sweep")
-        record = estimate(recipe, parts, say, kept, lambda decided: update_manifest(run, rate_sweep=decided))
+        record = estimate(parts, say, kept, lambda decided: update_manifest(run, rate_sweep=decided))
         update_manifest(run, rate=record)
         rate = record["alpha"]
     else:
         say(f"inner.lr=auto: {rate:.4g}, as before")
-    chosen = with_rate(recipe, rate)
-    parts = build(chosen)
-    return chosen, parts, state if state.step else initial_state(parts.params, parts.buffers)
+    chosen = parts.at_rate(rate)
+    return chosen, state if state.step else chosen.first
 
 
-def advice_for(recipe: Recipe, parts: Parts, tasks: int | None = None) -> RateAdvice:
+def advice_for(parts: Parts, tasks: int | None = None) -> RateAdvice:
     """The estimate for a recipe's learner at its first weights."""
-    inner = recipe.inner
+    inner = parts.recipe.inner
     return advise_rate(
         parts.network,
         *for_test(parts.params, parts.buffers),
-        parts.train,
+        parts.data.train,
         get_loss(inner.loss),
         method=inner.method,
         steps=inner.steps,
         optimiser=inner.optimiser,
         momentum=inner.momentum,
         tasks=tasks,
-        seed=recipe.run.seed,
+        seed=parts.recipe.run.seed,
     )
 
 
 def estimate(
-    recipe: Recipe, parts: Parts, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
+    parts: Parts, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
 ) -> dict[str, Any]:
     """The record of ``auto``: the advice, and the sweep where there is one (``kept``, ``keep``: its)."""
-    found = advice_for(recipe, parts)
+    found = advice_for(parts)
     record: dict[str, Any] = {"setting": "auto", **found.as_dict()}
     say(f"inner.lr=auto: {found.kind} [{found.low:.3g}, {found.high:.3g}], looked at {found.tasks} tasks")
     for reason in found.reasons:
         say(reason)
     if len(found.sweep) > 1:
-        record |= swept(recipe, found, say, kept, keep)
+        record |= swept(parts, found, say, kept, keep)
     say(f"inner.lr={record['alpha']:.4g} ({found.convention})")
     return record
 
 
-def check_own_rate(recipe: Recipe, parts: Parts, run: Path, say: Say) -> None:
+def check_own_rate(parts: Parts, run: Path, say: Say) -> None:
     """Warns of a head-only learner's rate far outside the bracket; says nothing where there is no bracket."""
-    inner = recipe.inner
+    inner = parts.recipe.inner
     known = inner.method in HEAD_ONLY and inner.optimiser == "sgd" and inner.steps > 0
     known = known and is_classification(get_loss(inner.loss))
-    if not known or recipe.outer.objective != "episodic" or not isinstance(inner.lr, float):
+    if not known or parts.recipe.outer.objective != "episodic" or not isinstance(inner.lr, float):
         return
     try:
-        found = advice_for(recipe, parts, tasks=CHECKED)
+        found = advice_for(parts, tasks=CHECKED)
     except UserError:  # no bracket: nothing to compare with
         return
     warning = warning_for(inner.lr, found)

@@ -13,6 +13,7 @@ from innerloop.core.losses import get_loss, is_classification, score_name
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import Loss
 from innerloop.evaluation.comparison import compare
+from innerloop.experiment.parts import Parts
 from innerloop.experiment.rate_budget import NONE, Costs, Sweep, affordable, run_seconds, too_dear, too_short
 from innerloop.experiment.rate_trials import Trial, all_diverged, begun, further, judged, measured
 from innerloop.recipes.schema import Recipe
@@ -36,31 +37,31 @@ class Tried(NamedTuple):
 
 
 def swept(
-    recipe: Recipe, found: RateAdvice, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
+    parts: Parts, found: RateAdvice, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
 ) -> dict[str, Any]:
     """What the sweep adds to the record of ``auto``: the rate, what was tried, and what could not be told.
 
     Args:
-        recipe: of the run.
+        parts: of the run.
         found: the advice, with the rates to try.
         say: receives lines for people.
         kept: how much an earlier beginning of this run decided to try; measured times decide it otherwise.
         keep: receives that decision before it is carried out.
     """
-    started = time.perf_counter()
+    started, recipe = time.perf_counter(), parts.recipe
     rates, first = found.sweep, None
     short = too_short(recipe, len(rates))
     if short is not None:
         return _without(found, short, say)
     if kept is None:
-        costs, first = measured(recipe, rates)
+        costs, first = measured(parts, rates)
         kept = {**(affordable(recipe, len(rates), costs) or NONE)._asdict(), "seconds_of": costs._asdict()}
         if keep is not None:
             keep(kept)
     sweep, costs = Sweep(kept["steps"], kept["episodes"], kept["beyond"]), Costs(**kept["seconds_of"])
     if sweep == NONE:
         return _without(found, too_dear(recipe, len(rates), costs), say)
-    tried = _with_ends(recipe, found, sweep, first)
+    tried = _with_ends(parts, found, sweep, first)
     record = _decision(recipe, tried, found, sweep)
     seconds = time.perf_counter() - started
     taken, share = sweep.steps * len(tried), seconds / run_seconds(recipe, costs)
@@ -85,14 +86,14 @@ def _without(found: RateAdvice, why: str, say: Say) -> dict[str, Any]:
     return {"sweep": [], "sweep_steps": 0, "reasons": [*found.reasons, why]}
 
 
-def _with_ends(recipe: Recipe, found: RateAdvice, sweep: Sweep, first: Trial | None) -> list[Tried]:
+def _with_ends(parts: Parts, found: RateAdvice, sweep: Sweep, first: Trial | None) -> list[Tried]:
     """All rates of the range, and beyond an end while that is the one to take and the budget allows it.
 
     ``first`` has been measured and goes on where it is.
     """
 
     def tried(rate: float) -> Tried:
-        start = begun(recipe, rate)
+        start = begun(parts, rate)
         before = judged(start, sweep.episodes)
         trial = first if first is not None and first.rate == rate else start
         return Tried(rate, before, judged(further(trial, sweep.steps), sweep.episodes))
@@ -100,7 +101,7 @@ def _with_ends(recipe: Recipe, found: RateAdvice, sweep: Sweep, first: Trial | N
     known = [tried(rate) for rate in found.sweep]
     for _ in range(sweep.beyond):
         side = (
-            edge(known, choose(recipe, known, found.alpha, sweep.steps)[0])
+            edge(known, choose(parts.recipe, known, found.alpha, sweep.steps)[0])
             if any(t.scores for t in known)
             else "lower"
         )

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy
-import torch
 
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
-from innerloop.execution.plan import available_cores, set_intra_op_threads
-from innerloop.experiment.build import Parts, build, for_test
+from innerloop.execution.plan import available_cores
+from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.learner import test_steps
+from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES
 from innerloop.experiment.rate_budget import LEAST_EPISODES, Costs
 from innerloop.recipes.schema import Recipe
-from innerloop.training import TrainState, fit, initial_state
+from innerloop.training import TrainState
 
 TIMED_STEPS, TIMED_TASKS = 3, 4
 """What is timed; where tasks run in one batched computation, all that a sweep would judge at least."""
@@ -29,13 +28,12 @@ class Trial(NamedTuple):
     """Training at one rate from the first weights; ``state`` is None if it diverged."""
 
     rate: float
-    recipe: Recipe
     parts: Parts
     state: TrainState | None
 
 
 def measured(
-    recipe: Recipe, rates: Sequence[float], clock: Callable[[], float] = time.perf_counter
+    parts: Parts, rates: Sequence[float], clock: Callable[[], float] = time.perf_counter
 ) -> tuple[Costs, Trial]:
     """Seconds of a step, of a validation task and of building, and the trial they were measured on.
 
@@ -44,10 +42,10 @@ def measured(
     Raises:
         UserError: all of them diverge.
     """
-    timed = LEAST_EPISODES if _plan(recipe).mode == "vmap" else TIMED_TASKS
+    timed = LEAST_EPISODES if trial_plan(parts.recipe).mode == "vmap" else TIMED_TASKS
     for rate in rates:
         begin = clock()
-        trial = begun(recipe, rate)
+        trial = begun(parts, rate)
         built = clock()
         trial = further(trial, 1)  # the first step warms up
         warm = clock()
@@ -69,51 +67,36 @@ def all_diverged(rates: Sequence[float]) -> UserError:
     )
 
 
-def begun(recipe: Recipe, rate: float) -> Trial:
+def begun(parts: Parts, rate: float) -> Trial:
     """The first weights, with parts for a rate."""
-    chosen = recipe.model_copy(update={"inner": recipe.inner.model_copy(update={"lr": float(rate)})})
-    parts = build(chosen)
-    return Trial(float(rate), chosen, parts, initial_state(parts.params, parts.buffers))
+    chosen = parts.at_rate(rate)
+    return Trial(float(rate), chosen, chosen.first)
 
 
 def further(trial: Trial, steps: int) -> Trial:
     """The trial after so many steps in all."""
-    _, recipe, parts, state = trial
-    if state is None:
+    if trial.state is None:
         return trial
     try:
-        state = fit(
-            parts.objective,
-            state,
-            parts.train,
-            parts.optimiser,
-            steps=steps,
-            batch=recipe.outer.batch,
-            plan=_plan(recipe),
-            schedule=parts.schedule,
-            clip=recipe.outer.clip,
-        )
+        state = fit_parts(trial.parts, trial.state, plan=trial_plan(trial.parts.recipe), steps=steps)
     except NonFiniteError:
-        state = None
+        return trial._replace(state=None)
     return trial._replace(state=state)
 
 
 def judged(trial: Trial, episodes: int) -> list[float]:
     """Scores on the first validation tasks; none if it diverged, in training or in a task."""
-    _, recipe, parts, state = trial
+    _, parts, state = trial
     if state is None:
         return []
-    learner = parts.learner_after(test_steps(recipe))
-    weights = for_test(state.params, state.buffers)
-    with torch.no_grad(), numpy.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
-        found = evaluate(learner, *weights, parts.validation, parts.loss, episodes, _plan(recipe))
+    steps, plan = test_steps(parts.recipe), trial_plan(parts.recipe)
+    with numpy.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
+        found = judge(parts, state.params, state.buffers, "validation", episodes, plan, steps)
     return found.scores if all(map(math.isfinite, found.scores)) else []
 
 
-def _plan(recipe: Recipe) -> Plan:
+def trial_plan(recipe: Recipe) -> Plan:
     """Pictures a task per core; vectors all at once, where small operations are faster on one thread."""
     pictures = recipe.tasks.family in IMAGE_FAMILIES or recipe.inner.checkpoint
     cores = recipe.run.threads or available_cores()
-    plan = Plan("threads", cores) if pictures else Plan("vmap", 1, recipe.run.chunk)
-    set_intra_op_threads(plan)
-    return plan
+    return Plan("threads", cores) if pictures else Plan("vmap", 1, recipe.run.chunk)

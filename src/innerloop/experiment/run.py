@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.losses import score_name
-from innerloop.core.types import Buffers, Params
 from innerloop.execution import Plan, choose_plan
-from innerloop.execution.plan import check_compiler, compiler_works, set_intra_op_threads
-from innerloop.experiment.build import Parts, build
+from innerloop.execution.plan import check_compiler, compiler_works
 from innerloop.experiment.divergence import rate_warning, rate_words
-from innerloop.experiment.evaluation import evaluate_parts, run_recipe, trained_parts
-from innerloop.experiment.pictures import data_record, held_out
+from innerloop.experiment.evaluation import evaluate_parts
+from innerloop.experiment.fitting import fit_parts
+from innerloop.experiment.loading import best_or_last, load_run
+from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.pictures import held_out
 from innerloop.experiment.rate import provisional, settled
-from innerloop.experiment.run_data import check_data, keep_data, with_kept_data
+from innerloop.experiment.run_data import check_data, data_record, keep_data, with_kept_data
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
-from innerloop.recipes.protocols import CHANGED, changed_settings
+from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, recipe_to_toml
+from innerloop.recipes.settings import recipe_to_toml
 from innerloop.recipes.started import recipe_of
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, create_run
@@ -30,7 +32,7 @@ from innerloop.runs.files import write_text_atomic
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.progress import Progress, RunLog, progress
-from innerloop.training import TrainState, fit, initial_state
+from innerloop.training import TrainState
 from innerloop.training.state import in_order, state_from
 
 
@@ -51,10 +53,15 @@ def train(recipe: Recipe, *, argv: list[str] | None = None, progress: bool = Tru
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
     write_text_atomic(run / RECIPE, text)
-    kept = {"device": recipe.run.device, "data": data_record(recipe), "recipe": recipe.model_dump()}
+    kept = {
+        "device": recipe.run.device,
+        "data": data_record(parts.data),
+        "sizes": parts.sizes.as_dict(),
+        "recipe": recipe.model_dump(),
+    }
     start_manifest(run, argv, text, kept)
-    keep_data(recipe, run)
-    return _carry_out(recipe, parts, run, initial_state(parts.params, parts.buffers), progress)
+    keep_data(parts.data, run)
+    return _carry_out(recipe, parts, run, parts.first, progress)
 
 
 @recipe_words()
@@ -81,8 +88,7 @@ def resume(run: Path, *, trust: bool = False, progress: bool = True) -> dict[str
     recipe, notes = _same_data(recipe, run)
     parts = build(provisional(recipe))
     saved = load_checkpoint(run, "last")
-    state = state_from(*saved) if saved else initial_state(parts.params, parts.buffers)
-    state = in_order(state, parts.params, parts.buffers)
+    state = in_order(state_from(*saved), parts.params, parts.buffers) if saved else parts.first
     truncate_after(run / "metrics.jsonl", state.step)
     return _carry_out(recipe, parts, run, state, progress, notes)
 
@@ -139,26 +145,16 @@ def _carry_out(
             bar.line(remark)
         for note in [*notes, *_warnings(recipe)]:
             bar.line(f"warning: {note}")
-        try:
-            recipe, parts, state = settled(recipe, parts, run, state, bar.line)
-            plan = _plan(recipe, parts, run, bar)
+        with _ending(run, log, bar):
+            parts, state = settled(recipe, parts, run, state, bar.line)
+            plan = _plan(parts, run, bar)
             with MetricsWriter(run / "metrics.jsonl", tensorboard=recipe.run.tensorboard) as metrics:
                 fitted_at = time.perf_counter()
-                state = _fit(recipe, parts, run, state, plan, metrics, bar)
+                state = _fit(parts, run, state, plan, metrics, bar)
                 seconds = time.perf_counter() - fitted_at
             bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
             weights, used = best_or_last(recipe, run, state)
-            found = evaluate_parts(recipe, parts, weights, plan, run, used)
-        except KeyboardInterrupt:
-            update_manifest(run, status="interrupted", reason="interrupted; `innerloop resume` continues it")
-            bar.line(f"interrupted: `innerloop resume {run}` continues it")
-            raise
-        except BaseException as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            # numbers that were not finite would not be the next time either: a sweep need not try again
-            update_manifest(run, status="failed", reason=reason, diverged=isinstance(error, NonFiniteError))
-            log.line(f"failed: {error}")
-            raise
+            found = evaluate_parts(parts, weights, plan, run, used)
     done = state.step - first_step
     speed = done * recipe.outer.batch / seconds if done else None
     update_manifest(run, status="finished", reason=None if state.step == steps else "validation stalled")
@@ -172,30 +168,35 @@ def _carry_out(
     }
 
 
-def best_or_last(recipe: Recipe, run: Path, state: TrainState) -> tuple[tuple[Params, Buffers], str]:
-    """The weights that ``eval.weights`` asks for, and what to call them."""
-    if recipe.eval.weights == "best":
-        saved = load_checkpoint(run, "best")
-        if saved is not None:
-            best = state_from(*saved)
-            params = {name: best.params[name].to(value) for name, value in state.params.items()}
-            buffers = {name: best.buffers[name].to(value) for name, value in state.buffers.items()}
-            return (params, buffers), f"best by validation (step {best.step})"
-    return (state.params, state.buffers), f"last (step {state.step})"
+@contextmanager
+def _ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
+    """Writes into the manifest how a run ended, if it did not end well."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        update_manifest(run, status="interrupted", reason="interrupted; `innerloop resume` continues it")
+        bar.line(f"interrupted: `innerloop resume {run}` continues it")
+        raise
+    except BaseException as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        # numbers that were not finite would not be the next time either: a sweep need not try again
+        update_manifest(run, status="failed", reason=reason, diverged=isinstance(error, NonFiniteError))
+        log.line(f"failed: {error}")
+        raise
 
 
-def _plan(recipe: Recipe, parts: Parts, run: Path, bar: Progress) -> Plan:
+def _plan(parts: Parts, run: Path, bar: Progress) -> Plan:
     """What the manifest says, else a measurement, which is written there before the first step."""
+    recipe = parts.recipe
     recorded = read_manifest(run).get("plan")
     if recorded:
         plan = Plan(**{name: recorded[name] for name in Plan._fields})
-        set_intra_op_threads(plan)
         bar.line(f"execution as before: {plan}")
         return plan
     measured = choose_plan(
         parts.params,
         parts.buffers,
-        parts.train.batch(0, recipe.outer.batch),
+        parts.data.train.batch(0, recipe.outer.batch),
         loss=parts.objective.loss,
         direction=parts.objective.direction,
         steps=recipe.outer.steps,
@@ -216,23 +217,15 @@ def _plan(recipe: Recipe, parts: Parts, run: Path, bar: Progress) -> Plan:
 
 
 def _fit(
-    recipe: Recipe,
-    parts: Parts,
-    run: Path,
-    state: TrainState,
-    plan: Plan,
-    metrics: MetricsWriter,
-    bar: Progress,
+    parts: Parts, run: Path, state: TrainState, plan: Plan, metrics: MetricsWriter, bar: Progress
 ) -> TrainState:
-    outer, latest = recipe.outer, {"loss": float("nan")}
-    name = score_name(parts.loss)
+    recipe, name = parts.recipe, score_name(parts.loss)
 
     def log(record: dict[str, Any]) -> None:
         if "validation" in record:
             record = {**record, "score": name}
             bar.line(f"step {record['step']}: validation {name} {validation_words(record)}")
         else:
-            latest["loss"] = record["loss"]
             bar.update(record["step"], loss=record["loss"])
         metrics.write(record)
 
@@ -241,24 +234,9 @@ def _fit(
         save_checkpoint(run, snapshot.step, snapshot.tensors(), scalars, tags)
 
     try:
-        return fit(
-            parts.objective,
-            state,
-            parts.train,
-            parts.optimiser,
-            steps=outer.steps,
-            batch=outer.batch,
-            plan=plan,
-            schedule=parts.schedule,
-            clip=outer.clip,
-            validation=validation_of(recipe, parts, plan),
-            log=log,
-            log_every=recipe.run.log_every,
-            save=save,
-            save_every=recipe.run.save_every,
-        )
+        return fit_parts(parts, state, plan=plan, validation=validation_of(parts, plan), log=log, save=save)
     except NonFiniteError as error:
-        hint = f"{rate_words(recipe)}, under loss={recipe.inner.loss}, with outer.lr={outer.lr:g}"
+        hint = f"{rate_words(recipe)}, under loss={recipe.inner.loss}, with outer.lr={recipe.outer.lr:g}"
         raise NonFiniteError(f"{error} ({hint}; run: {run})") from None
 
 
@@ -277,10 +255,9 @@ def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dic
     Raises:
         UserError: the pictures of its test split have changed, or its predictions are not finite.
     """
-    recipe, trained = run_recipe(run, overrides, trust=trust)
-    notes = [*check_data(recipe, trained, run, ("test",)), *_warnings(recipe)]
-    parts, state, plan = trained_parts(run, recipe)
-    weights, used = best_or_last(recipe, run, state)
-    asked = make_recipe(trained.model_dump(exclude_none=True), overrides)  # without the split that was kept
-    more = {CHANGED: changed_settings(asked.model_dump(), trained.model_dump()), "notes": notes}
-    return evaluate_parts(recipe, parts, weights, plan, run, used, more)
+    loaded = load_run(run, overrides, trust=trust)
+    recipe = loaded.parts.recipe
+    notes = [*check_data(recipe, loaded.trained, run, ("test",)), *_warnings(recipe)]
+    weights, used = loaded.weights()
+    more = {CHANGED: loaded.changed, "notes": notes}
+    return evaluate_parts(loaded.parts, weights, loaded.plan, run, used, more)

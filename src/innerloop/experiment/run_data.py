@@ -8,16 +8,35 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.data import ImageSource
+from innerloop.experiment.data import Data
 from innerloop.experiment.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
-from innerloop.experiment.pictures import IMAGE_FAMILIES, build_source, plain_source, scale_of
-from innerloop.recipes.schema import Data, Recipe
+from innerloop.experiment.pictures import IMAGE_FAMILIES, build_source, held_out, plain_source
+from innerloop.recipes.schema import Data as DataSection
+from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
 
 
-def keep_data(recipe: Recipe, run: Path) -> None:
+def data_record(data: Data) -> dict[str, Any]:
+    """What the manifest keeps of the pictures: name, content, shape, and the scale that training used."""
+    if data.recipe.tasks.family not in IMAGE_FAMILIES:
+        return {}
+    source, (mean, std) = data.pictures, data.scale
+    said = held_out(data.recipe)
+    return {
+        "name": source.name,
+        "content_sha256": source.content_sha256,
+        "shape": list(source.images.shape[1:]),
+        "mean": mean,
+        "std": std,
+        **({"validation": said} if said else {}),
+    }
+
+
+def keep_data(data: Data, run: Path) -> None:
     """Leaves the split of the recipe's pictures, and what they hold, in the run."""
-    if recipe.tasks.family in IMAGE_FAMILIES:
-        keep(run / KEPT, plain_source(recipe.data), recipe.data.name, scale_of(recipe))
+    section = data.recipe.data
+    if data.recipe.tasks.family in IMAGE_FAMILIES:
+        keep(run / KEPT, plain_source(section), section.name, data.scale)
 
 
 def with_kept_data(recipe: Recipe, trained: Recipe, run: Path) -> Recipe:
@@ -71,9 +90,7 @@ def check_data(recipe: Recipe, trained: Recipe, run: Path, parts: Sequence[str])
     if any(getattr(recipe.data, key) != getattr(trained.data, key) for key in converted):
         return []  # other pixels on purpose: only the split can be kept
     found = changes(kept, source)
-    whole = recipe.tasks.family == "supervised" or recipe.outer.objective == "multitask"
-    # outputs or heads are counted by training classes: without one, the weights no longer fit
-    refuse(found, [*parts, *(["train"] if whole and "train" in found.gone else [])], run)
+    refuse(found, parts, run)
     said = remark(found)
     return [said] if said else []
 
@@ -92,6 +109,6 @@ def _overlap(source: ImageSource, kept: dict[str, Any]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=4)
-def test_digest(data: Data) -> str:
+def test_digest(data: DataSection) -> str:
     """Stands for the classes and pictures of the test split."""
     return digest(plain_source(data), "test", data.name)

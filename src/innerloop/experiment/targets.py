@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
-from innerloop.core.types import Task
 from innerloop.recipes.schema import Recipe
 
 
-def check_targets(recipe: Recipe, example: Task) -> None:
-    """Refuses losses and methods that cannot work with the targets of the tasks.
+def check_targets(recipe: Recipe, labels: bool) -> None:
+    """Refuses losses and methods that cannot work with the targets of the tasks, labels or numbers.
 
     Raises:
         UserError: with the setting to change.
     """
-    family, inner, labels = recipe.tasks.family, recipe.inner, not example.y_support.is_floating_point()
+    family, inner = recipe.tasks.family, recipe.inner
     kind, fix = ("labels", "cross-entropy") if labels else ("numbers", "mse")
     for key, loss in (("inner.loss", inner.loss), ("outer.loss", recipe.outer.loss)):
         if loss is not None and is_classification(get_loss(loss)) != labels:
@@ -42,9 +39,3 @@ def check_outputs(recipe: Recipe, needed: int, labels: bool) -> None:
     raise UserError(
         f"model.outputs={asked} does not fit tasks with {what}: leave it out, or set model.outputs={needed}."
     )
-
-
-def targets_needed(example: Task) -> int:
-    """Outputs that tell all labels of a task apart, or as many as its targets have columns."""
-    y = example.y_support
-    return y.shape[-1] if y.is_floating_point() else int(torch.cat([y, example.y_query]).max()) + 1

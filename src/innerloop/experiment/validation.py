@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from innerloop.core.losses import is_classification
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
-from innerloop.experiment.build import Parts, for_test
-from innerloop.experiment.heads import judge_head
-from innerloop.experiment.learner import test_steps
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.fitting import judge
+from innerloop.experiment.parts import Parts
 from innerloop.training.fit import Validation
 
 
-def validation_of(recipe: Recipe, parts: Parts, plan: Plan) -> Validation:
+def validation_of(parts: Parts, plan: Plan) -> Validation:
     """How a recipe is validated while it trains."""
-    score = _scorer(recipe, parts, plan)
-    outer = recipe.outer
+    recipe, outer = parts.recipe, parts.recipe.outer
+
+    def score(params: Params, buffers: Buffers) -> Interval:
+        episodes = recipe.eval.validation_episodes
+        return judge(parts, params, buffers, "validation", episodes, plan).interval
+
     return Validation(
         score,
         every=recipe.eval.every or max(1, outer.steps // 10),
@@ -31,29 +29,6 @@ def validation_of(recipe: Recipe, parts: Parts, plan: Plan) -> Validation:
         patience=recipe.eval.patience,
         plateau=(outer.factor, outer.plateau_patience) if outer.schedule == "plateau" else None,
     )
-
-
-def _scorer(recipe: Recipe, parts: Parts, plan: Plan) -> Callable[[Params, Buffers], Interval]:
-    learner = parts.learner_after(test_steps(recipe))
-    episodes = recipe.eval.validation_episodes
-
-    def by_head(params: Params, buffers: Buffers) -> Interval:
-        given = for_test(params, buffers)
-        return judge_head(recipe, parts.network, *given, "validation", episodes, plan).interval
-
-    def score(params: Params, buffers: Buffers) -> Interval:
-        with torch.no_grad():
-            found = evaluate(
-                learner,
-                *for_test(params, buffers),
-                parts.validation,
-                parts.loss,
-                episodes,
-                plan,
-            )
-        return found.interval
-
-    return score if recipe.eval.head == "learner" else by_head
 
 
 def validation_words(record: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Typed recipes: the schema, one grammar for settings, and the recipes that come with the library. Data only."""
+"""Typed recipes: the schema, one grammar for settings, and the shipped recipes. Data only."""

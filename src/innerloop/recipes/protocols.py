@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from innerloop.core.words import score_text
 from innerloop.recipes.schema import Recipe
 
 SAME_TASKS = ("tasks", "data", "ways", "test_classes", "shots", "queries", "episodes", "seed")
@@ -127,6 +128,18 @@ def brief(evaluation: Mapping[str, Any]) -> str:
     words.append(Path(str(told["data"])).name if "data" in told else str(told.get("tasks", "")))
     words.append("transductive" if str(told.get("kind", "")).startswith("transductive") else "")
     return ", ".join(word for word in words if word)
+
+
+def evaluation_line(found: Mapping[str, Any]) -> str:
+    """One number with its interval and its protocol."""
+    protocol = found.get("protocol") or {}
+    parts = ["95 % CI", f"{found['episodes']} tasks"]
+    parts += [brief(found)] if protocol else []
+    parts += [f"norm={protocol['norm']}"] if protocol.get("norm") not in (None, "none") else []
+    parts += [f"weights: {protocol['weights']}"] if "weights" in protocol else []
+    lost = found.get("unconverged_heads")
+    parts += [f"{lost} heads not solved to 1e-6: try eval.normalise_features=true"] if lost else []
+    return f"{score_text(found['score'], found['mean'], found['ci95'])} ({', '.join(parts)})"
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from innerloop.core.trees import count
-from innerloop.experiment.build import build
+from innerloop.experiment.parts import build
 from innerloop.experiment.rate import advice_for
 from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.recipes.schema import Recipe
@@ -69,7 +69,7 @@ def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
         scores.append(remembered("adaptlr-fig10", _score, settings))
     recipe = recipe_for(case, 0.01, steps, episodes)
     parts = build(recipe)
-    h19, ours = merged_range(BATCH, 10, count(parts.params)), advice_for(recipe, parts)
+    h19, ours = merged_range(BATCH, 10, count(parts.params)), advice_for(parts)
     return {"rates": GRID, "scores": scores, "h19": list(h19), "ours": [ours.low, ours.high]}
 
 

@@ -14,6 +14,7 @@ from innerloop.core.statistics import Interval
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Buffers, Params
 from innerloop.execution import Gradient, Plan, meta_gradient
+from innerloop.execution.plan import torch_threads
 from innerloop.objectives.base import Objective
 from innerloop.runs.interrupts import held_interrupts
 from innerloop.tasks.sampler import Sampler
@@ -72,7 +73,8 @@ def fit(
         optimiser: from :func:`~innerloop.training.optimisers.make_optimiser`.
         steps: total number of meta-steps, those already taken included.
         batch: tasks per meta-step.
-        plan: how to run them; a plain loop if omitted.
+        plan: how to run them; a plain loop if omitted. torch has its threads while it trains, and gets back
+            those it had.
         schedule: factor on the rate by step.
         clip: largest norm of the meta-gradient.
         validation: how to judge on the way.
@@ -95,7 +97,7 @@ def fit(
     # a run that was killed while its result was evaluated had stopped already
     stop = validation is not None and loop.stalled(validation)
     try:
-        with held_interrupts() as check:
+        with torch_threads(plan), held_interrupts() as check:
             while loop.state.step < steps and not stop:
                 check()  # an interrupt waits until here, where the state is whole
                 record = loop.apply(loop.gradient(sampler, loop.state.step, batch))

@@ -1,0 +1,132 @@
+"""The tasks of a recipe, without a model. Each stream is made when it is first asked for."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from innerloop.core.errors import UserError
+from innerloop.data import ImageSource
+from innerloop.experiment.pictures import (
+    IMAGE_FAMILIES,
+    Scale,
+    build_image_sampler,
+    build_source,
+    largest_ways,
+    outputs_needed,
+    scale_of,
+    training_classes,
+)
+from innerloop.experiment.sizes import Sizes, sizes_of_task
+from innerloop.experiment.words import recipe_words
+from innerloop.recipes.schema import Recipe
+from innerloop.tasks import Sampler, get_family, make_sampler
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class Data:
+    """Training, validation and test tasks, made by :func:`build_data`.
+
+    Asking for one stream does not touch what only another one needs: judging a run opens its test pictures,
+    and a scale that was kept in a run is not computed from its training pictures again.
+    """
+
+    def __init__(self, recipe: Recipe, pictures: ImageSource | None, train: Sampler | None) -> None:
+        self.recipe, self._pictures, self._train = recipe, pictures, train
+
+    @functools.cached_property
+    def pictures(self) -> ImageSource:
+        """Where the pictures come from."""
+        return build_source(self.recipe) if self._pictures is None else self._pictures
+
+    @functools.cached_property
+    def scale(self) -> Scale:
+        """Mean and deviation that standardise the pictures."""
+        return scale_of(self.recipe, lambda: self.pictures)
+
+    @functools.cached_property
+    def train(self) -> Sampler:
+        """The stream of training tasks, from ``run.seed``."""
+        return self._sampler("train") if self._train is None else self._train
+
+    @functools.cached_property
+    def validation(self) -> Sampler:
+        """Tasks that training is judged on, from ``eval.seed``."""
+        return self._sampler("validation")
+
+    @functools.cached_property
+    def test(self) -> Sampler:
+        """Tasks that the result is judged on, from ``eval.seed``: the same for every ``run.seed``."""
+        return self._sampler("test")
+
+    @functools.cached_property
+    @recipe_words()
+    def sizes(self) -> Sizes:
+        """What the training tasks ask of a network."""
+        recipe = self.recipe
+        if recipe.tasks.family not in IMAGE_FAMILIES:
+            return sizes_of_task(self.train.episode(0), recipe.tasks.n_tasks or 1)
+        _, height, width, channels = self.pictures.images.shape
+        classes = training_classes(self.pictures)
+        outputs = outputs_needed(recipe, classes)
+        return Sizes((channels, height, width), outputs, largest_ways(recipe), classes, labels=True)
+
+    @recipe_words()
+    def _sampler(self, split: str) -> Sampler:
+        recipe, training = self.recipe, split == "train"
+        tasks, dtype = recipe.tasks, DTYPES[recipe.run.dtype]
+        if tasks.family in IMAGE_FAMILIES:
+            return build_image_sampler(recipe, self.pictures, self.scale, split, dtype)
+        return make_sampler(
+            get_family(tasks.family),
+            seed=recipe.run.seed if training else recipe.eval.seed,
+            split=split,
+            shots=tasks.shots if training else recipe.eval.shots or tasks.shots,
+            queries=tasks.queries if training else recipe.eval.queries or tasks.queries,
+            n_tasks=tasks.n_tasks if training else None,
+            resample=tasks.resample,
+            noise=tasks.noise,
+            dtype=dtype,
+            device=recipe.run.device,
+            settings=tasks.settings,
+            name=tasks.family,
+        )
+
+
+def build_data(recipe: Recipe, pictures: ImageSource | None = None, train: Sampler | None = None) -> Data:
+    """The tasks that a recipe describes.
+
+    Args:
+        recipe: its sections ``data``, ``tasks`` and ``eval`` count, and the seeds.
+        pictures: pictures at hand, in place of those that ``data`` names.
+        train: a stream of training tasks at hand, in place of the recipe's.
+    """
+    return Data(recipe, pictures, train)
+
+
+def check_inputs(data: Data, sizes: Sizes, whose: str) -> None:
+    """Refuses test tasks that a network of these sizes cannot take.
+
+    Raises:
+        UserError: says both shapes, and what to change.
+    """
+    task = data.test.episode(0)
+    shape, wanted = tuple(task.x_support.shape[1:]), sizes.inputs
+    if data.recipe.tasks.family not in IMAGE_FAMILIES:
+        outputs = task.y_support.shape[-1] if task.y_support.is_floating_point() else None
+        if shape != wanted or (outputs not in (None, sizes.ways)):
+            raise UserError(
+                f"the network of {whose} takes inputs of shape {wanted} and gives {sizes.ways} output(s), "
+                f"these tasks have {shape} and {outputs or 'labels'}: leave tasks.* as they were."
+            )
+    elif shape != wanted:
+        (channels, side), (have, here) = (wanted[0], wanted[-1]), (shape[0], shape[-1])
+        colour = "" if channels == have else f"data.colour={'grey' if channels == 1 else 'rgb'}"
+        size = "" if side == here else f"data.size={side} (pictures of your own)"
+        fix = " and ".join(filter(None, [size, colour]))
+        raise UserError(
+            f"the network of {whose} takes pictures of {side}×{side} pixels in {channels} channel(s), these "
+            f"have {here}×{here} in {have}: set {fix}, or judge it on others."
+        )

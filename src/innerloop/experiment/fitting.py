@@ -1,0 +1,101 @@
+"""The one place where parts meet the training loop, and the one where they are judged."""
+
+from __future__ import annotations
+
+from innerloop.core.types import Buffers, Params
+from innerloop.evaluation import Evaluation, evaluate, evaluate_head
+from innerloop.execution import Plan
+from innerloop.experiment.heads import head_protocol
+from innerloop.experiment.learner import test_steps
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.weights import for_test
+from innerloop.training import TrainState, fit
+from innerloop.training.fit import Log, Save, Validation
+
+
+def fit_parts(
+    parts: Parts,
+    state: TrainState | None = None,
+    *,
+    plan: Plan,
+    steps: int | None = None,
+    validation: Validation | None = None,
+    log: Log | None = None,
+    save: Save | None = None,
+) -> TrainState:
+    """Trains as the recipe says, from its first weights or from a later state.
+
+    Runs, trials of rates, short runs of reproductions, their tables of pictures and the estimator all train
+    here. torch has the plan's threads meanwhile, and afterwards those it had.
+
+    Args:
+        parts: what to train on what.
+        state: where to go on; the first weights if omitted.
+        plan: how to run it.
+        steps: meta-steps in all; the recipe's if omitted.
+        validation: how to judge on the way.
+        log: receives records, every ``run.log_every`` steps.
+        save: keeps checkpoints, every ``run.save_every`` steps.
+
+    Raises:
+        NonFiniteError: a loss or a weight is not finite.
+    """
+    outer, run = parts.recipe.outer, parts.recipe.run
+    return fit(
+        parts.objective,
+        parts.first if state is None else state,
+        parts.data.train,
+        parts.optimiser,
+        steps=outer.steps if steps is None else steps,
+        batch=outer.batch,
+        plan=plan,
+        schedule=parts.schedule,
+        clip=outer.clip,
+        validation=validation,
+        log=log,
+        log_every=run.log_every,
+        save=save,
+        save_every=run.save_every,
+    )
+
+
+def judge(
+    parts: Parts,
+    params: Params,
+    buffers: Buffers,
+    split: str,
+    episodes: int,
+    plan: Plan,
+    steps: int | None = None,
+) -> Evaluation:
+    """Scores weights on held-out tasks: by the recipe's learner, or by ``eval.head``.
+
+    Args:
+        parts: how they learn a task, and the tasks.
+        params: parameters; heads of training tasks are left out.
+        buffers: statistics; noise is left out.
+        split: ``validation`` or ``test``.
+        episodes: how many.
+        plan: how to run it.
+        steps: inner steps; as the recipe says if omitted. Then the learner judges, whatever ``eval.head`` is.
+    """
+    recipe, data = parts.recipe, parts.data
+    params, buffers = for_test(params, buffers)
+    if recipe.eval.head != "learner" and steps is None:
+        return evaluate_head(
+            parts.network,
+            params,
+            buffers,
+            data.pictures,
+            head_protocol(recipe, parts.network.norm, episodes),
+            split,
+            kinds=build_kinds(recipe, training=False),
+            balanced=recipe.tasks.balanced,
+            mean=data.scale.mean,
+            std=data.scale.std,
+            plan=plan,
+        )
+    learner = parts.learner_after(test_steps(recipe) if steps is None else steps)
+    sampler = data.test if split == "test" else data.validation
+    return evaluate(learner, params, buffers, sampler, parts.loss, episodes, plan)

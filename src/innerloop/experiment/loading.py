@@ -1,0 +1,154 @@
+"""A trained run, loaded. Its network is rebuilt from what the run keeps: no data is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params
+from innerloop.execution import Plan
+from innerloop.execution.plan import available_cores
+from innerloop.experiment.data import build_data
+from innerloop.experiment.model import build_network
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
+from innerloop.experiment.rate import as_trained
+from innerloop.experiment.run_data import with_kept_data
+from innerloop.experiment.sizes import Sizes, sizes_from
+from innerloop.experiment.words import recipe_words
+from innerloop.objectives.multitask import PREFIX as HEADS
+from innerloop.recipes.library import read_recipe
+from innerloop.recipes.protocols import changed_settings
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import make_recipe
+from innerloop.recipes.started import recipe_of
+from innerloop.runs.checkpoints import load_checkpoint
+from innerloop.runs.manifest import read_manifest
+from innerloop.training.state import TrainState, in_order, state_from
+
+
+class Loaded(NamedTuple):
+    """A run with its parts and its weights.
+
+    Attributes:
+        run: its directory.
+        parts: of its recipe, changed by settings; tasks are drawn when they are asked for.
+        trained: the recipe that it was trained with.
+        changed: settings that are not those of the training, and may change a result.
+        state: what it was trained to.
+        plan: how to execute it.
+    """
+
+    run: Path
+    parts: Parts
+    trained: Recipe
+    changed: dict[str, Any]
+    state: TrainState
+    plan: Plan
+
+    def weights(self) -> tuple[tuple[Params, Buffers], str]:
+        """The weights that ``eval.weights`` asks for, and what to call them."""
+        return best_or_last(self.parts.recipe, self.run, self.state)
+
+
+@recipe_words()
+def load_run(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Loaded:
+    """A run as it was trained, or changed by ``key=value`` settings.
+
+    Args:
+        run: its directory.
+        items: the caller's own settings. Code that they name may be imported.
+        trust: whether code that the run's recipe names may be imported as well.
+
+    Raises:
+        UserError: it has no checkpoint yet, or the settings change the network that it trained.
+        ChangedRecipeError: its recipe was edited.
+        UntrustedCodeError: its recipe names code from outside, and is not trusted.
+    """
+    recipe = as_trained(recipe_of(run, items, trust=trust), run)
+    trained = as_trained(read_recipe(str(run)), run)  # to compare with, not to build
+    asked = make_recipe(trained.model_dump(exclude_none=True), items)
+    recipe = with_kept_data(recipe, trained, run)
+    saved = load_checkpoint(run, "last")
+    if saved is None:
+        raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")
+    state = state_from(*saved)
+    parts = Parts(_alone(recipe), sizes=_sizes(run, recipe, trained, state))
+    _check_fit(parts.params, state.params, run)
+    return Loaded(
+        run,
+        parts,
+        trained,
+        changed_settings(asked.model_dump(), trained.model_dump()),
+        in_order(state, parts.params, parts.buffers),
+        _plan(run, recipe),
+    )
+
+
+def _alone(recipe: Recipe) -> Recipe:
+    """Without what only training needs: the weights it began with, and bfloat16, which is for its steps.
+
+    A machine without bfloat16 can judge what another one trained.
+    """
+    model = recipe.model.model_copy(update={"init": None})
+    return recipe.model_copy(
+        update={"run": recipe.run.model_copy(update={"bfloat16": False}), "model": model}
+    )
+
+
+def _plan(run: Path, recipe: Recipe) -> Plan:
+    recorded = read_manifest(run).get("plan") or {}
+    mode = recorded.get("mode", "loop") if recipe.run.execution == "auto" else recipe.run.execution
+    return Plan(mode, recipe.run.threads or available_cores(), recipe.run.chunk)
+
+
+def _sizes(run: Path, recipe: Recipe, trained: Recipe, state: TrainState) -> Sizes:
+    """What the network was sized to, for tasks of as many classes as the recipe has now."""
+    manifest = read_manifest(run)
+    recorded = manifest.get("sizes")
+    pictures = trained.tasks.family in IMAGE_FAMILIES
+    if recorded is not None:
+        sizes = sizes_from(recorded)
+    elif pictures and (manifest.get("data") or {}).get("shape"):
+        sizes = _from_weights(trained, manifest["data"]["shape"], state)
+    else:  # a run of an earlier version that kept neither
+        sizes = build_data(trained).sizes
+    return sizes._replace(ways=largest_ways(recipe)) if pictures else sizes
+
+
+def _from_weights(trained: Recipe, shape: Sequence[int], state: TrainState) -> Sizes:
+    """Sizes of a run of an earlier version: it kept the shape of its pictures, and weights tell the rest."""
+    height, width, channels = shape
+    ways = largest_ways(trained)
+    guess = Sizes((channels, height, width), trained.model.outputs or ways, ways, 1, labels=True)
+    names = build_network(trained, guess).head_names
+    if not names:
+        return guess
+    head = names[0]
+    rows = state.params.get(HEADS + head)
+    return guess._replace(outputs=state.params[head].shape[0], rows=1 if rows is None else rows.shape[0])
+
+
+def _check_fit(model: Params, saved: Params, run: Path) -> None:
+    """Settings that change the network make its trained weights useless: say so."""
+    wrong = [n for n, v in model.items() if n not in saved or saved[n].shape != v.shape]
+    wrong = [n for n in wrong if not n.startswith(HEADS)]
+    if wrong:
+        raise UserError(
+            f"these settings change the network that {run} trained ({', '.join(wrong[:3])}): "
+            "leave model.* as it was."
+        )
+
+
+def best_or_last(recipe: Recipe, run: Path, state: TrainState) -> tuple[tuple[Params, Buffers], str]:
+    """The weights that ``eval.weights`` asks for, and what to call them."""
+    if recipe.eval.weights == "best":
+        saved = load_checkpoint(run, "best")
+        if saved is not None:
+            best = state_from(*saved)
+            params = {name: best.params[name].to(value) for name, value in state.params.items()}
+            buffers = {name: best.buffers[name].to(value) for name, value in state.buffers.items()}
+            return (params, buffers), f"best by validation (step {best.step})"
+    return (state.params, state.buffers), f"last (step {state.step})"

@@ -1,0 +1,107 @@
+"""The model of a recipe, without data: network, learner and objective, sized to what tasks ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.losses import get_loss
+from innerloop.core.types import Loss
+from innerloop.experiment.learner import build_learner
+from innerloop.experiment.sizes import Sizes
+from innerloop.experiment.targets import check_outputs, check_targets
+from innerloop.experiment.words import recipe_words
+from innerloop.learners import Learner
+from innerloop.nets import Network, mlp
+from innerloop.nets.factory import BACKBONES, backbone
+from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.objectives.mixed_precision import in_bfloat16
+from innerloop.recipes.schema import Recipe
+
+
+class Model(NamedTuple):
+    """What is trained, and how it learns a task.
+
+    Attributes:
+        network: body and head.
+        loss: the outer loss; it decides the score.
+        objective: what one task contributes to training.
+        learner_after: number of inner steps → the learner that takes so many.
+        learner: the one that training uses.
+    """
+
+    network: Network
+    loss: Loss
+    objective: Objective
+    learner_after: Callable[[int], Learner]
+    learner: Learner
+
+
+@recipe_words()
+def build_model(recipe: Recipe, sizes: Sizes) -> Model:
+    """The model that a recipe describes, for tasks of these sizes.
+
+    Raises:
+        UserError: its parts do not fit one another or the tasks.
+    """
+    check_targets(recipe, sizes.labels)
+    network = build_network(recipe, sizes)
+    loss = get_loss(recipe.outer.loss or recipe.inner.loss)
+
+    def learner_after(steps: int) -> Learner:
+        return build_learner(recipe.inner, network, steps, sizes.ways)
+
+    learner = learner_after(recipe.inner.steps)
+    objective = build_objective(recipe, network, learner, loss, sizes.rows)
+    if recipe.run.bfloat16:
+        objective = in_bfloat16(objective, recipe.run.device)
+    return Model(network, loss, objective, learner_after, learner)
+
+
+def build_network(recipe: Recipe, sizes: Sizes) -> Network:
+    """The network, sized to the tasks.
+
+    Raises:
+        UserError: there is no such network, or it does not fit.
+    """
+    model, shape = recipe.model, sizes.inputs
+    check_outputs(recipe, sizes.outputs, sizes.labels)
+    outputs = model.outputs or sizes.outputs
+    if model.kind == "mlp":
+        return mlp(
+            math.prod(shape),
+            model.hidden,
+            outputs,
+            model.activation,
+            model.parametrisation,
+            model.bias,
+            model.weight_var,
+        )
+    if ":" in model.kind and not model.kind.startswith("timm:"):
+        return backbone(model.kind, 0, 0, outputs, model.norm, model.head, **model.settings)
+    if len(shape) != 3 or shape[-1] != shape[-2]:
+        if model.kind not in BACKBONES and not model.kind.startswith("timm:"):
+            known = ", ".join(["mlp", *BACKBONES])
+            hint = did_you_mean(model.kind, ["mlp", *BACKBONES])
+            raise UserError(f"unknown model.kind '{model.kind}'{hint}; there are {known}, or your own.")
+        raise UserError(
+            f"model.kind={model.kind} wants square images, but tasks.family={recipe.tasks.family} gives "
+            f"inputs of shape {shape}: set model.kind=mlp."
+        )
+    own = {"filters": model.filters, "pooling": model.pooling, "bias": model.bias}
+    settings = own if model.kind == "conv4" else model.settings
+    return backbone(model.kind, shape[0], shape[-1], outputs, model.norm, model.head, **settings)
+
+
+def build_objective(recipe: Recipe, network: Network, learner: Learner, loss: Loss, rows: int) -> Objective:
+    """What one task contributes; multi-task learning trains ``rows`` heads."""
+    outer = recipe.outer
+    if outer.objective == "erm":
+        return erm(network, loss)
+    if outer.objective == "multitask":
+        return multitask(network, loss, rows, outer.heads)
+    if outer.objective == "reptile":
+        return reptile(learner, loss)
+    return episodic(learner, loss, recipe.inner.split)

@@ -1,0 +1,135 @@
+"""A recipe with its parts: what is trained on what. Parts are built when they are first asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Loss, Params
+from innerloop.experiment.data import Data, build_data
+from innerloop.experiment.model import Model, build_model
+from innerloop.experiment.sizes import Sizes
+from innerloop.experiment.weights import first_weights, for_test
+from innerloop.experiment.words import recipe_words
+from innerloop.learners import Learner
+from innerloop.nets import Network
+from innerloop.objectives import Objective
+from innerloop.recipes.schema import Recipe
+from innerloop.training import TrainState, initial_state, make_optimiser, make_schedule
+from innerloop.training.optimisers import MakeOptimiser
+from innerloop.training.schedules import Schedule
+
+
+class Parts:
+    """Everything that a recipe means.
+
+    The model asks the data for sizes only, and where these are given, as for a run that kept them, for
+    nothing: then no data is opened before tasks are drawn.
+
+    Args:
+        recipe: what to train, or how it was trained.
+        data: its tasks, where they are at hand; else as the recipe says.
+        sizes: what its network was sized to; else what the data ask for.
+        model: its model, where the recipe does not say all of it.
+    """
+
+    def __init__(
+        self, recipe: Recipe, data: Data | None = None, sizes: Sizes | None = None, model: Model | None = None
+    ) -> None:
+        self.recipe = recipe
+        self.data = build_data(recipe) if data is None else data
+        self._sizes, self._model = sizes, model
+
+    @functools.cached_property
+    def sizes(self) -> Sizes:
+        """What the network is sized to."""
+        return self.data.sizes if self._sizes is None else self._sizes
+
+    @functools.cached_property
+    def model(self) -> Model:
+        """Network, learner and objective."""
+        return build_model(self.recipe, self.sizes) if self._model is None else self._model
+
+    @functools.cached_property
+    def first(self) -> TrainState:
+        """The state before the first step."""
+        return initial_state(*first_weights(self.recipe, self.model))
+
+    @functools.cached_property
+    @recipe_words()
+    def optimiser(self) -> MakeOptimiser:
+        """How meta-gradients become steps."""
+        outer = self.recipe.outer
+        return make_optimiser(outer.optimiser, outer.lr, **outer.options)
+
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """How the meta learning rate moves."""
+        outer = self.recipe.outer
+        return make_schedule(outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup)
+
+    @property
+    def network(self) -> Network:
+        """The model's network."""
+        return self.model.network
+
+    @property
+    def loss(self) -> Loss:
+        """The outer loss; it decides the score."""
+        return self.model.loss
+
+    @property
+    def objective(self) -> Objective:
+        """What one task contributes to training."""
+        return self.model.objective
+
+    @property
+    def learner_after(self) -> Callable[[int], Learner]:
+        """Number of inner steps → the learner that takes so many."""
+        return self.model.learner_after
+
+    @property
+    def params(self) -> Params:
+        """The first parameters."""
+        return self.first.params
+
+    @property
+    def buffers(self) -> Buffers:
+        """The first statistics."""
+        return self.first.buffers
+
+    def at_rate(self, rate: float) -> Parts:
+        """The same with another inner rate, on the same data."""
+        inner = self.recipe.inner.model_copy(update={"lr": float(rate)})
+        return Parts(self.recipe.model_copy(update={"inner": inner}), self.data, self.sizes)
+
+
+@recipe_words()
+def build(recipe: Recipe) -> Parts:
+    """All parts of a recipe, built now, so that every mistake is found before anything is written.
+
+    Raises:
+        UserError: for whatever does not fit together.
+    """
+    check_device(recipe.run.device)
+    parts = Parts(recipe)
+    tasks = (parts.data.train, parts.data.validation, parts.data.test)
+    parts.optimiser(parts.params)  # finds bad options
+    if ":" in recipe.model.kind:  # the first pass compares a module of the user's own with its two parts
+        with torch.no_grad():
+            parts.network.features(
+                *for_test(parts.params, parts.buffers), tasks[0].episode(0).x_support, "batch"
+            )
+    return parts
+
+
+def check_device(device: str) -> None:
+    """Refuses a device that torch does not have here."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        line = (str(error).splitlines() or ["unknown"])[0]
+        raise UserError(f"run.device={device} does not work here ({line}): use run.device=cpu.") from None

@@ -1,0 +1,161 @@
+"""A finished run: judge it, let it predict, write its page."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError
+from innerloop.core.words import score_text
+from innerloop.experiment.loading import Loaded, load_run
+from innerloop.experiment.pages import write_report
+from innerloop.experiment.run import evaluate_run, resume
+from innerloop.recipes.library import read_recipe
+from innerloop.recipes.protocols import evaluation_line, own_evaluation
+from innerloop.recipes.python import as_items, in_section
+from innerloop.recipes.schema import Eval, Recipe
+from innerloop.runs.directory import RECIPE, find_run
+from innerloop.runs.files import read_json
+from innerloop.runs.manifest import actual_status, read_manifest
+
+
+class Judged(NamedTuple):
+    """How a run did on held-out tasks.
+
+    Attributes:
+        score: ``accuracy`` or ``mse``.
+        mean: over the tasks.
+        ci95: half the width of its 95 % interval, over tasks.
+        episodes: how many there were.
+        scores: one for every task, in order.
+        protocol: everything that the number depends on besides the training.
+        by_step: mean and interval after fewer inner steps.
+        notes: warnings, such as pictures that are not as they were.
+        file: where all this is kept.
+    """
+
+    score: str
+    mean: float
+    ci95: float
+    episodes: int
+    scores: list[float]
+    protocol: dict[str, Any]
+    by_step: list[dict[str, Any]]
+    notes: list[str]
+    file: Path
+
+    def __str__(self) -> str:
+        before = next((row for row in self.by_step if row["steps"] == 0 != self.by_step[-1]["steps"]), None)
+        text = evaluation_line(self._asdict())
+        if before is None:
+            return text
+        unadapted = score_text(self.score, before["mean"], before["ci95"])
+        return f"{text}; without adapting: {unadapted}"
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return html.escape(str(self))
+
+
+def judged_from(result: Mapping[str, Any]) -> Judged:
+    """From what an evaluation wrote."""
+    file = Path(str(result["file"]))
+    scores = result["scores"] if "scores" in result else read_json(file)["scores"]
+    return Judged(
+        score=result["score"],
+        mean=result["mean"],
+        ci95=result["ci95"],
+        episodes=result["episodes"],
+        scores=scores,
+        protocol=dict(result["protocol"]),
+        by_step=list(result["by_step"]),
+        notes=list(result.get("notes") or []),
+        file=file,
+    )
+
+
+class Run:
+    """A run directory, from ``Experiment.fit`` or :func:`load`.
+
+    All of it is on disk: the object holds the path and nothing else, so it can be made again at any time.
+
+    Args:
+        path: the run directory.
+        trust: whether code from outside that its recipe names may be imported.
+    """
+
+    def __init__(self, path: Path, *, trust: bool = False) -> None:
+        self.path, self._trust = Path(path), trust
+
+    @property
+    def recipe(self) -> Recipe:
+        """What it was trained by."""
+        return read_recipe(str(self.path))
+
+    @property
+    def status(self) -> str:
+        """``finished``, ``interrupted``, ``failed``, ``running`` or ``killed``."""
+        return actual_status(read_manifest(self.path))
+
+    @property
+    def result(self) -> Judged | None:
+        """Its evaluation by its recipe's own protocol; None if there is none yet."""
+        files = sorted((self.path / "eval").glob("*.json"), key=lambda file: file.stat().st_mtime)
+        evaluations = [{**read_json(file), "file": str(file)} for file in files]
+        found, own = own_evaluation(self.recipe.model_dump(), evaluations)
+        return judged_from(found) if found is not None and own else None
+
+    @property
+    def loaded(self) -> Loaded:
+        """Its network, weights and tasks, for everything that the methods here do not do."""
+        return load_run(self.path, trust=self._trust)
+
+    def evaluate(self, *items: str, **settings: Any) -> Judged:
+        """Judges it on held-out tasks, by its own protocol or by one changed with settings.
+
+        The result is added to the run's ``eval`` folder, as ``innerloop eval`` does. The training data need
+        not be there any more.
+
+        Args:
+            items: settings as on the command line, such as ``"inner.test_steps=10"``.
+            settings: those of the section ``eval`` by their own names (``episodes=600``), others as a dict
+                per section (``inner={"test_steps": 10}``).
+        """
+        return judged_from(evaluate_run(self.path, self._items(items, settings), trust=self._trust))
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Writes a page about the run, by default ``report.html`` in its directory; returns its path."""
+        return write_report([self.path], None if out is None else Path(out))
+
+    def resume(self, *, progress: bool = True) -> Run:
+        """Continues an interrupted run where its last checkpoint left it."""
+        resume(self.path, trust=self._trust, progress=progress)
+        return self
+
+    def _items(self, items: tuple[str, ...], settings: dict[str, Any]) -> list[str]:
+        return [*items, *as_items(in_section(settings, "eval", Eval.model_fields))]
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def __str__(self) -> str:
+        known = self.result if self.status == "finished" else None
+        return f"{self.path}: {known or self.status}"
+
+
+def load(run: str | Path, *, trust: bool = False) -> Run:
+    """A run by its path, the beginning of its name, or ``last``.
+
+    Args:
+        run: as on the command line.
+        trust: whether code from outside that its recipe names may be imported.
+
+    Raises:
+        UserError: there is no such run, or it is none of training.
+    """
+    path = find_run(str(run))
+    if not (path / RECIPE).is_file():
+        raise UserError(f"{path} is not a run of training: `innerloop report {path}` shows what it holds.")
+    return Run(path, trust=trust)

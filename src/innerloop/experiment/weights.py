@@ -1,0 +1,72 @@
+"""Weights of a recipe: drawn, read from files, and made ready for judging."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.random import generator
+from innerloop.core.trees import split_prefix
+from innerloop.core.types import Buffers, Params
+from innerloop.experiment.data import DTYPES
+from innerloop.experiment.model import Model
+from innerloop.learners.gradient import RATE_PREFIX
+from innerloop.learners.online import online_buffers
+from innerloop.nets import load_weights
+from innerloop.nets.noise import with_noise, without_noise
+from innerloop.nets.weights import load_statistics
+from innerloop.objectives.multitask import PREFIX as HEADS
+from innerloop.recipes.schema import Recipe
+from innerloop.runs.checkpoints import load_checkpoint
+from innerloop.runs.directory import is_run
+from innerloop.training.state import group_of
+
+NOISY = ("resnet12", "resnet12-thin", "wrn-28-10")  # have dropout or DropBlock, which training switches on
+
+
+def first_weights(recipe: Recipe, model: Model) -> tuple[Params, Buffers]:
+    """The first parameters and statistics: drawn from ``run.seed``, or read from ``model.init``."""
+    network = model.network
+    device, dtype = recipe.run.device, DTYPES[recipe.run.dtype]
+    params, buffers = network.init(generator(recipe.run.seed, "init"))
+    # placed first, so that what is read or set below keeps its full precision
+    params = {name: value.to(device, dtype) for name, value in params.items()}
+    buffers = {
+        name: value.to(device, dtype if value.is_floating_point() else value.dtype)
+        for name, value in buffers.items()
+    }
+    if recipe.model.init is not None:
+        given = read_weights(recipe.model.init)
+        own, buffers = load_statistics(params, buffers, given, recipe.model.init)
+        params = load_weights(params, own, recipe.model.init)
+    if recipe.model.kind in NOISY:
+        buffers = with_noise(buffers)
+    if recipe.inner.online != "off" and recipe.inner.lr != "auto":
+        first = params[network.head_names[0]]
+        buffers = {**buffers, **online_buffers(recipe.inner.online, recipe.inner.lr, first)}
+    return model.objective.init(model.learner.init(params), generator(recipe.run.seed, "heads")), buffers
+
+
+def read_weights(source: str) -> dict[str, Tensor]:
+    """The network's weights in a run (its best checkpoint, else its last) or a ``.safetensors`` file."""
+    path = Path(source).expanduser()
+    if path.is_dir() and is_run(path):
+        found = load_checkpoint(path, "best") or load_checkpoint(path, "last")
+        if found is None:
+            raise UserError(f"model.init={source}: that run has no checkpoint yet.")
+        params, buffers = for_test(group_of(found[0], "params"), group_of(found[0], "buffers"))
+        # learned rates are the learner's, not the network's
+        own = {name: value for name, value in params.items() if not name.startswith(RATE_PREFIX)}
+        return {**own, **buffers}
+    if path.suffix == ".safetensors" and path.is_file():
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    raise UserError(f"model.init={source} is neither a run directory nor a .safetensors file.")
+
+
+def for_test(params: Params, buffers: Buffers) -> tuple[Params, Buffers]:
+    """Without what only training uses: the heads of training tasks, and noise."""
+    return split_prefix(params, HEADS)[1], without_noise(buffers)

@@ -248,6 +248,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "recipes/library.py",  # load_recipe asks; read_recipe says that it does not
         "recipes/started.py",  # compares settings
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
+        "experiment/trained.py",  # shows it
         "experiment/sweep.py",  # asks for all cells together
         "cli/show.py",  # prints
     } | ({"data/catalogue.py"} & users)

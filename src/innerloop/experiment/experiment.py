@@ -48,7 +48,7 @@ class Experiment:
         return Parts(self.recipe)
 
     def fit(self, *, progress: bool = True) -> Run:
-        """Trains, and judges the result on held-out tasks, in the run directory that ``innerloop train`` makes.
+        """Trains, and judges the result on held-out tasks, as ``innerloop train`` does.
 
         Args:
             progress: whether to show progress on standard error.

@@ -10,8 +10,9 @@ from innerloop.core.statistics import mean_interval
 if TYPE_CHECKING:
     from innerloop.core.types import Buffers, Params, Task
     from innerloop.data.source import ImageSource
+    from innerloop.experiment.parts import Parts
     from innerloop.nets.network import Network
-    from innerloop.objectives.base import Objective
+    from innerloop.recipes.schema import Recipe
     from innerloop.tasks.few_shot import Kind
 
 AnyJob = TypeVar("AnyJob")
@@ -19,7 +20,6 @@ AnyJob = TypeVar("AnyJob")
 INNER_RATE = 0.1
 NAL_RATE = 1e-6  # the paper's tuned rate: the network hardly moves
 RATE = 1e-3
-SUPERVISED_BATCH = 64
 METHODS = ("MAML", "NAL", "MTL", "ProtoNet", "RFS")
 
 
@@ -72,116 +72,75 @@ def judge_all(
     rate: float | None = None,
 ) -> dict[str, float]:
     """Accuracy in percent of one trained model on every kind of ``judged``; ``rate`` is the optimiser's."""
-    import torch
-
     from innerloop.core.random import derive_seed
-    from innerloop.nets import conv4
+    from innerloop.execution import Plan
+    from innerloop.execution.plan import torch_threads
+    from innerloop.experiment.fitting import fit_parts
 
-    torch.set_num_threads(1)
-    source, kinds = train
-    ways = max(kind.shape.ways for kind in kinds)
-    _, height, _, channels = source.images.shape
-    net = conv4(channels, height, ways, budget.filters, budget.pooling)
-    params, buffers = train_one(method, net, source, kinds, budget, seed, rate)
+    plan = Plan("loop")
+    parts = parts_of(method, *train, budget, seed, rate)
+    state = fit_parts(parts, plan=plan)
     out = {}
-    for name, (pictures, kind) in judged.items():
-        out[name] = judge(
-            method, net, params, buffers, pictures, kind, budget, derive_seed(seed, "judge", name)
-        )
+    with torch_threads(plan):
+        for name, (pictures, kind) in judged.items():
+            judge_seed = derive_seed(seed, "judge", name)
+            weights = state.params, state.buffers
+            out[name] = judge(method, parts.network, *weights, pictures, kind, budget, judge_seed)
     return out
 
 
-def objective_of(method: str, net: Network, classes: int, ways: int) -> Objective:
-    """What each method trains on."""
-    from innerloop.core.losses import get_loss
-    from innerloop.learners import maml, protonet
-    from innerloop.objectives import episodic, erm, multitask
+def recipe_of(method: str, ways: int, budget: Budget, seed: int, rate: float | None) -> Recipe:
+    """How a method trains; if no rate is given, NAL at the paper's 1e-6. RFS takes one minibatch a step."""
+    from innerloop.recipes.settings import make_recipe
 
-    loss = get_loss("cross-entropy")
-    if method == "MAML":
-        return episodic(maml(net, loss, INNER_RATE, 1), loss)
-    if method == "ProtoNet":
-        return episodic(protonet(net, ways), loss)
-    return multitask(net, loss, classes) if method == "MTL" else erm(net, loss)
+    objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
+    outer_rate = rate or (NAL_RATE if method == "NAL" else RATE)
+    return make_recipe(
+        {
+            "tasks": {"family": "few-shot", "ways": ways},
+            "model": {"kind": "conv4", "filters": budget.filters, "pooling": budget.pooling},
+            "inner": {
+                "method": "protonet" if method == "ProtoNet" else "maml",
+                "lr": INNER_RATE,
+                "loss": "cross-entropy",
+            },
+            "outer": {
+                "objective": objective,
+                "steps": budget.steps,
+                "batch": 1 if method == "RFS" else budget.tasks,
+                "lr": RATE if method == "RFS" else outer_rate,
+            },
+            "run": {"seed": seed},
+        }
+    )
 
 
-def train_one(
+def parts_of(
     method: str,
-    net: Network,
     source: ImageSource,
     kinds: Sequence[Kind],
     budget: Budget,
     seed: int,
     rate: float | None = None,
-) -> tuple[Params, Buffers]:
-    """Adam on the method's objective; if no rate is given, NAL at the paper's 1e-6."""
-    import torch
-
-    from innerloop.core.random import generator
-    from innerloop.execution import Plan, meta_gradient
+) -> Parts:
+    """What a method trains on: tasks of all classes, of the given kinds."""
+    from innerloop.experiment.data import build_data
+    from innerloop.experiment.model import build_model
+    from innerloop.experiment.parts import Parts
+    from innerloop.experiment.sizes import Sizes
+    from innerloop.reproduce.landscape_rfs import minibatches, supervised
     from innerloop.tasks.few_shot import few_shot_sampler
 
-    if method == "RFS":
-        return train_supervised(net, source, kinds, budget, seed)
+    _, height, width, channels = source.images.shape
     ways = max(kind.shape.ways for kind in kinds)
+    recipe = recipe_of(method, ways, budget, seed, rate)
+    sizes = Sizes((channels, height, width), ways, ways, source.n_classes, labels=True)
+    if method == "RFS":
+        model = build_model(recipe, sizes)
+        model = model._replace(objective=supervised(model.network, source.n_classes))
+        return Parts(recipe, build_data(recipe, source, minibatches(source, kinds, seed)), sizes, model)
     sampler = few_shot_sampler(source, "all", seed=seed, kinds=kinds)
-    objective = objective_of(method, net, source.n_classes, ways)
-    params, buffers = net.init(generator(seed, "init"))
-    params = objective.init(params, generator(seed, "heads"))
-    leaves = {name: value.detach().clone() for name, value in params.items()}
-    optimiser = torch.optim.Adam(list(leaves.values()), lr=rate or (NAL_RATE if method == "NAL" else RATE))
-    gradient = meta_gradient(objective.loss, Plan("loop"))
-    for step in range(budget.steps):
-        found = gradient(leaves, buffers, sampler.batch(step, budget.tasks))
-        for name, leaf in leaves.items():
-            leaf.grad = found.grads[name]
-        optimiser.step()
-        buffers = found.buffers
-    return leaves, buffers
-
-
-def train_supervised(
-    net: Network, source: ImageSource, kinds: Sequence[Kind], budget: Budget, seed: int
-) -> tuple[Params, Buffers]:
-    """RFS (simple): one classifier of all training classes under the body, minibatches of pictures."""
-    import numpy as np
-    import torch
-    import torch.nn.functional as F
-
-    from innerloop.core.random import derive_seed, generator, hashed_uniform
-    from innerloop.data.source import labels
-    from innerloop.tasks.few_shot import image_loader
-
-    rows = np.flatnonzero(np.isin(labels(source), training_classes(source, kinds)))
-    number, load = labels(source), image_loader(source)
-    params, buffers = net.init(generator(seed, "init"))
-    body = {name: value.clone() for name, value in params.items() if name not in net.head_names}
-    width = params[net.head_names[0]].shape[-1]
-    weight = torch.randn(source.n_classes, width, generator=generator(seed, "heads")) / width**0.5
-    leaves = {name: value.requires_grad_() for name, value in {**body, "classes.weight": weight}.items()}
-    optimiser = torch.optim.Adam(list(leaves.values()), lr=RATE)
-    keep = {name: params[name] for name in net.head_names}
-    for step in range(budget.steps):
-        u = hashed_uniform(derive_seed(seed, "minibatch"), np.asarray([step]), SUPERVISED_BATCH)[0]
-        picked = rows[(u * len(rows)).astype(np.int64)]
-        z, _ = net.features({**leaves, **keep}, buffers, load(picked[None])[0], "batch")
-        loss = F.cross_entropy(z @ leaves["classes.weight"].T, torch.from_numpy(number[picked]))
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    trained = {name: value.detach() for name, value in leaves.items() if name != "classes.weight"}
-    return {**trained, **keep}, buffers
-
-
-def training_classes(source: ImageSource, kinds: Sequence[Kind]) -> Any:
-    """Class numbers that any kind may draw from."""
-    import numpy as np
-
-    if source.groups is None or any(kind.groups is None for kind in kinds):
-        return np.arange(source.n_classes)
-    names = {name for kind in kinds for name in kind.groups or ()}
-    wanted = [i for i, name in enumerate(source.group_names) if name in names]
-    return np.flatnonzero(np.isin(source.groups, wanted))
+    return Parts(recipe, build_data(recipe, source, sampler), sizes)
 
 
 def judge(

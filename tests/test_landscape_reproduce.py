@@ -19,9 +19,9 @@ from innerloop.objectives import episodic, erm
 from innerloop.plots import landscape as plots
 from innerloop.reproduce import (
     find,
+    landscape_alphabets,
     landscape_logistic,
     landscape_neuron,
-    landscape_table1,
     landscape_table2,
     landscape_table3,
 )
@@ -127,7 +127,7 @@ def test_neuron_losses_on_a_grid_equal_autograd(activation: str) -> None:
 
 def test_hard_alphabets_are_disjoint_and_ranked() -> None:
     source = glyphs()
-    ranked = landscape_table1.hardest_first(source, episodes=4)
+    ranked = landscape_alphabets.hardest_first(source, episodes=4)
     assert sorted(ranked) == sorted(source.group_names)
 
 

@@ -97,14 +97,15 @@ def _rows(shots: int, found: dict[str, Any], scale: str) -> list[Row]:
     middle = [i for i, r in enumerate(found["rho"]) if low <= r <= high]
     nearer = all(found["maml"]["coordinate"][i] > 0 for i in middle)
     gain = max(n / m for n, m in zip(found["nal"]["risk"], found["maml"]["risk"], strict=True))
+    always = max(found["nal"]["coordinate"]) <= 1e-9
     ends = found["maml"]["coordinate"][0], found["maml"]["coordinate"][-1]
     rows = [
         row(f"m={shots}: MAML starts nearer the hard task for ρ_H in {low}–{high}", "yes", nearer, nearer),
         row(
             f"m={shots}: NAL always starts nearer the easy task",
             "yes",
-            True,
-            max(found["nal"]["coordinate"]) <= 1e-9,
+            always,
+            always,
         ),
         row(
             f"m={shots}: largest ratio of the excess risks",

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from innerloop.core.cores import available_cores as available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.trials import Outcome, try_out
 
@@ -56,14 +57,6 @@ class Plan(NamedTuple):
         if self.mode == "vmap":
             parts.append(f"compile={self.compile}")
         return ", ".join(parts)
-
-
-def available_cores() -> int:
-    """Cores this process may use (its affinity, which containers and schedulers set)."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every platform
-        return os.cpu_count() or 1
 
 
 def cpp_compiler() -> str | None:

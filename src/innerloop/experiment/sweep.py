@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.children import python_command
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.experiment.sweep_table import table_of
 from innerloop.experiment.words import recipe_words
@@ -27,7 +28,7 @@ from innerloop.recipes.settings import parse_assignments, read_toml, recipe_to_t
 from innerloop.recipes.trust import admit_all, foreign_code
 from innerloop.runs.directory import RECIPE, list_runs
 from innerloop.runs.files import read_json, write_text_atomic
-from innerloop.runs.manifest import cores, read_manifest
+from innerloop.runs.manifest import read_manifest
 from innerloop.runs.progress import progress as show_progress
 
 DIVERGED = "diverged"
@@ -113,8 +114,8 @@ def sweep(
         ``folder``, ``runs`` and ``table``.
     """
     cells = make_cells(recipe_source, assignments, trust)
-    jobs = max(1, min(jobs or cores(), len(cells)))
-    share = max(1, cores() // jobs)
+    jobs = max(1, min(jobs or available_cores(), len(cells)))
+    share = max(1, available_cores() // jobs)
     base = cells[0].recipe
     digest = hashlib.sha256(repr([(c.label, recipe_to_toml(c.recipe)) for c in cells]).encode()).hexdigest()[
         :8

@@ -11,10 +11,7 @@ from torch.utils import _pytree as pytree
 
 from innerloop.core.random import generator
 from innerloop.core.types import Params
-
-# One table: relative and absolute tolerance by dtype, and of finite differences against gradients.
-TOLERANCE = {torch.float64: (1e-9, 1e-11), torch.float32: (1e-4, 1e-5)}
-FINITE_DIFFERENCE = (1e-5, 1e-7)
+from innerloop.testing.tolerance import TOLERANCE
 
 
 class Failures:

@@ -6,27 +6,21 @@ from torch import nn
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
-from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum, non_adaptive
+from innerloop.learners import LEARNERS, Learner, adam, anil, maml, momentum
 from innerloop.nets import conv4, from_module, mlp
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
 from innerloop.tasks import FAMILIES, Sampler, make_sampler
-from innerloop.testing import check_learner, check_network, check_objective, check_tasks
+from innerloop.testing import check_learner, check_method, check_network, check_objective, check_tasks
 
 MSE = get_loss("mse")
 NET = mlp(1, [8, 8], 1, activation="tanh")
-LEARNERS = {
-    "maml": maml(NET, MSE, 0.01, 3),
+MAML = maml(NET, MSE, 0.01, 3)
+VARIANTS = {
     "maml-0-steps": maml(NET, MSE, 0.01, 0),
     "maml-adam": maml(NET, MSE, 0.01, 2, rule=adam()),
     "maml-momentum": maml(NET, MSE, 0.01, 3, rule=momentum()),
-    "anil": anil(NET, MSE, 0.01, 3),
-    "boil": boil(NET, MSE, 0.01, 3),
-    "meta-sgd": meta_sgd(NET, MSE, 0.01, 2),
-    "maml-lslr": maml_lslr(NET, MSE, 0.01, 3),
-    "none": non_adaptive(NET),
-}
-FIRST_ORDER = {
-    "fomaml": maml(NET, MSE, 0.01, 3, first_order=True),
+    "anil-online-h3": anil(NET, MSE, 0.01, 3, online="h3"),
+    "anil-online-trace": anil(NET, MSE, 0.01, 3, online="trace"),
     "truncated": maml(NET, MSE, 0.01, 3, truncate=1),
 }
 
@@ -41,20 +35,25 @@ def weights():
     return NET.init(torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("name", LEARNERS | FIRST_ORDER)
-def test_learners_conform(name, sines, weights):
-    check_learner((LEARNERS | FIRST_ORDER)[name], *weights, sines, exact_gradient=name in LEARNERS)
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_of_the_table_conforms(name):
+    check_method(name)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_conform(name, sines, weights):
+    check_learner(VARIANTS[name], *weights, sines, exact_gradient=name != "truncated")
 
 
 @pytest.mark.parametrize(
     "objective",
     [
-        episodic(LEARNERS["maml"], MSE),
-        episodic(LEARNERS["anil"], MSE, split=False),
+        episodic(MAML, MSE),
+        episodic(anil(NET, MSE, 0.01, 3), MSE, split=False),
         erm(NET, MSE),
         multitask(NET, MSE, 10, "shared"),
         multitask(NET, MSE, 10, "independent"),
-        reptile(LEARNERS["maml"], MSE),
+        reptile(MAML, MSE),
     ],
     ids=lambda o: o.name,
 )
@@ -104,7 +103,7 @@ def test_families_conform(family):
 
 
 def test_an_impure_learner_is_found(sines, weights):
-    good = LEARNERS["maml"]
+    good = MAML
 
     def adapt(params, buffers, x, y, training=False):
         params["layer0.weight"].add_(1.0)
@@ -115,7 +114,7 @@ def test_an_impure_learner_is_found(sines, weights):
 
 
 def test_a_wrong_gradient_is_found(sines, weights):
-    good = LEARNERS["maml"]
+    good = MAML
 
     def adapt(params, buffers, x, y, training=False):
         return good.adapt({k: v.detach() for k, v in params.items()}, buffers, x, y, training)
@@ -125,7 +124,7 @@ def test_a_wrong_gradient_is_found(sines, weights):
 
 
 def test_an_order_dependent_learner_is_found(sines, weights):
-    good = LEARNERS["maml"]
+    good = MAML
 
     def adapt(params, buffers, x, y, training=False):
         return good.adapt(params, buffers, x[:2], y[:2], training)
@@ -135,7 +134,7 @@ def test_an_order_dependent_learner_is_found(sines, weights):
 
 
 def test_an_objective_that_mixes_up_names_is_found(sines, weights):
-    good = reptile(LEARNERS["maml"], MSE)
+    good = reptile(MAML, MSE)
 
     def direction(params, buffers, task):
         grads, loss, buffers = good.direction(params, buffers, task)

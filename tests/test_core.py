@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import pickle
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from innerloop.core import random, trees
 from innerloop.core.autodiff import gradient, is_plain, plain_autograd
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.lazy import lazy
 from innerloop.core.losses import LOSSES, get_loss, is_classification, rate_factor, score, score_name
 from innerloop.core.random import Draws, derive_seed, generator, hashed_bits, hashed_uniform
 from innerloop.core.statistics import mean_interval, paired_difference, t_quantile_975
@@ -302,3 +304,22 @@ def test_the_tolerance_table_is_strict() -> None:
     for wrong in (one + 1e-9, one * math.nan, one.float(), torch.ones(3, dtype=torch.float64)):
         with pytest.raises(AssertionError):
             assert_close(wrong, one)
+
+
+# ---- names loaded on first use ----
+
+
+def test_a_lazy_name_is_never_hidden_by_its_module() -> None:
+    with pytest.raises(ValueError, match="would hide the name 'pi'"):
+        lazy("math", {"math.pi": ("pi",)})
+
+
+@pytest.mark.parametrize("package", ["innerloop", "innerloop.evaluation"])
+def test_lazy_packages_give_every_name_they_list(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in dir(module):
+        getattr(module, name)
+    assert "evaluate" in dir(module)
+    assert callable(module.evaluate)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'evalute'"):
+        _ = module.evalute

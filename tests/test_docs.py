@@ -11,7 +11,7 @@ import torch
 
 from innerloop.cli.main import GROUPS, VERBS
 from innerloop.core.losses import LOSSES
-from innerloop.learners import gradient
+from innerloop.learners import LEARNERS, taxonomy
 from innerloop.nets.norms import NORM_POLICIES
 from innerloop.recipes.library import load_recipe, shipped_names
 from innerloop.recipes.problems import allowed, known_settings, show
@@ -25,6 +25,7 @@ BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Snippets show settings worth using; here they only have to run.
 TINY = [
     (re.compile(r"\bsteps=\d{2,}"), "steps=3"),
+    (re.compile(r'"steps": \d{2,}'), '"steps": 3'),
     (re.compile(r"\bepisodes=\d{2,}"), "episodes=4"),
     (re.compile(r"\bbatch=\d{2,}"), "batch=3"),
     (re.compile(r"\.batch\(0, \d{2,}\)"), ".batch(0, 3)"),
@@ -100,6 +101,14 @@ def test_the_printed_mistake_is_answered_as_printed(capsys):
     assert capsys.readouterr().err.splitlines() == expected
 
 
+GENERATED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def with_tables(text):
+    """A page with the tables between its marks as the table of learners gives them."""
+    return GENERATED.sub(lambda m: f"{m[1]}\n{getattr(taxonomy, m[2])()}\n\n{m[3]}", text)
+
+
 def settings_page():
     """The text of docs/settings.md, from the schema."""
     lines = [
@@ -122,8 +131,17 @@ def settings_page():
 
 
 def test_the_settings_page_is_the_schema():
-    """Rewrite it with: python -c "import test_docs as t; print(t.settings_page(), end='')" in tests/."""
+    """Rewrite it with: python tests/test_docs.py."""
     assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == settings_page()
+
+
+def test_the_tables_of_learners_are_those_of_the_code():
+    """Rewrite them with: python tests/test_docs.py."""
+    marks = [mark for page in PAGES for _, mark, _ in GENERATED.findall(page.read_text(encoding="utf-8"))]
+    assert sorted(marks) == ["cells", "factories", "learners"]
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert with_tables(text) == text, page.name
 
 
 def test_the_verbs_are_all_in_the_table():
@@ -133,8 +151,7 @@ def test_the_verbs_are_all_in_the_table():
 
 def test_families_losses_policies_and_learners_are_all_in_the_concepts():
     page = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
-    learners = ["maml", "anil", "boil", "meta_sgd", "maml_lslr", "non_adaptive"]
-    assert all(hasattr(gradient, name) for name in learners)
+    learners = {entry.factory.partition(":")[2] for entry in LEARNERS.values() if not entry.fixed}
     for name in [*FAMILIES, *LOSSES, *NORM_POLICIES, *learners]:
         assert f"`{name}`" in page, name
 
@@ -184,3 +201,9 @@ def test_docstrings_become_markdown():
     convert = runpy.run_path(str(ROOT / "docs" / "hooks" / "docstrings.py"))["to_markdown"]
     text = "One :func:`~a.b` and :math:`x^2`.\n\n.. math:: y = 1\n\n>>> 1\n1\n\nMore."
     assert convert(text) == "One `b` and `x^2`.\n\n```tex\ny = 1\n```\n\n```pycon\n>>> 1\n1\n```\n\nMore."
+
+
+if __name__ == "__main__":  # the pages that follow the code
+    (ROOT / "docs" / "settings.md").write_text(settings_page(), encoding="utf-8")
+    for each in PAGES:
+        each.write_text(with_tables(each.read_text(encoding="utf-8")), encoding="utf-8")

@@ -47,7 +47,8 @@ def test_probabilities_are_scikit_learns_on_the_same_features(adapted):
     model, new, labels = adapted
     with torch.no_grad():
         x = torch.from_numpy(new.copy()).permute(0, 3, 1, 2).float() / 255
-        z = model._network().features(model.params_, model.buffers_, x, "stored")[0]
+        body = model.predictor_
+        z = body.network.features(body.params, body.buffers, x, "stored")[0]
     z = torch.nn.functional.normalize(z, dim=-1).double().numpy()
     theirs = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000).fit(z[::4], labels[::4])
     assert np.abs(model.predict_proba(new) - theirs.predict_proba(z)).max() < 1e-4
@@ -98,7 +99,7 @@ def test_files_arrays_and_layouts_are_alike(adapted, tmp_path):
         (lambda m, x: m.adapt(x, ["a"] * len(x)), "at least two classes"),
         (lambda m, x: m.adapt(x[:3], ["a", "b"]), "3 pictures but 2 labels"),
         (lambda m, x: m.adapt(x[:, :20, :20], list(range(len(x)))), "28×28"),
-        (lambda m, x: FewShotClassifier.load("nowhere"), "cannot read"),
+        (lambda m, x: FewShotClassifier.load("nowhere"), "no model file nowhere.safetensors, and no run"),
     ],
 )
 def test_mistakes_get_one_sentence(trained, pictures, use, message):

@@ -69,17 +69,40 @@ def test_labels_that_no_file_holds_are_refused(
 def test_files_of_the_first_format_are_read(
     trained: FewShotClassifier, pictures: np.ndarray, tmp_path: Path
 ) -> None:
-    from safetensors import safe_open
     from safetensors.torch import save_file
 
-    path = trained.adapt(pictures[:40:4], ["a"] * 5 + ["b"] * 5).save(tmp_path / "model")
-    with safe_open(path, "pt") as file:
-        about = json.loads(file.metadata()["innerloop"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    about |= {"format": "innerloop-few-shot-classifier-1", "classes": ["a", "b"]}
-    del about["normalised"]
-    save_file(tensors, path, {"innerloop": json.dumps(about)})
-    assert FewShotClassifier.load(path).predict(pictures[:40]) == trained.predict(pictures[:40])
+    path = tmp_path / "model.safetensors"
+    tensors, settings = earlier(trained.adapt(pictures[:40:4], ["a"] * 5 + ["b"] * 5))
+    about = {"settings": settings, "shape": [28, 28, 1]}
+    first = {**about, "format": "innerloop-few-shot-classifier-1", "classes": ["a", "b"]}
+    second = {**about, "format": "innerloop-few-shot-classifier-2", "normalised": True}
+    second["classes"] = [["str", "a"], ["str", "b"]]
+    for adapted in (first, second):
+        save_file(tensors, path, {"innerloop": json.dumps(adapted)})
+        again = FewShotClassifier.load(path)
+        assert np.array_equal(again.predict_proba(pictures[:40]), trained.predict_proba(pictures[:40]))
+        assert again.get_params() == trained.get_params()
+    unadapted = {name: value for name, value in tensors.items() if name.startswith(("params", "buffers"))}
+    save_file(unadapted, path, {"innerloop": json.dumps({**about, "format": second["format"]})})
+    again = FewShotClassifier.load(path)
+    with pytest.raises(UserError, match="adapt it to your classes first"):
+        again.predict(pictures[:2])
+    again.adapt(pictures[:40:4], ["a"] * 5 + ["b"] * 5)
+    assert np.array_equal(again.predict_proba(pictures[:40]), trained.predict_proba(pictures[:40]))
+
+
+def earlier(model: FewShotClassifier) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Tensors and settings as the first two formats had them; their Conv4 had one output."""
+    state, kept = model.adapted_.state, dict(model.predictor_.params)
+    kept |= {"head.weight": kept["head.weight"][:1].clone(), "head.bias": kept["head.bias"][:1].clone()}
+    groups = {
+        "params": kept,
+        "buffers": model.predictor_.buffers,
+        "task": state.buffers,
+        "head": {"weight": state.weight, "bias": state.bias},
+    }
+    tensors = {f"{g}/{n}": value.clone() for g, members in groups.items() for n, value in members.items()}
+    return tensors, model.get_params()
 
 
 def test_fitting_again_forgets_the_head(pictures: np.ndarray) -> None:
@@ -128,8 +151,10 @@ def test_transductive_queries_are_judged_together(pictures: np.ndarray) -> None:
     model = fitted(norm="transductive").adapt(pictures[:40:4], ["a"] * 5 + ["b"] * 5)
     x = torch.from_numpy(pictures[:300].copy()).permute(0, 3, 1, 2).float() / 255
     with torch.no_grad():
-        z = model._network().features(model.params_, model.buffers_, x, "batch")[0]
-        expected = model.head_.logits(z).softmax(-1)
+        body, head = model.predictor_, model.adapted_.state
+        z = body.network.features(body.params, body.buffers, x, "batch")[0].double()
+        z = torch.nn.functional.normalize(z, dim=-1)
+        expected = (z @ head.weight.T + head.bias).softmax(-1)
     assert np.abs(model.predict_proba(pictures[:300]) - expected.numpy()).max() < 1e-6
 
 
@@ -137,7 +162,7 @@ def test_transductive_queries_are_judged_together(pictures: np.ndarray) -> None:
 def test_a_bad_head_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     import innerloop.estimator.classifier as module
 
-    monkeypatch.setattr(module, "fit", lambda *_, **__: pytest.fail("it trained first"))
+    monkeypatch.setattr(module, "train", lambda *_, **__: pytest.fail("it trained first"))
     with pytest.raises(UserError, match="unknown head") as caught:
         fitted(head=name)
     assert ("did you mean 'logistic'" in str(caught.value)) == (name == "logistik")
@@ -145,17 +170,13 @@ def test_a_bad_head_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, 
 
 def test_numbers_that_are_none_are_named(trained: FewShotClassifier, pictures: np.ndarray) -> None:
     spoilt = FewShotClassifier(**QUICK)
-    spoilt.shape_, spoilt.buffers_ = trained.shape_, trained.buffers_
-    spoilt.params_ = {name: value.clone() for name, value in trained.params_.items()}
-    spoilt.params_["conv1.weight"][0] = torch.nan
+    params = {name: value.clone() for name, value in trained.predictor_.params.items()}
+    params["conv1.weight"][0] = torch.nan
+    spoilt.predictor_ = trained.predictor_._replace(params=params)
     with pytest.raises(UserError, match=r"not finite \(conv1.weight\)"):
         spoilt.adapt(pictures[:40:4], ["a"] * 5 + ["b"] * 5)
-    trained.adapt(pictures[:40:4], ["a"] * 5 + ["b"] * 5)
-    spoilt.head_, spoilt.classes_, spoilt.task_buffers_ = (
-        trained.head_,
-        trained.classes_,
-        trained.task_buffers_,
-    )
+    good = trained.adapt(pictures[:40:4], ["a"] * 5 + ["b"] * 5).adapted_
+    spoilt.adapted_ = good._replace(state=good.state._replace(params=params))
     with pytest.raises(UserError, match="gives no number for 2 of 2 pictures"):
         spoilt.predict(pictures[:2])
 
@@ -163,7 +184,7 @@ def test_numbers_that_are_none_are_named(trained: FewShotClassifier, pictures: n
 def test_predict_names_weights_that_are_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import innerloop.experiment.predict as module
+    import innerloop.experiment.predictor_loading as module
     from innerloop.cli.main import main
     from innerloop.experiment.run import train
     from innerloop.recipes.library import load_recipe

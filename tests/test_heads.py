@@ -315,7 +315,7 @@ def test_two_runs_are_compared_task_by_task(tmp_path: Path) -> None:
     scores = [json.loads(next((r / "eval").glob("*cosine*")).read_text())["scores"] for r in (one, two)]
     assert told["difference"] == pytest.approx(np.mean(np.subtract(*scores)))
     other = pretrained(tmp_path, "eval.seed=5")
-    with pytest.raises(UserError, match=r"other tasks: seed \(0 and 5\)"):
+    with pytest.raises(UserError, match=r"other episodes \(seed 0 and 5\)"):
         compare_runs(one, other, [])
 
 

@@ -214,4 +214,4 @@ def test_other_test_classes_are_not_compared(animals: Path) -> None:
         draw(animals, name)
     reopened()
     three = trained(animals)
-    assert pair(load_run(three), load_run(one)).reason == "other episodes (test_classes)"
+    assert pair(load_run(three), load_run(one)).reason == "other episodes (test classes or their pictures)"

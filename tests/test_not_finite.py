@@ -18,7 +18,7 @@ from innerloop.evaluation import HEADS, Protocol, evaluate, evaluate_head
 from innerloop.execution import Plan
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.run import evaluate_run, resume, train
-from innerloop.learners import Learner
+from innerloop.learners import LEARNERS, Learner
 from innerloop.nets.conv4 import conv4
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.settings import make_recipe
@@ -286,15 +286,12 @@ def test_what_cannot_work_is_refused_in_one_sentence(case: str, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-METHODS = ("maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr", "protonet", "none")
-
-
 @pytest.mark.parametrize("family", ["sine", "few-shot", "supervised"])
 @pytest.mark.parametrize("objective", ["episodic", "multitask", "erm", "reptile"])
 def test_every_combination_runs_or_is_refused(family: str, objective: str, tmp_path: Path) -> None:
     pictures = family != "sine"
     ran, refused = 0, []
-    for method in METHODS:
+    for method in LEARNERS:
         base = {
             "tasks": {"family": family, "shots": 1, "queries": 1, "minibatch": 4, "n_tasks": 4},
             "model": {"kind": "conv4", "filters": 2, "pooling": "stride"} if pictures else {"hidden": [3]},

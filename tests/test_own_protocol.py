@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
+from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.run import evaluate_run, train
-from innerloop.experiment.sweep_table import table_of
-from innerloop.recipes.protocols import is_own, other_tasks, own_evaluation
+from innerloop.experiment.sweep_table import SweptRun, table_of
+from innerloop.recipes.protocols import is_own, own_evaluation
 from innerloop.recipes.settings import make_recipe
 from innerloop.report.compare import pair, seed_groups
 from innerloop.report.load import headline, load_run, others
@@ -37,7 +38,8 @@ def trained(folder: Path, method: str, **sections: Any) -> Path:
 def old_style(run: Path) -> None:
     """Evaluations as earlier versions wrote them."""
     for file in (run / "eval").glob("*.json"):
-        told = {k: v for k, v in json.loads(file.read_text()).items() if k not in ("changed", "notes")}
+        told = json.loads(file.read_text())
+        told = {key: value for key, value in told.items() if key not in ("changed", "notes", "drawn")}
         told["protocol"].pop("test_classes")
         file.write_text(json.dumps(told))
 
@@ -67,7 +69,6 @@ def test_settings_that_no_protocol_names_count_too(tmp_path: Path) -> None:
     found = evaluate_run(run, ["tasks.choice=one-group"])
     assert found["changed"] == {"tasks.choice": "one-group"}
     assert not is_own(load_run(run).recipe, found)
-    assert other_tasks(found, headline(load_run(run)) or {}) == ["tasks.choice"]
     assert evaluate_run(run, ["run.threads=2", "eval.curve=false"])["changed"] == {}
 
 
@@ -79,7 +80,9 @@ def test_a_run_without_an_evaluation_of_its_own_says_so(tmp_path: Path) -> None:
     assert own_evaluation(loaded.recipe, loaded.evaluations)[1] is False
     assert "by the recipe's own protocol" in write_page([run]).read_text().replace("&#39;", "'")
     second = trained(tmp_path, "anil")
-    assert pair(load_run(second), loaded).reason == "not judged by the recipe's own protocol"
+    assert pair(load_run(second), loaded).difference is not None  # the same episodes all the same
+    page = write_page([run, second], tmp_path / "two.html").read_text().replace("&#39;", "'")
+    assert "ridge head, 5-way 1-shot, glyphs; another protocol than the recipe's" in page
 
 
 def test_a_comparison_is_of_the_own_protocols(tmp_path: Path) -> None:
@@ -127,15 +130,17 @@ def test_seeds_judged_differently_are_not_taken_together(tmp_path: Path) -> None
 
 
 def test_a_sweep_compares_the_same_tasks_only() -> None:
-    def found(shots: int, level: float) -> dict[str, Any]:
+    def judged(settings: dict[str, Any], shots: int, level: float) -> SweptRun:
         protocol = {"tasks": "few-shot", "data": "glyphs", "ways": 5, "shots": shots, "method": "protonet"}
-        return {"score": "accuracy", "mean": level, "ci95": 0.1, "scores": [level] * 3, "protocol": protocol}
+        found = {"score": "accuracy", "mean": level, "ci95": 0.1, "scores": [level] * 3, "protocol": protocol}
+        drawn = Episodes("few-shot", (TaskKind(shots, 15, 5),), count=3, seed=0, pictures="of glyphs")
+        return SweptRun(settings, found, drawn)
 
-    rows = table_of([({"tasks.shots": 1}, found(1, 0.5)), ({"tasks.shots": 5}, found(5, 0.7))])
-    assert rows[1]["reason"] == "other tasks (shots)"
+    rows = table_of([judged({"tasks.shots": 1}, 1, 0.5), judged({"tasks.shots": 5}, 5, 0.7)])
+    assert rows[1]["reason"] == "other episodes (shots 1 and 5)"
     assert rows[1]["difference"] is None
     assert rows[0]["judged_by"] == "protonet, 5-way 5-shot, glyphs"
-    rows = table_of([({"outer.lr": 1}, found(1, 0.5)), ({"outer.lr": 2}, found(1, 0.7))])
+    rows = table_of([judged({"outer.lr": 1}, 1, 0.5), judged({"outer.lr": 2}, 1, 0.7)])
     assert rows[1]["difference"] == pytest.approx(-0.2)
 
 

@@ -164,7 +164,7 @@ def test_seeds_change_training_and_not_the_test(tmp_path: Path) -> None:
     assert not torch.equal(parts[0].params["layer0.weight"], parts[1].params["layer0.weight"])
     assert not torch.equal(parts[0].data.train.episode(0).x_query, parts[1].data.train.episode(0).x_query)
     for held_out in ("validation", "test"):
-        one, two = (getattr(p, held_out).episode(0) for p in parts)
+        one, two = (getattr(p.data, held_out).episode(0) for p in parts)
         assert torch.equal(one.x_query, two.x_query)
     streams = [parts[0].data.train, parts[0].data.validation, parts[0].data.test]
     assert len({float(s.episode(0).y_query[0]) for s in streams}) == 3

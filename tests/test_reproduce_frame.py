@@ -107,8 +107,9 @@ def test_parts_are_computed_once_for_all_that_they_are_given(tmp_path):
 PACKAGE = {
     "__init__.py": "",
     "top.py": "import json\n\ndef compute(seed):\n    from toy.low import value\n    return value(seed)\n",
-    "low.py": "from . import deep\n\ndef value(seed):\n    return seed + deep.START\n",
+    "low.py": "from . import deep\n\nA = 'toy.named:a'\n\ndef value(seed):\n    return seed + deep.START\n",
     "deep.py": "START = 10\n",
+    "named.py": "def a(): ...\n",
     "aside.py": "START = 11\n",
     "lists/split.json": "[1]\n",
 }
@@ -137,6 +138,7 @@ def in_a_new_process(monkeypatch):
         ({"deep.py": "START = 20\n"}, False),
         ({"low.py": PACKAGE["low.py"] + "\n# a comment\n"}, False),
         ({"lists/split.json": "[2]\n"}, False),
+        ({"named.py": "def a(): pass\n"}, False),
         ({"aside.py": "START = 12\n"}, True),
         ({name: text.replace("\n", "\r\n") for name, text in PACKAGE.items()}, True),
     ],

@@ -38,6 +38,8 @@ BELOW_RECIPES = (
     *("core", "runs", "execution", "plots", "nets", "solvers", "data", "kernels", "theory", "tasks"),
     *("learners", "objectives", "training", "evaluation", "advice"),
 )
+ABOUT_RECIPES = ("learners/taxonomy.py",)
+"""Makes tables of the documentation, which say what a recipe calls each learner: no messages."""
 
 
 def texts(room: str) -> list[tuple[str, str]]:
@@ -57,7 +59,7 @@ def test_no_room_below_recipes_knows_what_a_recipe_calls_things() -> None:
     assert {"inner", "outer", "run", "tasks"} <= set(sections)
     key = re.compile(rf"(?<![\w.])({'|'.join(sections)})\.(?!py\b)[a-z_]+")
     named = [(place, text) for room in BELOW_RECIPES for place, text in texts(room) if key.search(text)]
-    assert named == []
+    assert [one for one in named if not one[0].startswith(ABOUT_RECIPES)] == []
     assert key.search("set outer.clip=10")
     assert not key.search("innerloop.tasks.sine")
 

@@ -9,10 +9,10 @@ Names are loaded when they are first used, so that ``import innerloop`` and the 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from innerloop._version import __version__ as __version__
+from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
     from innerloop.core.errors import UserError as UserError
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from innerloop.core.types import Task as Task
     from innerloop.core.types import TaskBatch as TaskBatch
     from innerloop.evaluation.comparison import compare as compare
-    from innerloop.evaluation.evaluate import evaluate as evaluate
+    from innerloop.evaluation.episodes import Episodes as Episodes
     from innerloop.evaluation.frozen import evaluate_head as evaluate_head
     from innerloop.evaluation.protocol import Protocol as Protocol
+    from innerloop.evaluation.scores import evaluate as evaluate
     from innerloop.execution import Plan as Plan
     from innerloop.execution import choose_plan as choose_plan
     from innerloop.execution import meta_gradient as meta_gradient
@@ -59,7 +60,7 @@ _HOMES = {
     "innerloop.core.losses": ("get_loss",),
     "innerloop.core.random": ("Draws",),
     "innerloop.core.types": ("Task", "TaskBatch"),
-    "innerloop.evaluation": ("Protocol", "compare", "evaluate", "evaluate_head"),
+    "innerloop.evaluation": ("Episodes", "Protocol", "compare", "evaluate", "evaluate_head"),
     "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
     "innerloop.experiment.experiment": ("Experiment",),
     "innerloop.experiment.trained": ("Judged", "Run", "load"),
@@ -69,14 +70,4 @@ _HOMES = {
     "innerloop.tasks": ("Sampler", "get_family", "make_sampler"),
     "innerloop.training": ("fit", "initial_state", "make_optimiser"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'innerloop' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -25,6 +25,9 @@ from innerloop.advice.tangent import (
 from innerloop.core.errors import UserError, spelt
 from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
+from innerloop.learners.base import is_own
+from innerloop.learners.gradient import moving_names
+from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.nets.network import Network, apply
 from innerloop.tasks.sampler import Sampler
 from innerloop.theory.rate import split_moments
@@ -42,9 +45,9 @@ compares its cases with these numbers.
 REGRESSION = 12.0
 """The factor stated for head-only learners under squared error (sinusoids: the best rate was 11 times up)."""
 
-HEAD_ONLY = ("anil",)
-LEARNED = ("meta-sgd", "maml-lslr")
-GRADIENT = ("maml", "fomaml", "anil", "boil", *LEARNED)
+GRADIENT = estimated_rates()
+HEAD_ONLY = tuple(name for name in GRADIENT if LEARNERS[name].adapts == "head")
+LEARNED = tuple(name for name in GRADIENT if LEARNERS[name].learns_rates)
 
 
 def how_many(support: int, query: int, pictures: bool) -> int:
@@ -74,7 +77,7 @@ def advise_rate(
         buffers: its buffers.
         sampler: the training tasks; the first ``tasks`` episodes are looked at.
         loss: the inner loss.
-        method: ``anil``, ``maml``, ``fomaml``, ``boil``, ``meta-sgd`` or ``maml-lslr``.
+        method: a learner that takes gradient steps, by its name in ``inner.method``.
         steps: inner steps.
         optimiser: ``sgd``, ``momentum`` or ``adam``.
         momentum: for ``momentum``.
@@ -96,13 +99,12 @@ def advise_rate(
     known = how_many(len(example.x_support), len(example.x_query), pictures)
     count = tasks or (known if method in HEAD_ONLY else min(known, 16 if pictures else 64))
     batch = sampler.episodes(range(count))
-    own = {name: value for name, value in params.items() if not name.startswith("inner_lr.")}
+    own = {name: value for name, value in params.items() if not is_own(name)}
     look = Look(network, loss, own, buffers, batch, _classes(network, own, buffers, loss, example))
+    moving = moving_names(network, LEARNERS[method].adapts, own)
     if method in HEAD_ONLY:
-        moving = list(network.head_names)
         found = _head_only(look, steps, seed)
     else:
-        moving = [n for n in own if method != "boil" or n not in network.head_names]
         found = _all_layers(look, moving, steps, method in LEARNED, seed)
     centre = found.alpha if found.kind == "bracket" else found.forms["trace"]
     if optimiser == "adam":

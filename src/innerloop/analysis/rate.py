@@ -10,7 +10,7 @@ from pydantic import Field
 from innerloop.core.errors import UserError
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.flat import FlatSettings
-from innerloop.recipes.schema import LossName
+from innerloop.recipes.schema import LossName, RatedMethod
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,9 +53,7 @@ class Settings(FlatSettings):
     n_tasks: int = Field(2000, ge=2, description="tasks to draw; recipes and datasets look at fewer")
     optima: float = Field(3.0, gt=0, description="drawn data: variance of each coordinate of the task optima")
     loss: LossName = Field("mse", description="drawn data: the convention of the rate")
-    method: Literal["anil", "maml", "fomaml", "boil", "meta-sgd", "maml-lslr"] = Field(
-        "anil", description="datasets: which learner"
-    )
+    method: RatedMethod = Field("anil", description="datasets: which learner")
     steps: int = Field(1, ge=1, description="datasets: inner steps")
     seed: int = Field(0, ge=0, description="of everything drawn")
 

@@ -39,8 +39,8 @@ def evaluate(
     --trust.
 
     \b
-    JSON: accuracy or mse, ci95, episodes, protocol, by_step, changed, notes, file; with --against also
-    comparison.
+    JSON: accuracy or mse, ci95, episodes, protocol, drawn, by_step, changed, notes, file; with --against
+    also comparison.
     """
     given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
 

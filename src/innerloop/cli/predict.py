@@ -7,11 +7,26 @@ from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, RunName, Trust, check_settings
+from innerloop.cli.options import Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, write
+from innerloop.core.errors import UserError
 
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A run (its path, the beginning of its name, or `last`), or a .safetensors file that "
+        "FewShotClassifier.save wrote.",
+    ),
+]
 Support = Annotated[
-    Path, typer.Option("--support", metavar="DIR", help="A folder with one folder of pictures per class.")
+    Path | None,
+    typer.Option(
+        "--support",
+        metavar="DIR",
+        help="A folder with one folder of pictures per class. Left out: the classes that a saved "
+        "FewShotClassifier has learned.",
+    ),
 ]
 Queries = Annotated[
     list[str] | None,
@@ -20,16 +35,21 @@ Queries = Annotated[
     ),
 ]
 UnsureBelow = Annotated[
-    float,
-    typer.Option("--unsure-below", help="Mark predictions that are less probable than this.", min=0, max=1),
+    float | None,
+    typer.Option(
+        "--unsure-below",
+        help="Mark predictions that are less probable than this. Default: as saved, else 0.5.",
+        min=0,
+        max=1,
+    ),
 ]
 
 
 def predict(
-    run: RunName,
-    support: Support,
+    model: ModelName,
     queries: Queries = None,
-    unsure_below: UnsureBelow = 0.5,
+    support: Support = None,
+    unsure_below: UnsureBelow = None,
     trust: Trust = False,
     json: Json = False,
 ) -> None:
@@ -40,10 +60,12 @@ def predict(
       innerloop predict last --support my-classes/ holiday/*.jpg
       innerloop predict last --support my-classes/ unsorted/ --json
       innerloop predict last --support my-classes/ unsorted/ eval.head=logistic
+      innerloop predict birds.safetensors unsorted/
 
-    The run adapts to the classes of the support folder, in the way it was trained to, and labels every
-    query. Predictions that are not probable enough are marked as unsure. It only knows the classes you
-    show it: a picture of anything else gets one of them, and need not look unsure.
+    The model adapts to the classes of the support folder, in the way it was trained to, and labels every
+    query. A saved FewShotClassifier that has learned its classes needs no support folder. Predictions that
+    are not probable enough are marked as unsure. It only knows the classes you show it: a picture of
+    anything else gets one of them, and need not look unsure.
 
     \b
     JSON: predictions (file, label, probability, unsure, probabilities), classes, support, method, norm.
@@ -53,19 +75,27 @@ def predict(
         given = check_settings(queries, ("--support", "--trust", "--json", "--help", "--unsure-below"))
         settings = [item for item in given if "=" in item and not Path(item).exists()]
         files = [Path(item).expanduser() for item in given if item not in settings]
-        from innerloop.runs.directory import find_run
+        from innerloop.experiment.model_place import find_model
 
-        found = find_run(run)
+        place = find_model(model)
+        if support is None and place.is_dir():
+            raise UserError(
+                f"{place} is a run, which knows no classes of yours: add --support DIR, a folder with one "
+                "folder of labelled pictures per class."
+            )
         from innerloop.experiment.predict import predict_pictures
 
-        return predict_pictures(found, support.expanduser(), files, settings, unsure_below, trust=trust)
+        folder = None if support is None else support.expanduser()
+        return predict_pictures(place, folder, files, settings, unsure_below, trust=trust)
 
     carry_out(json, work, _render)
 
 
 def _render(result: Result) -> None:
-    shown = ", ".join(f"{name} ({n})" for name, n in result["support"].items())
-    write(f"classes (pictures to learn from): {shown}; method: {result['method']}, norm={result['norm']}")
+    told = result["support"]
+    shown = ", ".join(f"{name} ({told[str(name)]})" if told else str(name) for name in result["classes"])
+    words = "classes (pictures to learn from)" if told else "classes"
+    write(f"{words}: {shown}; method: {result['method']}, norm={result['norm']}")
     width = max(len(row["file"]) for row in result["predictions"])
     for row in result["predictions"]:
         mark = "   unsure" if row["unsure"] else ""

@@ -1,4 +1,4 @@
 """A scikit-learn-like front for people with pictures and labels."""
 
 from innerloop.estimator.classifier import FewShotClassifier as FewShotClassifier
-from innerloop.estimator.heads import Prediction as Prediction
+from innerloop.experiment.predictor import Prediction as Prediction

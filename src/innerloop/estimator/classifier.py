@@ -8,36 +8,22 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.core.losses import get_loss
-from innerloop.core.random import generator
 from innerloop.data import from_arrays
-from innerloop.data.augment import episode_transform, lee2019
-from innerloop.estimator.files import read_model, write_model
-from innerloop.estimator.heads import AdaptedModule, LinearHead, Prediction, confident, fit_head
-from innerloop.estimator.labels import pack_labels, unpack_labels
-from innerloop.estimator.pictures import as_batch
+from innerloop.estimator.export import export
+from innerloop.estimator.training import train
 from innerloop.evaluation.heads import check_head
-from innerloop.evaluation.labelling import (
-    check_numbers,
-    check_weights,
-    in_parts,
-    query_features,
-    support_features,
-)
-from innerloop.execution import Plan
-from innerloop.execution.plan import available_cores
-from innerloop.learners import protonet
-from innerloop.nets import Network, conv4
+from innerloop.evaluation.protocol import FINE_TUNING
+from innerloop.experiment.classifier_recipe import arguments_of, recipe_for, with_adaptation
+from innerloop.experiment.look import Look
+from innerloop.experiment.predictor import Adapted, Prediction, Predictor, list_labels
+from innerloop.experiment.predictor_files import write_predictor
+from innerloop.experiment.predictor_loading import load_model
 from innerloop.nets.norms import check_policy
-from innerloop.objectives import episodic
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
-from innerloop.training import fit, initial_state, make_optimiser
+
+OTHER_HEADS = ("learner", FINE_TUNING)
 
 
 class FewShotClassifier:
@@ -45,7 +31,8 @@ class FewShotClassifier:
 
     ``fit`` meta-trains a Conv4 as a prototypical network on labelled pictures of *other* classes; ``adapt``
     takes a few pictures of each new class; ``predict`` labels pictures. Arguments are kept as given, as in
-    scikit-learn.
+    scikit-learn. ``load`` also takes a run of ``innerloop train``, and ``innerloop predict`` what ``save``
+    writes: they predict in the same way.
 
     Args:
         filters: channels of the Conv4.
@@ -57,7 +44,9 @@ class FewShotClassifier:
         batch: episodes per meta-step.
         lr: meta learning rate.
         augment: pad-crop, flip and colour jitter in training (not for handwriting: flips make other letters).
-        head: ``logistic``, ``svm``, ``ridge``, ``centroid`` or ``cosine``; ``adapt`` fits it on features.
+        head: ``logistic``, ``svm``, ``ridge``, ``centroid`` or ``cosine``: ``adapt`` fits it on features;
+            ``finetune`` moves the whole network; ``learner`` adapts as it was trained to (after ``fit``: as a
+            prototypical network; after ``load`` of a run: by its own method).
         C: inverse penalty of the first three.
         normalise: divide features by their norm.
         unsure_below: predictions less probable than this are marked unsure.
@@ -128,68 +117,32 @@ class FewShotClassifier:
 
         What an earlier ``adapt`` learned is forgotten: its head belongs to the old features.
         """
-        check_head(self.head)
+        self._check_head()
         check_policy(self.norm)
         names = [str(label) for label in np.unique(np.asarray(y))]
         source = from_arrays(X, y, splits={"train": names})
-        self.shape_ = tuple(source.images.shape[1:])
-        network = self._network()
-        transform = episode_transform(self.seed, lee2019(self.shape_[0])) if self.augment else None
-        ways = min(self.ways, source.n_classes)
-        sampler = few_shot_sampler(
-            source,
-            "train",
-            seed=self.seed,
-            kinds=[Kind(Shape(ways, self.shots, self.queries))],
-            transform=transform,
+        height, width, channels = source.images.shape[1:]
+        ways = min(self.ways, max(source.n_classes, 2))
+        recipe = recipe_for({**self.get_params(), "ways": ways}, height)
+        look = Look((height, width, channels))
+        self.predictor_ = Predictor(
+            recipe, *train(source, recipe, look), look, "this FewShotClassifier", f"last (step {self.steps})"
         )
-        loss = get_loss("cross-entropy")
-        objective = episodic(protonet(network, ways), loss)
-        params, buffers = network.init(generator(self.seed, "init"))
-        plan = Plan("threads" if self.batch > 1 else "loop", available_cores())
-        state = fit(
-            objective,
-            initial_state(params, buffers),
-            sampler,
-            make_optimiser("adam", self.lr),
-            steps=self.steps,
-            batch=self.batch,
-            plan=plan,
-        )
-        self.params_, self.buffers_ = state.params, state.buffers
-        for name in ("head_", "classes_", "task_buffers_"):
+        for name in ("adapted_", "classes_"):
             vars(self).pop(name, None)
         return self
-
-    def _network(self) -> Network:
-        side, _, channels = self.shape_
-        pooling = "max" if side >= 16 else "stride"
-        return conv4(channels, side, 1, self.filters, pooling, self.norm)
 
     # a new task
 
     def adapt(self, X: Any, y: Sequence[Any] | NDArray[Any]) -> Self:
         """Learns new classes from a few pictures each; forgets the classes of an earlier ``adapt``."""
-        self._check("params_", "fit it first, or load a saved one")
-        check_head(self.head)
-        labels = list(y.tolist() if hasattr(y, "tolist") else y)
-        names = sorted(set(labels), key=str)
-        if len(names) < 2:
-            raise UserError("adapt needs pictures of at least two classes.")
-        x = as_batch(X, self.shape_)
-        if len(x) != len(labels):
-            raise UserError(f"adapt got {len(x)} pictures but {len(labels)} labels: give one label each.")
-        targets = torch.tensor([names.index(label) for label in labels])
-        check_weights(self.params_, "this FewShotClassifier")
-        with torch.no_grad():
-            z, after = support_features(self._network(), self.params_, self.buffers_, x)
-            self.head_ = fit_head(z, targets, len(names), self.head, self.C, self.normalise)
-        self.task_buffers_, self.classes_ = after, names
+        self.adapted_ = self._predictor("fit it first, or load a saved one").adapt(X, list_labels(y))
+        self.classes_ = self.adapted_.names
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the adapted classes, in the order of ``classes_``: ``(n, ways)``."""
-        return self._probabilities(X).double().numpy()
+        return self._adapted().probabilities(X)
 
     def predict(self, X: Any) -> list[Any]:
         """The most probable label of each picture."""
@@ -201,7 +154,7 @@ class FewShotClassifier:
         The classifier only knows the classes it was adapted to: a picture of anything else gets one of them,
         and need not look unsure.
         """
-        return confident(self._probabilities(X), list(self.classes_), self.unsure_below)
+        return self._adapted().predict(X, self.unsure_below)
 
     def score(self, X: Any, y: Sequence[Any]) -> float:
         """The share of pictures labelled right."""
@@ -212,56 +165,50 @@ class FewShotClassifier:
             )
         return float(np.mean([p == t for p, t in zip(predicted, truth, strict=True)]))
 
-    def _probabilities(self, X: Any) -> Tensor:
-        self._check("head_", "adapt it to your classes first")
-        network = self._network()
-
-        def probabilities(x: Tensor) -> Tensor:
-            return self.head_.logits(query_features(network, self.params_, self.task_buffers_, x)).softmax(-1)
-
-        out = in_parts(probabilities, as_batch(X, self.shape_), self.norm)
-        check_numbers(out, "this FewShotClassifier")
-        return out
-
-    def _check(self, attribute: str, fix: str) -> None:
-        if not hasattr(self, attribute):
+    def _predictor(self, fix: str) -> Predictor:
+        """What was trained, adapting as the arguments say now."""
+        if not hasattr(self, "predictor_"):
             raise UserError(f"this FewShotClassifier is not ready: {fix}.")
+        self._check_head()
+        recipe = with_adaptation(self.predictor_.recipe, self.get_params())
+        return self.predictor_._replace(recipe=recipe)
+
+    def _adapted(self) -> Adapted:
+        if not hasattr(self, "adapted_"):
+            raise UserError("this FewShotClassifier is not ready: adapt it to your classes first.")
+        return self.adapted_
+
+    def _check_head(self) -> None:
+        check_head(self.head, OTHER_HEADS)
 
     # keeping it
 
     def save(self, path: str | Path) -> Path:
-        """Writes one ``.safetensors`` file (no pickle) with weights, settings and, if adapted, the head."""
-        self._check("params_", "fit it first")
-        tensors = {"params": self.params_, "buffers": self.buffers_}
-        about: dict[str, Any] = {"settings": self.get_params(), "shape": self.shape_}
-        if hasattr(self, "head_"):
-            head = {"weight": self.head_.weight, "bias": self.head_.bias}
-            tensors |= {"task": self.task_buffers_, "head": head}
-            about |= {"classes": pack_labels(self.classes_), "normalised": self.head_.normalise}
-        return write_model(Path(path), tensors, about)
+        """Writes one ``.safetensors`` file (no pickle): weights, recipe and, if adapted, the classes.
+
+        ``load`` and ``innerloop predict`` read it.
+        """
+        predictor = self._predictor("fit it first")
+        return write_predictor(Path(path), predictor, getattr(self, "adapted_", None), self.get_params())
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Reads what :meth:`save` wrote; labels come back as they were (from older files: as text)."""
-        about, tensors = read_model(Path(path))
-        model = cls(**about["settings"])
-        model.shape_ = tuple(about["shape"])
-        model.params_, model.buffers_ = tensors["params"], tensors.get("buffers", {})
-        if "classes" in about:
-            head = tensors["head"]
-            model.classes_, model.task_buffers_ = unpack_labels(about["classes"]), tensors.get("task", {})
-            normalised = bool(about.get("normalised", model.normalise))
-            model.head_ = LinearHead(head["weight"], head["bias"], normalised)
+    def load(cls, path: str | Path, *, trust: bool = False) -> Self:
+        """Reads what :meth:`save` wrote, or a run of ``innerloop train`` on pictures.
+
+        Labels come back as they were (from the oldest files: as text). A run adapts as it was trained to,
+        until another ``head`` is set; ``fit`` trains a Conv4 all the same.
+
+        Args:
+            path: a file; or a run: its directory, the beginning of its name, or ``last``.
+            trust: whether code from outside that the file or the run names may be imported.
+        """
+        loaded = load_model(path, trust=trust)
+        model = cls().set_params(**(loaded.arguments or arguments_of(loaded.predictor.recipe)))
+        model.predictor_ = loaded.predictor
+        if loaded.adapted is not None:
+            model.adapted_, model.classes_ = loaded.adapted, loaded.adapted.names
         return model
 
     def export(self, path: str | Path) -> Path:
         """Writes the adapted classifier by ``torch.export``: pictures in 0…1 → probabilities."""
-        self._check("head_", "adapt it to your classes first")
-        path = Path(path).with_suffix(".pt2")
-        side, _, channels = self.shape_
-        module = AdaptedModule(self._network().features, self.params_, self.task_buffers_, self.head_)
-        example = torch.zeros(2, channels, side, side)
-        batch = torch.export.Dim("batch", min=1)
-        program = torch.export.export(module, (example,), dynamic_shapes=({0: batch},))
-        torch.export.save(program, path)
-        return path
+        return export(self._adapted(), Path(path))

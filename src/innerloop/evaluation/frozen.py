@@ -10,10 +10,10 @@ import torch
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import Buffers, Params
 from innerloop.data.source import ImageSource
-from innerloop.evaluation.evaluate import Evaluation
 from innerloop.evaluation.features import CACHEABLE, Rows, pictures_of
 from innerloop.evaluation.judges import Judge, by_cached_features, by_episode_features, by_fine_tuning
 from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_protocol
+from innerloop.evaluation.scores import Evaluation
 from innerloop.execution import Plan
 from innerloop.execution.plan import torch_threads
 from innerloop.nets.network import Network

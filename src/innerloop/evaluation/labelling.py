@@ -1,4 +1,4 @@
-"""One way to label pictures after adapting to a few: for the command and for the estimator."""
+"""How pictures are labelled after adapting to a few: heads as learners, batches, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
+from innerloop.evaluation.heads import HEADS, fit_heads, head_scores
 from innerloop.evaluation.protocol import KINDS
+from innerloop.learners.base import Learner
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
+from innerloop.solvers.problems import Linear
 
 AT_ONCE = 64  # pictures, where they are judged each on its own
+
+
+class FittedHead(NamedTuple):
+    """A linear classifier on frozen features; its temperature is in ``weight`` and ``bias``."""
+
+    weight: Tensor
+    bias: Tensor
+    params: Params
+    buffers: Buffers
 
 
 class Labelled(NamedTuple):
@@ -25,14 +37,36 @@ class Labelled(NamedTuple):
     unsure: list[bool]
 
 
-def support_features(network: Network, params: Params, buffers: Buffers, x: Tensor) -> tuple[Tensor, Buffers]:
-    """Features of labelled pictures, and the statistics under which queries are to be judged."""
-    return network.features(params, buffers, x, statistics_for(network.norm, "support", False))
+def head_learner(
+    network: Network, ways: int, head: str = "logistic", C: float = 1.0, normalise: bool = True
+) -> Learner:
+    """One of :data:`innerloop.evaluation.heads.HEADS` on the frozen features, as a learner.
 
+    A softmax of its outputs, which are float64, makes probabilities of them.
 
-def query_features(network: Network, params: Params, buffers: Buffers, x: Tensor) -> Tensor:
-    """Features of the pictures to be labelled, under the statistics that the support set has left."""
-    return network.features(params, buffers, x, statistics_for(network.norm, "query", False))[0]
+    Args:
+        network: supplies the features; its last layer is not used.
+        ways: number of classes; each needs an example.
+        head: which one.
+        C: inverse penalty of ``logistic``, ``svm`` and ``ridge``.
+        normalise: whether features are divided by their norm.
+    """
+
+    def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> FittedHead:
+        z, after = network.features(params, buffers, x, statistics_for(network.norm, "support", training))
+        fitted, factor = (
+            fit_heads(z[None].double(), y[None], ways, head, C, normalise),
+            HEADS[head].temperature,
+        )
+        return FittedHead(factor * fitted.weights[0], factor * fitted.bias[0], params, after)
+
+    def predict(adapted: FittedHead, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        statistics = statistics_for(network.norm, "query", training)
+        z, after = network.features(adapted.params, adapted.buffers, x, statistics)
+        fitted = Linear(adapted.weight[None], adapted.bias[None])
+        return head_scores(fitted, z[None].double(), normalise)[0], after
+
+    return Learner(f"{head} head", adapt, predict)
 
 
 def in_parts(predict: Callable[[Tensor], Tensor], x: Tensor, norm: str, size: int = AT_ONCE) -> Tensor:

@@ -7,8 +7,9 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.evaluation import compare
+from innerloop.evaluation.episodes import Episodes, differences
 from innerloop.experiment.run import evaluate_run
-from innerloop.recipes.protocols import SAME_TASKS
+from innerloop.recipes.told import DRAWN
 from innerloop.runs.files import read_json
 
 
@@ -18,18 +19,18 @@ def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = 
     ``trust`` says whether code that their recipes name may be imported.
 
     Raises:
-        UserError: if their protocols do not give the same tasks.
+        UserError: if they do not see the same episodes.
     """
     results = [evaluate_run(path, overrides, trust=trust) for path in (run, other)]
-    told = [{"score": found["score"], **found["protocol"]} for found in results]
-    differing = sorted(
-        name
-        for name in ("score", *SAME_TASKS)
-        if told[0].get(name) != told[1].get(name)  # both are of this version, so that both state everything
-    )
+    scores = [found["score"] for found in results]
+    differing = differences(*(Episodes.from_dict(found[DRAWN]) for found in results))
+    if scores[0] != scores[1]:
+        differing = [f"score {scores[0]} and {scores[1]}", *differing]
     if differing:
-        what = ", ".join(f"{name} ({told[0].get(name)} and {told[1].get(name)})" for name in differing)
-        raise UserError(f"{run} and {other} saw other tasks: {what} differ; set them alike.")
+        raise UserError(
+            f"{run} and {other} saw other episodes ({', '.join(differing)}): give settings that make these "
+            "alike; what is given here holds for both."
+        )
     first, second = (read_json(Path(found["file"]))["scores"] for found in results)
     found = compare(first, second, higher_is_better=results[0]["score"] == "accuracy")
     return {**results[0], "comparison": {"against": str(other), **found.as_dict()}}

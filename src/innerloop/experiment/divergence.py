@@ -8,10 +8,8 @@ from torch import Tensor
 
 from innerloop.core.errors import NonFiniteError
 from innerloop.evaluation import Evaluation
+from innerloop.learners.table import takes_rate, takes_steps
 from innerloop.recipes.schema import Recipe
-
-WITHOUT_RATE = ("none", "protonet")
-"""Methods that take no inner steps."""
 
 
 def rate_words(recipe: Recipe) -> str:
@@ -34,7 +32,7 @@ def rate_warning(recipe: Recipe) -> str | None:
     Negative rates are allowed: AdaptLR H.5 trains and tests with them.
     """
     inner = recipe.inner
-    if inner.method in WITHOUT_RATE or inner.lr == "auto" or inner.lr >= 0:
+    if not takes_rate(inner.method) or inner.lr == "auto" or inner.lr >= 0:
         return None
     return (
         f"inner.lr={inner.lr:g} is negative: inner steps climb the loss of the support set, which usually "
@@ -82,7 +80,7 @@ def _cause(recipe: Recipe, steps: int) -> tuple[str, str]:
             f"after {wanted.head_steps} steps of eval.head=finetune at eval.head_lr={wanted.head_lr:g}",
             "lower eval.head_lr or eval.head_steps",
         )
-    if wanted.head != "learner" or recipe.inner.method in WITHOUT_RATE:
+    if wanted.head != "learner" or not takes_steps(recipe.inner.method):
         return (
             "since the network's features overflow",
             "set run.dtype=float64, or train with a smaller outer.lr",

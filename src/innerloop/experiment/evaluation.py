@@ -15,6 +15,7 @@ from innerloop.evaluation.protocol import kind_of
 from innerloop.execution import Plan
 from innerloop.experiment.data import check_inputs
 from innerloop.experiment.divergence import refuse_not_finite
+from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.fitting import judge
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import test_steps
@@ -22,6 +23,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
 from innerloop.experiment.run_data import test_digest
 from innerloop.experiment.weights import for_test
+from innerloop.learners.table import uses_head
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.files import write_json_atomic
@@ -101,6 +103,7 @@ def evaluate_parts(
         "ci95": found.interval.ci95,
         "episodes": episodes,
         "protocol": protocol_of(parts, used),
+        "drawn": episodes_of(recipe).as_dict(),
         "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
         "not_finite": found.not_finite,
         CHANGED: {},
@@ -134,7 +137,7 @@ def check_tasks(parts: Parts, whose: str) -> None:
     """
     recipe = parts.recipe
     check_inputs(parts.data, parts.sizes, whose)
-    if recipe.eval.head != "learner" or recipe.inner.method == "protonet":
+    if recipe.eval.head != "learner" or not uses_head(recipe.inner.method):
         return
     if recipe.tasks.family in IMAGE_FAMILIES:
         outputs = recipe.model.outputs or parts.sizes.outputs

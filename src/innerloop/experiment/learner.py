@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 from innerloop.core.errors import UserError
+from innerloop.core.importing import load_object
 from innerloop.core.losses import get_loss
-from innerloop.learners import (
-    Learner,
-    adam,
-    anil,
-    boil,
-    maml,
-    maml_lslr,
-    meta_sgd,
-    momentum,
-    non_adaptive,
-    protonet,
-    sgd,
-)
-from innerloop.learners.online import online_anil
-from innerloop.learners.updates import UpdateRule
+from innerloop.learners.base import Learner
+from innerloop.learners.table import LEARNERS, Argument, takes_steps
+from innerloop.learners.updates import UpdateRule, adam, momentum, sgd
 from innerloop.nets import Network
 from innerloop.recipes.schema import Inner, Recipe
 
 
 def test_steps(recipe: Recipe) -> int:
     """Inner steps in evaluation."""
-    if recipe.inner.method in ("none", "protonet"):
+    if not takes_steps(recipe.inner.method):
         return 0
     return recipe.inner.steps if recipe.inner.test_steps is None else recipe.inner.test_steps
 
@@ -35,19 +27,39 @@ def build_rule(inner: Inner) -> UpdateRule:
     return {"sgd": sgd, "momentum": lambda: momentum(inner.momentum), "adam": adam}[inner.optimiser]()
 
 
-def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:
-    """The learner with a given number of inner steps (training and testing may differ)."""
-    if inner.method == "none":
-        return non_adaptive(network)
-    if inner.method == "protonet":
-        return protonet(network, ways)
-    if inner.lr == "auto":
+class Given(NamedTuple):
+    """Where a learner's arguments come from."""
+
+    inner: Inner
+    steps: int
+    ways: int
+
+
+def _rate(given: Given) -> float:
+    if given.inner.lr == "auto":
         raise UserError("inner.lr=auto has not been estimated yet: give a number here.")
-    loss, rule = get_loss(inner.loss), build_rule(inner)
-    if inner.online != "off":
-        return online_anil(network, loss, inner.lr, steps, inner.online)
-    options = {"truncate": inner.truncate, "checkpoint": inner.checkpoint, "rule": rule}
-    if inner.method in ("maml", "fomaml"):
-        return maml(network, loss, inner.lr, steps, first_order=inner.method == "fomaml", **options)  # type: ignore[arg-type]
-    factory = {"anil": anil, "boil": boil, "meta-sgd": meta_sgd, "maml-lslr": maml_lslr}[inner.method]
-    return factory(network, loss, inner.lr, steps, **options)
+    return given.inner.lr
+
+
+ARGUMENTS: dict[Argument, Callable[[Given], Any]] = {
+    "loss": lambda given: get_loss(given.inner.loss),
+    "lr": _rate,
+    "steps": lambda given: given.steps,
+    "rule": lambda given: build_rule(given.inner),
+    "truncate": lambda given: given.inner.truncate,
+    "checkpoint": lambda given: given.inner.checkpoint,
+    "online": lambda given: given.inner.online,
+    "ways": lambda given: given.ways,
+}
+"""What a factory may read, and how it is got."""
+
+
+def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:
+    """The learner with a given number of inner steps (training and testing may differ).
+
+    Its factory gets what its entry in the table says that it reads, and its own settings.
+    """
+    entry, given = LEARNERS[inner.method], Given(inner, steps, ways)
+    read = {name: ARGUMENTS[name](given) for name in entry.reads}
+    learner: Learner = load_object(entry.factory)(network, **read, **entry.fixed, **inner.settings)
+    return learner

@@ -15,14 +15,14 @@ from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.splits import hold_out
 from innerloop.experiment.kept import read_kept, with_kept_splits
 from innerloop.experiment.words import episode_words
+from innerloop.recipes.judged import IMAGE_FAMILIES as IMAGE_FAMILIES
+from innerloop.recipes.judged import kinds_asked
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
-
-IMAGE_FAMILIES = ("few-shot", "supervised")
 
 
 class Scale(NamedTuple):
@@ -107,25 +107,17 @@ def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
 
 
 def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
-    """The kinds of tasks; in evaluation ``eval.ways``, ``eval.shots`` and ``eval.queries`` come first."""
-    tasks, held_out = recipe.tasks, recipe.eval
-    if tasks.mixture:
-        return [
-            Kind(
-                Shape(k.ways, k.shots, k.queries),
-                k.choice,
-                tuple(k.groups) or None,
-                k.share,
-                k.name,
-            )
-            for k in tasks.mixture
-        ]
-    shape = Shape(tasks.ways, tasks.shots, tasks.queries)
-    if not training:
-        shape = Shape(
-            held_out.ways or shape.ways, held_out.shots or shape.shots, held_out.queries or shape.queries
+    """The kinds of tasks."""
+    return [
+        Kind(
+            Shape(asked.ways, asked.shots, asked.queries),
+            asked.choice,
+            tuple(asked.groups) or None,
+            asked.share,
+            asked.name,
         )
-    return [Kind(shape, tasks.choice, tuple(tasks.groups) or None)]
+        for asked in kinds_asked(recipe, training)
+    ]
 
 
 def build_image_sampler(

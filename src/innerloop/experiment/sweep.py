@@ -18,13 +18,14 @@ from typing import Any, NamedTuple, get_origin
 from innerloop.core.children import python_command
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.experiment.sweep_table import table_of
+from innerloop.experiment.sweep_table import SweptRun, table_of
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings
 from innerloop.recipes.protocols import own_evaluation
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import parse_assignments, read_toml, recipe_to_toml, typed_keys
+from innerloop.recipes.told import told_episodes
 from innerloop.recipes.trust import admit_all, foreign_code
 from innerloop.runs.directory import RECIPE, list_runs
 from innerloop.runs.files import read_json, write_text_atomic
@@ -142,7 +143,7 @@ def sweep(
                     _stop(running)
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
-    rows = table_of([(cell.settings, _evaluation(run)) for cell, run in zip(cells, runs, strict=True)])
+    rows = table_of([_judged(cell.settings, run) for cell, run in zip(cells, runs, strict=True)])
     if all(row["mean"] is None for row in rows):
         raise UserError(
             f"none of the {len(runs)} runs in {folder} has a finite score: sweep over smaller rates."
@@ -230,15 +231,15 @@ def read_status(run: Path) -> str:
         return "interrupted"
 
 
-def _evaluation(run: Path) -> dict[str, Any]:
+def _judged(settings: dict[str, Any], run: Path) -> SweptRun:
     """The evaluation of a run by its recipe's own protocol; without a mean if it diverged."""
     recipe = read_toml((run / RECIPE).read_text(encoding="utf-8"), str(run))
     files = sorted((run / "eval").glob("*.json"), key=lambda path: path.stat().st_mtime)
     found, own = own_evaluation(recipe, [read_json(file) for file in files])
     if found is not None and own:
-        return found
+        return SweptRun(settings, found, told_episodes(recipe, found, read_manifest(run)))
     if read_status(run) == DIVERGED:
         loss = recipe["outer"].get("loss") or recipe["inner"]["loss"]
         score = "accuracy" if loss.startswith("cross-entropy") else "mse"
-        return {"score": score, "mean": None, "ci95": None, "scores": []}
+        return SweptRun(settings, {"score": score, "mean": None, "ci95": None, "scores": []}, None)
     raise UserError(f"{run} has no evaluation by its own protocol: `innerloop eval {run}` makes one.")

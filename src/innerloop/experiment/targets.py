@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
+from innerloop.learners.table import needs_labels, uses_head
 from innerloop.recipes.schema import Recipe
 
 
@@ -18,10 +19,10 @@ def check_targets(recipe: Recipe, labels: bool) -> None:
     for key, loss in (("inner.loss", inner.loss), ("outer.loss", recipe.outer.loss)):
         if loss is not None and is_classification(get_loss(loss)) != labels:
             raise UserError(f"tasks.family={family} has {kind} as targets: set {key}={fix}, not {loss}.")
-    if inner.method == "protonet" and not labels:
+    if needs_labels(inner.method) and not labels:
         raise UserError(
-            f"inner.method=protonet tells classes apart, and tasks.family={family} has numbers as targets: "
-            "set inner.method=maml or anil, or take tasks with labels (tasks.family=few-shot)."
+            f"inner.method={inner.method} tells classes apart, and tasks.family={family} has numbers as "
+            "targets: set inner.method=maml or anil, or take tasks with labels (tasks.family=few-shot)."
         )
 
 
@@ -32,7 +33,7 @@ def check_outputs(recipe: Recipe, needed: int, labels: bool) -> None:
         UserError: with the number that can.
     """
     asked = recipe.model.outputs
-    by_features = recipe.inner.method == "protonet" and recipe.outer.objective == "episodic"
+    by_features = not uses_head(recipe.inner.method) and recipe.outer.objective == "episodic"
     if asked is None or by_features or asked == needed or (labels and asked > needed):
         return
     what = f"{needed} classes to tell apart" if labels else f"targets of {needed} column(s)"

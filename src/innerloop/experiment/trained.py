@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.words import score_text
+from innerloop.evaluation.comparison import Comparison, compare
+from innerloop.evaluation.episodes import Episodes
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
+from innerloop.experiment.predictor import UNSURE_BELOW, Prediction, predict_arrays
+from innerloop.experiment.predictor_loading import predictor_from
 from innerloop.experiment.run import evaluate_run, resume
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import evaluation_line, own_evaluation
 from innerloop.recipes.python import as_items, in_section
 from innerloop.recipes.schema import Eval, Recipe
+from innerloop.recipes.told import told_episodes
 from innerloop.runs.directory import RECIPE, find_run
 from innerloop.runs.files import read_json
 from innerloop.runs.manifest import actual_status, read_manifest
@@ -34,6 +39,7 @@ class Judged(NamedTuple):
         by_step: mean and interval after fewer inner steps.
         notes: warnings, such as pictures that are not as they were.
         file: where all this is kept.
+        drawn: which tasks these were, where its file tells it: ``innerloop.compare`` asks for the same.
     """
 
     score: str
@@ -45,6 +51,7 @@ class Judged(NamedTuple):
     by_step: list[dict[str, Any]]
     notes: list[str]
     file: Path
+    drawn: Episodes | None
 
     def __str__(self) -> str:
         before = next((row for row in self.by_step if row["steps"] == 0 != self.by_step[-1]["steps"]), None)
@@ -59,8 +66,8 @@ class Judged(NamedTuple):
         return html.escape(str(self))
 
 
-def judged_from(result: Mapping[str, Any]) -> Judged:
-    """From what an evaluation wrote."""
+def judged_from(result: Mapping[str, Any], run: Path) -> Judged:
+    """From what an evaluation of a run wrote."""
     file = Path(str(result["file"]))
     scores = result["scores"] if "scores" in result else read_json(file)["scores"]
     return Judged(
@@ -73,6 +80,7 @@ def judged_from(result: Mapping[str, Any]) -> Judged:
         by_step=list(result["by_step"]),
         notes=list(result.get("notes") or []),
         file=file,
+        drawn=told_episodes(read_recipe(str(run)).model_dump(), result, read_manifest(run)),
     )
 
 
@@ -105,7 +113,7 @@ class Run:
         files = sorted((self.path / "eval").glob("*.json"), key=lambda file: file.stat().st_mtime)
         evaluations = [{**read_json(file), "file": str(file)} for file in files]
         found, own = own_evaluation(self.recipe.model_dump(), evaluations)
-        return judged_from(found) if found is not None and own else None
+        return judged_from(found, self.path) if found is not None and own else None
 
     @property
     def loaded(self) -> Loaded:
@@ -123,7 +131,46 @@ class Run:
             settings: those of the section ``eval`` by their own names (``episodes=600``), others as a dict
                 per section (``inner={"test_steps": 10}``).
         """
-        return judged_from(evaluate_run(self.path, self._items(items, settings), trust=self._trust))
+        found = evaluate_run(self.path, self._items(items, settings), trust=self._trust)
+        return judged_from(found, self.path)
+
+    def compare(self, other: Run | str | Path, *items: str, **settings: Any) -> Comparison:
+        """Judges this run and another with the same settings, and compares them task by task.
+
+        Args:
+            other: the other run, or its path or name.
+            items: as in :meth:`evaluate`; they hold for both.
+            settings: likewise.
+
+        Raises:
+            UserError: they do not see the same episodes.
+        """
+        against = other if isinstance(other, Run) else load(other)
+        return compare(self.evaluate(*items, **settings), against.evaluate(*items, **settings))
+
+    def predict(
+        self,
+        support: Any,
+        labels: Sequence[Any],
+        queries: Any,
+        *items: str,
+        unsure_below: float = UNSURE_BELOW,
+    ) -> Prediction:
+        """Learns classes of pictures from a few labelled ones, and labels others.
+
+        Args:
+            support: pictures to learn from: an array ``(n, H, W)``, ``(n, H, W, C)`` or ``(n, C, H, W)``,
+                uint8 or floats in 0…1, of the size that training saw; or file names, which are brought to it.
+            labels: their labels.
+            queries: pictures to be labelled.
+            items: settings of the adaptation, such as ``"eval.head=logistic"``.
+            unsure_below: predictions less probable than this are marked unsure.
+
+        Raises:
+            UserError: it was not trained on pictures, or these do not fit.
+        """
+        predictor = predictor_from(self.path, items, trust=self._trust)
+        return predict_arrays(predictor, support, labels, queries, unsure_below)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Writes a page about the run, by default ``report.html`` in its directory; returns its path."""

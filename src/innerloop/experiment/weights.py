@@ -12,8 +12,7 @@ from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import DTYPES
 from innerloop.experiment.model import Model
-from innerloop.learners.gradient import RATE_PREFIX
-from innerloop.learners.online import online_buffers
+from innerloop.learners.base import is_own
 from innerloop.nets import load_weights
 from innerloop.nets.noise import with_noise, without_noise
 from innerloop.nets.weights import load_statistics
@@ -43,9 +42,7 @@ def first_weights(recipe: Recipe, model: Model) -> tuple[Params, Buffers]:
         params = load_weights(params, own, recipe.model.init)
     if recipe.model.kind in NOISY:
         buffers = with_noise(buffers)
-    if recipe.inner.online != "off" and recipe.inner.lr != "auto":
-        first = params[network.head_names[0]]
-        buffers = {**buffers, **online_buffers(recipe.inner.online, recipe.inner.lr, first)}
+    buffers = model.learner.init_buffers(params, buffers)
     return model.objective.init(model.learner.init(params), generator(recipe.run.seed, "heads")), buffers
 
 
@@ -57,9 +54,8 @@ def read_weights(source: str) -> dict[str, Tensor]:
         if found is None:
             raise UserError(f"model.init={source}: that run has no checkpoint yet.")
         params, buffers = for_test(group_of(found[0], "params"), group_of(found[0], "buffers"))
-        # learned rates are the learner's, not the network's
-        own = {name: value for name, value in params.items() if not name.startswith(RATE_PREFIX)}
-        return {**own, **buffers}
+        # learned rates and the like are the learner's, not the network's
+        return {name: value for name, value in {**params, **buffers}.items() if not is_own(name)}
     if path.suffix == ".safetensors" and path.is_file():
         from safetensors.torch import load_file
 

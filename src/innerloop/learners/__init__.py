@@ -1,16 +1,44 @@
-"""Learners turn a support set into a predictor."""
+"""Learners turn a support set into a predictor. Names are loaded when they are first used."""
 
-from innerloop.learners.base import Adapted as Adapted
-from innerloop.learners.base import Learner as Learner
-from innerloop.learners.gradient import anil as anil
-from innerloop.learners.gradient import boil as boil
-from innerloop.learners.gradient import gradient_learner as gradient_learner
-from innerloop.learners.gradient import maml as maml
-from innerloop.learners.gradient import maml_lslr as maml_lslr
-from innerloop.learners.gradient import meta_sgd as meta_sgd
-from innerloop.learners.gradient import non_adaptive as non_adaptive
-from innerloop.learners.kernel import kernel_learner as kernel_learner
-from innerloop.learners.prototype import protonet as protonet
-from innerloop.learners.updates import adam as adam
-from innerloop.learners.updates import momentum as momentum
-from innerloop.learners.updates import sgd as sgd
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from innerloop.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from innerloop.learners.base import Adapted as Adapted
+    from innerloop.learners.base import Learner as Learner
+    from innerloop.learners.gradient import anil as anil
+    from innerloop.learners.gradient import boil as boil
+    from innerloop.learners.gradient import gradient_learner as gradient_learner
+    from innerloop.learners.gradient import maml as maml
+    from innerloop.learners.gradient import maml_lslr as maml_lslr
+    from innerloop.learners.gradient import meta_sgd as meta_sgd
+    from innerloop.learners.gradient import non_adaptive as non_adaptive
+    from innerloop.learners.kernel import kernel_learner as kernel_learner
+    from innerloop.learners.prototype import protonet as protonet
+    from innerloop.learners.table import LEARNERS as LEARNERS
+    from innerloop.learners.updates import adam as adam
+    from innerloop.learners.updates import momentum as momentum
+    from innerloop.learners.updates import sgd as sgd
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "innerloop.learners.base": ("Adapted", "Learner"),
+        "innerloop.learners.gradient": (
+            "anil",
+            "boil",
+            "gradient_learner",
+            "maml",
+            "maml_lslr",
+            "meta_sgd",
+            "non_adaptive",
+        ),
+        "innerloop.learners.kernel": ("kernel_learner",),
+        "innerloop.learners.prototype": ("protonet",),
+        "innerloop.learners.table": ("LEARNERS",),
+        "innerloop.learners.updates": ("adam", "momentum", "sgd"),
+    },
+)

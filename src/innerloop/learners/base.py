@@ -9,6 +9,18 @@ from torch import Tensor
 
 from innerloop.core.types import Buffers, Params
 
+RATE_PREFIX, ONLINE_PREFIX, OWN_PREFIX = "inner_lr.", "online.", "learner."
+"""How the names of a learner's own parameters and buffers begin; ``learner.`` serves any new learner."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a parameter or buffer is the learner's, and not the network's.
+
+    >>> is_own("inner_lr.layer0.weight"), is_own("layer0.weight")
+    (True, False)
+    """
+    return name.startswith((RATE_PREFIX, ONLINE_PREFIX, OWN_PREFIX))
+
 
 class Adapted(NamedTuple):
     """A network after adaptation: its parameters, and the statistics its normalisation layers keep."""
@@ -37,6 +49,12 @@ def no_extra_params(params: Params) -> Params:
     return dict(params)
 
 
+def no_extra_buffers(params: Params, buffers: Buffers) -> Buffers:
+    """The ``init_buffers`` of learners that carry nothing from task to task."""
+    del params
+    return dict(buffers)
+
+
 class Learner(NamedTuple):
     """A way to learn from a support set.
 
@@ -46,9 +64,12 @@ class Learner(NamedTuple):
             ``params``. ``training`` matters to the norm policy ``running`` only.
         predict: ``(adapted, x, training=False) -> (outputs, buffers)``.
         init: ``network params -> meta-parameters``: adds what the learner owns, such as learned rates.
+        init_buffers: ``(network params, buffers) -> buffers``: adds what the learner carries from step to
+            step without training it by gradients.
     """
 
     name: str
     adapt: Adapt
     predict: Predict
     init: Callable[[Params], Params] = no_extra_params
+    init_buffers: Callable[[Params, Buffers], Buffers] = no_extra_buffers

@@ -22,12 +22,12 @@ from innerloop.core import autodiff
 from innerloop.core.errors import UserError
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
-from innerloop.learners.base import Adapted, Learner, Predict
+from innerloop.learners.base import RATE_PREFIX, Adapted, Learner, Predict, is_own
+from innerloop.learners.online import Online, online_anil, refuse_options
 from innerloop.learners.updates import UpdateRule, sgd
 from innerloop.nets.network import Network, apply
 from innerloop.nets.norms import statistics_for
 
-RATE_PREFIX = "inner_lr."
 Adapts = Literal["all", "head", "body"]
 Rates = Literal["fixed", "per-weight", "per-layer-and-step"]
 
@@ -108,9 +108,11 @@ def _predictor(network: Network) -> Predict:
     return predict
 
 
-def moving_names(network: Network, adapts: Adapts, params: Params) -> list[str]:
+def moving_names(network: Network, adapts: Adapts | Literal["nothing"], params: Params) -> list[str]:
     """The names of the parameters that the inner loop changes."""
-    own = [n for n in params if not n.startswith(RATE_PREFIX)]
+    own = [n for n in params if not is_own(n)]
+    if adapts == "nothing":
+        return []
     if adapts == "head":
         return list(network.head_names)
     return own if adapts == "all" else [n for n in own if n not in network.head_names]
@@ -225,8 +227,16 @@ def maml(
     )
 
 
-def anil(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
-    """Almost no inner loop (Raghu et al. 2020): only the last layer moves, on features computed once."""
+def anil(
+    network: Network, loss: Loss, lr: float, steps: int = 1, *, online: Online = "off", **options: Any
+) -> Learner:
+    """Almost no inner loop (Raghu et al. 2020): only the last layer moves, on features computed once.
+
+    ``online`` lets the rate follow the features while they are trained (:mod:`innerloop.learners.online`).
+    """
+    if online != "off":
+        refuse_options(**options)
+        return online_anil(network, loss, lr, steps, online)
     return gradient_learner("anil", network, loss, lr=lr, steps=steps, adapts="head", **options)
 
 

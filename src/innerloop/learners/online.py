@@ -21,18 +21,21 @@ import torch
 from torch import Tensor
 
 from innerloop.core import autodiff
+from innerloop.core.errors import UserError
 from innerloop.core.losses import is_classification
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
+from innerloop.learners.base import ONLINE_PREFIX as PREFIX
 from innerloop.learners.base import Learner
+from innerloop.learners.updates import UpdateRule
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.theory.rate import loss_constant
 from innerloop.theory.rate_bracket import step_divisor
 from innerloop.theory.rate_moments import centred, split_traces
 
+Online = Literal["off", "h3", "trace"]
 Rule = Literal["h3", "trace"]
-PREFIX = "online."
 KEEP = 0.9
 CLAMP = 4.0
 
@@ -62,7 +65,7 @@ def h3_rate(features: Tensor) -> Tensor:
 
 
 def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule) -> Learner:
-    """ANIL with a rate that follows its features by ``rule``; its buffers come from :func:`online_buffers`.
+    """ANIL with a rate that follows its features by ``rule``; ``init_buffers`` adds the buffers it needs.
 
     Args:
         network: the network.
@@ -73,6 +76,9 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
     """
     labels = is_classification(loss)
     divisor = step_divisor(max(steps, 1))
+
+    def init_buffers(params: Params, buffers: Buffers) -> Buffers:
+        return {**buffers, **online_buffers(rule, lr, params[network.head_names[0]])}
 
     def rate(buffers: Buffers, samples: int, outputs: int) -> Tensor:
         if rule == "h3":
@@ -108,7 +114,24 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
             buffers = {**buffers, **_followed(rule, buffers, adapted.support.detach(), z.detach(), labels)}
         return network.head(adapted.params, z), buffers
 
-    return Learner(f"anil-online-{rule}", adapt, predict)
+    return Learner(f"anil-online-{rule}", adapt, predict, init_buffers=init_buffers)
+
+
+def refuse_options(
+    rule: UpdateRule | None = None, truncate: int | None = None, checkpoint: bool = False
+) -> None:
+    """Refuses what ANIL can do with a fixed rate only.
+
+    Raises:
+        UserError: naming the arguments to leave out.
+    """
+    given = {"rule": rule is not None and rule.name != "sgd", "truncate": truncate is not None}
+    wrong = [name for name, there in {**given, "checkpoint": checkpoint}.items() if there]
+    if wrong:
+        raise UserError(
+            "an online rate is for plain gradient steps that are differentiated through: leave out "
+            f"{' and '.join(wrong)}, or set online='off'."
+        )
 
 
 def _followed(rule: Rule, buffers: Buffers, support: Tensor, query: Tensor, centre: bool) -> Buffers:

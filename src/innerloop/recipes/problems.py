@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from innerloop.learners.table import KINDS
 from innerloop.recipes.schema import Recipe
 
 # what other libraries call our settings: names too far apart for a spelling check
@@ -24,7 +25,6 @@ _ELSEWHERE = {
     "gpu": "device",
     "k_shot": "shots",
 }
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
 _LIMITS = (("ge", "of at least"), ("gt", "above"), ("le", "of at most"), ("lt", "below"))
 
@@ -83,7 +83,7 @@ def allowed(field: FieldInfo) -> str:
     elif is_table(field):
         text = "a table"
     else:
-        text = _KINDS[core]
+        text = KINDS[core]
         limits = [
             (word, getattr(m, name)) for m in field.metadata for name, word in _LIMITS if hasattr(m, name)
         ]

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.words import score_text
+from innerloop.learners.table import takes_steps
 from innerloop.recipes.schema import Recipe
-
-SAME_TASKS = ("tasks", "data", "ways", "test_classes", "shots", "queries", "episodes", "seed")
-"""Entries of a protocol that decide which tasks were seen."""
 
 CHANGED = "changed"
 """Entry of an evaluation: settings that were given to it and are not the run's own."""
@@ -71,7 +69,7 @@ def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """What the protocol of a recipe's own evaluation says, as far as the recipe tells it."""
     flat = {**_defaults(), **_flat(recipe)}
     steps = flat["inner.steps"] if flat["inner.test_steps"] is None else flat["inner.test_steps"]
-    adapts = flat["inner.method"] not in ("none", "protonet")
+    adapts = takes_steps(flat["inner.method"])
     found = {
         "tasks": flat["tasks.family"],
         "data": flat["data.name"],
@@ -87,24 +85,6 @@ def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
     settings = {"C": "C", "normalise": "normalise_features", "copies": "copies"}
     settings |= {"lr": "head_lr", "steps": "head_steps", "head": "head"}
     return found | {key: flat[f"eval.{name}"] for key, name in settings.items()}
-
-
-def other_tasks(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Entries by which two evaluations saw other tasks; none if they can be compared task by task.
-
-    What only one of the two states (files of earlier versions state less) is not counted.
-    """
-    a, b = (each.get("protocol") or {} for each in (first, second))
-    keys = [key for key in SAME_TASKS if key in a and key in b and a[key] != b[key]]
-    changed = [_tasks_of(each.get(CHANGED) or {}) for each in (first, second)]
-    keys += [key for key in {**changed[0], **changed[1]} if changed[0].get(key) != changed[1].get(key)]
-    return [*keys, *([] if first.get("score") == second.get("score") else ["score"])]
-
-
-def _tasks_of(changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Changed settings that decide the tasks and are not in the protocol."""
-    told = ("tasks.ways", "tasks.shots", "tasks.queries", "tasks.family", "data.name")
-    return {k: v for k, v in changed.items() if k.startswith(("tasks.", "data.")) and k not in told}
 
 
 def brief(evaluation: Mapping[str, Any]) -> str:

@@ -5,9 +5,19 @@ Importing this file must not import torch: ``innerloop ls`` and ``--help`` stay 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from innerloop.learners.table import LEARNERS, estimated_rates
+from innerloop.recipes.methods import method_problems
+
+if TYPE_CHECKING:  # type checkers cannot read the table
+    Method: TypeAlias = str
+    RatedMethod: TypeAlias = str
+else:
+    Method = Literal[tuple(LEARNERS)]
+    RatedMethod = Literal[estimated_rates()]  # whose inner rate can be estimated
 
 Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "leaky_relu"]
 Norm = Literal["transductive", "support", "running", "group", "none"]
@@ -125,7 +135,7 @@ class Model(Section):
 class Inner(Section):
     """What happens inside a task."""
 
-    method: Literal["maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr", "protonet", "none"] = Field(
+    method: Method = Field(
         "maml", description="none: predict without adapting; maml-lslr: learned rate per layer and step"
     )
     lr: float | Literal["auto"] = Field(
@@ -144,6 +154,9 @@ class Inner(Section):
     truncate: int | None = Field(None, ge=0, description="differentiate through the last so many steps only")
     checkpoint: bool = Field(False, description="keep no graph of inner steps, recompute them (less memory)")
     split: bool = Field(True, description="judge on query samples; false: adapt to and judge on all samples")
+    settings: dict[str, Any] = Field(
+        {}, description="the learner's own settings, for those that have some (docs/taxonomy.md)"
+    )
 
 
 class Outer(Section):
@@ -268,16 +281,10 @@ class Recipe(Section):
             raise ValueError(
                 "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
             )
-        if self.inner.online != "off" and (self.inner.method != "anil" or self.inner.optimiser != "sgd"):
-            raise ValueError(
-                "inner.online follows the last layer's features: set inner.method=anil, optimiser=sgd."
-            )
-        if self.inner.lr == "auto" and self.inner.method in ("none", "protonet"):
-            raise ValueError(f"inner.method={self.inner.method} has no inner rate: leave inner.lr=auto out.")
         if self.inner.lr == "auto" and self.tasks.family == "supervised":
             raise ValueError(
                 "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
             )
-        if self.outer.objective == "reptile" and self.inner.method not in ("maml", "fomaml"):
-            raise ValueError("outer.objective=reptile moves all parameters: set inner.method=maml.")
+        if problems := list(method_problems(dict(self.inner), self.outer.objective)):
+            raise ValueError("\n".join(problems))
         return self

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.recipes.protocols import brief, is_own
+from innerloop.evaluation.episodes import Episodes, other_episodes
+from innerloop.recipes.protocols import CHANGED, brief
+from innerloop.recipes.told import told_episodes
 from innerloop.report.load import RunData, flatten, headline
 from innerloop.report.words import number
 
@@ -15,16 +17,6 @@ OWN = ("name", "description", "run.seed", "run.folder", "run.threads", "run.log_
 """Settings that do not make two runs different experiments."""
 
 SEPARATOR = " · "
-
-LEARNER_SIDE = frozenset(
-    {"method", "inner_steps", "inner_lr", "inner_loss", "norm", "kind", "weights", "train_seed"}
-    | {"head", "C", "normalise", "copies", "lr", "steps"}
-)
-"""Protocol entries that say how a learner was used; all others say which episodes it saw."""
-
-
-CLASSES = "test_classes"
-"""Protocol entry that stands for the classes and pictures of the test split."""
 
 
 class Pair(NamedTuple):
@@ -101,33 +93,12 @@ def same_episodes(first: RunData, second: RunData) -> str:
         return "not evaluated"
     if a.get("score") != b.get("score"):
         return f"other score ({b.get('score')})"
-    ours, theirs = _episode_facts(first, a), _episode_facts(second, b)
-    differing = [key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)]
-    if not (ours.get(CLASSES) and theirs.get(CLASSES)):  # runs of earlier versions do not tell them
-        differing = [key for key in differing if key != CLASSES]
-    if differing:
-        return "other episodes (" + ", ".join(sorted(differing)) + ")"
-    if not (is_own(first.recipe, a) and is_own(second.recipe, b)):
-        return "not judged by the recipe's own protocol"
-    return ""
+    return other_episodes(episodes(first, a), episodes(second, b), ("the reference", "this run"))
 
 
-def _episode_facts(run: RunData, evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides which episodes were drawn: the tasks section, the protocol's own entries, the count.
-
-    The protocol wins over the recipe, since ``innerloop eval`` may have changed a setting. Training-only
-    settings of the tasks (how many there are) say nothing about the held-out ones.
-    """
-    tasks = flatten({"tasks": run.recipe.get("tasks") or {}})
-    facts = {key: value for key, value in tasks.items() if key not in ("tasks.n_tasks", "tasks.resample")}
-    facts["eval.seed"] = flatten(run.recipe).get("eval.seed", 0)
-    protocol = evaluation.get("protocol")
-    for key, value in flatten(protocol if isinstance(protocol, Mapping) else {}).items():
-        if key.split(".")[0] not in LEARNER_SIDE:
-            known = [k for k in (f"tasks.{key}", f"eval.{key}") if k in facts]
-            facts[known[0] if known else key] = value
-    facts["episodes"] = len(evaluation.get("scores") or [])
-    return facts
+def episodes(run: RunData, evaluation: Mapping[str, Any]) -> Episodes | None:
+    """The episodes that an evaluation of a run saw, where its file tells them."""
+    return told_episodes(run.recipe, evaluation, run.manifest)
 
 
 def pair(run: RunData, reference: RunData) -> Pair:
@@ -137,7 +108,7 @@ def pair(run: RunData, reference: RunData) -> Pair:
         return Pair(None, reason)
     a, b = (headline(each) or {} for each in (run, reference))
     ours, theirs = a.get("scores") or [], b.get("scores") or []
-    if len(ours) < 2:
+    if len(ours) < 2 or len(ours) != len(theirs):
         return Pair(None, "no scores per episode")
     if not all(isinstance(v, int | float) and math.isfinite(v) for v in [*ours, *theirs]):
         return Pair(None, "some scores are not finite")
@@ -172,11 +143,13 @@ def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
         evaluation = headline(run)
         if evaluation is None or run.seed is None or not math.isfinite(float(evaluation["mean"])):
             continue
+        drawn = episodes(run, evaluation)
+        if drawn is None:
+            continue
         flat = {key: value for key, value in flatten(run.recipe).items() if key not in OWN}
-        facts = _episode_facts(run, evaluation)
-        same = (sorted(flat.items()), evaluation.get("score"), sorted(facts.items()), brief(evaluation))
-        key = repr(same)
-        groups.setdefault(key, []).append(i)
+        changed = evaluation.get(CHANGED) or {}  # such as another inner rate, which no few words tell
+        same = (sorted(flat.items()), evaluation.get("score"), drawn, brief(evaluation), changed)
+        groups.setdefault(repr(same), []).append(i)
     made = []
     for members in groups.values():
         seeds = [run.seed for run in (runs[i] for i in members) if run.seed is not None]

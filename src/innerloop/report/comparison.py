@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from innerloop.recipes.protocols import brief
+from innerloop.recipes.protocols import brief, is_own
 from innerloop.report.compare import differing_keys, group_label, pair, seed_groups, verdict
 from innerloop.report.figures import adaptation_picture, histogram_picture
 from innerloop.report.load import RunData, flatten, headline, others
@@ -12,6 +12,8 @@ from innerloop.report.words import interval, median_text, number
 
 OVERLAID = 6
 """Histograms of more runs than this hide each other and are left out."""
+
+OTHER_PROTOCOL = "; another protocol than the recipe's"
 
 
 def comparison_view(runs: list[RunData], names: list[str]) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def _comparison_row(run: RunData, name: str, reference: RunData) -> dict[str, st
     score = str(evaluation.get("score", "score"))
     row["score"] = score
     row["value"] = interval(evaluation["mean"], evaluation.get("ci95"), score)
-    row["by"] = brief(evaluation)
+    row["by"] = brief(evaluation) + ("" if is_own(run.recipe, evaluation) else OTHER_PROTOCOL)
     row["others"] = number(len(others(run))) if others(run) else "–"
     row["episodes"] = number(evaluation.get("episodes"))
     row["median"] = median_text(evaluation, score)

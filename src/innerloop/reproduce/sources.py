@@ -1,7 +1,8 @@
 """A hash of the source that a function runs: its module and all that this imports within the same packages.
 
 Numbers that were computed before are only good for the code that computed them. A version does not say which
-code that was; this does. Imports are read, not carried out, wherever in a module they stand.
+code that was; this does. Imports are read, not carried out, wherever in a module they stand; a table that
+names an object as ``"package.module:name"`` imports it as well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ STATEMENT = re.compile(
     rf"^[ \t]*(from[ \t]+[\w.]+[ \t]+import[ \t]*(?:\([^)]*\)|{_TO_LINE_END})|import[ \t]+{_TO_LINE_END})",
     re.MULTILINE,
 )
+OBJECT = re.compile(r"[\"'](\w+(?:\.\w+)+):\w+[\"']")
 
 
 def library_versions() -> dict[str, str]:
@@ -75,7 +77,9 @@ def files_behind(module: str) -> dict[str, Path]:
 def _imported(file: Path, module: str) -> Iterator[str]:
     """Names that a file imports, functions included; of ``from a import b`` both ``a`` and ``a.b``."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in _statements(file.read_text("utf-8")):
+    text = file.read_text("utf-8")
+    yield from OBJECT.findall(text)
+    for node in _statements(text):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -73,10 +73,10 @@ def _order_of_pass(seed: int, n_tasks: int, epoch: int) -> NDArray[np.int64]:
 
 def check_settings(family: Family, settings: dict[str, Any]) -> None:
     """Refuses settings that the family does not take, with a suggestion."""
-    parameters = inspect.signature(family).parameters
+    parameters = _own_parameters(family)
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
-    known = [name for name in parameters if name not in ("draws", "shots", "queries")]
+    known = list(parameters)
     unknown = [name for name in settings if name not in known]
     if unknown:
         lines = [
@@ -84,6 +84,27 @@ def check_settings(family: Family, settings: dict[str, Any]) -> None:
             for name in unknown
         ]
         raise UserError("\n".join([*lines, f"it takes: {', '.join(known) or 'none'}."]), names=("settings",))
+
+
+def full_settings(family: Family, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a family with its defaults filled in: what a sampler of it depends on.
+
+    >>> def waves(draws, shots, queries, height=1.0, length=2.0): ...
+    >>> full_settings(waves, {"length": 3.0})
+    {'height': 1.0, 'length': 3.0}
+    """
+    defaults = {
+        name: parameter.default
+        for name, parameter in _own_parameters(family).items()
+        if parameter.default is not parameter.empty
+    }
+    return {**defaults, **settings}
+
+
+def _own_parameters(family: Family) -> dict[str, inspect.Parameter]:
+    """What the family takes besides random numbers, shots and queries."""
+    parameters = inspect.signature(family).parameters
+    return {name: p for name, p in parameters.items() if name not in ("draws", "shots", "queries")}
 
 
 def make_sampler(

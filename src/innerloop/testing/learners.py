@@ -34,7 +34,7 @@ def check_learner(
     Args:
         learner: the learner.
         params: parameters of its network (``learner.init`` is applied here).
-        buffers: its network's buffers.
+        buffers: its network's buffers (``learner.init_buffers`` is applied here).
         batch: a few tasks.
         loss: which loss its outputs are for.
         exact_gradient: whether the meta-gradient should equal finite differences of the query loss (false
@@ -45,7 +45,8 @@ def check_learner(
         AssertionError: listing everything that failed.
     """
     failures = Failures(f"learner '{learner.name}'")
-    params, buffers = learner.init(to_dtype(params, torch.float64)), to_dtype(buffers, torch.float64)
+    params, buffers = to_dtype(params, torch.float64), to_dtype(buffers, torch.float64)
+    params, buffers = learner.init(params), learner.init_buffers(params, buffers)
     batch = batch.to(dtype=torch.float64)
     failures.attempt(
         "adapt and predict", lambda: _single(learner, params, buffers, batch.task(0), loss, failures)

@@ -11,6 +11,7 @@ from torch import Tensor
 from innerloop.core.losses import score, score_name
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.types import Buffers, Loss, Params, Task
+from innerloop.evaluation.episodes import Episodes
 from innerloop.execution import Plan, map_tasks
 from innerloop.execution.plan import torch_threads
 from innerloop.learners.base import Learner
@@ -23,13 +24,15 @@ class Evaluation(NamedTuple):
     A score is nan where the predictions of the episode are not finite (a diverged inner loop, broken
     weights), for accuracies as for errors; the mean is then nan too: see :attr:`not_finite`.
     ``unconverged`` counts episodes whose head is not a proven solution (features that even float64 cannot
-    tell apart from rounding): their scores are those of the best point reached.
+    tell apart from rounding): their scores are those of the best point reached. ``drawn`` says which episodes
+    these are, where that is known: :func:`~innerloop.evaluation.comparison.compare` asks for the same.
     """
 
     scores: list[float]
     interval: Interval
     score: str
     unconverged: int = 0
+    drawn: Episodes | None = None
 
     @property
     def not_finite(self) -> int:

@@ -1,0 +1,41 @@
+"""Training by a classifier's recipe on given pictures."""
+
+from __future__ import annotations
+
+from innerloop.core.types import Buffers, Params
+from innerloop.data import ImageSource
+from innerloop.data.augment import episode_transform, lee2019
+from innerloop.execution import Plan
+from innerloop.execution.plan import available_cores
+from innerloop.experiment.data import build_data
+from innerloop.experiment.fitting import fit_parts
+from innerloop.experiment.look import Look
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.predictor_network import sizes_for
+from innerloop.nets import Network
+from innerloop.recipes.schema import Recipe
+from innerloop.tasks import Sampler
+from innerloop.tasks.episodes import Shape
+from innerloop.tasks.few_shot import Kind, few_shot_sampler
+
+
+def train(source: ImageSource, recipe: Recipe, look: Look) -> tuple[Network, Params, Buffers]:
+    """The network after training by the recipe on the classes of ``source``: its weights and statistics."""
+    data = build_data(recipe, source, _episodes(source, recipe))
+    parts = Parts(recipe, data, sizes_for(look, recipe.tasks.ways, source.n_classes))
+    plan = Plan("threads" if recipe.outer.batch > 1 else "loop", available_cores())
+    state = fit_parts(parts, plan=plan)
+    return parts.network, state.params, state.buffers
+
+
+def _episodes(source: ImageSource, recipe: Recipe) -> Sampler:
+    """Training tasks as :class:`FewShotClassifier` has always drawn them; messages name its arguments."""
+    tasks, seed = recipe.tasks, recipe.run.seed
+    augment = recipe.data.augment == "lee2019"
+    return few_shot_sampler(
+        source,
+        "train",
+        seed=seed,
+        kinds=[Kind(Shape(tasks.ways, tasks.shots, tasks.queries))],
+        transform=episode_transform(seed, lee2019(source.images.shape[1])) if augment else None,
+    )

@@ -1,0 +1,105 @@
+"""How a trained network learns new classes, by its recipe; and what it learned, as tensors by name."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params
+from innerloop.evaluation.heads import HEADS
+from innerloop.evaluation.labelling import head_learner
+from innerloop.evaluation.protocol import FINE_TUNING
+from innerloop.experiment.learner import build_learner, test_steps
+from innerloop.learners import Learner
+from innerloop.learners.fine_tune import fine_tune
+from innerloop.learners.table import learns, uses_head
+from innerloop.nets import Network
+from innerloop.recipes.schema import Recipe
+
+Fields = dict[str, bool]
+"""The fields of what ``adapt`` hands to ``predict``, and whether each is a table of tensors or one tensor."""
+
+SEPARATOR = "/"
+
+
+class Way(NamedTuple):
+    """A learner, and what reports call it."""
+
+    learner: Learner
+    words: str
+
+
+def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, source: str) -> Way:
+    """As the recipe was trained to adapt, where it was; else, or where ``eval.head`` says so, by a head.
+
+    Args:
+        recipe: ``eval.head`` and its settings, ``inner``, and the family it was trained on.
+        network: the trained one.
+        ways: how many classes there are now.
+        outputs: how many its own last layer can tell apart.
+        source: where the network comes from, for messages.
+
+    Raises:
+        UserError: more classes than outputs.
+    """
+    wanted, inner = recipe.eval, recipe.inner
+    if wanted.head == FINE_TUNING:
+        learner = fine_tune(network, ways, wanted.head_lr, wanted.head_steps, wanted.normalise_features)
+        return Way(learner, f"finetune, {wanted.head_steps} steps")
+    if wanted.head == "learner" and recipe.tasks.family == "few-shot" and learns(inner.method):
+        if uses_head(inner.method) and ways > outputs:
+            raise UserError(
+                f"{source} tells {outputs} classes apart, and here are {ways}: give fewer classes, or fit a "
+                "new last layer (add eval.head=logistic; in Python: head='logistic')."
+            )
+        return Way(build_learner(inner, network, test_steps(recipe), ways), inner.method)
+    # plain supervision has no way of its own to adapt
+    name = "logistic" if wanted.head == "learner" else wanted.head
+    learner = head_learner(network, ways, name, wanted.C, wanted.normalise_features)
+    return Way(learner, f"{name} head" + (f", C={wanted.C:g}" if HEADS[name].penalised else ""))
+
+
+def pack_state(state: Any, params: Params, buffers: Buffers) -> tuple[Fields, dict[str, Tensor]]:
+    """The fields of what a learner adapted, and its tensors by name, without those the network had before.
+
+    Raises:
+        UserError: it is not a named tuple of tensors, and of tables of tensors.
+    """
+    before = {"params": params, "buffers": buffers}
+    values: dict[str, Any] = state._asdict() if hasattr(state, "_asdict") else {"state": state}
+    tables = {field: value if isinstance(value, dict) else {"": value} for field, value in values.items()}
+    if not all(isinstance(tensor, Tensor) for table in tables.values() for tensor in table.values()):
+        raise UserError(
+            f"what this learner adapts ({type(state).__name__}) is not made of tensors alone, and cannot "
+            "be kept: save it before it is adapted."
+        )
+    tensors = {
+        f"{field}{SEPARATOR}{name}" if name else field: tensor
+        for field, table in tables.items()
+        for name, tensor in table.items()
+        if before.get(field, {}).get(name) is not tensor
+    }
+    return {field: isinstance(value, dict) for field, value in values.items()}, tensors
+
+
+def unpack_state(fields: Fields, tensors: dict[str, Tensor], params: Params, buffers: Buffers) -> Any:
+    """What :func:`pack_state` was given, as a named tuple with the same fields.
+
+    Raises:
+        KeyError: tensors are missing.
+        ValueError: no field could have such a name.
+    """
+    made: dict[str, Any] = {field: {} for field, table in fields.items() if table}
+    for field, value in (("params", params), ("buffers", buffers)):
+        if field in made:
+            made[field] = dict(value)
+    for key, tensor in tensors.items():
+        field, _, name = key.partition(SEPARATOR)
+        if name:
+            made[field][name] = tensor
+        else:
+            made[field] = tensor
+    return namedtuple("State", fields)(**{field: made[field] for field in fields})

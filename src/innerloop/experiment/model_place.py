@@ -1,0 +1,51 @@
+"""Which run or file is meant by what a user typed. Imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from innerloop.core.errors import UserError
+from innerloop.runs.directory import find_run, is_run
+
+SUFFIX = ".safetensors"
+
+
+def model_file(path: Path) -> Path:
+    """The path with the suffix that model files have.
+
+    >>> model_file(Path("birds-1.5")).name, model_file(Path("birds.safetensors")).name
+    ('birds-1.5.safetensors', 'birds.safetensors')
+    """
+    return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
+
+
+def find_model(text: str | Path) -> Path:
+    """The run or the model file that ``text`` names: a directory is a run, a file a saved model.
+
+    What ends in ``.safetensors`` is a file. Else it is a run if it is the path of one, or ``last``; a file
+    without its suffix if there is one; or the beginning of a run's name.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    path = Path(text).expanduser()
+    if path.suffix == SUFFIX and not is_run(path):
+        if not path.is_file():
+            raise UserError(f"there is no model file {path}: FewShotClassifier.save writes one.")
+        return path
+    named = bool(path.name) and str(text) != "last"
+    if named and not is_run(path):
+        # earlier versions put the suffix in the place of what looked like another one
+        for file in (model_file(path), path.with_suffix(SUFFIX)):
+            if file.is_file():
+                return file
+    try:
+        return find_run(str(text))
+    except UserError as error:
+        if path.is_file():
+            raise UserError(
+                f"{path} is neither a run's directory nor a {SUFFIX} file that FewShotClassifier.save wrote."
+            ) from None
+        raise UserError(
+            f"there is no model file {model_file(path)}, and {error}" if named else str(error)
+        ) from None

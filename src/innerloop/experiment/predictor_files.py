@@ -1,0 +1,207 @@
+"""A predictor in one ``.safetensors`` file: tensors in groups, and all else as JSON. No pickle.
+
+=======  ================================================================================================
+format   holds
+=======  ================================================================================================
+1, 2     the arguments of a ``FewShotClassifier`` (in 1, labels as text), a Conv4, and a linear head
+3        the recipe in full, how pictures must look, any network, and what any learner adapted
+=======  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.random import generator
+from innerloop.core.types import Buffers, Params
+from innerloop.evaluation.labelling import FittedHead
+from innerloop.experiment.adaptation import pack_state, unpack_state
+from innerloop.experiment.classifier_recipe import ADAPTING, recipe_for
+from innerloop.experiment.labels import pack_labels, unpack_labels
+from innerloop.experiment.look import Look
+from innerloop.experiment.model_place import model_file
+from innerloop.experiment.predictor import UNSURE_BELOW, Adapted, Predictor
+from innerloop.experiment.predictor_network import network_for
+from innerloop.nets import Network
+from innerloop.recipes.settings import make_recipe, typed_keys
+from innerloop.recipes.trust import admit
+from innerloop.runs.files import plain
+
+_NAME = "innerloop-few-shot-classifier-"
+FORMAT = f"{_NAME}3"
+OLDER = (f"{_NAME}1", f"{_NAME}2")
+"""What earlier versions wrote."""
+
+Groups = dict[str, dict[str, Tensor]]
+
+
+class Saved(NamedTuple):
+    """What a file or a run holds for predicting.
+
+    Attributes:
+        predictor: the network and how it adapts.
+        adapted: the predictor after it learned the classes it was saved with, if it had learned some.
+        arguments: those of the ``FewShotClassifier`` that wrote it; empty if none did.
+    """
+
+    predictor: Predictor
+    adapted: Adapted | None = None
+    arguments: dict[str, Any] = {}  # noqa: RUF012
+
+    @property
+    def unsure_below(self) -> float:
+        """Below which probability it calls itself unsure."""
+        return float(self.arguments.get("unsure_below", UNSURE_BELOW))
+
+
+def write_predictor(
+    path: Path,
+    predictor: Predictor,
+    adapted: Adapted | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a predictor, what it has adapted to, and the arguments of the front; gives the path with suffix.
+
+    Raises:
+        UserError: labels or states that a file cannot give back, or a place that cannot be written to.
+    """
+    look = predictor.look
+    about: dict[str, Any] = {
+        "recipe": predictor.recipe.model_dump(mode="json"),
+        "shape": look.shape,
+        "mean": look.mean,
+        "std": look.std,
+        "outputs": predictor.outputs,
+        "weights": predictor.weights,
+        "arguments": dict(arguments or {}),
+    }
+    groups: Groups = {"params": predictor.params, "buffers": predictor.buffers}
+    if adapted is not None:
+        fields, groups["task"] = pack_state(
+            adapted.state, adapted.predictor.params, adapted.predictor.buffers
+        )
+        about["adapted"] = {
+            "classes": pack_labels(adapted.names),
+            "counts": adapted.counts,
+            "state": fields,
+            "eval": adapted.predictor.recipe.eval.model_dump(mode="json"),  # as it was when it adapted
+        }
+    path = model_file(path)
+    _write(path, groups, about)
+    return path
+
+
+def _write(path: Path, groups: Groups, about: dict[str, Any]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    tensors = {
+        f"{group}/{name}": value.detach().cpu().contiguous().clone()
+        for group, members in groups.items()
+        for name, value in members.items()
+    }
+    try:
+        save_file(tensors, path, {"innerloop": json.dumps(plain({"format": FORMAT, **about}))})
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot write {path}: {error}.") from None
+
+
+def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False) -> Saved:
+    """What :func:`write_predictor` wrote, or an earlier version.
+
+    Args:
+        path: the file.
+        items: ``key=value`` settings for the adaptation, which win over those in the file.
+        trust: whether code that the file names may be imported.
+
+    Raises:
+        UserError: there is no such file, it holds something else, or it is damaged.
+        UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
+    """
+    about, groups = _read(path)
+    try:
+        if about["format"] != FORMAT:
+            about = _renewed(about, groups)
+        recipe = make_recipe(about["recipe"], items, source=str(path))
+        recipe = admit(recipe, typed_keys(items), str(path), trust)
+        look = Look(tuple(about["shape"]), about["mean"], about["std"])
+        network = network_for(recipe, look, about["outputs"])
+        params, buffers = groups["params"], groups.get("buffers", {})
+        _check_fit(network, params, buffers, path)
+        predictor = Predictor(recipe, network, params, buffers, look, str(path), about["weights"])
+        adapted = None
+        if about.get("adapted"):
+            adapted = _adapted(predictor, about["adapted"], groups.get("task", {}), about["recipe"])
+        return Saved(predictor, adapted, about["arguments"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is damaged ({type(error).__name__}: {error}): save it again.") from None
+
+
+def _adapted(
+    predictor: Predictor, about: dict[str, Any], tensors: dict[str, Tensor], recipe: dict[str, Any]
+) -> Adapted:
+    then = predictor._replace(recipe=make_recipe({**recipe, "eval": about["eval"]}))
+    state = unpack_state(about["state"], tensors, predictor.params, predictor.buffers)
+    return Adapted(then, unpack_labels(about["classes"]), state, about["counts"])
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Groups]:
+    from safetensors import SafetensorError, safe_open
+
+    groups: Groups = {}
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {}).get("innerloop", "{}"))
+            for name in file.keys():  # noqa: SIM118
+                group, _, member = name.partition("/")
+                groups.setdefault(group, {})[member] = file.get_tensor(name)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}.") from None
+    if not isinstance(about, dict) or about.get("format") not in (FORMAT, *OLDER):
+        raise UserError(
+            f"{path} is not a model that FewShotClassifier.save wrote: for a run, give its directory."
+        )
+    return about, groups
+
+
+def _renewed(about: dict[str, Any], groups: Groups) -> dict[str, Any]:
+    """What a file of format 1 or 2 says, in the words of format 3; its tensors are put where those are."""
+    given, shape = about["settings"], about["shape"]
+    needed = {name: given[name] for name in ("filters", "norm", *ADAPTING)}
+    renewed = {
+        "recipe": recipe_for(needed, shape[0]).model_dump(mode="json"),
+        "shape": shape,
+        "mean": None,
+        "std": None,
+        "outputs": int(groups["params"]["head.weight"].shape[0]),
+        "weights": "",
+        "arguments": given,
+    }
+    if "classes" not in about:
+        return renewed
+    statistics = {f"buffers/{name}": value for name, value in groups.get("task", {}).items()}
+    groups["task"] = {**groups["head"], **statistics}
+    # in the first format the head had the classifier's own setting
+    then = {"normalise": about.get("normalised", given["normalise"]), "head": given["head"], "C": given["C"]}
+    head = recipe_for(then, shape[0]).eval.model_dump(mode="json")
+    fields = {name: name in ("params", "buffers") for name in FittedHead._fields}
+    adapted = {"classes": about["classes"], "counts": None, "state": fields, "eval": head}
+    return {**renewed, "adapted": adapted}
+
+
+def _check_fit(network: Network, params: Params, buffers: Buffers, path: Path) -> None:
+    """Refuses tensors that are not those of the network."""
+    wanted, statistics = network.init(generator(0, "init"))
+    for given, needed in ((params, wanted), (buffers, statistics)):
+        wrong = [n for n, v in needed.items() if n not in given or given[n].shape != v.shape]
+        if wrong:
+            raise UserError(
+                f"the weights in {path} do not fit its network ({', '.join(wrong[:3])}): leave model.* as it "
+                "was trained, or save it again."
+            )

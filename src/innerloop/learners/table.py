@@ -1,0 +1,199 @@
+"""Every learner that a recipe can name, in one literal table; importing it does not import torch.
+
+The choices of ``inner.method``, what the builder hands to a factory, which rules between settings apply, what
+the advice on rates covers, the tables of the documentation and the conformance tests are all read from
+:data:`LEARNERS`. A new learner is a file with its factory, and an entry here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+Adapts = Literal["all", "head", "body", "nothing"]
+HeldBy = Literal["steps", "l2", "nothing"]
+Differentiated = Literal["through", "first order", "implicit", "nothing"]
+Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "online", "ways"]
+
+
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+"""What a setting takes, in words."""
+
+
+class Setting(NamedTuple):
+    """A setting of one learner's own, in the free-form table ``inner.settings``.
+
+    Attributes:
+        kind: ``int``, ``float``, ``bool`` or ``str``. Limits are the factory's to check.
+        meaning: a few words for the documentation.
+    """
+
+    kind: type
+    meaning: str
+
+
+class Entry(NamedTuple):
+    """What the rest of the library knows of a learner: which parameters adapt, and what keeps them near.
+
+    Attributes:
+        title: what people call it.
+        paper: where it comes from; empty for none.
+        factory: ``package.module:function``, loaded on use and called as ``factory(network, **arguments)``.
+        adapts: what the inner problem changes: ``all`` parameters, the ``head`` (last layer), the ``body``
+            (all but the last layer), or ``nothing`` (class means, no adaptation).
+        held_by: what keeps it from going too far: few ``steps``, an ``l2`` penalty, or ``nothing``.
+        differentiated: how the outer gradient passes the inner problem; ``nothing`` where there is none.
+        reads: which arguments of a recipe's ``inner`` section (and ``ways``) the factory takes.
+        fixed: arguments that make it a special case of its factory.
+        settings: names in ``inner.settings`` that go to the factory; each has a default there.
+        learns_rates: how its inner rates are learned, such as ``one per weight``; empty for fixed rates.
+        own_head: whether it puts something else in the place of the network's last layer.
+        needs_labels: whether it works on classes only.
+        vmap: whether it runs under ``vmap``.
+    """
+
+    title: str
+    paper: str
+    factory: str
+    adapts: Adapts
+    held_by: HeldBy
+    differentiated: Differentiated
+    reads: tuple[Argument, ...] = ()
+    fixed: Mapping[str, Any] = {}
+    settings: Mapping[str, Setting] = {}
+    learns_rates: str = ""
+    own_head: bool = False
+    needs_labels: bool = False
+    vmap: bool = True
+
+
+_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint")
+
+LEARNERS: dict[str, Entry] = {
+    "maml": Entry(
+        "MAML", "Finn et al. 2017", "innerloop.learners.gradient:maml", "all", "steps", "through", _DESCENT
+    ),
+    "fomaml": Entry(
+        "first-order MAML",
+        "Finn et al. 2017",
+        "innerloop.learners.gradient:maml",
+        "all",
+        "steps",
+        "first order",
+        _DESCENT,
+        fixed={"first_order": True},
+    ),
+    "anil": Entry(
+        "ANIL",
+        "Raghu et al. 2020",
+        "innerloop.learners.gradient:anil",
+        "head",
+        "steps",
+        "through",
+        (*_DESCENT, "online"),
+    ),
+    "boil": Entry(
+        "BOIL", "Oh et al. 2021", "innerloop.learners.gradient:boil", "body", "steps", "through", _DESCENT
+    ),
+    "meta-sgd": Entry(
+        "Meta-SGD",
+        "Li et al. 2017",
+        "innerloop.learners.gradient:meta_sgd",
+        "all",
+        "steps",
+        "through",
+        _DESCENT,
+        learns_rates="one per weight",
+    ),
+    "maml-lslr": Entry(
+        "MAML++'s rates (LSLR)",
+        "Antoniou et al. 2019",
+        "innerloop.learners.gradient:maml_lslr",
+        "all",
+        "steps",
+        "through",
+        _DESCENT,
+        learns_rates="one per layer and step",
+    ),
+    "protonet": Entry(
+        "ProtoNet",
+        "Snell et al. 2017",
+        "innerloop.learners.prototype:protonet",
+        "nothing",
+        "nothing",
+        "through",
+        ("ways",),
+        own_head=True,
+        needs_labels=True,
+    ),
+    "none": Entry(
+        "no adaptation", "", "innerloop.learners.gradient:non_adaptive", "nothing", "nothing", "nothing"
+    ),
+}
+"""By their names in ``inner.method``, in the order of the documentation."""
+
+
+_ARGUMENT_OF: dict[str, Argument] = {"test_steps": "steps", "optimiser": "rule", "momentum": "rule"}
+
+
+def reads(method: str, setting: str) -> bool:
+    """Whether a setting of a recipe's ``inner`` section reaches a learner.
+
+    >>> reads("maml", "lr"), reads("maml", "momentum"), reads("protonet", "lr"), reads("maml", "online")
+    (True, True, False, False)
+    """
+    return _ARGUMENT_OF.get(setting, setting) in LEARNERS[method].reads
+
+
+def takes_steps(method: str) -> bool:
+    """Whether a learner has inner steps to count. One that this version does not know is thought to.
+
+    >>> takes_steps("anil"), takes_steps("protonet")
+    (True, False)
+    """
+    return method not in LEARNERS or "steps" in LEARNERS[method].reads
+
+
+def takes_rate(method: str) -> bool:
+    """Whether a learner has an inner learning rate.
+
+    >>> takes_rate("anil"), takes_rate("none")
+    (True, False)
+    """
+    return "lr" in LEARNERS[method].reads
+
+
+def uses_head(method: str) -> bool:
+    """Whether the network's own last layer predicts; its outputs then limit how many classes there can be.
+
+    >>> uses_head("maml"), uses_head("protonet")
+    (True, False)
+    """
+    return not LEARNERS[method].own_head
+
+
+def needs_labels(method: str) -> bool:
+    """Whether a learner works on classes only.
+
+    >>> needs_labels("protonet"), needs_labels("maml")
+    (True, False)
+    """
+    return LEARNERS[method].needs_labels
+
+
+def learns(method: str) -> bool:
+    """Whether a learner looks at the labels or targets of the support set at all.
+
+    >>> learns("protonet"), learns("none")
+    (True, False)
+    """
+    return LEARNERS[method].differentiated != "nothing"
+
+
+def estimated_rates() -> tuple[str, ...]:
+    """Learners whose inner rate can be estimated: those that take a few gradient steps of that size.
+
+    >>> "anil" in estimated_rates(), "protonet" in estimated_rates()
+    (True, False)
+    """
+    return tuple(name for name, each in LEARNERS.items() if "lr" in each.reads and each.held_by == "steps")

@@ -1,0 +1,160 @@
+"""The table of learners says what is so, and what is derived from it follows."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from innerloop.advice.rate import GRADIENT, HEAD_ONLY, LEARNED
+from innerloop.analysis.rate import Settings
+from innerloop.core.errors import UserError
+from innerloop.core.importing import load_object
+from innerloop.core.losses import get_loss
+from innerloop.experiment.learner import ARGUMENTS, build_learner
+from innerloop.experiment.parts import build
+from innerloop.experiment.run import train
+from innerloop.learners import LEARNERS, Learner, adam, anil
+from innerloop.learners.base import Adapted, is_own
+from innerloop.learners.gradient import moving_names
+from innerloop.learners.table import reads, takes_steps
+from innerloop.recipes.library import load_recipe
+from innerloop.recipes.protocols import expected_protocol
+from innerloop.recipes.schema import Inner
+from innerloop.testing.methods import labels
+
+
+def test_the_table_is_read_without_torch() -> None:
+    code = (
+        "import sys, innerloop.learners\nfrom innerloop.learners import LEARNERS, taxonomy\n"
+        "taxonomy.learners(); print('torch' in sys.modules, 'maml' in dir(innerloop.learners))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_factory_takes_what_its_entry_gives(name: str) -> None:
+    entry = LEARNERS[name]
+    takes = inspect.signature(load_object(entry.factory)).parameters
+    any_name = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+    given = {*entry.reads, *entry.fixed, *entry.settings}
+    assert given <= set(takes) or any_name
+    needed = {n for n, p in takes.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+    assert needed - {"network"} <= {*entry.reads, *entry.fixed}
+    assert set(entry.reads) <= set(ARGUMENTS)
+    assert entry.held_by != "steps" or takes_steps(name)
+    assert not entry.learns_rates or "lr" in entry.reads
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_what_moves_is_what_the_entry_says(name: str) -> None:
+    entry, case = LEARNERS[name], labels()
+    inner = Inner(method=name, lr=0.1, steps=2, loss=case.loss)
+    learner = build_learner(inner, case.network, 2, case.ways)
+    params = learner.init(case.network.init(torch.Generator().manual_seed(0))[0])
+    task = case.batch.task(0)
+    adapted: Any = learner.adapt(params, {}, task.x_support, task.y_support)
+    moved = {n for n, value in params.items() if not torch.equal(value, adapted.params[n])}
+    assert moved == (set() if entry.own_head else set(moving_names(case.network, entry.adapts, params)))
+    assert any(n.startswith("inner_lr.") for n in params) == bool(entry.learns_rates)
+    if entry.own_head:  # the network's last layer is not looked at
+        other = {n: value + (n in case.network.head_names) for n, value in params.items()}
+        outputs = [
+            learner.predict(learner.adapt(p, {}, task.x_support, task.y_support), task.x_query)[0]
+            for p in (params, other)
+        ]
+        assert torch.equal(*outputs)
+
+
+def test_every_setting_of_the_inner_loop_is_read_by_some_learner() -> None:
+    others = {"method", "split", "settings"}
+    for setting in Inner.model_fields.keys() - others:
+        assert any(reads(name, setting) for name in LEARNERS), setting
+    assert [name for name in LEARNERS if reads(name, "test_steps")] == list(GRADIENT)
+
+
+def test_choices_and_lists_follow_the_table() -> None:
+    assert get_args(Inner.model_fields["method"].annotation) == tuple(LEARNERS)
+    assert get_args(Settings.model_fields["method"].annotation) == GRADIENT
+    assert GRADIENT == ("maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr")
+    assert (HEAD_ONLY, LEARNED) == (("anil",), ("meta-sgd", "maml-lslr"))
+
+
+def added(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    """A learner called ``new``, like ANIL but for what is given."""
+    monkeypatch.setitem(LEARNERS, "new", LEARNERS["anil"]._replace(**changed))
+
+
+def test_steps_in_protocols_follow_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = {"inner": {"method": "new", "steps": 3}}
+    added(monkeypatch)
+    assert expected_protocol(recipe)["inner_steps"] == 3
+    added(monkeypatch, reads=("ways",))
+    assert expected_protocol(recipe)["inner_steps"] == 0
+    monkeypatch.delitem(LEARNERS, "new")  # as a page reads the run of another version
+    assert expected_protocol(recipe)["inner_steps"] == 3
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        (["inner.method=protonet", "inner.lr=auto"], "inner.method=protonet has no inner rate"),
+        (["inner.online=h3"], "set inner.method=anil and inner.optimiser=sgd"),
+        (["inner.method=anil", "inner.online=h3", "inner.optimiser=adam"], "inner.optimiser=sgd"),
+        (
+            ["inner.method=anil", "inner.online=h3", "inner.truncate=1"],
+            "leave inner.truncate and inner.check",
+        ),
+        (["outer.objective=reptile", "inner.method=meta-sgd"], "set inner.method=maml"),
+        (["outer.objective=reptile", "inner.method=anil"], "set inner.method=maml"),
+        (["inner.settings.penalty=1"], "inner.method=maml has no settings of its own: leave it out"),
+    ],
+)
+def test_rules_name_the_fix(items: list[str], words: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_recipe("sine-maml", items)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_several_wrong_settings_of_a_learner_are_told_at_once() -> None:
+    with pytest.raises(UserError) as error:
+        load_recipe("sine-maml", ["inner.settings.a=1", "inner.settings.b=1", "inner.online=h3"])
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_buffers_of_a_learner_are_in_the_first_weights() -> None:
+    parts = build(load_recipe("sine-anil", ["inner.online=h3", "inner.lr=0.03", "model.hidden=[4]"]))
+    assert float(parts.buffers["online.rate"]) == pytest.approx(0.03)
+    assert not build(load_recipe("sine-anil", ["model.hidden=[4]"])).buffers
+
+
+def test_a_run_is_a_start_without_what_its_learner_owns(tmp_path: Path) -> None:
+    short = ["outer.steps=1", "outer.batch=1", "eval.episodes=1", "eval.validation_episodes=1"]
+    here = [*short, "model.hidden=[4]", "run.execution=loop", "run.compile=off", f"run.folder={tmp_path}"]
+    for items in (["inner.method=anil", "inner.online=trace"], ["inner.method=meta-sgd"]):
+        run = train(load_recipe("sine-maml", [*here, *items]), progress=False)["run"]
+        params = build(load_recipe("sine-maml", [*here, f"model.init={run}"])).params
+        assert not any(is_own(name) for name in params)
+
+
+def test_an_online_rate_refuses_what_it_would_ignore() -> None:
+    network, loss = labels().network, get_loss("cross-entropy")
+    assert isinstance(anil(network, loss, 0.1, online="h3", rule=None, truncate=None), Learner)
+    with pytest.raises(UserError, match="leave out rule and checkpoint, or set online='off'"):
+        anil(network, loss, 0.1, online="h3", rule=adam(), checkpoint=True)
+
+
+def test_learners_without_extra_buffers_leave_them_alone() -> None:
+    learner = Learner(
+        "plain", lambda p, b, x, y, training=False: Adapted(p, b), lambda a, x, training=False: (x, {})
+    )
+    buffers = {"mean": torch.zeros(2)}
+    assert learner.init_buffers({}, buffers) == buffers
+    assert learner.init_buffers({}, buffers) is not buffers

@@ -45,7 +45,8 @@ def test_the_regret_study_runs_on_the_embedded_glyphs_and_remembers(
     module = find("rate-regret")
     first = module.run("smoke", lambda _: None)
     kept = list((tmp_path / "runs" / "reproduce-parts" / "rate-regret").glob("*.json"))
-    assert len(kept) == 2 * 9  # two cases, eight rates and auto
+    assert len(kept) == 2 * 10  # two cases: eight rates, auto, and the number that it settled on
+    assert all(row.ok for row in first.rows)
     times = {path: path.stat().st_mtime_ns for path in kept}
     again = module.run("smoke", lambda _: None)
     assert {path: path.stat().st_mtime_ns for path in kept} == times

@@ -118,7 +118,7 @@ def test_long_runs_without_a_compiler_are_captured_and_say_why(no_compiler: None
 
 
 def test_asking_for_cpp_without_a_compiler_is_a_user_error(no_compiler: None) -> None:
-    with pytest.raises(UserError, match=r"run\.compile=full needs a C\+\+ compiler"):
+    with pytest.raises(UserError, match=r"^compile=full needs a C\+\+ compiler"):
         choose(steps=10, compile="full")
 
 
@@ -144,4 +144,4 @@ def test_compiling_is_not_used_where_it_cannot_be() -> None:
         W, {}, problems.regression(4), loss=square, steps=10, execution="loop", threads=1, compile="trace"
     )
     assert found.plan.compile == "off"
-    assert any("run.compile=trace" in remark for remark in found.remarks)
+    assert any("compile=trace is for execution=vmap" in remark for remark in found.remarks)

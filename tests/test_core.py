@@ -15,7 +15,7 @@ from torch import Tensor
 
 from innerloop.core import random, trees
 from innerloop.core.autodiff import gradient, is_plain, plain_autograd
-from innerloop.core.errors import NonFiniteError, Problems, UserError, did_you_mean
+from innerloop.core.errors import NonFiniteError, Problems, UserError, did_you_mean, spelling
 from innerloop.core.lazy import lazy
 from innerloop.core.losses import LOSSES, get_loss, is_classification, rate_factor, score, score_name
 from innerloop.core.random import Draws, derive_seed, generator, hashed_bits, hashed_uniform
@@ -342,6 +342,16 @@ def test_problems_are_told_together_each_once_with_their_notes() -> None:
         told.refuse()
     assert str(caught.value).splitlines() == told.lines == ["first.", "second.", "third.", "fourth."]
     assert caught.value.__notes__ == ["beside f", "beside s"]
+
+
+def test_gathered_problems_are_told_in_the_words_of_whoever_tells_them() -> None:
+    told = Problems()
+    for text, name in (("set {clip}=10.", "clip"), ("lower {lr}, not {clap}.", "lr")):
+        with told.collect():
+            raise UserError(text, names=(name,))
+    with pytest.raises(UserError) as caught, spelling({"clip": "outer.clip"}):
+        told.refuse()
+    assert str(caught.value) == "set outer.clip=10.\nlower lr, not {clap}."
 
 
 def test_a_single_problem_stays_what_it_was() -> None:

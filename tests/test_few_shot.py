@@ -147,11 +147,11 @@ def test_mixed_shapes_make_ragged_batches_that_train_alike_in_every_mode(source)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ways": 401}, "Lower tasks.ways to 400"),
-        ({"shots": 10, "queries": 15}, "Lower tasks.queries to 10"),
-        ({"shots": 25, "queries": 5}, "Lower tasks.shots to 15"),
-        ({"kinds": (Kind(Shape(21, 1, 1), "across-groups"),)}, "lower tasks.ways to 20"),
-        ({"kinds": (Kind(Shape(21, 1, 1), "one-group"),)}, "lower tasks.ways"),
+        ({"ways": 401}, "Lower ways to 400"),
+        ({"shots": 10, "queries": 15}, "Lower queries to 10"),
+        ({"shots": 25, "queries": 5}, "Lower shots to 15"),
+        ({"kinds": (Kind(Shape(21, 1, 1), "across-groups"),)}, "lower ways to 20"),
+        ({"kinds": (Kind(Shape(21, 1, 1), "one-group"),)}, "lower ways"),
         ({"kinds": (HARD._replace(groups=("alphabet3",)),)}, "did you mean 'alphabet"),
     ],
 )

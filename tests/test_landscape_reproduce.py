@@ -17,11 +17,12 @@ from innerloop.learners import maml
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.objectives import episodic, erm
 from innerloop.plots import landscape as plots
+from innerloop.plots.panels import line, panel, panels_figure, points
 from innerloop.reproduce import (
     find,
+    landscape_alphabets,
     landscape_logistic,
     landscape_neuron,
-    landscape_table1,
     landscape_table2,
     landscape_table3,
 )
@@ -127,7 +128,7 @@ def test_neuron_losses_on_a_grid_equal_autograd(activation: str) -> None:
 
 def test_hard_alphabets_are_disjoint_and_ranked() -> None:
     source = glyphs()
-    ranked = landscape_table1.hardest_first(source, episodes=4)
+    ranked = landscape_alphabets.hardest_first(source, episodes=4)
     assert sorted(ranked) == sorted(source.group_names)
 
 
@@ -142,17 +143,16 @@ def test_a_subset_is_made_of_the_right_pictures() -> None:
 def test_pictures_are_drawn_from_plain_data(tmp_path: Path) -> None:
     rows = {"MAML": (80.0, 1.0), "NAL-1": (40.0, math.nan)}
     plots.bars_figure({"hard": rows, "easy": rows}, "title").savefig(tmp_path / "bars.png")
-    curve: plots.Curve = {
-        "name": "NAL",
-        "x": [0, 1],
-        "y": [1, 2],
-        "points_x": [0.5],
-        "points": [1.5],
-        "ci95": [0.1],
-    }
-    panel: plots.Panel = {"title": "t", "x": "x", "curves": [curve], "log": True, "lines": {"here": 1.2}}
-    figure = plots.curves_figure([panel, panel, panel])
-    assert len([axes for axes in figure.axes if axes.get_visible()]) == 3
+    measured = points([0.5], [1.5], [0.1])
+    curve = line("NAL", [0, 1], [1, 2], ink=plots.INKS["NAL"], points=measured)
+    alone = line("ours", [], [], points=measured)
+    one = panel("x", "t", [curve, alone], log_y=True, heights={"here": 1.2}, limits=(0.5, 3.0))
+    figure = panels_figure([one, one, panel("", "u", [alone], ticks=["a", "b"])], shared_legend=True)
+    assert len(figure.axes) == 3
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["NAL", "ours"]
+    assert [tick.get_text() for tick in figure.axes[2].get_xticklabels()] == ["a", "b"]
+    assert figure.axes[0].get_ylim() == (0.5, 3.0)
+    assert all(axes.get_legend() is None for axes in figure.axes)
 
 
 # ---- the benchmark ----

@@ -323,7 +323,7 @@ def test_truncation_ends(smooth_net: Network, regression_batch: TaskBatch) -> No
 
 def test_recomputed_steps_refuse_vmap(smooth_net: Network, regression_batch: TaskBatch) -> None:
     learner = maml(smooth_net, get_loss("mse"), 0.1, 2, checkpoint=True)
-    with pytest.raises(UserError, match=r"run\.execution=threads"):
+    with pytest.raises(UserError, match=r"^checkpoint=true needs execution=threads or execution=loop"):
         meta_gradient(episodic(learner, get_loss("mse")).loss, Plan("vmap"))(
             problems.drawn(smooth_net)[0], {}, regression_batch
         )

@@ -186,9 +186,9 @@ def test_the_rate_follows_the_schedule() -> None:
 def test_unknown_optimisers_and_options_are_refused() -> None:
     with pytest.raises(UserError, match="did you mean 'adam'"):
         make_optimiser("adamm", 0.1)
-    with pytest.raises(UserError, match=r"outer\.options do not fit outer\.optimiser=adam"):
+    with pytest.raises(UserError, match="options do not fit the meta-optimiser adam"):
         make_optimiser("adam", 0.1, momentun=0.9)({"w": torch.zeros(1)})
-    with pytest.raises(UserError, match=r"outer\.options"):
+    with pytest.raises(UserError, match=r"^options of the meta-optimiser adam"):
         make_optimiser("adam", 0.1, betas=[2.0, 0.9])({"w": torch.zeros(1)})
 
 
@@ -327,7 +327,7 @@ def test_what_is_not_finite_stops_the_run_and_keeps_the_last_good_state(where: s
         )
     text = str(error.value)
     assert "step 6" in text
-    assert "inner.lr" in text
+    assert "lower the learner's lr" in text
     if where == "loss":
         assert "task 2 (episode 17)" in text
     assert kept.steps("last") == [4, 5]
@@ -336,7 +336,7 @@ def test_what_is_not_finite_stops_the_run_and_keeps_the_last_good_state(where: s
 
 def test_a_diverging_run_says_so() -> None:
     objective, state = problem(steps=3, lr=1e200)
-    with pytest.raises(NonFiniteError, match=r"step 1: .* lower inner\.lr"):
+    with pytest.raises(NonFiniteError, match=r"step 1: .* lower the learner's lr"):
         fit(objective, state, sines(), make_optimiser("sgd", 0.1), steps=3, batch=2)
 
 

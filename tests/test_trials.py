@@ -289,7 +289,7 @@ def test_a_compiler_that_does_not_work(
     assert not outcome.works
     assert words in outcome.reason
     with pytest.raises(
-        UserError, match=r"needs a C\+\+ compiler that works, and here the compiler .* run\.compile=auto"
+        UserError, match=r"needs a C\+\+ compiler that works, and here the compiler .* set compile=auto"
     ):
         check_compiler("full")
     check_compiler("auto")

@@ -1,4 +1,4 @@
-"""How close is close: one table, used by every numeric test."""
+"""Whether it is close, by the one table."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-TOL: dict[torch.dtype, tuple[float, float]] = {
-    torch.float64: (1e-10, 1e-12),
-    torch.float32: (1e-4, 1e-5),
-    torch.bfloat16: (3e-2, 3e-2),
-}
-"""(relative, absolute): two ways to compute the same thing may differ by rounding only."""
-
-FINITE_DIFFERENCE = (1e-8, 1e-10)
-"""Central differences of fourth order in float64 with a step of 1e-4 are good to about nine digits."""
+from innerloop.testing.tolerance import FINITE_DIFFERENCE as FINITE_DIFFERENCE
+from innerloop.testing.tolerance import TOLERANCE as TOL
 
 STANDARD_ERRORS = 5.0
 """A sample mean this many standard errors off happens once in two million times."""

@@ -94,7 +94,8 @@ def head_scales(network: Network, params: Params, dim: int) -> tuple[float, floa
     vectors = [n for n, p in own.items() if p.ndim == 1]
     problem = UserError(
         "the last layer is not of the form W z + b, which the estimate for head-only learners needs: "
-        "set inner.lr to a number."
+        "set {the learner's lr} to a number.",
+        names=("the learner's lr",),
     )
     if len(matrices) != 1 or len(vectors) > 1 or own[matrices[0]].shape[1] != dim:
         raise problem

@@ -22,7 +22,7 @@ from innerloop.advice.tangent import (
     tangent_gram_moments,
     tangent_trace_moments,
 )
-from innerloop.core.errors import UserError
+from innerloop.core.errors import UserError, spelt
 from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
 from innerloop.learners.base import is_own
@@ -89,7 +89,10 @@ def advise_rate(
     """
     if method not in GRADIENT or steps < 1:
         why = "takes no inner steps" if method in GRADIENT else "has no inner learning rate"
-        raise UserError(f"inner.method={method} {why}: inner.lr=auto has nothing to estimate; set a number.")
+        raise UserError(
+            f"{{method}}={method} {why}: there is nothing to estimate; set {{the learner's lr}} to a number.",
+            names=("method", "the learner's lr"),
+        )
     started = time.perf_counter()
     example = sampler.episode(0)
     pictures = example.x_support.ndim > 2
@@ -216,9 +219,9 @@ def _other_rule(found: RateAdvice, centre: float, rule: str) -> RateAdvice:
         "adam": "a first step as long as plain descent's",
         "momentum": "the same way in all steps together as plain descent",
     }[rule]
-    reasons = (
-        f"inner.optimiser={rule}: the formulas are for plain gradient steps, so there is no point "
-        f"and no bracket; the sweep is centred where it takes {how}",
+    reason = (
+        f"{{optimiser}}={rule}: the formulas are for plain gradient steps, so there is no point "
+        f"and no bracket; the sweep is centred where it takes {how}"
     )
     return found._replace(
         alpha=middle * centre,
@@ -228,5 +231,5 @@ def _other_rule(found: RateAdvice, centre: float, rule: str) -> RateAdvice:
         interval=(found.interval[0] * shift, found.interval[1] * shift),
         kind="sweep",
         factor=None,
-        reasons=reasons,
+        reasons=(spelt(reason, ("optimiser",)),),
     )

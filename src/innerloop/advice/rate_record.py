@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from innerloop.core.errors import spelt
+
 SWEEP = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Where the best rate of full MAML lay around the centre."""
 
@@ -64,7 +66,8 @@ def warning_for(rate: float, found: RateAdvice) -> str | None:
     if found.kind != "bracket" or low <= rate <= high:
         return None
     side, times = ("below", FAR) if rate < low else ("above", high / found.high)
-    return (
-        f"inner.lr={rate:g} is far {side} the estimated bracket [{found.low:.3g}, {found.high:.3g}] "
-        f"(more than {times:g} times outside): inner.lr=auto takes a point inside it."
+    warning = (
+        f"{{rate}}={rate:g} is far {side} the estimated bracket [{found.low:.3g}, {found.high:.3g}] "
+        f"(more than {times:g} times outside): {{the estimate}} takes a point inside it."
     )
+    return spelt(warning, ("rate", "the estimate"))

@@ -16,6 +16,7 @@ from innerloop.core.types import TaskBatch
 from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network
 from innerloop.experiment.targets import check_targets
+from innerloop.experiment.words import recipe_words
 from innerloop.recipes.schema import Recipe
 from innerloop.theory import hardness, permuted
 from innerloop.theory.landscape_data import bootstrap, fit_tasks, left_after_step, solutions
@@ -28,6 +29,7 @@ LEAST = 2.0  # samples per feature below which predictions are mostly noise
 GOOD = 10.0
 
 
+@recipe_words()
 def from_recipe(settings: Settings, recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
     """Estimates from the training tasks of a recipe."""
     labels = recipe.inner.loss.startswith("cross-entropy")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from innerloop.analysis.rate_settings import DRAWN, SEARCHED
 from innerloop.analysis.rate_settings import Settings as Settings
+from innerloop.experiment.words import recipe_words
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +57,7 @@ def _recipe_for(settings: Settings) -> Recipe:
     return make_recipe({"data": data, "tasks": tasks, "model": model, "inner": inner, "run": run_section})
 
 
+@recipe_words()
 def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     from innerloop.advice.rate import warning_for
     from innerloop.advice.rate_record import doubtful_outside

@@ -34,14 +34,14 @@ def doctor(json: Json = False) -> None:
 
 def examine() -> Result:
     """Everything the doctor sees, with tips."""
-    from innerloop.runs.manifest import cores
+    from innerloop.core.cores import available_cores
 
     torch = _torch()
     found: Result = {
         "versions": {"innerloop": __version__, "python": platform.python_version(), **_versions()},
         "platform": platform.platform(),
         "executable": sys.executable,
-        "cores": cores(),
+        "cores": available_cores(),
         "threads": torch.get("threads"),
         "memory_gb": _memory(),
         "compiler": _compiler(torch),

@@ -1,21 +1,80 @@
-"""The one exception a user is meant to read. Imports nothing, so the command can start quickly."""
+"""The one exception a user is meant to read. Imports no library, so the command can start quickly.
+
+A message may name arguments: "set {clip}=10" with ``names=("clip",)``. It reads as a caller in Python knows
+them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``).
+"""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_TABLE: ContextVar[Mapping[str, str]] = ContextVar("spelling", default={})  # noqa: B039 (never changed in place)
 
 
 class UserError(Exception):
     """Bad input: the command prints it as one sentence and leaves with exit code 2, without a traceback.
 
     Several problems found at once are given as several lines; notes (``add_note``) are warnings beside them.
+
+    Args:
+        message: what is wrong and what to do; arguments that it names stand in braces.
+        names: those arguments. Other braces are left alone.
+
+    >>> str(UserError("set {clip}=10, {not} more", names=("clip",)))
+    'set clip=10, {not} more'
     """
+
+    def __init__(self, message: str = "", names: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
+
+    def __str__(self) -> str:
+        return spelt(self.args[0], self.names)
+
+    def settle(self) -> None:
+        """Keeps the words of the table in force: whoever gets the error later reads the same ones."""
+        known = [name for name in self.names if name in _TABLE.get()]
+        self.args = (spelt(self.args[0], known),)
+        self.names = tuple(name for name in self.names if name not in known)
 
 
 class NonFiniteError(UserError):
     """Training met a loss or gradient that is not finite; says where, and what usually helps."""
+
+
+def spelt(text: str, names: Iterable[str]) -> str:
+    """Text whose ``{name}`` are written as the table in force says, and as they are where it says nothing.
+
+    >>> spelt("lower {lr}", ["lr"])
+    'lower lr'
+    """
+    table = _TABLE.get()
+    for name in names:
+        text = text.replace(f"{{{name}}}", table.get(name, name))
+    return text
+
+
+@contextmanager
+def spelling(table: Mapping[str, str]) -> Iterator[None]:
+    """Within it, messages call arguments what ``table`` says; errors that leave it keep those words.
+
+    The innermost table is asked first. Also a decorator: ``@spelling(table)``.
+
+    >>> with spelling({"clip": "outer.clip"}):
+    ...     print(UserError("set {clip}=10", names=("clip",)))
+    set outer.clip=10
+    """
+    token = _TABLE.set({**_TABLE.get(), **table})
+    try:
+        yield
+    except UserError as error:
+        error.settle()
+        raise
+    finally:
+        _TABLE.reset(token)
 
 
 class Problems:
@@ -40,13 +99,17 @@ class Problems:
     @property
     def lines(self) -> list[str]:
         """Every problem once, in the order in which they were met."""
-        return list(dict.fromkeys(line for error in self._errors for line in str(error).splitlines()))
+        return self._lines()
+
+    def _lines(self, *, raw: bool = False) -> list[str]:
+        texts = [error.args[0] if raw else str(error) for error in self._errors]
+        return list(dict.fromkeys(line for text in texts for line in text.splitlines()))
 
     def add(self, *problems: str) -> None:
         """Further problems, in words."""
         self._errors += [UserError(problem) for problem in problems]
 
-    @contextlib.contextmanager
+    @contextmanager
     def collect(self) -> Iterator[None]:
         """Keeps a user error that is raised inside, and goes on behind the block.
 
@@ -67,7 +130,7 @@ class Problems:
             return
         if len(self._errors) == 1:
             raise self._errors[0]
-        gathered = UserError("\n".join(self.lines))
+        gathered = UserError("\n".join(self._lines(raw=True)), [n for e in self._errors for n in e.names])
         notes = [note for error in self._errors for note in getattr(error, "__notes__", ())]
         for note in dict.fromkeys(notes):
             gathered.add_note(note)
@@ -77,9 +140,9 @@ class Problems:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A suggestion to append to an error message, or nothing.
 
-    >>> did_you_mean("inner.step", ["inner.steps", "inner.lr"])
-    " (did you mean 'inner.steps'?)"
-    >>> did_you_mean("zebra", ["inner.steps"])
+    >>> did_you_mean("step", ["steps", "lr"])
+    " (did you mean 'steps'?)"
+    >>> did_you_mean("zebra", ["steps"])
     ''
     """
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

@@ -1,8 +1,9 @@
-"""Scores in words, the same on the terminal and in Python."""
+"""Scores and times in words, the same on the terminal, in Python and on pages."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 
 def score_text(name: str, mean: float | None, ci95: float | None) -> str:
@@ -30,3 +31,20 @@ def difference_text(name: str, mean: float, ci95: float | None) -> str:
     if name == "accuracy":
         return f"{100 * mean:+.1f}" + (f" ± {100 * (ci95 or 0):.1f}" if known else "") + " points"
     return f"{mean:+.4g}" + (f" ± {ci95:.2g}" if known else "")
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the two units that matter; below ten seconds with a decimal, unless it is whole.
+
+    >>> duration(0.42), duration(7), duration(75), duration(3 * 3600 + 120), duration(200_000)
+    ('0.4 s', '7 s', '1 min 15 s', '3 h 2 min', '2 d 7 h')
+    """
+    whole = round(seconds)
+    if seconds < 10 and seconds != whole:
+        return f"{seconds:.1f} s"
+    units = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")]
+    for (big, name), (small, minor) in pairwise(units):
+        if whole >= big:
+            rest = whole % big // small
+            return f"{whole // big} {name}" + (f" {rest} {minor}" if rest else "")
+    return f"{whole} s"

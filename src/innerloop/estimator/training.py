@@ -15,7 +15,7 @@ from innerloop.experiment.predictor_network import sizes_for
 from innerloop.nets import Network
 from innerloop.recipes.schema import Recipe
 from innerloop.tasks import Sampler
-from innerloop.tasks.episodes import Keys, Shape
+from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 
 
@@ -36,6 +36,6 @@ def _episodes(source: ImageSource, recipe: Recipe) -> Sampler:
         source,
         "train",
         seed=seed,
-        kinds=[Kind(Shape(tasks.ways, tasks.shots, tasks.queries), keys=Keys())],
+        kinds=[Kind(Shape(tasks.ways, tasks.shots, tasks.queries))],
         transform=episode_transform(seed, lee2019(source.images.shape[1])) if augment else None,
     )

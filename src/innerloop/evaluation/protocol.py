@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import UserError
 from innerloop.evaluation.heads import HEADS, check_head
 from innerloop.nets.norms import check_policy
-from innerloop.tasks.episodes import Keys, Shape
+from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind
 
 FINE_TUNING = "finetune"
@@ -63,7 +63,7 @@ class Protocol(NamedTuple):
 
     def kinds(self) -> tuple[Kind, ...]:
         """The one kind of episode that it asks for."""
-        return (Kind(Shape(self.ways, self.shots, self.queries), keys=Keys()),)
+        return (Kind(Shape(self.ways, self.shots, self.queries)),)
 
 
 def kind_of(norm: str) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import UserError, spelt
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution.gradients import TaskDirection, TaskLoss, meta_gradient
 from innerloop.execution.plan import (
@@ -91,7 +91,8 @@ def choose_plan(
     best = best._replace(reason=_why(milliseconds, execution))
     if best.mode != "vmap" or direction is not None:
         if compile in ("full", "trace"):
-            remarks.append(f"run.compile={compile} is for execution=vmap with a gradient; not used here")
+            remark = f"{{compile}}={compile} is for {{execution}}=vmap with a gradient; not used here"
+            remarks.append(spelt(remark, ("compile", "execution")))
     else:
         images = batch.task(0).x_support.ndim > 3
         how, remark = _choose_compile(compile, steps, milliseconds[_label(best)] / 1000, images)
@@ -133,7 +134,10 @@ def _time_all(
 def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk: int | None) -> list[Plan]:
     """What to measure. Small operations are often faster on one intra-op thread than on several."""
     if execution == "vmap" and not allow_vmap:
-        raise UserError("inner.checkpoint=true needs run.execution=threads or run.execution=loop.")
+        raise UserError(
+            "{checkpoint}=true needs {execution}=threads or {execution}=loop.",
+            names=("checkpoint", "execution"),
+        )
     if execution not in ("auto", "vmap", "threads", "loop"):
         raise UserError(f"unknown execution '{execution}'; there are auto, vmap, threads and loop.")
     counts = sorted({1, cores})
@@ -162,7 +166,8 @@ def _try_compiled(
     except Exception as error:  # compilers fail in many ways, and eager steps always work
         if forced:
             raise UserError(
-                f"run.compile={how} failed here ({_first_line(error)}): set run.compile=auto."
+                f"{{compile}}={how} failed here ({_first_line(error)}): set {{compile}}=auto.",
+                names=("compile",),
             ) from error
         return eager, f"compile={how} failed here ({_first_line(error)}); steps stay eager"
     if milliseconds[label] > milliseconds[_label(eager)] and not forced:
@@ -183,7 +188,8 @@ def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tupl
         check_compiler(wanted)
         return "full", ""
     if images:
-        return "off", "not compiled: image networks are compiled only with run.compile=full or trace"
+        remark = "not compiled: image networks are compiled only with {compile}=full or trace"
+        return "off", spelt(remark, ("compile",))
     total = steps * eager
     why = f"{total:.0f} s of steps are too few to repay about {COMPILE_SECONDS:.0f} s of compiling"
     long_enough = total * (1 - 1 / COMPILE_SPEEDUP) > COMPILE_SECONDS
@@ -202,7 +208,7 @@ def expected_speedup(wanted: str, steps: int, eager: float, images: bool) -> flo
     """How many times faster than eager steps those of a run will be, if it is compiled: for budgets only.
 
     Args:
-        wanted: ``run.compile``.
+        wanted: ``compile`` of :func:`choose_plan`.
         steps: of the run.
         eager: seconds of an eager step.
         images: whether inputs are pictures.
@@ -217,7 +223,7 @@ def expected_speedup(wanted: str, steps: int, eager: float, images: bool) -> flo
 def _why(milliseconds: dict[str, float], execution: str) -> str:
     table = ", ".join(f"{name} {ms:.3g} ms" for name, ms in milliseconds.items())
     if execution != "auto":
-        return f"run.execution={execution} was asked for ({table} per meta-step)"
+        return spelt(f"{{execution}}={execution} was asked for ({table} per meta-step)", ("execution",))
     return f"fastest of those measured: {table} per meta-step (mode@threads)"
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from innerloop.core.cores import available_cores as available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.trials import Outcome, try_out
 
@@ -58,14 +59,6 @@ class Plan(NamedTuple):
         return ", ".join(parts)
 
 
-def available_cores() -> int:
-    """Cores this process may use (its affinity, which containers and schedulers set)."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every platform
-        return os.cpu_count() or 1
-
-
 def cpp_compiler() -> str | None:
     """The C++ compiler that ``torch.compile`` would call, or ``None``.
 
@@ -103,14 +96,16 @@ def check_compiler(wanted: str) -> None:
         return
     if cpp_compiler() is None:
         raise UserError(
-            "run.compile=full needs a C++ compiler: install g++ (or name yours in $CXX), "
-            "or set run.compile=auto."
+            "{compile}=full needs a C++ compiler: install g++ (or name yours in $CXX), "
+            "or set {compile}=auto.",
+            names=("compile",),
         )
     outcome = compiler_works()
     if not outcome.works:
         raise UserError(
-            f"run.compile=full needs a C++ compiler that works, and here {outcome.reason}: "
-            "name another in $CXX, or set run.compile=auto."
+            f"{{compile}}=full needs a C++ compiler that works, and here {outcome.reason}: "
+            "name another in $CXX, or set {compile}=auto.",
+            names=("compile",),
         )
 
 

@@ -19,6 +19,7 @@ from innerloop.experiment.pictures import (
     training_classes,
 )
 from innerloop.experiment.sizes import Sizes, sizes_of_task
+from innerloop.experiment.words import recipe_words
 from innerloop.recipes.schema import Recipe
 from innerloop.tasks import Sampler, get_family, make_sampler
 
@@ -61,6 +62,7 @@ class Data:
         return self._sampler("test")
 
     @functools.cached_property
+    @recipe_words()
     def sizes(self) -> Sizes:
         """What the training tasks ask of a network."""
         recipe = self.recipe
@@ -71,6 +73,7 @@ class Data:
         outputs = outputs_needed(recipe, classes)
         return Sizes((channels, height, width), outputs, largest_ways(recipe), classes, labels=True)
 
+    @recipe_words()
     def _sampler(self, split: str) -> Sampler:
         recipe, training = self.recipe, split == "train"
         tasks, dtype = recipe.tasks, DTYPES[recipe.run.dtype]

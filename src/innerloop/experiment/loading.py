@@ -17,6 +17,7 @@ from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
 from innerloop.experiment.rate import as_trained
 from innerloop.experiment.run_data import with_kept_data
 from innerloop.experiment.sizes import Sizes, sizes_from
+from innerloop.experiment.words import recipe_words
 from innerloop.objectives.multitask import PREFIX as HEADS
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import changed_settings
@@ -55,6 +56,7 @@ class Loaded(NamedTuple):
         return best_or_last(self.parts.recipe, self.run, self.state)
 
 
+@recipe_words()
 def load_run(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Loaded:
     """A run as it was trained, or changed by ``key=value`` settings.
 

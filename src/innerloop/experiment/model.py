@@ -12,6 +12,7 @@ from innerloop.core.types import Loss
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.targets import check_outputs, check_targets
+from innerloop.experiment.words import recipe_words
 from innerloop.learners import Learner
 from innerloop.nets import Network, mlp
 from innerloop.nets.factory import BACKBONES, backbone
@@ -38,6 +39,7 @@ class Model(NamedTuple):
     learner: Learner
 
 
+@recipe_words()
 def build_model(recipe: Recipe, sizes: Sizes) -> Model:
     """The model that a recipe describes, for tasks of these sizes.
 

@@ -13,6 +13,7 @@ from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.model import Model, build_model, check_kind
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.weights import first_weights, for_test
+from innerloop.experiment.words import recipe_words
 from innerloop.learners import Learner
 from innerloop.nets import Network
 from innerloop.objectives import Objective
@@ -58,6 +59,7 @@ class Parts:
         return initial_state(*first_weights(self.recipe, self.model))
 
     @functools.cached_property
+    @recipe_words()
     def optimiser(self) -> MakeOptimiser:
         """How meta-gradients become steps."""
         outer = self.recipe.outer
@@ -105,6 +107,7 @@ class Parts:
         return Parts(self.recipe.model_copy(update={"inner": inner}), self.data, self.sizes)
 
 
+@recipe_words()
 def build(recipe: Recipe) -> Parts:
     """All parts of a recipe, built now, so that every mistake is found before anything is written.
 

@@ -14,11 +14,12 @@ from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.splits import hold_out
 from innerloop.experiment.kept import read_kept, with_kept_splits
+from innerloop.experiment.words import episode_words
 from innerloop.recipes.judged import IMAGE_FAMILIES as IMAGE_FAMILIES
 from innerloop.recipes.judged import kinds_asked
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
-from innerloop.tasks.episodes import Keys, Shape
+from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
@@ -106,9 +107,7 @@ def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
 
 
 def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
-    """The kinds of tasks, each with what its settings are called."""
-    mixture = [Keys.of(f"tasks.mixture[{place}]") for place in range(len(recipe.tasks.mixture))]
-    names = mixture or [Keys.of("tasks" if training else "eval")]
+    """The kinds of tasks."""
     return [
         Kind(
             Shape(asked.ways, asked.shots, asked.queries),
@@ -116,9 +115,8 @@ def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
             tuple(asked.groups) or None,
             asked.share,
             asked.name,
-            keys,
         )
-        for asked, keys in zip(kinds_asked(recipe, training), names, strict=True)
+        for asked in kinds_asked(recipe, training)
     ]
 
 
@@ -143,18 +141,19 @@ def build_image_sampler(
             dtype=dtype,
             device=recipe.run.device,
         )
-    return few_shot_sampler(
-        source,
-        split,
-        seed=seed,
-        kinds=build_kinds(recipe, training),
-        balanced=recipe.tasks.balanced,
-        mean=scale.mean,
-        std=scale.std,
-        transform=transform,
-        dtype=dtype,
-        device=recipe.run.device,
-    )
+    with episode_words(len(recipe.tasks.mixture), training):
+        return few_shot_sampler(
+            source,
+            split,
+            seed=seed,
+            kinds=build_kinds(recipe, training),
+            balanced=recipe.tasks.balanced,
+            mean=scale.mean,
+            std=scale.std,
+            transform=transform,
+            dtype=dtype,
+            device=recipe.run.device,
+        )
 
 
 def outputs_needed(recipe: Recipe, classes: int) -> int:

@@ -15,8 +15,10 @@ from innerloop.data.source import labels
 from innerloop.experiment.predictor import Adapted, Predictor
 from innerloop.experiment.predictor_files import Saved
 from innerloop.experiment.predictor_loading import load_model
+from innerloop.experiment.words import recipe_words
 
 
+@recipe_words()
 def predict_pictures(
     model: str | Path,
     support: Path | None,

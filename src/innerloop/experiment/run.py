@@ -21,6 +21,7 @@ from innerloop.experiment.pictures import held_out
 from innerloop.experiment.rate import provisional, settled
 from innerloop.experiment.run_data import check_data, data_record, keep_data, with_kept_data
 from innerloop.experiment.validation import validation_of, validation_words
+from innerloop.experiment.words import recipe_words
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_to_toml
@@ -36,6 +37,7 @@ from innerloop.training import TrainState
 from innerloop.training.state import in_order, state_from
 
 
+@recipe_words()
 def train(
     recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -73,6 +75,7 @@ def train(
     return _carry_out(recipe, parts, run, parts.first, progress, notes)
 
 
+@recipe_words()
 def resume(run: Path, *, trust: bool = False, progress: bool = True) -> dict[str, Any]:
     """Continues a run where its last checkpoint left it; the result is as if it had never stopped.
 
@@ -256,6 +259,7 @@ def _warnings(recipe: Recipe) -> list[str]:
     return [warning] if warning else []
 
 
+@recipe_words()
 def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
     """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.children import python_command
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.experiment.grid import Cell, make_cells, unread_in
 from innerloop.experiment.sweep_table import SweptRun, table_of
+from innerloop.experiment.words import recipe_words
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import own_evaluation
 from innerloop.recipes.settings import read_toml, recipe_to_toml
@@ -25,13 +27,14 @@ from innerloop.recipes.told import told_episodes
 from innerloop.recipes.trust import foreign_code
 from innerloop.runs.directory import RECIPE, list_runs
 from innerloop.runs.files import read_json, write_text_atomic
-from innerloop.runs.manifest import cores, read_manifest
+from innerloop.runs.manifest import read_manifest
 from innerloop.runs.progress import progress as show_progress
 
 DIVERGED = "diverged"
 """Entry of a manifest, and what a sweep calls a run whose numbers were not finite."""
 
 
+@recipe_words()
 def sweep(
     recipe_source: str,
     assignments: list[str],
@@ -54,8 +57,8 @@ def sweep(
     """
     cells = make_cells(recipe_source, assignments, trust)
     notes = unread_in(cells, assignments)
-    jobs = max(1, min(jobs or cores(), len(cells)))
-    share = max(1, cores() // jobs)
+    jobs = max(1, min(jobs or available_cores(), len(cells)))
+    share = max(1, available_cores() // jobs)
     base = cells[0].recipe
     digest = hashlib.sha256(repr([(c.label, recipe_to_toml(c.recipe)) for c in cells]).encode()).hexdigest()[
         :8

@@ -177,7 +177,10 @@ def _descend(
             moving = _reattach(start, moving)
         if checkpoint and t >= constant and torch.is_grad_enabled():
             if not autodiff.is_plain():
-                raise UserError("inner.checkpoint=true needs run.execution=threads or run.execution=loop.")
+                raise UserError(
+                    "{checkpoint}=true needs {execution}=threads or {execution}=loop.",
+                    names=("checkpoint", "execution"),
+                )
             moving, state = recompute(step, t, moving, state, params, inner, use_reentrant=False)
         else:
             moving, state = step(t, moving, state, params, inner)

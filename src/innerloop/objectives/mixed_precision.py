@@ -65,7 +65,8 @@ def check_bfloat16(device: str = "cpu") -> None:
     if not outcome.works:
         raise UserError(
             f"bfloat16 cannot be used on this machine: {outcome.reason} with torch {torch.__version__}; "
-            "set run.bfloat16=false (precision=float32)."
+            "set {precision=float32}.",
+            names=("precision=float32",),
         )
 
 

@@ -40,7 +40,8 @@ def multitask(network: Network, loss: Loss, n_heads: int, heads: str = "independ
     if class_rows and heads == "shared":
         raise UserError(
             "class rows cannot start from one shared draw (a class stands at another place in every task): "
-            "set outer.heads=independent."
+            "set {heads}=independent.",
+            names=("heads",),
         )
 
     def init(params: Params, generator: torch.Generator) -> Params:

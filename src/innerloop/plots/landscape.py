@@ -1,11 +1,12 @@
-"""Pictures of task landscapes: optima and solutions on a plane, curves against hardness, bars."""
+"""Pictures of task landscapes: optima and solutions on a plane, bars."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from innerloop.plots.style import COLOURS, INK, TEXT, dress, label
+from innerloop.plots.panels import legend_below, side_by_side
+from innerloop.plots.style import COLOURS, INK, TEXT, blank_figure, dress, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,49 +28,9 @@ class Plane(TypedDict):
     risks: dict[str, float]
 
 
-class Curve(TypedDict, total=False):
-    """A line, and points with half their interval where there are any."""
-
-    name: str
-    x: list[float]
-    y: list[float]
-    points_x: list[float]
-    points: list[float]
-    ci95: list[float]
-
-
-class Panel(TypedDict, total=False):
-    """Curves under one title. ``log``, ``limits``: of y; ``lines``: marked heights; ``ticks``: words on x."""
-
-    title: str
-    x: str
-    curves: list[Curve]
-    log: bool
-    lines: dict[str, float]
-    ticks: list[str]
-    limits: tuple[float, float]
-
-
-def panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of ``rows`` by ``columns`` panels in the house style, each ``width`` by ``height`` inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = [figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
-    for panel in axes:
-        dress(panel)
-    return figure, axes
-
-
 def planes_figure(planes: Sequence[Plane]) -> Figure:
     """Draws environments side by side on one scale, each with its risks as two bars below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(2.6 * len(planes), 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank_figure(2.6 * len(planes), 4.5)
     cells = figure.add_gridspec(2, len(planes), height_ratios=[3.4, 1])
     points = [p for plane in planes for p in (*plane["hard"], *plane["easy"])]
     low, high = min(min(p) for p in points), max(max(p) for p in points)
@@ -126,59 +87,12 @@ def _dots(panel: Axes, plane: Plane) -> None:
         )
 
 
-def curves_figure(
-    parts: Sequence[Panel], columns: int = 2, width: float = 3.6, height: float = 2.9
-) -> Figure:
-    """Draws panels of lines (theory) with points and 95 % bars (experiment)."""
-    rows = -(-len(parts) // columns)
-    figure, axes = panels(rows, columns, width, height)
-    for panel, part in zip(axes, parts, strict=False):
-        for i, curve in enumerate(part["curves"]):
-            first = INKS.get(curve["name"].split(",")[0], COLOURS[i % len(COLOURS)])
-            colour = INKS.get(curve["name"], first)
-            if "y" in curve:
-                panel.plot(curve["x"], curve["y"], color=colour, linewidth=1.8, label=curve["name"])
-            if curve.get("points"):
-                panel.errorbar(
-                    curve.get("points_x", curve.get("x", [])),
-                    curve["points"],
-                    yerr=curve.get("ci95"),
-                    fmt="o",
-                    color=colour,
-                    markersize=4.5,
-                    elinewidth=1.2,
-                    capsize=2,
-                    label=None if "y" in curve else curve["name"],
-                )
-        for text, height_at in part.get("lines", {}).items():
-            panel.axhline(height_at, color=INK, linewidth=0.8, alpha=0.5, linestyle=(0, (4, 3)))
-            panel.annotate(
-                text,
-                (0.99, height_at),
-                xycoords=("axes fraction", "data"),
-                ha="right",
-                va="bottom",
-                fontsize=TEXT - 1,
-                color=INK,
-            )
-        if part.get("log"):
-            panel.set_yscale("log")
-        if "limits" in part:
-            panel.set_ylim(*part["limits"])
-        if "ticks" in part:
-            panel.set_xticks(range(len(part["ticks"])), part["ticks"])
-        label(panel, x=part.get("x", ""), y=part["title"])
-    for panel in axes[len(parts) :]:
-        panel.set_visible(False)
-    legend_below(figure, *axes[: len(parts)])
-    return figure
-
-
 def bars_figure(
     groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, unit: str = "%"
 ) -> Figure:
     """Draws one panel per group: a horizontal bar per method with its interval and its number."""
-    figure, axes = panels(1, len(groups), 3.5, 0.55 + 0.34 * max(len(g) for g in groups.values()))
+    height = 0.55 + 0.34 * max(len(group) for group in groups.values())
+    figure, axes = side_by_side(len(groups), len(groups), 3.5, height)
     for i, (panel, (name, rows)) in enumerate(zip(axes, groups.items(), strict=True)):
         panel.grid(visible=False)
         names = list(rows)[::-1]
@@ -199,14 +113,3 @@ def bars_figure(
         label(panel, x=f"accuracy, {unit}" if unit == "%" else unit, y=name)
     figure.suptitle(title, color=INK, fontsize=TEXT + 0.5, x=0.01, ha="left")
     return figure
-
-
-def legend_below(figure: Figure, *panels: Axes) -> None:
-    """One legend for all panels, each name once."""
-    known: dict[str, Any] = {}
-    for panel in panels:
-        handles, names = panel.get_legend_handles_labels()
-        known |= dict(zip(names, handles, strict=True))
-    options: dict[str, Any] = {"frameon": False, "fontsize": TEXT - 0.5, "labelcolor": INK}
-    columns = min(4, max(1, len(known)))
-    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=columns, **options)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from innerloop.plots.landscape import HARD, INKS, legend_below, panels
+from innerloop.plots.landscape import HARD, INKS
+from innerloop.plots.panels import legend_below, side_by_side
 from innerloop.plots.style import INK, TEXT, label
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ class Field(TypedDict):
 
 def fields_figure(fields: Sequence[Field], columns: int = 2) -> Figure:
     """Draws loss landscapes over a neuron's two weights; below each, the loss where NAL and MAML end."""
-    rows = -(-len(fields) // columns)
-    figure, axes = panels(rows, columns, 3.9, 3.9)
+    figure, axes = side_by_side(len(fields), columns, 3.9, 3.9)
     figure.set_layout_engine("constrained", h_pad=0.12)
     for i, (panel, field) in enumerate(zip(axes, fields, strict=True)):
         _contours(figure, panel, field)

@@ -1,11 +1,11 @@
-"""Panels side by side: lines with bands, marked places and shaded ranges. For figures that redo a paper's."""
+"""Panels side by side: lines, points with intervals, marked places. For figures that redo a paper's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from innerloop.plots.style import INK, TEXT, colour, dash, dress, label, log_scale
+from innerloop.plots.style import INK, TEXT, blank_figure, colour, dash, dress, label, log_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,8 +16,19 @@ MANY = 50.0
 SHAPES = ("*", "X", "D", "s")
 
 
+class Points(TypedDict):
+    """What was measured beside a line: places with half the length of their bars, empty if they have none."""
+
+    x: list[float]
+    y: list[float]
+    half: list[float]
+
+
 class Line(TypedDict):
-    """One series; ``low`` and ``high`` are its band, empty if it has none; ``dots`` draws points only."""
+    """One series; ``low`` and ``high`` are its band, empty if it has none; ``dots`` draws points only.
+
+    ``ink`` is its colour, where a method has one in all figures; ``points`` are measured beside it.
+    """
 
     name: str
     x: list[float]
@@ -25,6 +36,8 @@ class Line(TypedDict):
     low: list[float]
     high: list[float]
     dots: bool
+    ink: str | None
+    points: Points | None
 
 
 class Mark(TypedDict):
@@ -36,7 +49,7 @@ class Mark(TypedDict):
 
 
 class Panel(TypedDict):
-    """One panel."""
+    """One panel. ``heights``: marked values of y; ``limits``: of y; ``ticks``: words at 0, 1, … on x."""
 
     x: str
     y: str
@@ -45,6 +58,9 @@ class Panel(TypedDict):
     span: tuple[float, float] | None
     log_x: bool
     log_y: bool
+    heights: dict[str, float]
+    limits: tuple[float, float] | None
+    ticks: list[str]
 
 
 def line(
@@ -53,6 +69,8 @@ def line(
     y: Sequence[float],
     half: Sequence[float] | None = None,
     dots: bool = False,
+    ink: str | None = None,
+    points: Points | None = None,
 ) -> Line:
     """A series, ``half`` the half-width of its band.
 
@@ -61,7 +79,21 @@ def line(
     """
     low = [] if half is None else [b - h for b, h in zip(y, half, strict=True)]
     high = [] if half is None else [b + h for b, h in zip(y, half, strict=True)]
-    return {"name": name, "x": list(x), "y": list(y), "low": low, "high": high, "dots": dots}
+    return {
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "low": low,
+        "high": high,
+        "dots": dots,
+        "ink": ink,
+        "points": points,
+    }
+
+
+def points(x: Sequence[float], y: Sequence[float], half: Sequence[float] | None = None) -> Points:
+    """Measured places, ``half`` the half-length of their bars."""
+    return {"x": list(x), "y": list(y), "half": list(half or ())}
 
 
 def panel(
@@ -72,6 +104,9 @@ def panel(
     span: tuple[float, float] | None = None,
     log_x: bool = False,
     log_y: bool = False,
+    heights: Mapping[str, float] | None = None,
+    limits: tuple[float, float] | None = None,
+    ticks: Sequence[str] = (),
 ) -> Panel:
     """A panel with its axes named; see :class:`Panel`."""
     return {
@@ -82,6 +117,9 @@ def panel(
         "span": span,
         "log_x": log_x,
         "log_y": log_y,
+        "heights": dict(heights or {}),
+        "limits": limits,
+        "ticks": list(ticks),
     }
 
 
@@ -90,22 +128,45 @@ def mark(name: str, x: float, y: float | None = None) -> Mark:
     return {"name": name, "x": x, "y": y}
 
 
-def panels_figure(
-    panels: Sequence[Panel], columns: int = 2, width: float = 4.4, height: float = 3.2
-) -> Figure:
-    """Draws the panels in rows of ``columns``; a legend of its own under each."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def side_by_side(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` empty panels in rows of ``columns``, each ``width`` by ``height`` inches."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = blank_figure(width * columns, height * rows)
+    axes = [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+    for one in axes:
+        dress(one)
+    return figure, axes
 
-    columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    for i, one in enumerate(panels):
-        axes = figure.add_subplot(rows, columns, i + 1)
-        dress(axes)
+
+def panels_figure(
+    panels: Sequence[Panel],
+    columns: int = 2,
+    width: float = 4.4,
+    height: float = 3.2,
+    shared_legend: bool = False,
+) -> Figure:
+    """Draws the panels in rows of ``columns``, each with a legend, or one below for all of them."""
+    figure, places = side_by_side(len(panels), columns, width, height)
+    for axes, one in zip(places, panels, strict=True):
         _draw(axes, one)
+        handles, names = axes.get_legend_handles_labels()
+        if handles and not shared_legend:
+            axes.legend(handles, names, frameon=False, fontsize=TEXT - 2, labelcolor=INK, handlelength=1.6)
+    if shared_legend:
+        legend_below(figure, *places)
     return figure
+
+
+def legend_below(figure: Figure, *panels: Axes) -> None:
+    """One legend for all panels, each name once."""
+    known: dict[str, Any] = {}
+    for panel in panels:
+        handles, names = panel.get_legend_handles_labels()
+        known |= dict(zip(names, handles, strict=True))
+    options: dict[str, Any] = {"frameon": False, "fontsize": TEXT - 0.5, "labelcolor": INK}
+    columns = min(4, max(1, len(known)))
+    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=columns, **options)
 
 
 def _draw(axes: Axes, one: Panel) -> None:
@@ -116,10 +177,11 @@ def _draw(axes: Axes, one: Panel) -> None:
         _draw_line(axes, i, series)
     for j, place in enumerate(one["marks"]):
         _draw_mark(axes, j, place, colour(len(one["lines"]) + j))
+    for words, height in one["heights"].items():
+        _draw_height(axes, words, height)
+    if one["limits"] is not None:
+        axes.set_ylim(*one["limits"])
     label(axes, x=one["x"], y=one["y"])
-    handles, names = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(handles, names, frameon=False, fontsize=TEXT - 2, labelcolor=INK, handlelength=1.6)
 
 
 def _scale(axes: Axes, one: Panel) -> None:
@@ -129,20 +191,35 @@ def _scale(axes: Axes, one: Panel) -> None:
         places = [v for series in one["lines"] for v in series["x"] if v > 0] or [1.0]
         narrow = max(places) < MANY * min(places)  # panels are small: fewer ticks than a page-wide figure has
         log_scale(axes, places if narrow else [1.0, 1000.0], which="x")
+    elif one["ticks"]:
+        axes.set_xticks(range(len(one["ticks"])), one["ticks"])
     else:
         axes.locator_params(axis="x", nbins=5)
 
 
 def _draw_line(axes: Axes, i: int, series: Line) -> None:
-    x, y, name, tint = series["x"], series["y"], series["name"], colour(i)
+    x, y, name, tint = series["x"], series["y"], series["name"], series["ink"] or colour(i)
     if series["low"]:
         axes.fill_between(x, series["low"], series["high"], color=tint, alpha=0.2, linewidth=0)
     if series["dots"]:
         axes.plot(x, y, "o", color=tint, markersize=2.5, alpha=0.5, label=name)
-    else:
-        marker = "o" if len(x) <= 25 else ""
+    elif y:
+        marker = "o" if len(x) <= 25 and series["points"] is None else ""
         style = {"color": tint, "linestyle": dash(i), "linewidth": 1.6}
         axes.plot(x, y, marker=marker, markersize=3, label=name, **style)
+    if series["points"] is not None:
+        _draw_points(axes, series["points"], tint, None if y else name)
+
+
+def _draw_points(axes: Axes, found: Points, tint: str, name: str | None) -> None:
+    style: dict[str, Any] = {"fmt": "o", "color": tint, "markersize": 4.5, "elinewidth": 1.2, "capsize": 2}
+    axes.errorbar(found["x"], found["y"], yerr=found["half"] or None, label=name, **style)
+
+
+def _draw_height(axes: Axes, words: str, height: float) -> None:
+    axes.axhline(height, color=INK, linewidth=0.8, alpha=0.5, linestyle=(0, (4, 3)))
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+    axes.annotate(words, (0.99, height), fontsize=TEXT - 1, color=INK, **place)
 
 
 def _draw_mark(axes: Axes, j: int, place: Mark, tint: str) -> None:

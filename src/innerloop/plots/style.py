@@ -51,13 +51,19 @@ def wants_log(values: list[float], score: str = "") -> bool:
     return min(values) > 0 and max(values) / min(values) > LOG_FROM
 
 
-def new_figure(rows: int = 1, width: float = 5.0, height: float = 3.1) -> tuple[Figure, list[Axes]]:
-    """An empty figure of ``rows`` panels with a common x axis (inches; 5 inches are 480 px in a page)."""
+def blank_figure(width: float, height: float) -> Figure:
+    """A figure without axes, in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def new_figure(rows: int = 1, width: float = 5.0, height: float = 3.1) -> tuple[Figure, list[Axes]]:
+    """An empty figure of ``rows`` panels with a common x axis (inches; 5 inches are 480 px in a page)."""
+    figure = blank_figure(width, height)
     axes = [figure.add_subplot(rows, 1, 1)]
     axes += [figure.add_subplot(rows, 1, i + 1, sharex=axes[0]) for i in range(1, rows)]
     for panel in axes:

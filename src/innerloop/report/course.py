@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from innerloop.core.words import duration
 from innerloop.report.load import RunData, flatten
-from innerloop.report.words import duration, moment, number, when
+from innerloop.report.words import moment, number, when
 
 
 def course_rows(run: RunData) -> list[tuple[str, str]]:

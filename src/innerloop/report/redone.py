@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from innerloop.core.words import duration
 from innerloop.report.course import environment_rows, time_rows
 from innerloop.report.drawn import drawn_pictures
 from innerloop.report.load import RunData, flatten
-from innerloop.report.words import duration, number
+from innerloop.report.words import number
 
 SCALES = {
     "smoke": "the smallest setting that runs through, in seconds: a check of the code, not evidence",

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 MINUS = "−"
@@ -87,23 +86,6 @@ def median_text(evaluation: Mapping[str, Any], score: str) -> str:
         return "–"
     middle = statistics.median(scores)
     return f"{number(100 * middle, 3)} %" if score == "accuracy" else number(middle, 3)
-
-
-def duration(seconds: float) -> str:
-    """A length of time in the two units that matter.
-
-    >>> duration(0.42), duration(75), duration(3 * 3600 + 120), duration(200_000)
-    ('0.4 s', '1 min 15 s', '3 h 2 min', '2 d 7 h')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    whole = round(seconds)
-    units = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")]
-    for (big, name), (small, minor) in pairwise(units):
-        if whole >= big:
-            rest = whole % big // small
-            return f"{whole // big} {name}" + (f" {rest} {minor}" if rest else "")
-    return f"{whole} s"
 
 
 def moment(text: Any) -> datetime | None:

@@ -15,7 +15,8 @@ NEARER = {2000: (0.05, 0.9), 100: (0.2, 0.6)}
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks at **1** and −**1**, ρ_E = 1, α = 1, ν² = 0.01."""
-    from innerloop.plots.landscape import Panel, curves_figure
+    from innerloop.plots.landscape import INKS
+    from innerloop.plots.panels import Panel, line, panel, panels_figure, points
 
     runs, grid, steps = SIZES[scale]
     rows: list[Row] = []
@@ -25,21 +26,13 @@ def run(scale: str, say: Say) -> Reproduction:
         found = _column(shots, runs, grid, steps)
         data[f"m={shots}"] = found
         for what, title in (("coordinate", "first coordinate"), ("risk", "excess risk after one step")):
-            curves: Any = [
-                {
-                    "name": name.upper(),
-                    "x": found["rho"],
-                    "y": found[name][what],
-                    "points_x": found["points_rho"],
-                    "points": found[name][f"{what}_points"],
-                    "ci95": found[name][f"{what}_ci95"],
-                }
-                for name in ("nal", "maml")
-            ]
-            lines = {"hard task's optimum": 1.0, "easy task's optimum": -1.0} if what == "coordinate" else {}
-            panels.append(
-                {"title": f"{title}, m = {shots}", "x": "ρ_H (ρ_E = 1)", "curves": curves, "lines": lines}
-            )
+            curves = []
+            for name in ("nal", "maml"):
+                mine, known = found[name], name.upper()
+                measured = points(found["points_rho"], mine[f"{what}_points"], mine[f"{what}_ci95"])
+                curves.append(line(known, found["rho"], mine[what], ink=INKS[known], points=measured))
+            optima = {"hard task's optimum": 1.0, "easy task's optimum": -1.0} if what == "coordinate" else {}
+            panels.append(panel("ρ_H (ρ_E = 1)", f"{title}, m = {shots}", curves, heights=optima))
         say(f"m={shots}: SGD at most {found['worst']:.1f} standard errors from the closed forms")
         rows += _rows(shots, found, scale)
     protocol = {
@@ -48,7 +41,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "excess risk of SGD's ends": "by the closed form, where the paper draws 3,000 samples",
         "steps drawn": "from sufficient statistics (same distribution as samples)",
     }
-    return Reproduction(rows, {"landscape-fig2": curves_figure(panels)}, data, protocol)
+    figure = panels_figure(panels, width=3.6, height=2.9, shared_legend=True)
+    return Reproduction(rows, {"landscape-fig2": figure}, data, protocol)
 
 
 def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
@@ -97,14 +91,15 @@ def _rows(shots: int, found: dict[str, Any], scale: str) -> list[Row]:
     middle = [i for i, r in enumerate(found["rho"]) if low <= r <= high]
     nearer = all(found["maml"]["coordinate"][i] > 0 for i in middle)
     gain = max(n / m for n, m in zip(found["nal"]["risk"], found["maml"]["risk"], strict=True))
+    always = max(found["nal"]["coordinate"]) <= 1e-9
     ends = found["maml"]["coordinate"][0], found["maml"]["coordinate"][-1]
     rows = [
         row(f"m={shots}: MAML starts nearer the hard task for ρ_H in {low}–{high}", "yes", nearer, nearer),
         row(
             f"m={shots}: NAL always starts nearer the easy task",
             "yes",
-            True,
-            max(found["nal"]["coordinate"]) <= 1e-9,
+            always,
+            always,
         ),
         row(
             f"m={shots}: largest ratio of the excess risks",

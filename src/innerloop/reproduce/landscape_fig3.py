@@ -14,7 +14,8 @@ SIZES = {"smoke": (2, 3, 300), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
 
 def run(scale: str, say: Say) -> Reproduction:
     """R from 0.5 to 4 with R²/r_H and R²/r_E fixed."""
-    from innerloop.plots.landscape import Panel, curves_figure
+    from innerloop.plots.landscape import INKS
+    from innerloop.plots.panels import Panel, line, panel, panels_figure, points
 
     runs, grid, steps = SIZES[scale]
     panels: list[Panel] = []
@@ -22,15 +23,14 @@ def run(scale: str, say: Say) -> Reproduction:
     rows = []
     for name, (hard, easy) in RATIOS.items():
         found = data[name] = _curves(hard, easy, runs, grid, steps)
-        curves: Any = [
-            {"name": key.upper(), "x": found["R"], "y": found[key], "points_x": found["points_R"]}
-            | {"points": found[f"{key}_points"], "ci95": found[f"{key}_ci95"]}
-            for key in ("nal", "maml")
-        ]
-        ratio: Any = [{"name": "ratio", "x": found["R"], "y": found["gain"], "points_x": found["points_R"]}]
-        ratio[0]["points"] = found["gain_points"]
-        panels.append({"title": f"{name}: excess risk", "x": "R", "curves": curves})
-        panels.append({"title": "NAL's over MAML's", "x": "R", "curves": ratio, "limits": (0.95, 2.05)})
+        curves = []
+        for key in ("nal", "maml"):
+            measured = points(found["points_R"], found[f"{key}_points"], found[f"{key}_ci95"])
+            curves.append(line(key.upper(), found["R"], found[key], ink=INKS[key.upper()], points=measured))
+        measured = points(found["points_R"], found["gain_points"])
+        ratio = line("ratio", found["R"], found["gain"], points=measured)
+        panels.append(panel("R", f"{name}: excess risk", curves))
+        panels.append(panel("R", "NAL's over MAML's", [ratio], limits=(0.95, 2.05)))
         gain = found["gain"][0]
         say(f"{name}: gain {gain:.2f} (SGD's ends {sum(found['gain_points']) / grid:.2f})")
         packed = hard > 1
@@ -57,7 +57,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = m, rates as in C.1, {runs} repeats",
         "excess risk of SGD's ends": "by the closed form",
     }
-    return Reproduction(rows, {"landscape-fig3": curves_figure(panels)}, data, protocol)
+    figure = panels_figure(panels, width=3.6, height=2.9, shared_legend=True)
+    return Reproduction(rows, {"landscape-fig3": figure}, data, protocol)
 
 
 def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
-    from innerloop.plots.landscape import Panel
+    from innerloop.plots.panels import Panel
 
 DIM, SHOTS, OUTER, RATE = 10, 500, 25, 4.0
 SIZES = {"smoke": (2, 3, 400, 10), "cpu": (5, 8, 3000, 40), "paper": (10, 15, 5000, 200)}
@@ -17,7 +17,7 @@ OUTER_RATES = {"nal": 0.5, "maml": 1.0}
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks with optima **1** and −**1**, the easy one with inputs of variance 1."""
-    from innerloop.plots.landscape import curves_figure
+    from innerloop.plots.panels import panels_figure
     from innerloop.reproduce.parts import remembered
 
     runs, grid, steps, draws = SIZES[scale]
@@ -30,8 +30,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = {SHOTS}, rates {OUTER_RATES}, {runs} repeats",
         "excess risk": f"after a step on {SHOTS} samples, {draws} support sets; loss by quadrature",
     }
-    figures = {"landscape-fig8": curves_figure(_panels(found))}
-    return Reproduction(_rows(found, scale), figures, {"found": found}, protocol)
+    figures = {"landscape-fig8": panels_figure(_panels(found), width=3.6, height=2.9, shared_legend=True)}
+    return Reproduction(_rows(found), figures, {"found": found}, protocol)
 
 
 def _middle(found: dict[str, Any]) -> list[int]:
@@ -43,26 +43,29 @@ def _ratios(found: dict[str, Any]) -> list[float]:
     return [found["nal"]["risk"][i] / found["maml"]["risk"][i] for i in _middle(found)]
 
 
-def _rows(found: dict[str, Any], scale: str) -> list[Row]:
+def _rows(found: dict[str, Any]) -> list[Row]:
     nal, maml = found["nal"]["coordinate"], found["maml"]["coordinate"]
     nearer, ratio = all(maml[i] > nal[i] for i in _middle(found)), max(_ratios(found))
     start = "MAML starts nearer the hard task than NAL (ρ_H in 0.1–0.6)"
     risk = "MAML's excess risk is smaller for suitable ρ_H; largest ratio"
     return [
-        row(start, "yes", nearer, nearer or scale == "smoke"),
+        row(start, "yes", nearer, nearer),
         row(risk, "smaller", ratio, ratio > 1.05),
     ]
 
 
 def _panels(found: dict[str, Any]) -> list[Panel]:
-    def curve(method: str, what: str) -> Any:
-        values, rho = found[method], found["rho"]
-        drawn = {"name": method.upper(), "x": rho, "y": values[what], "points": values[what]}
-        return {**drawn, "points_x": rho, "ci95": values[f"{what}_ci95"]}
+    from innerloop.plots.landscape import INKS
+    from innerloop.plots.panels import Line, line, panel, points
 
-    def one(what: str, title: str, lines: dict[str, float], limits: tuple[float, float]) -> Panel:
+    def curve(method: str, what: str) -> Line:
+        values, rho, name = found[method], found["rho"], method.upper()
+        measured = points(rho, values[what], values[f"{what}_ci95"])
+        return line(name, rho, values[what], ink=INKS[name], points=measured)
+
+    def one(what: str, title: str, heights: dict[str, float], limits: tuple[float, float]) -> Panel:
         curves = [curve(method, what) for method in ("nal", "maml")]
-        return {"title": title, "x": "ρ_H (ρ_E = 1)", "curves": curves, "lines": lines, "limits": limits}
+        return panel("ρ_H (ρ_E = 1)", title, curves, heights=heights, limits=limits)
 
     top = 1.2 * max(found["nal"]["risk"])
     return [

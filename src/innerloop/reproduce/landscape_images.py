@@ -72,21 +72,44 @@ def judge_all(
     rate: float | None = None,
 ) -> dict[str, float]:
     """Accuracy in percent of one trained model on every kind of ``judged``; ``rate`` is the optimiser's."""
+    from innerloop.execution import Plan
+    from innerloop.experiment.fitting import fit_parts
+
+    parts = parts_of(method, *train, budget, seed, rate)
+    state = fit_parts(parts, plan=Plan("loop"))
+    return judge_each(method, parts.network, (state.params, state.buffers), judged, budget, seed)
+
+
+def judge_first(
+    method: str,
+    train: tuple[ImageSource, Sequence[Kind]],
+    judged: Mapping[str, tuple[ImageSource, Kind]],
+    budget: Budget,
+    seed: int,
+) -> dict[str, float]:
+    """The same before the first step."""
+    parts = parts_of(method, *train, budget, seed)
+    return judge_each(method, parts.network, (parts.params, parts.buffers), judged, budget, seed)
+
+
+def judge_each(
+    method: str,
+    net: Network,
+    weights: tuple[Params, Buffers],
+    judged: Mapping[str, tuple[ImageSource, Kind]],
+    budget: Budget,
+    seed: int,
+) -> dict[str, float]:
+    """Accuracy in percent on every kind of ``judged``; all methods meet the same tasks."""
     from innerloop.core.random import derive_seed
     from innerloop.execution import Plan
     from innerloop.execution.plan import torch_threads
-    from innerloop.experiment.fitting import fit_parts
 
-    plan = Plan("loop")
-    parts = parts_of(method, *train, budget, seed, rate)
-    state = fit_parts(parts, plan=plan)
-    out = {}
-    with torch_threads(plan):
-        for name, (pictures, kind) in judged.items():
-            judge_seed = derive_seed(seed, "judge", name)
-            weights = state.params, state.buffers
-            out[name] = judge(method, parts.network, *weights, pictures, kind, budget, judge_seed)
-    return out
+    with torch_threads(Plan("loop")):
+        return {
+            name: judge(method, net, *weights, *one, budget, derive_seed(seed, "judge", name))
+            for name, one in judged.items()
+        }
 
 
 def recipe_of(method: str, ways: int, budget: Budget, seed: int, rate: float | None) -> Recipe:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.statistics import Interval
-from innerloop.reproduce.rows import Reproduction, Row, Say, row
+from innerloop.reproduce.landscape_alphabets import FURTHER, QUERIES, WAYS, alphabets_of, trained, untrained
+from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
 if TYPE_CHECKING:
-    from innerloop.data.source import ImageSource
     from innerloop.reproduce.landscape_images import Budget
 
 PUBLISHED = {
@@ -22,11 +21,7 @@ PUBLISHED = {
     ("Small", "NAL-10"): (70.2, 44.0, 67.8, 48.9),
 }
 JUDGED = ("train easy", "train hard", "test easy", "test hard")
-FURTHER = "NAL-1 at 1e-5"
-"""NAL's steps are a tenth of the published ones: at ten times the rate it comes as far."""
 METHODS = ("MAML", "NAL-1", FURTHER, "NAL-10", "MTL", "ProtoNet", "RFS")
-WAYS, QUERIES = 5, 10
-SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 
 
@@ -44,7 +39,7 @@ def run(scale: str, say: Say) -> Reproduction:
     from innerloop.plots.landscape import bars_figure
     from innerloop.reproduce.landscape_images import over_seeds
 
-    _, alphabets = _alphabets(scale)
+    _, alphabets = alphabets_of(scale)
     jobs = [
         Job(scale, setting, method, seed)
         for method in METHODS
@@ -61,9 +56,9 @@ def run(scale: str, say: Say) -> Reproduction:
         for setting in ("Large", "Small")
     }
     figure = bars_figure(groups, "Omniglot, 5-way 1-shot within an unseen alphabet, after one step")
-    return Reproduction(
-        _rows(data, scale), {"landscape-table1": figure}, data, _protocol(scale, _budget(scale), alphabets)
-    )
+    first = untrained(scale, _budget(scale)) if scale == "smoke" else {}
+    protocol = _protocol(scale, _budget(scale), alphabets)
+    return Reproduction(_rows(data, scale, first), {"landscape-table1": figure}, data, protocol)
 
 
 def _budget(scale: str) -> Budget:
@@ -80,90 +75,7 @@ def _part(job: Job) -> dict[str, float]:
     from innerloop.reproduce.parts import remembered
 
     settings = {**job._asdict(), "budget": _budget(job.scale)}
-    return dict(remembered("landscape-table1", _one, settings))
-
-
-def _one(scale: str, setting: str, method: str, budget: Any, seed: int) -> dict[str, float]:
-    from innerloop.reproduce.landscape_images import judge_all
-    from innerloop.tasks.episodes import Shape
-    from innerloop.tasks.few_shot import Kind
-
-    source, alphabets = _alphabets(scale)
-    few = setting == "Small"
-    hard = {
-        part: alphabets[f"{part} hard"][:1] if few else alphabets[f"{part} hard"]
-        for part in ("train", "test")
-    }
-    shape = Shape(WAYS, 10 if method == "NAL-10" else 1, QUERIES)
-
-    def easy_kind(part: str) -> Kind:
-        return Kind(shape, "across-groups", tuple(alphabets[f"{part} easy"]), 0.5, "easy")
-
-    def hard_kind(part: str) -> Kind:
-        return Kind(shape, "one-group", tuple(hard[part]), 0.5, "hard")
-
-    judged = {f"{part} easy": (source, easy_kind(part)) for part in ("train", "test")}
-    judged |= {f"{part} hard": (source, hard_kind(part)) for part in ("train", "test")}
-    kinds = [easy_kind("train"), hard_kind("train")]
-    rate = 1e-5 if method == FURTHER else None
-    return judge_all(method.split("-")[0], (source, kinds), judged, budget, seed, rate)
-
-
-@functools.lru_cache(maxsize=1)
-def _alphabets(scale: str) -> tuple[ImageSource, dict[str, list[str]]]:
-    """Easy and hard alphabets: 25 and 5 to train on, 15 and 5 to test on (fewer for the glyphs)."""
-    from innerloop.data import open_source
-    from innerloop.data.glyphs import glyphs
-
-    source = glyphs() if scale == "smoke" else open_source("omniglot", size=28, splits="all")
-    ranked = hardest_first(source, 6 if scale == "smoke" else 40)
-    if scale == "smoke":
-        n = len(ranked)
-        return source, {
-            "train hard": ranked[:1],
-            "test hard": ranked[1:2],
-            "train easy": ranked[2 : 2 + (n - 2) // 2],
-            "test easy": ranked[2 + (n - 2) // 2 :],
-        }
-    named = {"train": _name(ranked, SANSKRIT), "test": _name(ranked, BENGALI)}
-    rest = [name for name in ranked if name not in named.values()]
-    hard = {"train": [named["train"], *rest[:8:2]], "test": [named["test"], *rest[1:8:2]]}
-    easy = rest[8:]
-    order = sorted(easy, key=lambda name: hash_of(name))
-    return source, {
-        "train hard": hard["train"],
-        "test hard": hard["test"],
-        "train easy": order[:25],
-        "test easy": order[25:],
-    }
-
-
-def hash_of(name: str) -> int:
-    """A fixed random order of names."""
-    from innerloop.core.random import derive_seed
-
-    return derive_seed(0, "landscape-table1", name)
-
-
-def _name(names: list[str], start: str) -> str:
-    return next(name for name in names if name.startswith(start))
-
-
-def hardest_first(source: ImageSource, episodes: int) -> list[str]:
-    """Alphabets by the error of the nearest neighbour of raw pixels on 5-way 1-shot tasks within each."""
-    from innerloop.core.types import TaskBatch
-    from innerloop.tasks.episodes import Shape
-    from innerloop.tasks.few_shot import Kind, few_shot_sampler
-    from innerloop.theory.hardness import nearest_neighbour_error
-
-    errors = {}
-    for name in source.group_names:
-        kind = Kind(Shape(WAYS, 1, 5), "one-group", (name,))
-        batch = few_shot_sampler(source, "all", seed=0, kinds=[kind]).episodes(range(episodes))
-        assert isinstance(batch, TaskBatch)
-        flat = batch._replace(x_support=batch.x_support.flatten(2), x_query=batch.x_query.flatten(2))
-        errors[name] = float(nearest_neighbour_error(*flat[:4]).mean())
-    return sorted(errors, key=lambda name: -errors[name])
+    return dict(remembered("landscape-table1", trained, settings))
 
 
 def _gap(data: dict[str, Any], setting: str, other: str, part: str = "test hard") -> float:
@@ -181,18 +93,30 @@ def table(data: dict[str, Any], names: Sequence[str], say: Say) -> None:
         say(f"{name}: {', '.join(cells)}")
 
 
-def _rows(data: dict[str, Any], scale: str) -> list[Row]:
-    every = [value["mean"] for kinds in data.values() for value in kinds.values()]
-    rows = [
-        row(
-            "accuracies of all methods lie between 0 and 100",
-            "yes",
-            [round(min(every), 1), round(max(every), 1)],
-            0 <= min(every) <= max(every) <= 100,
-        )
+def _smoke_rows(data: dict[str, Any], first: dict[str, dict[str, float]]) -> list[Row]:
+    """What must hold however little was trained."""
+    both = [
+        (data[f"Large {method}"][part]["mean"], data[f"Small {method}"][part]["mean"])
+        for method in METHODS
+        for part in JUDGED
     ]
+    start = [(first["MAML"][part], first["NAL-1"][part]) for part in JUDGED]
+    return [
+        same_row("Large and Small give the same accuracies", both, "one hard alphabet is in both here"),
+        same_row(
+            "before training, MAML's and NAL-1's accuracies are the same",
+            start,
+            "the same weights and the same step, judged on the same tasks",
+        ),
+    ]
+
+
+def _rows(data: dict[str, Any], scale: str, first: dict[str, dict[str, float]]) -> list[Row]:
+    answers = WAYS * QUERIES * _budget(scale).episodes * SEEDS[scale]
+    every = [value["mean"] for kinds in data.values() for value in kinds.values()]
+    rows = [counts_row([(value / 100, answers) for value in every])]
     if scale == "smoke":
-        return rows
+        return rows + _smoke_rows(data, first)
     for setting in ("Large", "Small"):
         for other in ("NAL-1", FURTHER, "NAL-10"):
             mine, theirs = PUBLISHED[(setting, "MAML")], PUBLISHED[(setting, other.split(" ")[0])]

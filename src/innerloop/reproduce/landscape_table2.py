@@ -6,11 +6,13 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.reproduce.landscape_table1 import JUDGED, table
-from innerloop.reproduce.rows import Reproduction, Row, Say, row
+from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
 if TYPE_CHECKING:
     from innerloop.data.source import ImageSource
     from innerloop.reproduce.landscape_images import Budget
+    from innerloop.tasks.episodes import Shape
+    from innerloop.tasks.few_shot import Kind
 
 PUBLISHED = {
     (0.99, "NAL"): (78.2, 9.9, 74.8, 9.5),
@@ -58,9 +60,9 @@ def run(scale: str, say: Say) -> Reproduction:
         for part in ("test easy", "test hard")
     }
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
-    return Reproduction(
-        _rows(data, scale), {"landscape-table2": figure}, data, _protocol(scale, _budget(scale))
-    )
+    checks = _checks(scale) if scale == "smoke" else {}
+    protocol = _protocol(scale, _budget(scale))
+    return Reproduction(_rows(data, scale, checks), {"landscape-table2": figure}, data, protocol)
 
 
 def _budget(scale: str) -> Budget:
@@ -82,13 +84,38 @@ def _part(job: Job) -> dict[str, float]:
 
 def _one(scale: str, share: float, method: str, budget: Any, seed: int) -> dict[str, float]:
     from innerloop.reproduce.landscape_images import judge_all
+
+    return judge_all(method, *_tasks(scale, share), budget, seed)
+
+
+def _checks(scale: str) -> dict[str, dict[str, float]]:
+    """One run again; and both methods before training, each taking one step, from unlike mixtures."""
+    from innerloop.reproduce.landscape_images import judge_first
+
+    budget = _budget(scale)
+    one_step = budget._replace(test_steps=1)
+    return {
+        "again": _one(scale, SHARES[1], "MAML", budget, 0),
+        "MAML": judge_first("MAML", *_tasks(scale, SHARES[0]), one_step, 0),
+        "NAL": judge_first("NAL", *_tasks(scale, SHARES[-1]), one_step, 0),
+    }
+
+
+def _shapes(scale: str) -> dict[str, Shape]:
     from innerloop.tasks.episodes import Shape
+
+    if scale == "smoke":
+        return {"easy": Shape(2, 4, 2), "hard": Shape(4, 1, 2)}
+    return {"easy": Shape(*EASY, QUERIES), "hard": Shape(*HARD, QUERIES)}
+
+
+def _tasks(
+    scale: str, share: float
+) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
+    """What is trained on, and what is judged on."""
     from innerloop.tasks.few_shot import Kind
 
-    sources = _sources(scale)
-    shapes = {"easy": Shape(*EASY, QUERIES), "hard": Shape(*HARD, QUERIES)}
-    if scale == "smoke":
-        shapes = {"easy": Shape(2, 4, 2), "hard": Shape(4, 1, 2)}
+    sources, shapes = _sources(scale), _shapes(scale)
     kinds = [
         Kind(shapes["hard"], share=share, name="hard"),
         Kind(shapes["easy"], share=1 - share, name="easy"),
@@ -96,7 +123,7 @@ def _one(scale: str, share: float, method: str, budget: Any, seed: int) -> dict[
     judged = {
         f"{p} {k}": (sources[p], Kind(shapes[k], name=k)) for p in ("train", "test") for k in ("easy", "hard")
     }
-    return judge_all(method, (sources["learn"], kinds), judged, budget, seed)
+    return (sources["learn"], kinds), judged
 
 
 @functools.lru_cache(maxsize=1)
@@ -138,19 +165,32 @@ def subset(source: ImageSource, classes: Any, start: int, stop: int) -> ImageSou
     )
 
 
-def _rows(data: dict[str, Any], scale: str) -> list[Row]:
-    every = [value["mean"] for kinds in data.values() for value in kinds.values()]
-    fine = 0 <= min(every) <= max(every) <= 100
-    rows = [
-        row(
-            "accuracies of all methods lie between 0 and 100",
-            "yes",
-            [round(min(every), 1), round(max(every), 1)],
-            fine,
-        )
+def _smoke_rows(data: dict[str, Any], checks: dict[str, dict[str, float]]) -> list[Row]:
+    """What must hold however little was trained."""
+    mine = data[f"p={SHARES[1]} MAML"]
+    return [
+        same_row(
+            f"MAML trained again at p={SHARES[1]} has the same accuracies",
+            [(mine[part]["mean"], checks["again"][part]) for part in JUDGED],
+        ),
+        same_row(
+            "before training, MAML's and NAL's accuracies after one step are the same, whatever p is",
+            [(checks["MAML"][part], checks["NAL"][part]) for part in JUDGED],
+            "the same weights and the same step, judged on the same tasks",
+        ),
     ]
+
+
+def _rows(data: dict[str, Any], scale: str, checks: dict[str, dict[str, float]]) -> list[Row]:
+    asked = {k: shape.ways * shape.queries * _budget(scale).episodes for k, shape in _shapes(scale).items()}
+    judged = [
+        (kinds[part]["mean"] / 100, asked[part.split()[1]] * SEEDS[scale])
+        for kinds in data.values()
+        for part in JUDGED
+    ]
+    rows = [counts_row(judged)]
     if scale == "smoke":
-        return rows
+        return rows + _smoke_rows(data, checks)
 
     def gap(share: float, part: str) -> float:
         return round(data[f"p={share} MAML"][part]["mean"] - data[f"p={share} NAL"][part]["mean"], 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
-    from innerloop.plots.landscape import Panel
+    from innerloop.plots.panels import Line, Panel
 
 DIM, INNER_SHOTS, TASKS = 10, 500, 10
 RHO_HARD, RHO_EASY, R, SPREAD = 0.1, 1.0, 2.0, 1.0
@@ -28,7 +28,7 @@ TICKS = ["NAL", "ζ = 2", "ζ = 5", "ζ = 10", "MAML"]
 
 def run(scale: str, say: Say) -> Reproduction:
     """4000 iterations of 10 tasks, 5 trials; n₁ = 25 outer and n₂ = 500 inner samples."""
-    from innerloop.plots.landscape import curves_figure
+    from innerloop.plots.panels import panels_figure
 
     trials, steps = SIZES[scale]
     found = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
@@ -42,11 +42,13 @@ def run(scale: str, say: Say) -> Reproduction:
         "ζ": "weights normalised within each batch of 10 tasks",
         "test error": "excess risk in closed form; test samples are not stated: m = 2000 and 500",
     }
-    figures = {"landscape-table3": curves_figure(_panels(found))}
+    figures = {"landscape-table3": panels_figure(_panels(found), width=3.6, height=2.9, shared_legend=True)}
     return Reproduction(_rows(found, trials, scale), figures, {"found": found}, protocol)
 
 
 def _panels(found: dict[str, dict[str, Any]]) -> list[Panel]:
+    from innerloop.plots.panels import panel
+
     mine = [found[name] for name in PUBLISHED]
     coordinate, deviation, error, spread = (list(column) for column in zip(*PUBLISHED.values(), strict=True))
     coordinates = [
@@ -54,30 +56,20 @@ def _panels(found: dict[str, dict[str, Any]]) -> list[Panel]:
         _points("published", coordinate, deviation),
     ]
     errors = [_points(f"ours, m = {m}", [one["errors"][str(m)] for one in mine]) for m in TEST_SHOTS]
+    published = _points("published", error, spread)
     return [
-        {
-            "title": "average coordinate (2: hard tasks, 0: easy ones)",
-            "x": "",
-            "ticks": TICKS,
-            "curves": coordinates,
-        },
-        {
-            "title": "test error",
-            "x": "",
-            "ticks": TICKS,
-            "curves": [*errors, _points("published", error, spread)],
-        },
+        panel("", "average coordinate (2: hard tasks, 0: easy ones)", coordinates, ticks=TICKS),
+        panel("", "test error", [*errors, published], ticks=TICKS),
     ]
 
 
-def _points(name: str, y: list[float], spread: list[float] | None = None) -> Any:
+def _points(name: str, y: list[float], spread: list[float] | None = None) -> Line:
+    from innerloop.plots.landscape import INKS
+    from innerloop.plots.panels import line, points
+
     shift = 0.09 if name == "published" else -0.09
-    return {
-        "name": name,
-        "points_x": [i + shift for i in range(len(y))],
-        "points": y,
-        "ci95": spread or [0.0] * len(y),
-    }
+    measured = points([i + shift for i in range(len(y))], y, spread or [0.0] * len(y))
+    return line(name, [], [], ink=INKS.get(name) or INKS[name.split(",")[0]], points=measured)
 
 
 def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ RATES = (0.02, 0.05, 0.1, 0.2)
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks per pair, the hard one with inputs of a quarter of the variance."""
-    from innerloop.plots.landscape import curves_figure
+    from innerloop.plots.panels import line, panel, panels_figure
     from innerloop.reproduce.parts import remembered
 
     samples, pairs, activations = SIZES[scale]
@@ -33,28 +33,21 @@ def run(scale: str, say: Say) -> Reproduction:
         smaller = [one["maml"][-1] < 1 for one in data[activation]]
         say(f"{activation}: hard gradient smaller at MAML's point in {sum(smaller)} of {len(smaller)}")
     rows = _rows([one for some in data.values() for one in some])
-    panel: Any = {
-        "title": "‖∇f‖ of the hard task over that of the easy one",
-        "x": "α (NAL: α = 0)",
-        "curves": [
-            {
-                "name": name,
-                "x": [0.0, *RATES],
-                "y": [1.0, *(sum(o["maml"][i] for o in some) / len(some) for i in range(len(RATES)))],
-            }
-            for name, some in data.items()
-        ],
-        "lines": {"NAL's": 1.0},
+    means = {
+        name: [sum(one["maml"][i] for one in some) / len(some) for i in range(len(RATES))]
+        for name, some in data.items()
     }
+    curves = [line(name, [0.0, *RATES], [1.0, *values]) for name, values in means.items()]
+    ratio = "‖∇f‖ of the hard task over that of the easy one"
+    one = panel("α (NAL: α = 0)", ratio, curves, heights={"NAL's": 1.0})
     protocol = {
         "networks": f"{NEURONS} neurons in {DIM} dimensions, fixed second layer; optima near each other",
         "population": f"{samples} samples per task, the same at every evaluation; full inner step (m = ∞)",
         "hard task": "inputs of variance 0.25 against 1 (the theorem's hardness is a smaller curvature)",
         "stationary points": "L-BFGS from between the optima, tolerance 1e-9",
     }
-    return Reproduction(
-        rows, {"landscape-theorem1": curves_figure([panel], columns=1, width=5.0)}, data, protocol
-    )
+    figure = panels_figure([one], width=5.0, height=2.9, shared_legend=True)
+    return Reproduction(rows, {"landscape-theorem1": figure}, data, protocol)
 
 
 def _rows(every: list[Any]) -> list[Row]:

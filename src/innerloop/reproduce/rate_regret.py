@@ -17,8 +17,8 @@ import numpy
 from innerloop.advice.rate import NORMALISED, UNNORMALISED
 from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
-from innerloop.reproduce.rate_runs import Case, Size, content, source, trained
-from innerloop.reproduce.rows import Reproduction, Row, Say, row
+from innerloop.reproduce.rate_runs import QUERIES, Case, Size, content, source, trained
+from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 from innerloop.theory.rate_bracket import step_divisor
 
 NAME = "rate-regret"
@@ -59,6 +59,7 @@ def run(scale: str, say: Say) -> Reproduction:
     for job, found in two_at_a_time(_part, jobs):
         results[job[:3]] = found
         say(f"{job[0]}, seed {job[2]}, {job[1]}: {found['accuracy']:.3f} (rate {found['rate']:.3g})")
+    again = _again(results, scale) if scale == "smoke" else []
     table = [_summary(case, results, seeds) for case in chosen]
     protocol = {
         "meta-steps": steps,
@@ -71,16 +72,30 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     panels = [_panel(entry) for entry in table]
     figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
-    return Reproduction(
-        _rows(table, scale), {NAME: figure}, {"table": [_plain(entry) for entry in table]}, protocol
-    )
+    rows = _smoke_rows(table, again) if scale == "smoke" else _rows(table, scale)
+    return Reproduction(rows, {NAME: figure}, {"table": [_plain(entry) for entry in table]}, protocol)
+
+
+def _again(results: dict[tuple[Case, Any, int], dict[str, Any]], scale: str) -> list[float]:
+    """Accuracies of runs at the numbers that ``auto`` settled on, given as numbers."""
+    settled = [(*key[:1], found["rate"], *key[2:]) for key, found in results.items() if key[1] == "auto"]
+    return [found["accuracy"] for _, found in two_at_a_time(_part, [(*key, scale) for key in settled])]
+
+
+def _smoke_rows(table: list[dict[str, Any]], again: list[float]) -> list[Row]:
+    """What must hold however little was trained: four meta-steps rank no rates."""
+    _, _, tests, seeds = SIZES["smoke"]
+    judged = [
+        (accuracy, entry["case"].ways * QUERIES * tests * seeds)
+        for entry in table
+        for accuracy in (*entry["scores"], entry["auto"])
+    ]
+    pairs = list(zip((entry["auto"] for entry in table), again, strict=True))
+    what = "inner.lr=auto and the number that it settled on give the same accuracy"
+    return [counts_row(judged), same_row(what, pairs, "one seed: each accuracy is a single run's")]
 
 
 def _rows(table: list[dict[str, Any]], scale: str) -> list[Row]:
-    if scale == "smoke":  # four meta-steps rank no rates: this scale only shows that everything runs
-        every = [value for entry in table for value in (*entry["scores"], entry["auto"])]
-        fine = all(0 <= value <= 1 for value in every)
-        return [row("accuracies lie between 0 and 1", "yes", [min(every), max(every)], fine)]
     recorded = scale == "cpu"
     rows = [
         row(

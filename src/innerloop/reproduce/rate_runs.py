@@ -17,6 +17,8 @@ from innerloop.core.errors import UserError
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import fitted, judged
 
+QUERIES = 5
+
 
 class Case(NamedTuple):
     """One problem."""
@@ -52,7 +54,7 @@ def trained(case: Case, rate: Any, seed: int, size: Size) -> dict[str, Any]:
         {
             "name": "rate-regret",
             "data": {"name": source(case.data)},
-            "tasks": {"family": "few-shot", "ways": case.ways, "shots": 1, "queries": 5},
+            "tasks": {"family": "few-shot", "ways": case.ways, "shots": 1, "queries": QUERIES},
             "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": case.norm},
             "inner": {"method": "anil", "lr": rate, "steps": case.steps, "loss": "cross-entropy"},
             "outer": {"steps": size.steps, "batch": size.batch, "lr": 3e-3, "clip": 10.0},

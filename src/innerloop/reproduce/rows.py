@@ -47,6 +47,36 @@ class Reproduction(NamedTuple):
     protocol: Mapping[str, Any]
 
 
+def counts_row(judged: Sequence[tuple[float, int]]) -> Row:
+    """Whether accuracies are whole numbers of right answers: those of the tasks that the protocol states.
+
+    It does not hold if all of them are one number, which no experiment gives.
+
+    Args:
+        judged: accuracies from 0 to 1, each with the number of answers that it is a share of.
+
+    >>> counts_row([(0.25, 8), (1.0, 3)]).ok, counts_row([(0.3, 8), (0.5, 8)]).ok
+    (True, False)
+    """
+    right = [(share * answers, answers) for share, answers in judged]
+    # shares of one task are float32 numbers: a few thousandths of an answer are theirs
+    whole = [-0.5 < n < answers + 0.5 and abs(n - round(n)) < 0.02 for n, answers in right]
+    what = "accuracies are whole numbers of right answers, of those that were asked"
+    said = f"{sum(whole)} of {len(whole)} are"
+    return row(what, "all", said, all(whole) and len({share for share, _ in judged}) > 1)
+
+
+def same_row(what: str, pairs: Sequence[tuple[float, float]], reason: str = "") -> Row:
+    """Whether numbers that two ways must give are the same, to the last bit; and not all one number.
+
+    >>> same_row("twice", [(0.1, 0.1), (0.2, 0.2)]).ok, same_row("twice", [(0.1, 0.1), (0.1, 0.2)]).ok
+    (True, False)
+    """
+    same = [one == other for one, other in pairs]
+    said = f"{sum(same)} of {len(same)} are"
+    return row(what, "the same", said, all(same) and len(set(pairs)) > 1, reason=reason)
+
+
 def row(what: str, paper: Any, ours: Any, holds: bool, *, expected: bool = True, reason: str = "") -> Row:
     """A row; ``expected`` is what the repository records for this scale.
 

@@ -38,7 +38,8 @@ def create_run(folder: Path, name: str, seed: int, now: datetime | None = None) 
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(
-            f"cannot make a run directory in {parent} ({reason}): set run.folder elsewhere."
+            f"cannot make a run directory in {parent} ({reason}): set {{folder}} elsewhere.",
+            names=("folder",),
         ) from error
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop._version import __version__
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.files import read_json, write_json_atomic
@@ -26,11 +27,6 @@ def version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def cores() -> int:
-    """How many cores this process may use (a container or taskset may grant fewer than the machine has)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start_manifest(
@@ -54,7 +50,7 @@ def start_manifest(
         },
         "platform": platform.platform(),
         "device": "cpu",
-        "cores": cores(),
+        "cores": available_cores(),
         "recipe_sha256": hashlib.sha256(recipe_text.encode()).hexdigest(),
         "data": {},
         "plan": None,

@@ -109,7 +109,8 @@ def _event_writer(path: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError(
-            "run.tensorboard=true needs TensorBoard: `pip install 'innerloop[tensorboard]'`, or leave it out."
+            "{tensorboard}=true needs TensorBoard: `pip install 'innerloop[tensorboard]'`, or leave it out.",
+            names=("tensorboard",),
         ) from None
     steps = [record["step"] for record in read_metrics(path) if isinstance(record.get("step"), int)]
     # a resumed run repeats steps after its checkpoint: TensorBoard hides the earlier events from there on

@@ -14,6 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+from innerloop.core.words import duration
+
 REFRESH = 0.1  # seconds between redraws of the bar: training steps may be much shorter
 QUIET = 10.0  # seconds after which a plain line is due
 SHORTEST = 2.0  # seconds that must lie between plain lines
@@ -91,7 +93,7 @@ class Progress:
             rate = (last - first) / (after - before)
             parts.append(pace(rate, self._unit))
             if last < self._total:
-                parts.append(f"{duration((self._total - last) / rate)} left")
+                parts.append(f"{duration(round((self._total - last) / rate))} left")
         return "  ".join(parts)
 
 
@@ -146,17 +148,3 @@ def pace(rate: float, unit: str) -> str:
         if rate * seconds >= 1 or (unit == "steps" and name == "s"):
             return f"{rate * seconds:.3g} {unit}/{name}"
     return f"{rate * 3600:.3g} {unit}/h"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them.
-
-    >>> duration(7.2), duration(75), duration(7330)
-    ('7 s', '1 min 15 s', '2 h 2 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

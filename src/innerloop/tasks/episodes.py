@@ -33,23 +33,6 @@ class Shape(NamedTuple):
     queries: int
 
 
-class Keys(NamedTuple):
-    """What the user calls ways, shots and queries, for messages that say which of them to change.
-
-    >>> Keys.of("eval").queries
-    'eval.queries'
-    """
-
-    ways: str = "ways"
-    shots: str = "shots"
-    queries: str = "queries"
-
-    @classmethod
-    def of(cls, section: str) -> Keys:
-        """The settings of a section of a recipe."""
-        return cls(*(f"{section}.{name}" for name in cls._fields))
-
-
 def first_by_key(keys: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
     """The places of the ``count`` smallest keys along the last axis, smallest first: a random selection.
 
@@ -180,7 +163,7 @@ def check_counts(
     shape: Shape,
     balanced: bool,
     split: str,
-    keys: Keys,
+    place: str = "",
 ) -> None:
     """Refuses before sampling what could not be sampled, naming the class and the fix.
 
@@ -190,17 +173,19 @@ def check_counts(
         shape: what a task needs.
         balanced: whether classes have equally many shots.
         split: what the pool is called.
-        keys: what the user calls ways, shots and queries.
+        place: what stands before ways, shots and queries where the user set them, such as ``kinds[1].``.
 
     Raises:
         UserError: with too few classes, or a class with too few pictures.
     """
+    names = [f"{place}{name}" for name in Shape._fields]
     if len(pool) < shape.ways:
         number = "one class" if len(pool) == 1 else f"{len(pool)} classes"
-        fix = f"Lower {keys.ways} to {len(pool)}, or add classes" if len(pool) > 1 else "Add classes"
+        fix = f"Lower {{{place}ways}} to {len(pool)}, or add classes" if len(pool) > 1 else "Add classes"
         raise UserError(
             f"the split '{split}' of {source.name} has {number} to draw from; {shape.ways}-way tasks need "
-            f"{shape.ways}. {fix}."
+            f"{shape.ways}. {fix}.",
+            names,
         )
     most = shape.shots if balanced else shape.ways * (shape.shots - 1) + 1
     needed = most + shape.queries
@@ -212,15 +197,17 @@ def check_counts(
         raise UserError(
             f"class '{name}' of the split '{split}' of {source.name} has {have} pictures; {most} "
             f"shot{'s' * (most > 1)} + {shape.queries} queries need {needed}. "
-            f"{_fewer(have, most, shape, balanced, keys)}dd pictures."
+            f"{_fewer(have, most, shape, balanced, place)}dd pictures.",
+            names,
         )
 
 
-def _fewer(have: int, most: int, shape: Shape, balanced: bool, keys: Keys) -> str:
+def _fewer(have: int, most: int, shape: Shape, balanced: bool, place: str) -> str:
     """The smallest change that makes a class of so many pictures enough."""
+    shots, queries = f"{{{place}shots}}", f"{{{place}queries}}"
     if have > most:
-        return f"Lower {keys.queries} to {have - most}, or a"
+        return f"Lower {queries} to {have - most}, or a"
     if have > shape.queries:
         spare = have - shape.queries
-        return f"Lower {keys.shots} to {spare if balanced else (spare - 1) // shape.ways + 1}, or a"
-    return f"Lower {keys.shots} to 1 and {keys.queries} to {have - 1}, or a" if have > 1 else "A"
+        return f"Lower {shots} to {spare if balanced else (spare - 1) // shape.ways + 1}, or a"
+    return f"Lower {shots} to 1 and {queries} to {have - 1}, or a" if have > 1 else "A"

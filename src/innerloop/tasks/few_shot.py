@@ -16,7 +16,6 @@ from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
 from innerloop.data.source import ImageSource
 from innerloop.tasks.episodes import (
     EpisodeRows,
-    Keys,
     Shape,
     check_counts,
     choose_across_groups,
@@ -44,7 +43,6 @@ class Kind(NamedTuple):
         groups: names of the groups to draw from; all of the split's if ``None``.
         share: how often, relative to the other kinds.
         name: for reports.
-        keys: what the user calls ways, shots and queries, for messages.
     """
 
     shape: Shape
@@ -52,7 +50,6 @@ class Kind(NamedTuple):
     groups: tuple[str, ...] | None = None
     share: float = 1.0
     name: str = ""
-    keys: Keys = Keys.of("tasks")
 
 
 class FewShot(NamedTuple):
@@ -99,10 +96,13 @@ def few_shot(
     """
     pool = split_classes(source, split)
     base = derive_seed(seed, "few-shot", split)
-    pools = [_group_pools(source, pool, kind, split) for kind in kinds]
-    for kind, groups in zip(kinds, pools, strict=True):
+    places = [f"kinds[{place}]." if len(kinds) > 1 else "" for place in range(len(kinds))]
+    pools = [
+        _group_pools(source, pool, kind, split, place) for kind, place in zip(kinds, places, strict=True)
+    ]
+    for kind, groups, place in zip(kinds, pools, places, strict=True):
         members = np.concatenate(groups) if groups else pool
-        check_counts(source, members, kind.shape, balanced, split, kind.keys)
+        check_counts(source, members, kind.shape, balanced, split, place)
     shares = np.cumsum([kind.share for kind in kinds])
 
     def kind_of(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -129,14 +129,15 @@ def few_shot(
 
 
 def _group_pools(
-    source: ImageSource, pool: NDArray[np.int64], kind: Kind, split: str
+    source: ImageSource, pool: NDArray[np.int64], kind: Kind, split: str, place: str
 ) -> list[NDArray[np.int64]]:
-    """The classes of every group that the kind draws from, within the split."""
+    """The classes of every group that the kind draws from, within the split; ``place`` as in check_counts."""
     if kind.choice == "any" and kind.groups is None:
         return []
     if source.groups is None:
         raise UserError(
-            f"{source.name} has no groups of classes (alphabets, superclasses): set tasks.choice=any."
+            f"{source.name} has no groups of classes (alphabets, superclasses): set {{{place}choice}}=any.",
+            names=(f"{place}choice",),
         )
     names = list(source.group_names)
     unknown = [g for g in kind.groups or () if g not in names]
@@ -150,13 +151,17 @@ def _group_pools(
         large = [group for group in found if len(group) >= ways]
         if not large:
             most = max(map(len, found), default=0)
-            fix = f"lower {kind.keys.ways} to {most}" if most > 1 else "draw from other groups"
-            raise UserError(f"no group of the split '{split}' of {source.name} has {ways} classes: {fix}.")
+            fix = f"lower {{{place}ways}} to {most}" if most > 1 else "draw from other groups"
+            raise UserError(
+                f"no group of the split '{split}' of {source.name} has {ways} classes: {fix}.",
+                names=(f"{place}ways",),
+            )
         return large
     if kind.choice == "across-groups" and len(found) < ways:
         raise UserError(
             f"{ways} classes from different groups need {ways} groups; the split '{split}' of {source.name} "
-            f"has {len(found)}: lower {kind.keys.ways} to {len(found)}."
+            f"has {len(found)}: lower {{{place}ways}} to {len(found)}.",
+            names=(f"{place}ways",),
         )
     return found
 

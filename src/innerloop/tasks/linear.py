@@ -65,7 +65,9 @@ def linear(
     True
     """
     if (covariances is None) != (optima is None):
-        raise UserError("give tasks.settings.covariances and tasks.settings.optima together, or neither.")
+        raise UserError(
+            "give {covariances} and {optima} together, or neither.", names=("covariances", "optima")
+        )
     if covariances is not None and optima is not None:
         root, w = _chosen(draws, covariances, optima, weights)
         dim = root.shape[-1]
@@ -103,7 +105,7 @@ def _chosen(
         )
     share = np.asarray(weights if weights is not None else [1.0] * len(optima), dtype=np.float64)
     if len(share) != len(optima) or (share < 0).any() or share.sum() <= 0:
-        raise UserError("tasks.settings.weights needs one non-negative number per task.")
+        raise UserError("{weights} needs one non-negative number per task.", names=("weights",))
     u = draws.uniform("which", ()).double().numpy()
     which = np.minimum(np.searchsorted(np.cumsum(share / share.sum()), u, side="right"), len(optima) - 1)
     matrices = [torch.tensor(c, dtype=torch.float64) for c in covariances]
@@ -111,11 +113,16 @@ def _chosen(
     if any(
         m.shape != (len(w), len(w)) or len(w) != len(optima[0]) for m, w in zip(square, optima, strict=True)
     ):
-        raise UserError("tasks.settings: covariances and optima need one dimension, the same in all tasks.")
+        raise UserError(
+            "{covariances} and {optima} need one dimension, the same in all tasks.",
+            names=("covariances", "optima"),
+        )
     full = torch.stack(square)
     values, vectors = torch.linalg.eigh(full)
     negative = (values < -1e-10 * values.abs().amax(-1, keepdim=True)).any()
     if negative or not torch.allclose(full, full.mT):
-        raise UserError("tasks.settings.covariances must be symmetric with no negative eigenvalue.")
+        raise UserError(
+            "{covariances} must be symmetric with no negative eigenvalue.", names=("covariances",)
+        )
     roots = (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)) @ vectors.mT
     return roots[which].to(draws.dtype), torch.tensor(optima, dtype=draws.dtype)[which].unsqueeze(-1)

@@ -81,10 +81,10 @@ def check_settings(family: Family, settings: dict[str, Any]) -> None:
     if unknown:
         takes = f"it takes {', '.join(known) or 'none'}"
         lines = [
-            f"tasks.settings.{name} is not a setting of this family{did_you_mean(name, known)}: {takes}."
+            f"{{settings}}.{name} is not a setting of this family{did_you_mean(name, known)}: {takes}."
             for name in unknown
         ]
-        raise UserError("\n".join(lines))
+        raise UserError("\n".join(lines), names=("settings",))
 
 
 def full_settings(family: Family, settings: dict[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from innerloop.core.random import generator
-from innerloop.core.types import Params
-
-# One table: relative and absolute tolerance by dtype, and of finite differences against gradients.
-TOLERANCE = {torch.float64: (1e-9, 1e-11), torch.float32: (1e-4, 1e-5)}
-FINITE_DIFFERENCE = (1e-5, 1e-7)
+from innerloop.core.types import Batch, Buffers, Params
+from innerloop.execution import Plan, meta_gradient
+from innerloop.execution.gradients import TaskLoss
+from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE, TOLERANCE
 
 
 class Failures:
@@ -79,6 +78,26 @@ def random_direction(params: Mapping[str, Tensor]) -> Params:
     draw = {k: torch.randn(v.shape, generator=source, dtype=torch.float64) for k, v in params.items()}
     norm = torch.sqrt(sum((v.square().sum() for v in draw.values()), torch.zeros((), dtype=torch.float64)))
     return {k: v / norm for k, v in draw.items()}
+
+
+def expect_slope(
+    loss: TaskLoss, params: Params, buffers: Buffers, batch: Batch, failures: Failures, what: str
+) -> None:
+    """Compares the gradient of the mean loss of some tasks with finite differences, along a direction."""
+
+    def total(p: Params) -> Tensor:
+        return torch.stack([loss(p, buffers, task)[0] for task in batch.tasks()]).mean()
+
+    direction = random_direction(params)
+    grads = meta_gradient(loss, Plan("loop"))(params, buffers, batch).grads
+    given = float(sum((grads[k] * direction[k]).sum() for k in params))
+    with torch.no_grad():
+        expected = slope(total, params, direction)
+    rtol, atol = ANY_FINITE_DIFFERENCE
+    failures.expect(
+        abs(given - expected) <= atol + rtol * max(abs(expected), abs(given)),
+        f"the {what} along a direction is {given:.9g}, finite differences give {expected:.9g}",
+    )
 
 
 def slope(value: Callable[[Params], Tensor], params: Params, direction: Params, h: float = 1e-5) -> float:

@@ -8,15 +8,13 @@ from torch import Tensor
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
-from innerloop.execution import Plan, map_tasks, meta_gradient
+from innerloop.execution import Plan, map_tasks
 from innerloop.learners.base import Learner
 from innerloop.testing.collect import (
-    FINITE_DIFFERENCE,
     Failures,
     close,
     copied,
-    random_direction,
-    slope,
+    expect_slope,
     to_dtype,
 )
 
@@ -105,16 +103,4 @@ def _gradient(
     def value(p: Params, b: Buffers, task: Task) -> tuple[Tensor, Buffers]:
         return measure.value(_outputs(learner, p, b, task), task.y_query), b
 
-    def total(p: Params) -> Tensor:
-        return torch.stack([value(p, buffers, task)[0] for task in batch.tasks()]).mean()
-
-    direction = random_direction(params)
-    grads = meta_gradient(value, Plan("loop"))(params, buffers, batch).grads
-    found = float(sum((grads[k] * direction[k]).sum() for k in params))
-    with torch.no_grad():
-        expected = slope(total, params, direction)
-    rtol, atol = FINITE_DIFFERENCE
-    ok = abs(found - expected) <= atol + rtol * max(abs(expected), abs(found))
-    failures.expect(
-        ok, f"the meta-gradient along a direction is {found:.9g}, finite differences give {expected:.9g}"
-    )
+    expect_slope(value, params, buffers, batch, failures, "meta-gradient")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.execution import Plan, meta_gradient
 from innerloop.objectives.base import Objective
 from innerloop.testing.collect import (
-    FINITE_DIFFERENCE,
     Failures,
     close,
     copied,
-    random_direction,
-    slope,
+    expect_slope,
     to_dtype,
 )
 
@@ -81,19 +78,5 @@ def _modes(
 def _gradient(
     objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, failures: Failures
 ) -> None:
-    loss = objective.loss
-    assert loss is not None
-
-    def total(p: Params) -> Tensor:
-        return torch.stack([loss(p, buffers, task)[0] for task in batch.tasks()]).mean()
-
-    direction = random_direction(params)
-    grads = meta_gradient(loss, Plan("loop"))(params, buffers, batch).grads
-    found = float(sum((grads[k] * direction[k]).sum() for k in params))
-    with torch.no_grad():
-        expected = slope(total, params, direction)
-    rtol, atol = FINITE_DIFFERENCE
-    ok = abs(found - expected) <= atol + rtol * max(abs(expected), abs(found))
-    failures.expect(
-        ok, f"the gradient along a direction is {found:.9g}, finite differences give {expected:.9g}"
-    )
+    assert objective.loss is not None
+    expect_slope(objective.loss, params, buffers, batch, failures, "gradient")

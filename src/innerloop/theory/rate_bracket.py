@@ -150,7 +150,7 @@ def step_divisor(steps: int) -> float:
         UserError: there is no inner step.
     """
     if steps < 1:
-        raise UserError("a rate needs at least one inner step: set inner.steps=1.")
+        raise UserError("a rate needs at least one inner step: set {steps}=1.", names=("steps",))
     return math.sqrt(steps)
 
 
@@ -184,8 +184,9 @@ def bracket(
     if float(gradient.numerator.sum()) <= 0:
         raise UserError(
             "support and query gradients point apart on average (E⟨g_u, g_t⟩ ≤ 0): a step on the support set "
-            "does not help on the query set here, so there is no rate to give. Check the labels, or set "
-            "inner.method=none."
+            "does not help on the query set here, so there is no rate to give. Check the labels, or use "
+            "{no adaptation}.",
+            names=("no adaptation",),
         )
     divisor = step_divisor(steps)
     lower, upper = gradient.rate / divisor, trace.rate / divisor

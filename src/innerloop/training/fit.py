@@ -163,7 +163,9 @@ class _Loop:
             task = int(bad[0])
             raise NonFiniteError(
                 f"step {step + 1}: the loss of task {task} (episode {step * batch + task}) is not finite; "
-                "lower inner.lr or outer.lr, or set outer.clip=10. The last good checkpoint is kept."
+                "lower {the learner's lr} or {the optimiser's lr}, or set {clip}=10. "
+                "The last good checkpoint is kept.",
+                names=("the learner's lr", "the optimiser's lr", "clip"),
             )
         return gradient
 
@@ -173,7 +175,8 @@ class _Loop:
         if not math.isfinite(norm):
             raise NonFiniteError(
                 f"step {self.state.step + 1}: the losses are finite but their gradient is not; "
-                "lower inner.lr, or take fewer inner.steps. The last good checkpoint is kept."
+                "lower {the learner's lr} or {the learner's steps}. The last good checkpoint is kept.",
+                names=("the learner's lr", "the learner's steps"),
             )
         scale = min(1.0, self.clip / norm) if self.clip and norm > 0 else 1.0
         factor = self.schedule(self.state.step) * self.state.rate_scale
@@ -196,7 +199,8 @@ class _Loop:
         if name := self.broken():
             raise NonFiniteError(
                 f"step {self.state.step}: {name} is not finite after the update; "
-                "lower outer.lr, or set outer.clip=10. The last good checkpoint is kept."
+                "lower {the optimiser's lr}, or set {clip}=10. The last good checkpoint is kept.",
+                names=("the optimiser's lr", "clip"),
             )
 
     def stalled(self, validation: Validation) -> bool:

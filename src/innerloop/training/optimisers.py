@@ -13,6 +13,8 @@ from innerloop.core.types import Params
 
 MakeOptimiser: TypeAlias = Callable[[Params], torch.optim.Optimizer]
 
+OPTIONS = ("options", "meta-optimiser")
+
 
 def optimiser_classes() -> dict[str, type[torch.optim.Optimizer]]:
     """Every optimiser of ``torch.optim`` that works from gradients alone, by lower-case name.
@@ -40,8 +42,9 @@ def make_optimiser(name: str, lr: float, **options: Any) -> MakeOptimiser:
     known = optimiser_classes()
     if name.lower() not in known:
         raise UserError(
-            f"outer.optimiser: unknown optimiser '{name}'{did_you_mean(name.lower(), known)}; "
-            f"there are {', '.join(sorted(known))}."
+            f"unknown {{meta-optimiser}} '{name}'{did_you_mean(name.lower(), known)}; "
+            f"there are {', '.join(sorted(known))}.",
+            names=("meta-optimiser",),
         )
     chosen = known[name.lower()]
 
@@ -49,9 +52,13 @@ def make_optimiser(name: str, lr: float, **options: Any) -> MakeOptimiser:
         try:
             return chosen(list(params.values()), lr=lr, **options)  # type: ignore[call-arg]
         except TypeError as error:
-            raise UserError(f"outer.options do not fit outer.optimiser={name}: {error}.") from None
+            raise UserError(
+                f"{{options}} do not fit the {{meta-optimiser}} {name}: {error}.", names=OPTIONS
+            ) from None
         except ValueError as error:
-            raise UserError(f"outer.options of outer.optimiser={name}: {error}.") from None
+            raise UserError(
+                f"{{options}} of the {{meta-optimiser}} {name}: {error}.", names=OPTIONS
+            ) from None
 
     return make
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
 from innerloop.data.pictures import BadPictureError, in_threads
@@ -49,8 +49,7 @@ def silent(_what: str, _done: int, _total: int) -> None:
 
 def cores() -> int:
     """Threads to decode with: those this process may use, at most eight."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(8, usable)
+    return min(8, available_cores())
 
 
 def where(archives: Sequence[Archive]) -> str:

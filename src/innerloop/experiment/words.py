@@ -1,0 +1,73 @@
+"""What a recipe calls the arguments that messages of the rooms below name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from innerloop.core.errors import spelling
+
+RECIPE_WORDS = {
+    "checkpoint": "inner.checkpoint",
+    "choice": "tasks.choice",
+    "clip": "outer.clip",
+    "compile": "run.compile",
+    "covariances": "tasks.settings.covariances",
+    "execution": "run.execution",
+    "folder": "run.folder",
+    "heads": "outer.heads",
+    "meta-optimiser": "outer.optimiser",
+    "method": "inner.method",
+    "no adaptation": "inner.method=none",
+    "optima": "tasks.settings.optima",
+    "optimiser": "inner.optimiser",
+    "options": "outer.options",
+    "precision=float32": "run.bfloat16=false",
+    "rate": "inner.lr",
+    "settings": "tasks.settings",
+    "steps": "inner.steps",
+    "tensorboard": "run.tensorboard",
+    "the estimate": "inner.lr=auto",
+    "the learner's lr": "inner.lr",
+    "the learner's steps": "inner.steps",
+    "the optimiser's lr": "outer.lr",
+    "weights": "tasks.settings.weights",
+}
+"""Arguments as messages name them, and the settings of a recipe that they come from."""
+
+
+@contextmanager
+def recipe_words() -> Iterator[None]:
+    """Within it, and in errors that leave it, arguments are called what a recipe calls them.
+
+    A context manager, and a decorator for functions that are given a recipe or a run: ``@recipe_words()``.
+
+    >>> from innerloop.core.errors import UserError
+    >>> with recipe_words():
+    ...     print(UserError("set {clip}=10", names=("clip",)))
+    set outer.clip=10
+    """
+    with spelling(RECIPE_WORDS):
+        yield
+
+
+@contextmanager
+def episode_words(kinds: int, training: bool) -> Iterator[None]:
+    """The same for an episode's shape, which is set in ``tasks``, in ``eval``, or in a mixture of ``kinds``.
+
+    >>> from innerloop.core.errors import UserError
+    >>> with episode_words(0, training=False):
+    ...     print(UserError("lower {ways}", names=("ways",)))
+    lower eval.ways
+    """
+    if not kinds:
+        section = "tasks" if training else "eval"
+        table = {name: f"{section}.{name}" for name in ("ways", "shots", "queries")}
+    else:
+        table = {
+            f"kinds[{place}].{name}" if kinds > 1 else name: f"tasks.mixture[{place}].{name}"
+            for place in range(kinds)
+            for name in ("ways", "shots", "queries", "choice")
+        }
+    with spelling(table):
+        yield

@@ -227,7 +227,7 @@ def test_mistakes_that_only_the_parts_know_are_told_at_once(call: Any) -> None:
         "unknown model.kind 'mpl'",
         "tasks.family=sine has numbers as targets",
     ]
-    starts += ["tasks.family=sine has numbers as targets", "model.outputs=7 does", "outer.optimiser: unknown"]
+    starts += ["tasks.family=sine has numbers as targets", "model.outputs=7 does", "unknown outer.optimiser"]
     assert code == 2
     for start, line in zip(starts, shown.splitlines(), strict=True):
         assert line.startswith(f"error: {start}")

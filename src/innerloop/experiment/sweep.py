@@ -68,9 +68,8 @@ def sweep(
     running: set[subprocess.Popen[str]] = set()
     lock = threading.Lock()
     with show_progress(len(cells), f"sweep {base.name}", progress, unit="runs") as bar:
-        bar.line(f"{len(cells)} runs in {folder}, {jobs} at a time with {share} core(s) each")
-        for note in notes:
-            bar.line(f"warning: {note}")
+        about = f"{len(cells)} runs in {folder}, {jobs} at a time with {share} core(s) each"
+        bar.line("\n".join([about, *(f"warning: {note}" for note in notes)]))
 
         def one(cell: Cell) -> Path:
             run = _run_cell(cell, folder, share, bar.line, running)

@@ -10,20 +10,21 @@ export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-# torch first, by this exact version: any other spelling may pull gigabytes of CUDA packages.
+# torch first, by this exact version: any other spelling may pull gigabytes of CUDA packages. Byte code is made when
+# a module is first imported: compiling all of torch while it is installed takes half a minute more.
 $(STAMP)/base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	mkdir -p $(STAMP)
-	$(BIN)/python -m pip install -q --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e .
 	touch $@
 
 $(STAMP)/dev: $(STAMP)/base
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev,peers,tensorboard]"
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e ".[dev,peers,tensorboard]"
 	touch $@
 
 $(STAMP)/docs: $(STAMP)/base
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[docs]"
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e ".[docs]"
 	touch $@
 
 demo: $(STAMP)/base      ## train, evaluate and write a page on embedded tasks (under 3 minutes)

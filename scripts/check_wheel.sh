@@ -7,8 +7,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m build --wheel --outdir "$work/dist" "$root" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 "$python" -m venv "$work/env"
-"$work/env/bin/python" -m pip install -q --disable-pip-version-check torch==2.13.0
-"$work/env/bin/python" -m pip install -q --disable-pip-version-check "$work"/dist/*.whl
+"$work/env/bin/python" -m pip install -q --no-compile --disable-pip-version-check torch==2.13.0
+"$work/env/bin/python" -m pip install -q --no-compile --disable-pip-version-check "$work"/dist/*.whl
 mkdir "$work/empty" && cd "$work/empty"
 "$work/env/bin/innerloop" --version
 "$work/env/bin/innerloop" ls >/dev/null

@@ -346,6 +346,7 @@ def test_bench_sides_take_the_same_step():
     assert_trees_close(again, grads["ours"], (1e-3, 1e-5))  # a rate of zero: every step is the same
 
 
+@pytest.mark.slow  # processes that take turns
 def test_bench_runs_and_reports(monkeypatch):
     monkeypatch.setattr(resnet_bench, "available_cores", lambda: 1)
     monkeypatch.setattr(resnet_bench.harness, "machine", lambda: {"cores": 1})

@@ -20,6 +20,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("innerloop.execution.plan.available_cores", lambda: 1)
 
 
+@pytest.mark.slow  # eight processes, each with torch or scikit-learn to import
 def test_heads_run_and_report() -> None:
     sizes = {"problems": 12, "looped": 4, "dimensions": 30}
     found = heads.run(quick=True, say=lambda _: None, sizes=sizes)

@@ -129,7 +129,7 @@ def test_only_the_episodes_with_broken_features_are_left_out() -> None:
 
 def test_a_diverging_adaptation_fails_the_run_and_keeps_the_training(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError) as error:
-        sine(tmp_path, "inner.steps=0", "inner.lr=1e5", "inner.test_steps=60")
+        sine(tmp_path, "inner.steps=0", "inner.lr=1e5", "inner.test_steps=60", "eval.curve=false")
     text = str(error.value)
     assert "the predictions for 6 of 6 test tasks are not finite, after 60 inner steps" in text
     assert "at inner.lr=100000: lower inner.lr or inner.test_steps" in text
@@ -199,8 +199,8 @@ def test_a_sweep_keeps_going_and_lists_what_diverged(tmp_path: Path, monkeypatch
     assert rows[1]["over"] == "1 of 1 runs diverged"
     again = sweep("sine-maml", grid, jobs=1, progress=False)
     assert again["table"] == rows
-    with pytest.raises(UserError, match="none of the 2 runs"):
-        sweep("sine-maml", ["inner.lr=[1e19,1e20]", *FIXED, *TINY], jobs=1, progress=False)
+    with pytest.raises(UserError, match="none of the 1 runs"):
+        sweep("sine-maml", ["inner.lr=[1e20]", *FIXED, *TINY], jobs=1, progress=False)
 
 
 def test_a_diverged_run_of_rate_regret_counts_as_a_guess(monkeypatch: Any) -> None:

@@ -10,8 +10,8 @@ export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-# torch first, by this exact version: any other spelling may pull gigabytes of CUDA packages. Byte code is made when
-# a module is first imported: compiling all of torch while it is installed takes half a minute more.
+# torch first, by this exact version: any other spelling may pull gigabytes of CUDA packages. Byte code is made afterwards,
+# on all cores, for those who run tests; pip would make it one file after the other.
 $(STAMP)/base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	mkdir -p $(STAMP)
@@ -21,6 +21,7 @@ $(STAMP)/base: pyproject.toml
 
 $(STAMP)/dev: $(STAMP)/base
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e ".[dev,peers,tensorboard]"
+	-$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
 	touch $@
 
 $(STAMP)/docs: $(STAMP)/base

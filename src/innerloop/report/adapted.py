@@ -40,7 +40,7 @@ def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | 
     errors = [_mean_square(data["truth"], data[when]) for when in ("before", "after")]
     plural = "" if data["steps"] == 1 else "s"
     words = (
-        "Test episode 0, not chosen: mean squared error {number(errors[0], 3)} before and "
+        f"Test episode 0, not chosen: mean squared error {number(errors[0], 3)} before and "
         f"{number(errors[1], 3)} after {data['steps']} inner step{plural} on {len(data['x_support'])} points."
     )
     svg = figure_to_svg(sinusoid_figure(data), f"{name}-adapted", "A held-out task", words)

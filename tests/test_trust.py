@@ -249,6 +249,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "recipes/started.py",  # compares settings
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
         "experiment/trained.py",  # shows it
+        "experiment/judged.py",  # tells which tasks were judged
         "experiment/grid.py",  # asks for all cells together
         "experiment/sweep.py",  # compares with a run that lies there already
         "cli/show.py",  # prints

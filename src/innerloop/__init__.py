@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from innerloop.execution import choose_plan as choose_plan
     from innerloop.execution import meta_gradient as meta_gradient
     from innerloop.experiment.experiment import Experiment as Experiment
-    from innerloop.experiment.trained import Judged as Judged
+    from innerloop.experiment.judged import Judged as Judged
     from innerloop.experiment.trained import Run as Run
     from innerloop.experiment.trained import load as load
     from innerloop.learners import Learner as Learner
@@ -63,7 +63,8 @@ _HOMES = {
     "innerloop.evaluation": ("Episodes", "Protocol", "compare", "evaluate", "evaluate_head"),
     "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
     "innerloop.experiment.experiment": ("Experiment",),
-    "innerloop.experiment.trained": ("Judged", "Run", "load"),
+    "innerloop.experiment.judged": ("Judged",),
+    "innerloop.experiment.trained": ("Run", "load"),
     "innerloop.learners": ("Learner", "anil", "boil", "maml", "maml_lslr", "meta_sgd", "non_adaptive"),
     "innerloop.nets": ("Network", "conv4", "from_module", "mlp"),
     "innerloop.objectives": ("Objective", "episodic", "erm", "multitask", "reptile"),

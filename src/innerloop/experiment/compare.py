@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.evaluation import compare
-from innerloop.evaluation.episodes import Episodes, differences
+from innerloop.evaluation.comparison import Comparison, compare
+from innerloop.evaluation.episodes import differences
+from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.run import evaluate_run
-from innerloop.recipes.told import DRAWN
-from innerloop.runs.files import read_json
 
 
 def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
@@ -22,15 +21,23 @@ def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = 
         UserError: if they do not see the same episodes.
     """
     results = [evaluate_run(path, overrides, trust=trust) for path in (run, other)]
-    scores = [found["score"] for found in results]
-    differing = differences(*(Episodes.from_dict(found[DRAWN]) for found in results))
-    if scores[0] != scores[1]:
-        differing = [f"score {scores[0]} and {scores[1]}", *differing]
+    first, second = (judged_from(each, path) for each, path in zip(results, (run, other), strict=True))
+    found = compare_judged(first, second, (str(run), str(other)))
+    return {**results[0], "comparison": {"against": str(other), **found.as_dict()}}
+
+
+def compare_judged(first: Judged, second: Judged, names: tuple[str, str]) -> Comparison:
+    """Which of two runs is better on the episodes that both saw; ``names`` is what to call them.
+
+    Raises:
+        UserError: if they did not see the same episodes.
+    """
+    differing = differences(first.drawn, second.drawn) if first.drawn and second.drawn else []
+    if first.score != second.score:
+        differing = [f"score {first.score} and {second.score}", *differing]
     if differing:
         raise UserError(
-            f"{run} and {other} saw other episodes ({', '.join(differing)}): give settings that make these "
-            "alike; what is given here holds for both."
+            f"{names[0]} and {names[1]} saw other episodes ({', '.join(differing)}): give settings that make "
+            "these alike; what is given here holds for both."
         )
-    first, second = (read_json(Path(found["file"]))["scores"] for found in results)
-    found = compare(first, second, higher_is_better=results[0]["score"] == "accuracy")
-    return {**results[0], "comparison": {"against": str(other), **found.as_dict()}}
+    return compare(first, second)

@@ -102,7 +102,9 @@ class Parts:
         return self.first.buffers
 
     def at_rate(self, rate: float) -> Parts:
-        """The same with another inner rate, on the same data."""
+        """The same with another inner rate, on the same data; the recipe alone must say what the model is."""
+        if self._model is not None:
+            raise ValueError("a model that was handed in has its own rate.")
         inner = self.recipe.inner.model_copy(update={"lr": float(rate)})
         return Parts(self.recipe.model_copy(update={"inner": inner}), self.data, self.sizes)
 

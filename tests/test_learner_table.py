@@ -21,7 +21,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.run import train
 from innerloop.learners import LEARNERS, Learner, adam, anil
 from innerloop.learners.base import Adapted, is_own
-from innerloop.learners.gradient import moving_names
+from innerloop.learners.inner import moving_names
 from innerloop.learners.table import reads, takes_steps
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.protocols import expected_protocol

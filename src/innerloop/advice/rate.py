@@ -26,7 +26,7 @@ from innerloop.core.errors import UserError, spelt
 from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
 from innerloop.learners.base import is_own
-from innerloop.learners.gradient import moving_names
+from innerloop.learners.inner import moving_names
 from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.nets.network import Network, apply
 from innerloop.tasks.sampler import Sampler

@@ -22,16 +22,22 @@ from innerloop.core import autodiff
 from innerloop.core.errors import UserError
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
-from innerloop.learners.base import RATE_PREFIX, Adapted, Learner, Predict, is_own
+from innerloop.learners.base import RATE_PREFIX, Adapted, Learner
+from innerloop.learners.inner import (
+    Adapts,
+    InnerLoss,
+    head_loss,
+    moving_names,
+    network_loss,
+    predictor,
+    reattach,
+)
 from innerloop.learners.online import Online, online_anil, refuse_options
 from innerloop.learners.updates import UpdateRule, sgd
-from innerloop.nets.network import Network, apply
+from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 
-Adapts = Literal["all", "head", "body"]
 Rates = Literal["fixed", "per-weight", "per-layer-and-step"]
-
-InnerLoss = Callable[[Params], Tensor]
 
 
 def gradient_learner(
@@ -84,9 +90,9 @@ def gradient_learner(
         if adapts == "head":
             # the body does not move: its features are computed once
             z, buffers = network.features(params, buffers, x, statistics)
-            inner = _head_loss(network, loss, z, y)
+            inner = head_loss(network, loss, z, y)
         else:
-            inner = _network_loss(network, loss, params, buffers, x, y, training)
+            inner = network_loss(network, loss, params, buffers, x, y, training)
         cut = rates == "fixed"
         adapted = _descend(step, moving, rule.init(moving), params, inner, steps, through, checkpoint, cut)
         after = {**params, **adapted}
@@ -95,27 +101,7 @@ def gradient_learner(
             _, buffers = network.features(after, buffers, x, "batch")
         return Adapted(after, buffers)
 
-    return Learner(name, adapt, _predictor(network), init)
-
-
-def _predictor(network: Network) -> Predict:
-    """The network's outputs under the adapted parameters."""
-
-    def predict(adapted: Adapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
-        statistics = statistics_for(network.norm, "query", training)
-        return apply(network, adapted.params, adapted.buffers, x, statistics)
-
-    return predict
-
-
-def moving_names(network: Network, adapts: Adapts | Literal["nothing"], params: Params) -> list[str]:
-    """The names of the parameters that the inner loop changes."""
-    own = [n for n in params if not is_own(n)]
-    if adapts == "nothing":
-        return []
-    if adapts == "head":
-        return list(network.head_names)
-    return own if adapts == "all" else [n for n in own if n not in network.head_names]
+    return Learner(name, adapt, predictor(network), init)
 
 
 def _initial_rates(rates: Rates, lr: float, steps: int, moving: Params) -> Params:
@@ -131,25 +117,6 @@ def _rate(rates: Rates, lr: float, params: Params, name: str, t: int) -> float |
         return lr
     learned = params[RATE_PREFIX + name]
     return learned if rates == "per-weight" else learned[min(t, learned.shape[0] - 1)]
-
-
-def _head_loss(network: Network, loss: Loss, z: Tensor, y: Tensor) -> InnerLoss:
-    def inner(head: Params) -> Tensor:
-        return loss.value(network.head(head, z), y)
-
-    return inner
-
-
-def _network_loss(
-    network: Network, loss: Loss, params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
-) -> InnerLoss:
-    statistics = statistics_for(network.norm, "support", training)
-
-    def inner(moving: Params) -> Tensor:
-        outputs, _ = apply(network, {**params, **moving}, buffers, x, statistics)
-        return loss.value(outputs, y)
-
-    return inner
 
 
 def _descend(
@@ -174,7 +141,7 @@ def _descend(
         moving = {n: p.detach() for n, p in moving.items()}
     for t in range(steps):
         if cut and t == constant:
-            moving = _reattach(start, moving)
+            moving = reattach(start, moving)
         if checkpoint and t >= constant and torch.is_grad_enabled():
             if not autodiff.is_plain():
                 raise UserError(
@@ -184,12 +151,7 @@ def _descend(
             moving, state = recompute(step, t, moving, state, params, inner, use_reentrant=False)
         else:
             moving, state = step(t, moving, state, params, inner)
-    return _reattach(start, moving) if cut and constant == steps else moving
-
-
-def _reattach(start: Params, moved: Params) -> Params:
-    """``moved`` in value, but depending on ``start`` through the identity: the first-order derivative."""
-    return {n: p + (moved[n] - p).detach() for n, p in start.items()}
+    return reattach(start, moving) if cut and constant == steps else moving
 
 
 def maml(
@@ -269,4 +231,4 @@ def non_adaptive(network: Network) -> Learner:
             _, buffers = network.features(params, buffers, x, statistics_for("support", "support", training))
         return Adapted(params, buffers)
 
-    return Learner("none", adapt, _predictor(network))
+    return Learner("none", adapt, predictor(network))

@@ -1,0 +1,70 @@
+r"""The pieces that inner problems are made of: which parameters move, on which loss, and how one predicts.
+
+Bridge's unified objective (eqs. 10, 11 and 21): a learner is *which parameters adapt* × *the support loss* ×
+*what keeps them near the start* (few steps, or an :math:`\ell_2` penalty) × *how the outer gradient passes*
+(through the steps, to first order, implicitly, or not at all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor
+
+from innerloop.core.types import Buffers, Loss, Params
+from innerloop.learners.base import Adapted, Predict, is_own
+from innerloop.nets.network import Network, apply
+from innerloop.nets.norms import statistics_for
+
+Adapts = Literal["all", "head", "body"]
+
+InnerLoss = Callable[[Params], Tensor]
+"""The support loss as a function of the parameters that move."""
+
+
+def moving_names(network: Network, adapts: Adapts | Literal["nothing"], params: Params) -> list[str]:
+    """The names of the parameters that the inner loop changes."""
+    own = [n for n in params if not is_own(n)]
+    if adapts == "nothing":
+        return []
+    if adapts == "head":
+        return list(network.head_names)
+    return own if adapts == "all" else [n for n in own if n not in network.head_names]
+
+
+def head_loss(network: Network, loss: Loss, z: Tensor, y: Tensor) -> InnerLoss:
+    """The support loss of a last layer, on features that do not move."""
+
+    def inner(head: Params) -> Tensor:
+        return loss.value(network.head(head, z), y)
+
+    return inner
+
+
+def network_loss(
+    network: Network, loss: Loss, params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
+) -> InnerLoss:
+    """The support loss of the network, as a function of those of its parameters that move."""
+    statistics = statistics_for(network.norm, "support", training)
+
+    def inner(moving: Params) -> Tensor:
+        outputs, _ = apply(network, {**params, **moving}, buffers, x, statistics)
+        return loss.value(outputs, y)
+
+    return inner
+
+
+def reattach(start: Params, moved: Params) -> Params:
+    """``moved`` in value, but depending on ``start`` through the identity: the first-order derivative."""
+    return {n: p + (moved[n] - p).detach() for n, p in start.items()}
+
+
+def predictor(network: Network) -> Predict:
+    """The network's outputs under the adapted parameters."""
+
+    def predict(adapted: Adapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        statistics = statistics_for(network.norm, "query", training)
+        return apply(network, adapted.params, adapted.buffers, x, statistics)
+
+    return predict

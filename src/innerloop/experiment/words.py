@@ -29,6 +29,7 @@ RECIPE_WORDS = {
     "tensorboard": "run.tensorboard",
     "the estimate": "inner.lr=auto",
     "the learner's lr": "inner.lr",
+    "the learner's scale": "inner.settings.scale",
     "the learner's steps": "inner.steps",
     "the optimiser's lr": "outer.lr",
     "weights": "tasks.settings.weights",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from innerloop.learners.attention import matching as matching
     from innerloop.learners.base import Adapted as Adapted
     from innerloop.learners.base import Learner as Learner
     from innerloop.learners.gradient import anil as anil
@@ -37,6 +38,7 @@ __getattr__, __dir__ = lazy(
             "non_adaptive",
         ),
         "innerloop.learners.kernel": ("kernel_learner",),
+        "innerloop.learners.attention": ("matching",),
         "innerloop.learners.prototype": ("protonet",),
         "innerloop.learners.table": ("LEARNERS",),
         "innerloop.learners.updates": ("adam", "momentum", "sgd"),

@@ -44,6 +44,16 @@ class Predict(Protocol):
         ...
 
 
+class Together(Protocol):
+    """``(params, buffers, x, y, query) -> (outputs, buffers)``: adapts and predicts in one pass."""
+
+    def __call__(
+        self, params: Params, buffers: Buffers, x: Tensor, y: Tensor, query: Tensor
+    ) -> tuple[Tensor, Buffers]:
+        """Predicts for the queries after adapting to ``x`` and ``y``."""
+        ...
+
+
 def no_extra_params(params: Params) -> Params:
     """The ``init`` of learners that own no parameters."""
     return dict(params)
@@ -66,6 +76,8 @@ class Learner(NamedTuple):
         init: ``network params -> meta-parameters``: adds what the learner owns, such as learned rates.
         init_buffers: ``(network params, buffers) -> buffers``: adds what the learner carries from step to
             step without training it by gradients.
+        together: how training adapts and predicts where both sets are normalised as one batch; ``None``
+            where it calls ``adapt`` and ``predict``.
     """
 
     name: str
@@ -73,3 +85,4 @@ class Learner(NamedTuple):
     predict: Predict
     init: Callable[[Params], Params] = no_extra_params
     init_buffers: Callable[[Params, Buffers], Buffers] = no_extra_buffers
+    together: Together | None = None

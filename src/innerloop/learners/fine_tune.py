@@ -8,8 +8,8 @@ from torch import Tensor
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Buffers, Params
 from innerloop.learners.base import Adapted, Learner
+from innerloop.learners.embedding import class_means
 from innerloop.learners.gradient import maml
-from innerloop.learners.prototype import class_means
 from innerloop.learners.updates import adam
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for

@@ -126,6 +126,18 @@ LEARNERS: dict[str, Entry] = {
         own_head=True,
         needs_labels=True,
     ),
+    "matching": Entry(
+        "matching networks",
+        "Vinyals et al. 2016",
+        "innerloop.learners.attention:matching",
+        "nothing",
+        "nothing",
+        "through",
+        ("ways",),
+        settings={"scale": Setting(float, "factor on the cosines; 10 if omitted, the paper has 1")},
+        own_head=True,
+        needs_labels=True,
+    ),
     "none": Entry(
         "no adaptation", "", "innerloop.learners.gradient:non_adaptive", "nothing", "nothing", "nothing"
     ),

@@ -5,7 +5,7 @@ policy                on the support set           on the query set             
 ====================  ===========================  =============================  ==================
 ``transductive``      its own batch's              its own batch's                yes
 ``support``           its own batch's              the support set's              no
-``running``           train: own; test: stored     train: own; test: stored       in training only
+``running``           train: own*; test: stored    train: own*; test: stored      in training only
 ``group``             each sample's own (groups)   each sample's own (groups)     no
 ``none``              no normalisation             no normalisation               no
 ====================  ===========================  =============================  ==================
@@ -13,6 +13,9 @@ policy                on the support set           on the query set             
 ``transductive`` is what MAML's released code does (a query image's prediction depends on the other query
 images); ``support`` is the honest inductive counterpart. In ``running``, stored statistics are an
 exponential average (momentum 0.1) kept as buffers.
+
+\* Learners that put a head of their own on features (ProtoNet, matching, R2D2, MetaOptNet) are trained with
+both sets as one batch with one mean and variance, as the originals were.
 """
 
 from __future__ import annotations

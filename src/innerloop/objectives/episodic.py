@@ -34,6 +34,9 @@ def episodic(learner: Learner, loss: Loss, split: bool = True) -> Objective:
         else:
             x_in, y_in = all_samples(task)
             x_out, y_out = x_in, y_in
+        if learner.together is not None and split:
+            outputs, buffers = learner.together(params, buffers, x_in, y_in, x_out)
+            return loss.value(outputs, y_out), buffers
         adapted = learner.adapt(params, buffers, x_in, y_in, training=True)
         outputs, buffers = learner.predict(adapted, x_out, training=True)
         return loss.value(outputs, y_out), buffers

@@ -1,0 +1,61 @@
+"""Matching networks: a query takes the labels of the support samples that it resembles."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Params
+from innerloop.learners.base import Learner
+from innerloop.learners.embedding import embedding_learner, indicators
+from innerloop.nets.network import Network
+
+SCALE = 10.0
+
+
+class Memory(NamedTuple):
+    """Support features of length one ``(n, d)``, and which label each has ``(n, ways)``."""
+
+    keys: Tensor
+    labels: Tensor
+
+
+def matching(network: Network, ways: int, scale: float = SCALE) -> Learner:
+    r"""Matching networks (Vinyals et al. 2016), without the embedding of whole sets.
+
+    .. math:: P(y = k\mid x) = \sum_i a_i(x)\,[y_i = k], \qquad
+        a(x) = \operatorname{softmax}_i\big(s\,\cos(f(x), f(x_i))\big)
+
+    Outputs are :math:`\log P`, so that cross-entropy is the paper's loss.
+
+    Args:
+        network: supplies the features; its last layer is not used.
+        ways: how many classes there can be; classes without a support sample are never predicted.
+        scale: :math:`s`. The paper has 1, under which no prediction can be sure: with five classes the
+            largest probability is below 0.65.
+    """
+    if not scale > 0:
+        raise UserError(
+            f"{{the learner's scale}}={scale:g}: it must be positive.", names=("the learner's scale",)
+        )
+
+    def fit(params: Params, z: Tensor, y: Tensor, training: bool) -> Memory:
+        del params, training
+        return Memory(F.normalize(z, dim=-1), indicators(y, ways, z))
+
+    def score(params: Params, head: Memory, z: Tensor) -> Tensor:
+        del params
+        attention = scale * F.normalize(z, dim=-1) @ head.keys.T
+        # log Σ_i a_i [y_i = k] as a difference of two log-sums, which does not underflow
+        by_class = torch.where(head.labels.T.bool(), attention[:, None, :], -torch.inf)
+        seen = head.labels.sum(0) > 0
+        # a class without samples has no sum: its gradient would be nan, not zero
+        safe = torch.where(seen[:, None], by_class, 0.0)
+        logits = torch.where(seen, torch.logsumexp(safe, -1), -torch.inf)
+        return logits - torch.logsumexp(attention, -1, keepdim=True)
+
+    return embedding_learner("matching", network, fit, score)

@@ -30,6 +30,8 @@ RECIPE_WORDS = {
     "tensorboard": "run.tensorboard",
     "the estimate": "inner.lr=auto",
     "the learner's C": "inner.settings.C",
+    "the learner's cg_steps": "inner.settings.cg_steps",
+    "the learner's damping": "inner.settings.damping",
     "the learner's lr": "inner.lr",
     "the learner's own steps": "inner.settings.steps",
     "the learner's penalty": "inner.settings.penalty",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from innerloop.core.errors import Problems, UserError, did_you_mean
-from innerloop.core.losses import get_loss
+from innerloop.core.losses import get_loss, is_classification, smoothed
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.sizes import Sizes
@@ -60,7 +60,8 @@ def build_model(recipe: Recipe, sizes: Sizes) -> Model:
         return build_learner(recipe.inner, network, steps, sizes.ways)
 
     learner = learner_after(recipe.inner.steps)
-    objective = build_objective(recipe, network, learner, loss, sizes)
+    share = recipe.outer.label_smoothing if is_classification(loss) else 0.0
+    objective = build_objective(recipe, network, learner, smoothed(loss, share), sizes)
     if recipe.run.bfloat16:
         objective = in_bfloat16(objective, recipe.run.device)
     return Model(network, loss, objective, learner_after, learner)

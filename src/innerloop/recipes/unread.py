@@ -55,6 +55,10 @@ _THROUGH = When(
     "training that differentiates through inner steps",
     lambda r: r.outer.objective == "episodic" and LEARNERS[r.inner.method].differentiated == "through",
 )
+_QUERIES = When(
+    "learners that are judged on queries in training",
+    lambda r: LEARNERS[r.inner.method].differentiated != "envelope",
+)
 _INNER_STEPS = When(
     "training with inner steps, and inner.test_steps is given for the judging",
     lambda r: r.outer.objective in ("episodic", "reptile") or r.inner.test_steps is None,
@@ -112,7 +116,7 @@ READERS: Readers = {
     "inner.loss": (_INNER_LOSS,),
     "inner.truncate": (_by_method("truncate"), _THROUGH),
     "inner.checkpoint": (_by_method("checkpoint"), _THROUGH),
-    "inner.split": (_one_of("outer.objective", "episodic"),),
+    "inner.split": (_one_of("outer.objective", "episodic"), _QUERIES),
     "outer.heads": (_one_of("outer.objective", "multitask"),),
     "outer.teacher": (_one_of("outer.objective", "erm"),),
     **{f"outer.{name}": (_TEACHER,) for name in ("label_weight", "teacher_weight", "temperature")},

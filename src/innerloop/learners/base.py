@@ -78,6 +78,7 @@ class Learner(NamedTuple):
             step without training it by gradients.
         together: how training adapts and predicts where both sets are normalised as one batch; ``None``
             where it calls ``adapt`` and ``predict``.
+        untrained: meta-parameters that are never updated, not by weight decay either.
     """
 
     name: str
@@ -86,3 +87,4 @@ class Learner(NamedTuple):
     init: Callable[[Params], Params] = no_extra_params
     init_buffers: Callable[[Params, Buffers], Buffers] = no_extra_buffers
     together: Together | None = None
+    untrained: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 Adapts = Literal["all", "head", "body", "nothing"]
 HeldBy = Literal["steps", "l2", "nothing"]
 Differentiated = Literal["through", "first order", "implicit", "nothing"]
-Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "online", "ways"]
+Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start", "online", "ways"]
 
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
     vmap: bool = True
 
 
-_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint")
+_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start")
 
 LEARNERS: dict[str, Entry] = {
     "maml": Entry(
@@ -182,6 +182,15 @@ def uses_head(method: str) -> bool:
     (True, False)
     """
     return not LEARNERS[method].own_head
+
+
+def depends_on_order(method: str) -> bool:
+    """Whether a learner may answer differently when the labels of a task are numbered in another order.
+
+    >>> depends_on_order("maml"), depends_on_order("protonet"), depends_on_order("none")
+    (True, False, False)
+    """
+    return uses_head(method) and learns(method)
 
 
 def needs_labels(method: str) -> bool:

@@ -18,6 +18,7 @@ RECIPE_WORDS = {
     "head_start": "inner.head_start",
     "heads": "outer.heads",
     "label_orders": "eval.label_orders",
+    "last_layer": "model.last_layer",
     "meta-optimiser": "outer.optimiser",
     "method": "inner.method",
     "no adaptation": "inner.method=none",

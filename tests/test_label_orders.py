@@ -20,12 +20,16 @@ from innerloop.evaluation import evaluate
 from innerloop.evaluation.orders import by_label_order
 from innerloop.execution import Plan
 from innerloop.experiment.adaptation import pack_state, unpack_state
-from innerloop.learners import anil, boil, maml
+from innerloop.experiment.learner import build_learner
+from innerloop.learners import LEARNERS, anil, boil, maml
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
+from innerloop.learners.table import depends_on_order
 from innerloop.nets import conv4, mlp
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.protocols import brief
+from innerloop.recipes.schema import Inner
 from innerloop.recipes.unread import unread
+from innerloop.testing.methods import labels
 from oracles import maml_loop, one_vector, problems
 from oracles.forward import mlp_forward
 from oracles.tolerance import assert_close
@@ -196,3 +200,20 @@ def test_settings_that_are_not_read_are_told() -> None:
         "eval.label_orders is not read: it is for learners whose last layer starts with a row per label."
     ]
     assert not unread(load_recipe("omniglot-maml", []), keys)
+
+
+@pytest.mark.parametrize("method", [name for name in LEARNERS if depends_on_order(name)])
+def test_every_learner_that_depends_on_the_order_can_be_averaged(method: str) -> None:
+    case = labels()
+    learner = build_learner(Inner(method=method, lr=0.1, steps=2, loss=case.loss), case.network, 2, case.ways)
+    params, buffers = problems.drawn(case.network)
+    params, buffers = learner.init(params), learner.init_buffers(params, buffers)
+    task, order = case.batch.to(dtype=torch.float64).task(0), torch.tensor([1, 2, 0])
+    averaged = label_averaged(learner, label_orders(case.ways, 6))
+
+    def probabilities(y: Tensor) -> Tensor:
+        adapted = averaged.adapt(params, buffers, task.x_support, y)
+        return averaged.predict(adapted, task.x_query)[0].exp()
+
+    y = task.y_support
+    assert_close(probabilities(order[y])[:, order], probabilities(y))

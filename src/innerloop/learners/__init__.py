@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from innerloop.learners.gradient import non_adaptive as non_adaptive
     from innerloop.learners.kernel import kernel_learner as kernel_learner
     from innerloop.learners.prototype import protonet as protonet
+    from innerloop.learners.proximal import imaml as imaml
+    from innerloop.learners.proximal import minibatchprox as minibatchprox
     from innerloop.learners.table import LEARNERS as LEARNERS
     from innerloop.learners.updates import adam as adam
     from innerloop.learners.updates import momentum as momentum
@@ -40,6 +42,7 @@ __getattr__, __dir__ = lazy(
         "innerloop.learners.kernel": ("kernel_learner",),
         "innerloop.learners.attention": ("matching",),
         "innerloop.learners.prototype": ("protonet",),
+        "innerloop.learners.proximal": ("imaml", "minibatchprox"),
         "innerloop.learners.table": ("LEARNERS",),
         "innerloop.learners.updates": ("adam", "momentum", "sgd"),
     },

@@ -31,6 +31,7 @@ from innerloop.learners.inner import (
     network_loss,
     predictor,
     reattach,
+    settled,
 )
 from innerloop.learners.online import Online, online_anil, refuse_options
 from innerloop.learners.starts import (
@@ -107,10 +108,7 @@ def gradient_learner(
         cut = rates == "fixed"
         adapted = _descend(step, moving, rule.init(moving), params, inner, steps, through, checkpoint, cut)
         after = {**params, **adapted}
-        if network.norm == "support" and adapts != "head":
-            # the support set's statistics under the adapted weights are what queries are normalised by
-            _, buffers = network.features(after, buffers, x, "batch")
-        return Adapted(after, buffers)
+        return Adapted(after, buffers) if adapts == "head" else settled(network, after, buffers, x)
 
     untrained = untrained_names(network, head_start)
     return Learner(name, adapt, predictor(network), init, untrained=untrained)

@@ -55,6 +55,10 @@ _THROUGH = When(
     "training that differentiates through inner steps",
     lambda r: r.outer.objective == "episodic" and LEARNERS[r.inner.method].differentiated == "through",
 )
+_QUERIES = When(
+    "learners that are judged on queries in training",
+    lambda r: LEARNERS[r.inner.method].differentiated != "envelope",
+)
 _INNER_STEPS = When(
     "training with inner steps, and inner.test_steps is given for the judging",
     lambda r: r.outer.objective in ("episodic", "reptile") or r.inner.test_steps is None,
@@ -63,6 +67,7 @@ _INNER_LOSS = When(
     "learners that take inner steps, and outer.loss is given",
     lambda r: r.outer.loss is None or (reads(r.inner.method, "loss") and _LEARNER.holds(r)),
 )
+_HELD_BY_STEPS = When("learners of MAML's family", lambda r: reads(r.inner.method, "head_start"))
 _ORDERED = When(
     "learners whose last layer starts with a row per label",
     lambda r: depends_on_order(r.inner.method) and r.inner.head_start not in ("one-vector", "zero"),
@@ -112,8 +117,8 @@ READERS: Readers = {
     "inner.loss": (_INNER_LOSS,),
     "inner.truncate": (_by_method("truncate"), _THROUGH),
     "inner.checkpoint": (_by_method("checkpoint"), _THROUGH),
-    "inner.head_start": (_by_method("head_start"), _LEARNER),
-    "inner.split": (_one_of("outer.objective", "episodic"),),
+    "inner.head_start": (_HELD_BY_STEPS, _LEARNER),
+    "inner.split": (_one_of("outer.objective", "episodic"), _QUERIES),
     "outer.heads": (_one_of("outer.objective", "multitask"),),
     "outer.milestones": (_one_of("outer.schedule", "step"),),
     "outer.factor": (_one_of("outer.schedule", "step", "plateau"),),

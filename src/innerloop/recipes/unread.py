@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.learners.table import LEARNERS, reads
+from innerloop.learners.table import LEARNERS, depends_on_order, reads
 from innerloop.recipes.reading import Readers, When, unread_keys
 from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Data, Recipe
@@ -67,6 +67,11 @@ _INNER_LOSS = When(
     "learners that take inner steps, and outer.loss is given",
     lambda r: r.outer.loss is None or (reads(r.inner.method, "loss") and _LEARNER.holds(r)),
 )
+_HELD_BY_STEPS = When("learners of MAML's family", lambda r: reads(r.inner.method, "head_start"))
+_ORDERED = When(
+    "learners whose last layer starts with a row per label",
+    lambda r: depends_on_order(r.inner.method) and r.inner.head_start not in ("one-vector", "zero"),
+)
 _OTHER_NETWORK = When("networks of pictures and your own", lambda r: r.model.kind != "mlp")
 
 _LAST_LAYER = When(
@@ -112,6 +117,7 @@ READERS: Readers = {
     "inner.loss": (_INNER_LOSS,),
     "inner.truncate": (_by_method("truncate"), _THROUGH),
     "inner.checkpoint": (_by_method("checkpoint"), _THROUGH),
+    "inner.head_start": (_HELD_BY_STEPS, _LEARNER),
     "inner.split": (_one_of("outer.objective", "episodic"), _QUERIES),
     "outer.heads": (_one_of("outer.objective", "multitask"),),
     "outer.milestones": (_one_of("outer.schedule", "step"),),
@@ -125,6 +131,7 @@ READERS: Readers = {
     "eval.copies": (_HEADS,),
     "eval.head_lr": (_one_of("eval.head", "finetune"),),
     "eval.head_steps": (_one_of("eval.head", "finetune"),),
+    "eval.label_orders": (_LEARNER_JUDGED, _ORDERED),
     "eval.curve": (_by_method("test_steps"), _LEARNER_JUDGED),
     "run.chunk": (_one_of("run.execution", "auto", "vmap"),),
 }
@@ -147,6 +154,7 @@ JUDGED: Readers = {
     **{f"tasks.{name}": (_none_in_eval(name),) for name in ("ways", "shots", "queries")},
     **dict.fromkeys(_ONLY_TRAINING, (_TRAINING,)),
     "inner.lr": (_LEARNER_JUDGED, _FIXED_RATE),
+    "inner.head_start": (_LEARNER_JUDGED,),
     "inner.method": (_LEARNER_JUDGED,),
     "inner.optimiser": (_LEARNER_JUDGED,),
     "inner.momentum": (_LEARNER_JUDGED,),

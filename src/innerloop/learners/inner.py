@@ -1,6 +1,6 @@
 r"""The pieces that inner problems are made of: which parameters move, on which loss, and how one predicts.
 
-Bridge writes meta-learners as one problem (eqs. 10 and 11 for a last layer :math:`w_i`, eq. 21 for all layers),
+Bridge writes meta-learners as one problem (eqs. 10 and 11 for a last layer :math:`w_i`, eq. 21 for all),
 
 .. math:: \min_\theta \sum_i \ell\big(f(X_i; \theta, w_i^*), Y_i\big), \qquad
           w_i^* = \arg\min_w\; \ell\big(f(X_i; \theta, w), Y_i\big) + R(w) ,

@@ -45,7 +45,7 @@ def learners() -> str:
     >>> [line.split(" | ")[2:6] for line in learners().splitlines() if "`anil`" in line]
     [['last layer', '`inner.loss`', 'early stopping (τ steps)', 'through the steps']]
     """
-    heading = ("`inner.method`", "learner", "inner loop adapts", "on the loss", "held back by", "differentiated")
+    heading = ("`inner.method`", "learner", "inner loop adapts", "on the loss", "held back by")
     rows = [
         (
             f"`{name}`",
@@ -59,7 +59,7 @@ def learners() -> str:
         )
         for name, entry in LEARNERS.items()
     ]
-    return _table([*heading, "own settings (`inner.settings`)", "paper"], rows)
+    return _table([*heading, "differentiated", "own settings (`inner.settings`)", "paper"], rows)
 
 
 def factories() -> str:

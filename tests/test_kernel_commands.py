@@ -134,7 +134,15 @@ def test_standard_errors_are_over_draws():
 
 
 @pytest.mark.parametrize(
-    "name", ["bridge-fig1", "bridge-spectra", "metantk-regression", "metantk-convergence"]
+    "name",
+    [
+        "bridge-fig1",
+        "bridge-spectra",
+        "bridge-agreement",
+        "bridge-convergence",
+        "metantk-regression",
+        "metantk-convergence",
+    ],
 )
 def test_reproductions_are_as_recorded(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -126,11 +126,10 @@ def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, Any], seeds: int
         return sum(norms) / len(norms) / size
 
     between = list(itertools.combinations(range(seeds), 2))
-    return Apart(
-        distance([(("anil", s), ("mtl", s)) for s in range(seeds)]),
-        *(distance([((method, a), (method, b)) for a, b in between]) for method in METHODS),
-        max((value["left"] for value in made.values() if value["left"] is not None), default=None),
-    )
+    left = [value["left"] for value in made.values() if value["left"] is not None]
+    same_start = distance([(("anil", seed), ("mtl", seed)) for seed in range(seeds)])
+    anil, mtl = (distance([((method, a), (method, b)) for a, b in between]) for method in METHODS)
+    return Apart(same_start, anil, mtl, max(left, default=None))
 
 
 def _tensor(values: list[list[float | None]]) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from innerloop.kernels.compare import mean_error
+from innerloop.kernels.types import KernelFunction
 from innerloop.plots.panels import Panel, line, panel
 from innerloop.reproduce.bridge_fig1_gaps import (
     DEPTH,
@@ -36,7 +37,8 @@ def compute(scale: str, say: Say) -> dict[str, Any]:
     """Gaps by depth and by λτ; every draw has tasks and a network of its own."""
     draws, width = SIZES[scale]
     tasks = [draw(seed, sphere=False) for seed in range(draws)]
-    depths, kernels = [], []
+    depths: list[dict[str, float]] = []
+    kernels: list[KernelFunction] = []
     for depth in DEPTHS:
         here = [drawn_kernel(one, seed, width, depth) for seed, one in enumerate(tasks)]
         found = [depth_gaps(kernel, [one])[0] for one, kernel in zip(tasks, here, strict=True)]

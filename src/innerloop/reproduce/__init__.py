@@ -29,6 +29,8 @@ REPRODUCTIONS: dict[str, str] = {
     "bridge-fig1": "Bridge, Figure 1: the gap of ANIL's and MTL's predictions against depth and λτ",
     "bridge-frozen": "Bridge, eq. 5: ANIL with a head that the outer loop never updates",
     "bridge-spectra": "Bridge, Lemmas 4 and 5: spectra of deep kernels, and the gap of their inverses",
+    "bridge-agreement": "Bridge, Theorem 1 on trained networks: ANIL against MTL beside two seeds of one",
+    "bridge-convergence": "Bridge, Theorem 3: losses of ANIL and MTL under their bounds (eqs. 29 to 31)",
     "landscape-fig1": "Landscape, Figure 1: four environments, where NAL and MAML start, and the gain",
     "landscape-fig2": "Landscape, Figures 2 and 7: coordinates and excess risks against ρ_H",
     "landscape-fig3": "Landscape, Figure 3: excess risks against R for scattered and packed hard tasks",

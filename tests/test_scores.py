@@ -64,6 +64,11 @@ def pictures(n, side=16, seed=1, dtype=DOUBLE):
     return torch.randn(n, 1, side, side, generator=seeded(seed), dtype=DOUBLE).to(dtype)
 
 
+def crowded(n):
+    """Small pictures around twenty: many share a region."""
+    return pictures(20, side=3).repeat(n // 20, 1, 1, 1) + 0.02 * pictures(n, side=3, seed=2)
+
+
 def picture_tasks(tasks=2, ways=3, side=16, dtype=DOUBLE) -> TaskBatch:
     x = pictures(2 * tasks * ways, side, dtype=dtype).view(2, tasks, ways, 1, side, side)
     y = torch.arange(ways).repeat(tasks, 1)
@@ -87,11 +92,11 @@ def test_regions_are_those_that_hooks_see_and_the_gram_counts():
     module = small_module()
     network = from_module(module)
     params, buffers = drawn(network)
-    x = pictures(400, side=3)
+    x = crowded(400)
     signs = hooked_patterns(module, x)
     assert torch.equal(sides(network, params, buffers, x).double(), signs)
     found = linear_regions(network, params, buffers, x)
-    assert found.value == round(gram_regions(signs)) < len(x)
+    assert 20 < found.value == round(gram_regions(signs)) < len(x)
     assert (found.inputs, found.units, found.reason) == (400, signs.shape[1], "")
     # the module centres each batch, so batches are passed as they are and counted together
     both = torch.cat([hooked_patterns(module, part) for part in x.split(200)])
@@ -100,7 +105,7 @@ def test_regions_are_those_that_hooks_see_and_the_gram_counts():
 
 def test_long_patterns_are_digested_without_a_change(monkeypatch):
     network = from_module(small_module())
-    weights, x = drawn(network), pictures(300, side=3)
+    weights, x = drawn(network), crowded(300)
     whole = linear_regions(network, *weights, x.split(100))
     monkeypatch.setattr(patterns_module, "KEPT_UNITS", 20)
     assert linear_regions(network, *weights, x.split(100)) == whole
@@ -284,18 +289,23 @@ def answer(words, capsys, code=0):
 
 
 def test_analyze_regions_counts_what_a_recipe_has(capsys):
-    words = ["analyze", "regions", "sine-maml", "inputs=300", "repeats=3"]
+    # eight units without bias cut the plane into at most sixteen sectors
+    words = ["analyze", "regions", "bridge-quadratic-maml", "tasks.settings.dim=2", "model.hidden=[8]"]
+    words += ["model.activation=relu", "inputs=300", "repeats=3"]
     found = answer(words, capsys)
-    assert found["inputs"] == 300
-    assert found["units"] == 80  # two layers of 40
+    assert (found["inputs"], found["units"], found["saturated"]) == (300, 8, False)
     assert len(set(found["patterns"])) > 1
-    assert 1 < found["regions"] == pytest.approx(sum(found["patterns"]) / 3)
-    assert found["regions"] < 300
+    assert 8 < min(found["patterns"]) <= max(found["patterns"]) <= 16
+    assert found["regions"] == pytest.approx(sum(found["patterns"]) / 3)
     assert found["ci95"] > 0
-    again = answer([*words, "run.seed=1", "batch=7"], capsys)
-    assert again["patterns"] != found["patterns"]
+    assert answer([*words, "batch=7"], capsys)["patterns"] == found["patterns"]
     assert main(words) == 0
     assert "linear regions hit by 300 different inputs" in capsys.readouterr().out
+
+
+def test_biases_that_start_at_zero_leave_two_regions_of_a_line(capsys):
+    found = answer(["analyze", "regions", "sine-maml", "inputs=40", "repeats=2"], capsys)
+    assert (found["patterns"], found["units"], found["ci95"]) == ([2, 2], 80, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ class Learner(NamedTuple):
             be solved; ``None`` where there is nothing to prove. Evaluations count those that are not.
         outer: what training minimises, for learners whose gradient is not got by differentiating the query
             loss through ``adapt`` and ``predict``, or whose outer loss is another; ``None`` for all others.
+        untrained: meta-parameters that are never updated, not by weight decay either.
     """
 
     name: str
@@ -116,3 +117,4 @@ class Learner(NamedTuple):
     together: Together | None = None
     converged: Callable[[Any], Tensor] | None = None
     outer: Outer | None = None
+    untrained: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 Adapts = Literal["all", "head", "body", "nothing"]
 HeldBy = Literal["steps", "l2", "nothing"]
 Differentiated = Literal["through", "first order", "implicit", "envelope", "nothing"]
-Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "online", "ways"]
+Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start", "online", "ways"]
 
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -73,7 +73,7 @@ class Entry(NamedTuple):
 
 
 _SCALE = Setting(float, "where the learned factor on the logits starts")
-_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint")
+_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start")
 _PROXIMAL: tuple[Argument, ...] = ("loss", "lr", "steps", "rule")
 _PENALTY = Setting(float, "λ of the penalty ½λ‖φ − θ‖²; 2 if omitted")
 
@@ -279,6 +279,15 @@ def uses_head(method: str) -> bool:
     (True, False)
     """
     return not LEARNERS[method].own_head
+
+
+def depends_on_order(method: str) -> bool:
+    """Whether a learner may answer differently when the labels of a task are numbered in another order.
+
+    >>> depends_on_order("maml"), depends_on_order("protonet"), depends_on_order("none")
+    (True, False, False)
+    """
+    return uses_head(method) and learns(method)
 
 
 def needs_labels(method: str) -> bool:

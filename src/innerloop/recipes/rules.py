@@ -104,10 +104,24 @@ def _class_rows_need_classes(recipe: Recipe) -> str | None:
     )
 
 
+def _teachers_are_for_classes(recipe: Recipe) -> str | None:
+    outer, loss = recipe.outer, recipe.outer.loss or recipe.inner.loss
+    if outer.teacher is None or outer.objective != "erm" or loss.startswith("cross-entropy"):
+        return None
+    return f"outer.teacher teaches classes, and the loss {loss} has none: set outer.loss=cross-entropy."
+
+
 def _auto_needs_tasks(recipe: Recipe) -> str | None:
     if recipe.inner.lr != "auto" or recipe.tasks.family != "supervised":
         return None
     return "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
+
+
+def _orders_are_of_labels(recipe: Recipe) -> str | None:
+    loss = recipe.outer.loss or recipe.inner.loss
+    if recipe.eval.label_orders == 1 or loss.startswith("cross-entropy"):
+        return None
+    return f"eval.label_orders is for tasks with labels, and the loss is {loss}: leave it out."
 
 
 def _settings_are_the_learners(recipe: Recipe) -> str | None:
@@ -121,7 +135,9 @@ RECIPE_RULES: Rules = (
     _minibatches_are_for_erm,
     _heads_need_a_number_of_tasks,
     _class_rows_need_classes,
+    _teachers_are_for_classes,
     _rates_are_for_linear_layers,
     _auto_needs_tasks,
+    _orders_are_of_labels,
     _settings_are_the_learners,
 )

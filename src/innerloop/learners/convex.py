@@ -21,9 +21,7 @@ from innerloop.learners.embedding import check_positive_setting, embedding_learn
 from innerloop.nets.network import Network
 from innerloop.solvers.crammer_singer import crammer_singer
 from innerloop.solvers.logistic import logistic
-from innerloop.solvers.problems import one_hot
-from innerloop.solvers.products import gram_matrix
-from innerloop.solvers.svm_dual import svm_coefficients
+from innerloop.solvers.svm_dual import svm_heads
 
 SCALE = OWN_PREFIX + "scale"
 ENOUGH = 1e-6  # relative distance from the minimum at which a head counts as solved, as for frozen features
@@ -84,10 +82,8 @@ def metaoptnet_svm(
         if not training:
             found = crammer_singer(z[None], y[None], classes, C, intercept=False, threads=1)
             return Solved(found.weights[0], found.objective[0], found.gap[0])
-        dual = svm_coefficients(
-            gram_matrix(z)[None], one_hot(y[None], classes, z), C, z.shape[1], steps or None
-        )
-        return Solved(dual.A[0].to(z.dtype) @ z, dual.objective[0], dual.gap[0])
+        (weights,), dual = svm_heads([z], [y], classes, C, steps or None)
+        return Solved(weights, dual.objective[0], dual.gap[0])
 
     return _convex_learner("metaoptnet-svm", network, ways, solve, scale)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from innerloop.solvers.crammer_singer import through_gram
 from innerloop.solvers.interior_point import DualSVM, Iterate, interior_point, stopped
+from innerloop.solvers.problems import one_hot
+from innerloop.solvers.products import gram_matrix
 
 AIM = {torch.float32: 1e-9, torch.float64: 1e-12}
 """Relative gap at which the steps end; implicit gradients need more digits of a solution than its use."""
@@ -69,3 +72,28 @@ def svm_coefficients(
 
 def _result(at: Iterate, steps: Tensor) -> DualResult:
     return DualResult(at.A, at.objective.detach(), at.gap.detach(), steps)
+
+
+def svm_heads(
+    features: Sequence[Tensor], labels: Sequence[Tensor], ways: int, C: float, steps: int | None = None
+) -> tuple[list[Tensor], DualResult]:
+    """Weights ``(k, d)`` of one machine per task, without intercept; differentiable in the features.
+
+    All programmes are solved in one batch. Products of features are taken task by task: they gain nothing
+    from batching, and what they give stays small enough for its memory to be used again.
+
+    Args:
+        features: ``(n, d)`` for each task, with the same ``n``.
+        labels: ``(n,)`` for each task; every class has a sample.
+        ways: number of classes.
+        C: inverse penalty.
+        steps: see :func:`svm_coefficients`.
+
+    >>> x, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
+    >>> [w.flatten() for w in svm_heads([x, 2 * x], [y, y], ways=2, C=10.0)[0]]
+    [tensor([-0.5000,  0.5000]), tensor([-0.2500,  0.2500])]
+    """
+    gram = torch.stack([gram_matrix(z) for z in features])
+    hot = one_hot(torch.stack(list(labels)), ways, gram)
+    dual = svm_coefficients(gram, hot, C, features[0].shape[-1], steps)
+    return [A.to(z.dtype) @ z for A, z in zip(dual.A, features, strict=True)], dual

@@ -1,0 +1,131 @@
+"""MetaOptNet's and R2D2's heads, forward and backward, against a general solver and a plain linear head.
+
+Run as a module (``python -m innerloop.bench.qp``) it is the child process of one side. ``qpth`` takes part
+where it can be imported, which may be from a folder of its own: ``pip install --no-deps --target DIR qpth``
+and then ``PYTHONPATH=DIR innerloop bench qp``.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from innerloop.bench import harness
+from innerloop.bench.child import thread_limits
+from innerloop.bench.harness import Say, Started
+from innerloop.bench.rows import Side, Timing, better, busy, comparison, on_threads
+from innerloop.bench.worker import Worker, keep_freed_memory, peak_mb, serve
+
+MODULE = "innerloop.bench.qp"
+SIZES: list[dict[str, int]] = [
+    {"tasks": 8, "shots": 5, "queries": 15, "dimensions": 640},
+    {"tasks": 8, "shots": 15, "queries": 6, "dimensions": 16_000},
+]
+TINY = {"tasks": 2, "shots": 2, "queries": 1, "dimensions": 30}
+NAMES = {"qpth": "qpth, one by one", "dense": "dense interior point, one by one", "linear": "linear head"}
+
+
+class Part(NamedTuple):
+    """What is measured: a title, who else does it, and the ratio that we promise.
+
+    Attributes:
+        title: what a row calls it.
+        peers: names of their sides.
+        at_least: the promised ratio.
+        same: whether all sides compute the same gradient.
+    """
+
+    title: str
+    peers: tuple[str, ...]
+    at_least: float
+    same: bool
+
+
+PARTS = {
+    "head": Part("SVM heads", ("qpth", "dense"), 10.0, True),
+    "programmes": Part("their quadratic programmes alone", ("qpth", "dense"), 10.0, True),
+    "ridge": Part("R2D2 heads", ("linear",), 0.5, False),
+}
+
+
+class QPWorker(Worker):
+    """Answers like the other benchmarks' worker, for these sides."""
+
+    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
+        """Builds a side, runs it once, and writes its gradients to a file."""
+        import numpy as np
+
+        from innerloop.bench.qp_sides import build
+
+        keep_freed_memory()
+        build({**spec, "sizes": TINY})()  # loads whatever the side needs, so that it counts as a library
+        self.call = build(spec)
+        self.empty_mb = peak_mb()
+        start = time.perf_counter()
+        grads = self.call()
+        took = time.perf_counter() - start
+        if gradient:
+            np.save(gradient, np.concatenate([g.double().flatten().numpy() for g in grads]))
+        return {"first_call_s": took}
+
+
+def run(quick: bool = False, say: Say = print, sizes: list[dict[str, int]] | None = None) -> dict[str, Any]:
+    """Heads of eight tasks at two sizes; whole, and the programmes alone.
+
+    Args:
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: arguments of :func:`innerloop.bench.qp_sides.drawn` for each case, for tests.
+    """
+    if find_spec("qpth") is None:
+        say("qpth is not installed: the general solver is a dense interior point of our own")
+    cases = [row for part in PARTS for size in sizes or SIZES for row in one_case(part, size, quick, say)]
+    return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
+
+
+def one_case(name: str, size: dict[str, int], quick: bool, say: Say) -> list[dict[str, Any]]:
+    """Ours against every peer that is there, each at its better thread count."""
+    from innerloop.execution.plan import available_cores
+
+    part, counts = PARTS[name], sorted({1, available_cores()})
+    peers = [who for who in part.peers if who != "qpth" or find_spec("qpth") is not None]
+    sides = [
+        side
+        for who in ("ours", *peers)
+        for side in on_threads(who, {"part": name, "side": who, "sizes": size}, counts)
+    ]
+    with harness.started(sides, MODULE, environment=_limits, say=say) as all_sides:
+        agreed = _agreement(all_sides) if part.same else []
+        turns = (2, 0.3, 0.0) if quick else (7, 1.0, harness.PATIENCE)
+        found = harness.measured(all_sides, *turns)
+    ours = better(found.timings, "ours")
+    title = f"{part.title}, {size['shots']}-shot, {size['dimensions']:,} features"
+    rows = []
+    for who in peers:
+        peer = better(found.timings, who)
+        notes = [*agreed, _memory(ours, peer), *busy(found.bystanders)]
+        row = comparison(title, NAMES[who], ours, peer, part.at_least, notes)
+        say(f"{row['case']}: {row['ratio']:.2g}× {row['peer']}; {row['notes']}")
+        rows.append(row)
+    return rows
+
+
+def _limits(side: Side) -> dict[str, str]:
+    return thread_limits(side.spec["threads"])
+
+
+def _agreement(run: Started) -> list[str]:
+    """How far the gradients of all sides differ at most, if they do not differ by too much."""
+    off = harness.disagreement(run.results, run.sides[0].name)
+    return [f"gradients agree to {off:.0e}"]
+
+
+def _memory(ours: Timing, peer: Timing) -> str:
+    """Peak memory on top of libraries and features."""
+    mine, theirs = (t.peak_mb - t.empty_mb for t in (ours, peer))
+    return f"on top of libraries and features {mine:.0f} MB against {theirs:.0f} MB"
+
+
+if __name__ == "__main__":
+    serve(QPWorker())

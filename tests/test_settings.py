@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
+from innerloop.learners.table import LEARNERS
 from innerloop.recipes.problems import allowed, known_settings
 from innerloop.recipes.schema import Model, Outer, Recipe
 from innerloop.recipes.settings import (
@@ -147,8 +148,7 @@ def test_all_problems_at_once() -> None:
         "unknown setting 'zebra'; `innerloop show sine-maml --schema` lists them all",
         "inner.lr must be finite, not nan",
         "model.hidden must be a list of whole numbers such as [40, 40], not 64",
-        "inner.method must be maml, fomaml, anil, boil, meta-sgd, maml-lslr, protonet or none, not 'mamll'"
-        " (did you mean 'maml'?)",
+        f"inner.method must be {', '.join(list(LEARNERS)[:-1])} or none, not 'mamll' (did you mean 'maml'?)",
         "inner.steps must be a whole number of at least 0, not -1",
         "inner.split must be true or false, not 'maybe'",
         "outer.factor must be a number above 0 and below 1, not 3",

@@ -16,8 +16,10 @@ from innerloop.experiment.words import recipe_words
 from innerloop.learners import Learner
 from innerloop.nets import Network, mlp
 from innerloop.nets.factory import BACKBONES, backbone
+from innerloop.nets.last_layer import with_last_layer
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
 from innerloop.objectives.mixed_precision import in_bfloat16
+from innerloop.recipes.judged import IMAGE_FAMILIES, kinds_asked
 from innerloop.recipes.schema import Recipe
 
 
@@ -58,7 +60,7 @@ def build_model(recipe: Recipe, sizes: Sizes) -> Model:
         return build_learner(recipe.inner, network, steps, sizes.ways)
 
     learner = learner_after(recipe.inner.steps)
-    objective = build_objective(recipe, network, learner, loss, sizes.rows)
+    objective = build_objective(recipe, network, learner, loss, sizes)
     if recipe.run.bfloat16:
         objective = in_bfloat16(objective, recipe.run.device)
     return Model(network, loss, objective, learner_after, learner)
@@ -77,7 +79,7 @@ def build_network(recipe: Recipe, sizes: Sizes) -> Network:
         check_kind(recipe.model.kind)
         network = _network(recipe, sizes.inputs, recipe.model.outputs or sizes.outputs)
     problems.refuse()
-    return network
+    return with_last_layer(network, recipe.model.last_layer, recipe.model.cosine_scale)
 
 
 def check_kind(kind: str) -> None:
@@ -112,13 +114,22 @@ def _network(recipe: Recipe, shape: tuple[int, ...], outputs: int) -> Network:
     return backbone(model.kind, shape[0], shape[-1], outputs, model.norm, model.head, **settings)
 
 
-def build_objective(recipe: Recipe, network: Network, learner: Learner, loss: Loss, rows: int) -> Objective:
-    """What one task contributes; multi-task learning trains ``rows`` heads."""
+def build_objective(
+    recipe: Recipe, network: Network, learner: Learner, loss: Loss, sizes: Sizes
+) -> Objective:
+    """What one task contributes; multi-task learning trains ``sizes.rows`` heads."""
     outer = recipe.outer
     if outer.objective == "erm":
         return erm(network, loss)
     if outer.objective == "multitask":
-        return multitask(network, loss, rows, outer.heads)
+        return multitask(network, loss, sizes.rows, outer.heads, _training_ways(recipe, sizes))
     if outer.objective == "reptile":
         return reptile(learner, loss)
     return episodic(learner, loss, recipe.inner.split)
+
+
+def _training_ways(recipe: Recipe, sizes: Sizes) -> int:
+    """Classes of the largest training task."""
+    if recipe.tasks.family not in IMAGE_FAMILIES:
+        return sizes.ways
+    return max(kind.ways for kind in kinds_asked(recipe, training=True))

@@ -16,6 +16,7 @@ RECIPE_WORDS = {
     "execution": "run.execution",
     "folder": "run.folder",
     "heads": "outer.heads",
+    "last_layer": "model.last_layer",
     "meta-optimiser": "outer.optimiser",
     "method": "inner.method",
     "no adaptation": "inner.method=none",

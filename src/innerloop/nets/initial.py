@@ -22,3 +22,13 @@ def standard_normal(generator: torch.Generator, shape: tuple[int, ...]) -> Tenso
     if generator.device.type != "cpu":
         return torch.randn(shape, generator=generator, device=generator.device)
     return torch.randn(shape, generator=generator, dtype=torch.float64).float()
+
+
+def uniform(generator: torch.Generator, shape: tuple[int, ...], fan_in: int) -> Tensor:
+    """U(±1/√fan_in): Kaiming-uniform with a = √5, as ``nn.Linear`` starts.
+
+    >>> bool(uniform(torch.Generator().manual_seed(0), (3, 4), 4).abs().max() <= 0.5)
+    True
+    """
+    draw = torch.rand(shape, generator=generator, device=generator.device)
+    return (2 * draw - 1) * fan_in**-0.5

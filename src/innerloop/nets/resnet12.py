@@ -14,7 +14,7 @@ import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets.initial import he_normal
+from innerloop.nets.initial import he_normal, uniform
 from innerloop.nets.network import Network
 
 WIDTHS = (64, 160, 320, 640)
@@ -35,13 +35,8 @@ def convolution_and_norm(
 
 def linear_head(generator: torch.Generator, outputs: int, inputs: int, scale: float, bias: bool) -> Params:
     """Kaiming-uniform with a = √5, as ``nn.Linear`` starts: U(±1/√inputs), times ``scale``."""
-
-    def uniform(*shape: int) -> Tensor:
-        draw = torch.rand(shape, generator=generator, device=generator.device)
-        return (2 * draw - 1) * inputs**-0.5
-
-    params = {"head.weight": uniform(outputs, inputs) * scale}
-    return {**params, "head.bias": uniform(outputs)} if bias else params
+    params = {"head.weight": uniform(generator, (outputs, inputs), inputs) * scale}
+    return {**params, "head.bias": uniform(generator, (outputs,), inputs)} if bias else params
 
 
 def resnet12(

@@ -83,6 +83,27 @@ def _heads_need_a_number_of_tasks(recipe: Recipe) -> str | None:
     return "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
 
 
+def _rates_are_for_linear_layers(recipe: Recipe) -> str | None:
+    inner, layer = recipe.inner, recipe.model.last_layer
+    if layer == "linear" or (inner.lr != "auto" and inner.online == "off"):
+        return None
+    asked = "inner.lr=auto" if inner.lr == "auto" else f"inner.online={inner.online}"
+    return (
+        f"{asked} estimates a rate from the features as they are, and model.last_layer={layer} reads them at "
+        "length one: give inner.lr a number and leave inner.online off."
+    )
+
+
+def _class_rows_need_classes(recipe: Recipe) -> str | None:
+    outer, loss = recipe.outer, recipe.outer.loss or recipe.inner.loss
+    if outer.objective != "multitask" or outer.heads != "released" or loss.startswith("cross-entropy"):
+        return None
+    return (
+        f"outer.heads=released keeps a row per class, and the loss {loss} has no classes: set "
+        "outer.heads=independent."
+    )
+
+
 def _auto_needs_tasks(recipe: Recipe) -> str | None:
     if recipe.inner.lr != "auto" or recipe.tasks.family != "supervised":
         return None
@@ -99,6 +120,8 @@ RECIPE_RULES: Rules = (
     _recomputing_cannot_be_compiled,
     _minibatches_are_for_erm,
     _heads_need_a_number_of_tasks,
+    _class_rows_need_classes,
+    _rates_are_for_linear_layers,
     _auto_needs_tasks,
     _settings_are_the_learners,
 )

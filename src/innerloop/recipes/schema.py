@@ -128,6 +128,11 @@ class Model(Section):
     head: str | None = Field(
         None, description="own module: name of its last layer, for ANIL, BOIL and per-task heads"
     )
+    last_layer: Literal["linear", "normalised", "cosine"] = Field(
+        "linear",
+        description="how the last layer reads features: as they are, at length one, or by their angle",
+    )
+    cosine_scale: float = Field(10.0, gt=0, description="last_layer=cosine: factor on the cosines")
     settings: dict[str, Any] = Field({}, description="own module: keyword arguments of the factory")
     init: str | None = Field(None, description="start from a run directory or a .safetensors file")
 
@@ -166,8 +171,10 @@ class Outer(Section):
         "episodic",
         description="episodic: through the inner loop; multitask: one head per task; erm: no adaptation",
     )
-    heads: Literal["shared", "independent"] = Field(
-        "independent", description="multitask: do all heads start from one draw or from one each"
+    heads: Literal["shared", "independent", "released"] = Field(
+        "independent",
+        description="multitask: do all heads start from one draw or from one each; released: class rows "
+        "without bias, scaled as in Bridge's code",
     )
     loss: LossName | None = Field(None, description="outer loss; none means inner.loss")
     steps: int = Field(10_000, ge=1, description="meta-steps")

@@ -65,6 +65,13 @@ _INNER_LOSS = When(
 )
 _OTHER_NETWORK = When("networks of pictures and your own", lambda r: r.model.kind != "mlp")
 
+_LAST_LAYER = When(
+    "training and judging that use the network's own last layer",
+    lambda r: (
+        r.outer.objective in ("erm", "multitask") or r.inner.method == "none" or reads(r.inner.method, "loss")
+    ),
+)
+
 READERS: Readers = {
     **{f"data.{name}": (_PICTURES,) for name in Data.model_fields},
     "data.splits": (_PICTURES, When("data without a data.split_file", lambda r: r.data.split_file is None)),
@@ -89,6 +96,8 @@ READERS: Readers = {
     "model.pooling": (_CONV4,),
     "model.norm": (_OTHER_NETWORK,),
     # the other networks refuse it when they are built
+    "model.last_layer": (_LAST_LAYER,),
+    "model.cosine_scale": (_LAST_LAYER, _one_of("model.last_layer", "cosine")),
     "model.head": (When("timm:NAME and modules of your own", lambda r: r.model.kind != "mlp"),),
     "inner.method": (_LEARNER,),
     "inner.lr": (_by_method("lr"), _LEARNER),

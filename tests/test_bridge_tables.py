@@ -38,7 +38,9 @@ def a_run(accuracy: float, seconds: float = 100.0, rise: float = 10.0) -> dict[s
         "best_step": 10,
         "best_seconds": rise * 10,
         "scores": {"5": [accuracy + w for w in wobble], "1": [accuracy - 0.1 + w for w in wobble]},
-        "penalties": {f"{p:g}": [accuracy - 0.02 * abs(math.log10(p / 0.33)) for _ in wobble] for p in PENALTIES},
+        "penalties": {
+            f"{p:g}": [accuracy - 0.02 * abs(math.log10(p / 0.33)) for _ in wobble] for p in PENALTIES
+        },
     }
 
 
@@ -78,7 +80,8 @@ def test_time_in_validation_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "holds"), [(0.70, (True, True, True)), (0.65, (False, False, False)), (0.695, (True, True, False))]
+    ("ours", "holds"),
+    [(0.70, (True, True, True)), (0.65, (False, False, False)), (0.695, (True, True, False))],
 )
 def test_table4_comes_out_either_way(ours: float, holds: tuple[bool, ...]) -> None:
     rise = 0.5 if all(holds) else 6.0
@@ -140,7 +143,9 @@ def test_every_method_has_a_recipe_at_every_scale(method: str, scale: str) -> No
     assert isinstance(recipe, Recipe) and recipe.run.seed == 2
     assert recipe.eval.episodes == SIZES[scale].tests
     if scale == "paper":
-        assert recipe.model.kind == ("conv4" if method in ("MAML", "ANIL", "R2D2", "ProtoNet") else "resnet12")
+        assert recipe.model.kind == (
+            "conv4" if method in ("MAML", "ANIL", "R2D2", "ProtoNet") else "resnet12"
+        )
 
 
 def test_lengths_batches_and_normalisation_reach_the_recipe() -> None:

@@ -87,7 +87,7 @@ CPU: dict[str, dict[str, Any]] = {
     },
     "MTL": {
         "tasks": {**EPISODE, "queries": 5},
-        "outer": {"objective": "multitask", "steps": 8000, "batch": 1, "lr": 3e-3},
+        "outer": {"objective": "multitask", "heads": "released", "steps": 8000, "batch": 1, "lr": 3e-3},
         "eval": HEAD,
     },
 }
@@ -102,8 +102,9 @@ def recipe_for(work: Work) -> Recipe:
     outer = {"optimiser": "radam", "schedule": "cosine", "clip": 10.0, **own["outer"]}
     steps = max(1, round((4 if work.scale == "smoke" else outer["steps"]) * work.length))
     outer |= {"steps": steps, "batch": work.batch or outer["batch"]}
+    model = {**_network(work.scale), **own.get("model", {})}
     if work.method == "MTL":
-        outer |= {"heads": "released", "normalise_features": work.normalised}
+        model["last_layer"] = _last_layer(work)
     tasks = own.get("tasks", EPISODE)
     if work.scale == "smoke" and tasks["family"] == "few-shot":
         tasks = {**tasks, "shots": 2, "queries": SMOKE_QUERIES}
@@ -111,13 +112,17 @@ def recipe_for(work: Work) -> Recipe:
         "name": "bridge-pictures",
         "data": {"name": "glyphs" if work.scale == "smoke" else work.data, "standardise": True},
         "tasks": tasks,
-        "model": {**_network(work.scale), **own.get("model", {})},
+        "model": model,
         "inner": {"method": "protonet", "loss": "cross-entropy", **own.get("inner", {})},
         "outer": outer,
         "eval": {**_judging(size, steps), **own.get("eval", {})},
         "run": {"seed": work.seed, "threads": 1},
     }
     return make_recipe(sections, fresh=True)
+
+
+def _last_layer(work: Work) -> str:
+    return "normalised" if work.normalised else "linear"
 
 
 def _network(scale: str) -> dict[str, Any]:
@@ -146,8 +151,8 @@ def _published(work: Work) -> tuple[str, list[str]]:
         items.append("tasks.shots=5")
     if work.batch:
         items.append(f"outer.batch={work.batch}")
-    if work.method == "MTL" and not work.normalised:
-        items.append("outer.normalise_features=false")
+    if work.method == "MTL":
+        items.append(f"model.last_layer={_last_layer(work)}")
     recipe = f"{work.data}-{name}"
     if work.length != 1:
         items.append(f"outer.steps={max(1, round(load_recipe(recipe).outer.steps * work.length))}")

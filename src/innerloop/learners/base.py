@@ -78,6 +78,8 @@ class Learner(NamedTuple):
             step without training it by gradients.
         together: how training adapts and predicts where both sets are normalised as one batch; ``None``
             where it calls ``adapt`` and ``predict``.
+        converged: ``adapted -> ()``: whether the problem that ``adapt`` solved, not in training, is proven to
+            be solved; ``None`` where there is nothing to prove. Evaluations count those that are not.
     """
 
     name: str
@@ -86,3 +88,4 @@ class Learner(NamedTuple):
     init: Callable[[Params], Params] = no_extra_params
     init_buffers: Callable[[Params, Buffers], Buffers] = no_extra_buffers
     together: Together | None = None
+    converged: Callable[[Any], Tensor] | None = None

@@ -67,6 +67,7 @@ class Entry(NamedTuple):
     vmap: bool = True
 
 
+_SCALE = Setting(float, "where the learned factor on the logits starts")
 _DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint")
 
 LEARNERS: dict[str, Entry] = {
@@ -137,6 +138,69 @@ LEARNERS: dict[str, Entry] = {
         settings={"scale": Setting(float, "factor on the cosines; 10 if omitted, the paper has 1")},
         own_head=True,
         needs_labels=True,
+    ),
+    "r2d2": Entry(
+        "R2D2",
+        "Bertinetto et al. 2019",
+        "innerloop.learners.ridge:r2d2",
+        "head",
+        "l2",
+        "through",
+        ("ways",),
+        settings={
+            "penalty": Setting(float, "where the learned λ starts, per sample; 1 if omitted"),
+            "scale": _SCALE,
+        },
+        own_head=True,
+        needs_labels=True,
+    ),
+    "metaoptnet-ridge": Entry(
+        "MetaOptNet with ridge",
+        "Lee et al. 2019",
+        "innerloop.learners.ridge:metaoptnet_ridge",
+        "head",
+        "l2",
+        "through",
+        ("ways",),
+        settings={
+            "penalty": Setting(float, "λ; 50 if omitted, as released"),
+            "scale": _SCALE,
+        },
+        own_head=True,
+        needs_labels=True,
+    ),
+    "metaoptnet-svm": Entry(
+        "MetaOptNet",
+        "Lee et al. 2019",
+        "innerloop.learners.convex:metaoptnet_svm",
+        "head",
+        "l2",
+        "implicit",
+        ("ways",),
+        settings={
+            "C": Setting(float, "inverse penalty; 0.1 if omitted, as released"),
+            "scale": _SCALE,
+            "steps": Setting(int, "in training stop after so many interior-point steps; 0, if omitted, solves to the end"),
+        },
+        own_head=True,
+        needs_labels=True,
+        vmap=False,
+    ),
+    "logistic-head": Entry(
+        "logistic head",
+        "",
+        "innerloop.learners.convex:logistic_head",
+        "head",
+        "l2",
+        "implicit",
+        ("ways",),
+        settings={
+            "C": Setting(float, "inverse penalty; 1 if omitted"),
+            "scale": _SCALE,
+        },
+        own_head=True,
+        needs_labels=True,
+        vmap=False,
     ),
     "none": Entry(
         "no adaptation", "", "innerloop.learners.gradient:non_adaptive", "nothing", "nothing", "nothing"

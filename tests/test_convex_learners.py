@@ -182,7 +182,9 @@ def test_evaluations_count_heads_that_are_not_solved() -> None:
     params, buffers = case.network.init(torch.Generator().manual_seed(0))
     sampler = Sampler(lambda indices: case.batch, name="three")
     loss = get_loss("cross-entropy")
-    found = [evaluate(each, each.init(params), buffers, sampler, loss, 3).unconverged for each in (learner, never)]
+    found = [
+        evaluate(each, each.init(params), buffers, sampler, loss, 3).unconverged for each in (learner, never)
+    ]
     assert found == [0, 3]
 
 

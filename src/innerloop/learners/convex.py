@@ -61,7 +61,9 @@ Solve = Callable[[Tensor, Tensor, int, bool], Solved]
 """``(features (n, d), labels (n,), classes, training) -> solved``; every class has a sample."""
 
 
-def metaoptnet_svm(network: Network, ways: int, C: float = 0.1, scale: float = 1.0, steps: int = 0) -> Learner:
+def metaoptnet_svm(
+    network: Network, ways: int, C: float = 0.1, scale: float = 1.0, steps: int = 0
+) -> Learner:
     """MetaOptNet (Lee et al. 2019): the support vector machine of Crammer and Singer, without intercept.
 
     Args:

@@ -180,7 +180,9 @@ LEARNERS: dict[str, Entry] = {
         settings={
             "C": Setting(float, "inverse penalty; 0.1 if omitted, as released"),
             "scale": _SCALE,
-            "steps": Setting(int, "in training stop after so many interior-point steps; 0, if omitted, solves to the end"),
+            "steps": Setting(
+                int, "in training stop after so many interior-point steps; 0, if omitted, solves to the end"
+            ),
         },
         own_head=True,
         needs_labels=True,

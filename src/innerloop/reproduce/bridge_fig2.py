@@ -23,18 +23,13 @@ MATCHES_FASTER, BEST_FASTER, SHORT_LOSES_LITTLE = True, True, False
 
 def works(scale: str) -> list[Work]:
     """MTL at every length and batch (as many pictures in all for every batch), and MetaOptNet; one seed."""
-    from innerloop.reproduce.bridge_methods import CPU, Work
+    from innerloop.reproduce.bridge_methods import Work
 
-    own = CPU["MTL"]["outer"]["batch"]
-    ours = []
-    for batch in BATCHES[scale]:
-        for length in LENGTHS[scale]:
-            usual = batch == own
-            ours.append(
-                Work(scale, "cifar-fs", "MTL", 0, length * own / batch, 0 if usual else batch)
-                if scale != "paper"
-                else Work(scale, "cifar-fs", "MTL", 0, length, batch)
-            )
+    if scale == "paper":
+        sizes = [(length, batch) for batch in BATCHES[scale] for length in LENGTHS[scale]]
+    else:  # one task a step is the usual batch
+        sizes = [(length / n, n if n > 1 else 0) for n in BATCHES[scale] for length in LENGTHS[scale]]
+    ours = [Work(scale, "cifar-fs", "MTL", 0, *size) for size in sizes]
     return [*ours, Work(scale, "cifar-fs", "MetaOptNet", 0)]
 
 

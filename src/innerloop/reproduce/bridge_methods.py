@@ -64,30 +64,34 @@ EPISODE: dict[str, Any] = {"family": "few-shot", "ways": WAYS, "shots": 5, "quer
 HEAD: dict[str, Any] = {"head": "logistic", "C": 1 / PENALTY}
 CPU: dict[str, dict[str, Any]] = {
     "MAML": {
-        "inner": {"method": "maml", "lr": 0.05, "steps": 3, "test_steps": 5},
-        "outer": {"steps": 800, "batch": 2, "lr": 1e-3},
+        "inner": {"method": "maml", "lr": 0.3, "steps": 1},
+        "outer": {"steps": 3900, "optimiser": "adam", "lr": 2e-3},
         "model": {"norm": "transductive"},
     },
     "ANIL": {
-        "inner": {"method": "anil", "lr": 0.1, "steps": 5, "test_steps": 10},
-        "outer": {"steps": 2400, "batch": 2, "lr": 1e-3},
+        "tasks": {**EPISODE, "queries": 10},
+        "inner": {"method": "anil", "lr": 0.1, "steps": 5},
+        "outer": {"steps": 6000, "optimiser": "adam", "lr": 3e-3},
         "model": {"norm": "transductive"},
     },
-    "R2D2": {"inner": {"method": "r2d2"}, "outer": {"steps": 4800, "batch": 1, "lr": 3e-3}},
+    "R2D2": {"inner": {"method": "r2d2"}, "outer": {"steps": 5500, "lr": 1e-2}},
     "MetaOptNet": {
         "tasks": {**EPISODE, "shots": 15, "queries": 6},
-        "inner": {"method": "metaoptnet-svm"},
-        "outer": {"steps": 4000, "batch": 1, "lr": 3e-3},
+        "inner": {"method": "metaoptnet-svm", "settings": {"steps": 3}},
+        "outer": {"steps": 3300, "lr": 1e-2},
     },
-    "ProtoNet": {"inner": {"method": "protonet"}, "outer": {"steps": 4800, "batch": 1, "lr": 3e-3}},
+    "ProtoNet": {
+        "inner": {"method": "protonet"},
+        "outer": {"steps": 5000, "optimiser": "adam", "lr": 3e-3},
+    },
     "RFS": {
         "tasks": {"family": "supervised", "minibatch": 64},
-        "outer": {"objective": "erm", "steps": 7500, "batch": 1, "lr": 3e-3},
+        "outer": {"objective": "erm", "steps": 9000, "lr": 1e-2},
         "eval": HEAD,
     },
     "MTL": {
         "tasks": {**EPISODE, "queries": 5},
-        "outer": {"objective": "multitask", "heads": "released", "steps": 8000, "batch": 1, "lr": 3e-3},
+        "outer": {"objective": "multitask", "heads": "released", "steps": 10_000, "lr": 1e-2},
         "eval": HEAD,
     },
 }
@@ -99,7 +103,7 @@ def recipe_for(work: Work) -> Recipe:
     if work.scale == "paper":
         return load_recipe(*_published(work))
     size, own = SIZES[work.scale], CPU[work.method]
-    outer = {"optimiser": "radam", "schedule": "cosine", "clip": 10.0, **own["outer"]}
+    outer = {"batch": 1, "optimiser": "radam", "schedule": "cosine", "clip": 10.0, **own["outer"]}
     steps = max(1, round((4 if work.scale == "smoke" else outer["steps"]) * work.length))
     outer |= {"steps": steps, "batch": work.batch or outer["batch"]}
     model = {**_network(work.scale), **own.get("model", {})}

@@ -132,7 +132,7 @@ def _cost_row(by_method: dict[str, list[Run]]) -> Row:
 
     def per_picture(method: str) -> float:
         tasks = CPU[method]["tasks"]
-        pictures = tasks["ways"] * (tasks["shots"] + tasks["queries"]) * CPU[method]["outer"]["batch"]
+        pictures = tasks["ways"] * (tasks["shots"] + tasks["queries"])
         return statistics.median(1e3 * r["seconds"] / (r["steps"] * pictures) for r in by_method[method])
 
     ours, theirs = per_picture("MTL"), per_picture("MetaOptNet")

@@ -52,15 +52,18 @@ def test_a_difference_is_taken_task_by_task_and_over_seeds() -> None:
     ours, theirs = [a_run(0.70), a_run(0.72)], [a_run(0.69), a_run(0.69)]
     found = difference(ours, theirs, "5")
     assert found.points == pytest.approx(2.0)
-    assert found.tasks.n == TASKS and found.tasks.ci95 == pytest.approx(0.0, abs=1e-12)
+    assert found.tasks.n == TASKS
+    assert found.tasks.ci95 == pytest.approx(0.0, abs=1e-12)
     # t quantile 12.706 of two values 0.01 and 0.03
     assert found.seeds.ci95 == pytest.approx(12.706205 * math.sqrt(2e-4) / math.sqrt(2))
-    assert "over seeds" in str(found) and "over seeds" not in str(difference(ours[:1], theirs[:1], "5"))
+    assert "over seeds" in str(found)
+    assert "over seeds" not in str(difference(ours[:1], theirs[:1], "5"))
 
 
 def test_accuracies_have_intervals_over_seeds_or_over_tasks() -> None:
     runs = [a_run(0.6), a_run(0.7), a_run(0.8)]
-    assert over_seeds(runs, "5").n == 3 and over_seeds(runs, "5").mean == pytest.approx(0.7)
+    assert over_seeds(runs, "5").n == 3
+    assert over_seeds(runs, "5").mean == pytest.approx(0.7)
     assert over_seeds(runs[:1], "5").n == TASKS
     assert percent(over_seeds(runs, "1")).startswith("60.0 ± ")
 
@@ -140,7 +143,8 @@ def test_accuracies_that_no_count_gives_are_noticed() -> None:
 @pytest.mark.parametrize("scale", list(SIZES))
 def test_every_method_has_a_recipe_at_every_scale(method: str, scale: str) -> None:
     recipe = recipe_for(Work(scale, "cifar-fs", method, 2))
-    assert isinstance(recipe, Recipe) and recipe.run.seed == 2
+    assert isinstance(recipe, Recipe)
+    assert recipe.run.seed == 2
     assert recipe.eval.episodes == SIZES[scale].tests
     if scale == "paper":
         assert recipe.model.kind == (
@@ -151,17 +155,21 @@ def test_every_method_has_a_recipe_at_every_scale(method: str, scale: str) -> No
 def test_lengths_batches_and_normalisation_reach_the_recipe() -> None:
     usual = recipe_for(Work("cpu", "cifar-fs", "MTL", 0))
     other = recipe_for(Work("cpu", "fc100", "MTL", 0, length=0.25, batch=4, normalised=False))
-    assert other.outer.steps == usual.outer.steps // 4 and other.outer.batch == 4
-    assert other.data.name == "fc100" and usual.data.name == "cifar-fs"
+    assert other.outer.steps == usual.outer.steps // 4
+    assert other.outer.batch == 4
+    assert other.data.name == "fc100"
+    assert usual.data.name == "cifar-fs"
     assert other.outer != usual.outer
 
 
 def test_a_run_gives_the_best_weights_scores_and_repeats() -> None:
     work = Work("smoke", "cifar-fs", "MTL", 0)
     first, again = trained(work), trained(work)
-    assert first["scores"] == again["scores"] and first["penalties"] == again["penalties"]
+    assert first["scores"] == again["scores"]
+    assert first["penalties"] == again["penalties"]
     assert [point["step"] for point in first["curve"]] == [2, 4]
     best = max(first["curve"], key=lambda point: (point["validation"], -point["step"]))
     assert first["best_step"] == best["step"]
-    assert len(first["scores"]["2"]) == SIZES["smoke"].tests and 0 < mean(first, "2") < 1
+    assert len(first["scores"]["2"]) == SIZES["smoke"].tests
+    assert 0 < mean(first, "2") < 1
     assert first["penalties"]["0.33"] == first["scores"]["2"]

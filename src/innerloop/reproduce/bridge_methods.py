@@ -74,7 +74,7 @@ CPU: dict[str, dict[str, Any]] = {
         "outer": {"steps": 6000, "optimiser": "adam", "lr": 3e-3},
         "model": {"norm": "transductive"},
     },
-    "R2D2": {"inner": {"method": "r2d2"}, "outer": {"steps": 5500, "lr": 1e-2}},
+    "R2D2": {"inner": {"method": "r2d2"}, "outer": {"steps": 5500, "lr": 3e-2}},
     "MetaOptNet": {
         "tasks": {**EPISODE, "shots": 15, "queries": 6},
         "inner": {"method": "metaoptnet-svm", "settings": {"steps": 3}},

@@ -85,7 +85,7 @@ def test_every_command_is_one_that_exists(words, page):
         if not rest[0].startswith("-"):
             load_recipe(rest[0], settings)
     elif verb == "eval":
-        pictures = any(s.startswith("eval.head=") for s in settings)
+        pictures = any(s.startswith(("eval.head=", "eval.label_orders=")) for s in settings)
         load_recipe("omniglot-maml" if pictures else "sine-maml", settings)
     elif verb == "sweep":
         assert rest[0] in shipped_names()

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from innerloop.core.types import Params
 
@@ -80,3 +82,61 @@ def gradient(loss: Callable[[Params], Tensor], params: Params, keep_graph: bool 
             loss(at), list(at.values()), create_graph=keep_graph, materialize_grads=True
         )
     return dict(zip(at, grads, strict=True))
+
+
+Auxiliary = TypeVar("Auxiliary")
+
+
+def value_and_gradient(
+    fn: Callable[[Params], tuple[Tensor, Auxiliary]], params: Params
+) -> tuple[Tensor, Auxiliary, Params]:
+    """The value of ``fn``, what it gives besides, and its gradient: all three constants, with no graph kept.
+
+    Args:
+        fn: ``params -> (scalar, tensors)``; the tensors may stand in tuples and dicts.
+        params: where to differentiate.
+
+    >>> value_and_gradient(lambda p: (p["w"] ** 2, {"twice": 2 * p["w"]}), {"w": torch.tensor(3.0)})
+    (tensor(9.), {'twice': tensor(6.)}, {'w': tensor(6.)})
+    """
+    fixed = {name: value.detach() for name, value in params.items()}
+    if is_plain():
+        with torch.enable_grad():
+            at = {name: value.requires_grad_() for name, value in fixed.items()}
+            value, more = fn(at)
+            found = torch.autograd.grad(value, list(at.values()), materialize_grads=True)
+        answer = (value, more, dict(zip(at, found, strict=True)))
+    else:
+        grads, (value, more) = torch.func.grad_and_value(fn, has_aux=True)(fixed)
+        answer = (value, more, grads)
+    constant: tuple[Tensor, Auxiliary, Params] = pytree.tree_map_only(Tensor, Tensor.detach, answer)
+    return constant
+
+
+def hessian_product(loss: Callable[[Params], Tensor], params: Params) -> Callable[[Params], Params]:
+    r"""The function :math:`v \mapsto \nabla^2\ell(p)\,v`; the gradient is taken once, for all products.
+
+    Args:
+        loss: a scalar function of the parameters, twice differentiable.
+        params: where; a constant.
+
+    >>> product = hessian_product(lambda p: (p["w"] ** 3).sum(), {"w": torch.tensor([2.0])})
+    >>> product({"w": torch.tensor([5.0])})["w"]                     # 6 w · v
+    tensor([60.])
+    """
+    fixed = {name: value.detach() for name, value in params.items()}
+    if not is_plain():
+        linearised: Any = torch.func.vjp(torch.func.grad(loss), fixed)
+        pull = linearised[1]
+        return lambda v: {name: value.detach() for name, value in pull(v)[0].items()}
+    with torch.enable_grad():
+        at = {name: value.requires_grad_() for name, value in fixed.items()}
+        grads = torch.autograd.grad(loss(at), list(at.values()), create_graph=True, materialize_grads=True)
+
+    def product(v: Params) -> Params:
+        found = torch.autograd.grad(
+            grads, list(at.values()), [v[name] for name in at], retain_graph=True, materialize_grads=True
+        )
+        return dict(zip(at, found, strict=True))
+
+    return product

@@ -37,6 +37,12 @@ class Task(NamedTuple):
     id: Tensor
 
 
+def all_samples(task: Task) -> tuple[Tensor, Tensor]:
+    """Support and query together, support first."""
+    x = torch.cat([task.x_support, task.x_query])
+    return x, torch.cat([task.y_support, task.y_query])
+
+
 class TaskBatch(NamedTuple):
     """Tasks of equal shape, stacked: every field of :class:`Task` with a leading task axis."""
 

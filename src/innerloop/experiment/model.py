@@ -9,7 +9,7 @@ from typing import NamedTuple
 from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Loss
-from innerloop.experiment.learner import build_learner
+from innerloop.experiment.learner import build_learner, in_label_orders
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.targets import check_outputs, check_targets
 from innerloop.experiment.words import recipe_words
@@ -60,6 +60,7 @@ def build_model(recipe: Recipe, sizes: Sizes) -> Model:
         return build_learner(recipe.inner, network, steps, sizes.ways)
 
     learner = learner_after(recipe.inner.steps)
+    in_label_orders(recipe, learner, recipe.model.outputs or sizes.outputs)  # refuses more than there are
     objective = build_objective(recipe, network, learner, loss, sizes)
     if recipe.run.bfloat16:
         objective = in_bfloat16(objective, recipe.run.device)

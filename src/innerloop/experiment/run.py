@@ -22,6 +22,7 @@ from innerloop.experiment.rate import provisional, settled
 from innerloop.experiment.run_data import check_data, data_record, keep_data, with_kept_data
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
+from innerloop.learners.base import OWN_PREFIX
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_to_toml
@@ -239,7 +240,8 @@ def _fit(
             record = {**record, "score": name}
             bar.line(f"step {record['step']}: validation {name} {validation_words(record)}")
         else:
-            bar.update(record["step"], loss=record["loss"])
+            own = {n.removeprefix(OWN_PREFIX): v for n, v in record.items() if n.startswith(OWN_PREFIX)}
+            bar.update(record["step"], loss=record["loss"], **own)
         metrics.write(record)
 
     def save(snapshot: TrainState, tags: tuple[str, ...]) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from innerloop.learners.gradient import non_adaptive as non_adaptive
     from innerloop.learners.kernel import kernel_learner as kernel_learner
     from innerloop.learners.prototype import protonet as protonet
+    from innerloop.learners.proximal import imaml as imaml
+    from innerloop.learners.proximal import minibatchprox as minibatchprox
     from innerloop.learners.ridge import metaoptnet_ridge as metaoptnet_ridge
     from innerloop.learners.ridge import r2d2 as r2d2
     from innerloop.learners.table import LEARNERS as LEARNERS
@@ -46,6 +48,7 @@ __getattr__, __dir__ = lazy(
         "innerloop.learners.convex": ("logistic_head", "metaoptnet_svm"),
         "innerloop.learners.prototype": ("protonet",),
         "innerloop.learners.ridge": ("metaoptnet_ridge", "r2d2"),
+        "innerloop.learners.proximal": ("imaml", "minibatchprox"),
         "innerloop.learners.table": ("LEARNERS",),
         "innerloop.learners.updates": ("adam", "momentum", "sgd"),
     },

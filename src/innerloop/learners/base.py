@@ -7,10 +7,13 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from innerloop.core.types import Buffers, Params
+from innerloop.core.types import Buffers, Loss, Params, Task
 
 RATE_PREFIX, ONLINE_PREFIX, OWN_PREFIX = "inner_lr.", "online.", "learner."
 """How the names of a learner's own parameters and buffers begin; ``learner.`` serves any new learner."""
+
+REPORT_PREFIX = f"{OWN_PREFIX}reported."
+"""How the names of those scalar buffers begin that a learner writes for people, and never reads."""
 
 
 def is_own(name: str) -> bool:
@@ -20,6 +23,17 @@ def is_own(name: str) -> bool:
     (True, False)
     """
     return name.startswith((RATE_PREFIX, ONLINE_PREFIX, OWN_PREFIX))
+
+
+def reported(buffers: Buffers) -> dict[str, float]:
+    """What a learner reports of the last step of training, averaged over its tasks, as metrics name it.
+
+    >>> import torch
+    >>> reported({"learner.reported.inner_residual": torch.tensor(0.5), "conv0.mean": torch.zeros(2)})
+    {'learner.inner_residual': 0.5}
+    """
+    found = {name: value for name, value in buffers.items() if name.startswith(REPORT_PREFIX)}
+    return {OWN_PREFIX + name.removeprefix(REPORT_PREFIX): float(value) for name, value in found.items()}
 
 
 class Adapted(NamedTuple):
@@ -54,6 +68,16 @@ class Together(Protocol):
         ...
 
 
+class Outer(Protocol):
+    """``(params, buffers, task, loss, split) -> (value, buffers)``: what training minimises on one task."""
+
+    def __call__(
+        self, params: Params, buffers: Buffers, task: Task, loss: Loss, split: bool = True, /
+    ) -> tuple[Tensor, Buffers]:
+        """A scalar whose gradient is the one to train by, and buffers with what is to be reported."""
+        ...
+
+
 def no_extra_params(params: Params) -> Params:
     """The ``init`` of learners that own no parameters."""
     return dict(params)
@@ -80,6 +104,9 @@ class Learner(NamedTuple):
             where it calls ``adapt`` and ``predict``.
         converged: ``adapted -> ()``: whether the problem that ``adapt`` solved, not in training, is proven to
             be solved; ``None`` where there is nothing to prove. Evaluations count those that are not.
+        outer: what training minimises, for learners whose gradient is not got by differentiating the query
+            loss through ``adapt`` and ``predict``, or whose outer loss is another; ``None`` for all others.
+        untrained: meta-parameters that are never updated, not by weight decay either.
     """
 
     name: str
@@ -89,3 +116,5 @@ class Learner(NamedTuple):
     init_buffers: Callable[[Params, Buffers], Buffers] = no_extra_buffers
     together: Together | None = None
     converged: Callable[[Any], Tensor] | None = None
+    outer: Outer | None = None
+    untrained: tuple[str, ...] = ()

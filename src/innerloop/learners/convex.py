@@ -1,9 +1,9 @@
-r"""Learners whose head is a convex classifier without a closed form: MetaOptNet's machine, logistic regression.
+r"""Learners whose head is a convex classifier without a closed form: MetaOptNet, logistic regression.
 
 .. math:: W^* = \arg\min_W\; C\sum_i\ell(Wx_i, y_i) + \tfrac12\|W\|^2, \qquad \text{logits } = \gamma\,W^*x
 
-with a learned scale γ. The outer gradient passes the solution implicitly. Classes without a sample are left out
-of the problem, so they change nothing for the others, and are never predicted.
+with a learned scale γ. The outer gradient passes the solution implicitly. Classes without a sample are left
+out of the problem, so they change nothing for the others, and are never predicted.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ AIM = {torch.float32: 1e-8, torch.float64: 1e-14}
 
 
 class Solved(NamedTuple):
-    """Rows ``(k, d)`` of the classes that have samples, the objective they reach, and its distance from the
-    minimum."""
+    """Rows ``(k, d)`` of the classes that have samples, the objective they reach, and the gap below it."""
 
     weights: Tensor
     objective: Tensor

@@ -128,5 +128,7 @@ def only_seen(outputs: Tensor, counts: Tensor) -> Tensor:
 def check_positive_setting(name: str, value: float) -> None:
     """Refuses a learner's own setting that is not positive and finite."""
     if not 0 < value < float("inf"):
-        argument = f"the learner's {name}"
-        raise UserError(f"{{{argument}}}={value:g}: it must be positive.", names=(argument,))
+        raise UserError(
+            f"{{the learner's {name}}}={value:g}: it must be positive and finite.",
+            names=("the learner's C", "the learner's penalty", "the learner's scale"),
+        )

@@ -55,6 +55,16 @@ def network_loss(
     return inner
 
 
+def settled(network: Network, params: Params, buffers: Buffers, x: Tensor) -> Adapted:
+    """The network after all its layers have moved, with the statistics that its queries are normalised by.
+
+    Under the norm policy ``support`` these are the support set's under the adapted weights.
+    """
+    if network.norm == "support":
+        _, buffers = network.features(params, buffers, x, "batch")
+    return Adapted(params, buffers)
+
+
 def reattach(start: Params, moved: Params) -> Params:
     """``moved`` in value, but depending on ``start`` through the identity: the first-order derivative."""
     return {n: p + (moved[n] - p).detach() for n, p in start.items()}

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 Adapts = Literal["all", "head", "body", "nothing"]
 HeldBy = Literal["steps", "l2", "nothing"]
-Differentiated = Literal["through", "first order", "implicit", "nothing"]
-Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "online", "ways"]
+Differentiated = Literal["through", "first order", "implicit", "envelope", "nothing"]
+Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start", "online", "ways"]
 
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -42,7 +42,9 @@ class Entry(NamedTuple):
         adapts: what the inner problem changes: ``all`` parameters, the ``head`` (last layer), the ``body``
             (all but the last layer), or ``nothing`` (class means, no adaptation).
         held_by: what keeps it from going too far: few ``steps``, an ``l2`` penalty, or ``nothing``.
-        differentiated: how the outer gradient passes the inner problem; ``nothing`` where there is none.
+        differentiated: how the outer gradient passes the inner problem: ``through`` its steps, to ``first
+            order``, by the ``implicit`` function theorem at its solution, or not at all, because the outer
+            loss is the inner problem's own minimum (its ``envelope``); ``nothing`` where there is none.
         reads: which arguments of a recipe's ``inner`` section (and ``ways``) the factory takes.
         fixed: arguments that make it a special case of its factory.
         settings: names in ``inner.settings`` that go to the factory; each has a default there.
@@ -50,6 +52,8 @@ class Entry(NamedTuple):
         own_head: whether it puts something else in the place of the network's last layer.
         needs_labels: whether it works on classes only.
         vmap: whether it runs under ``vmap``.
+        solved_with: settings of a recipe's ``inner`` section that solve the inner problem of small tasks to
+            many digits, for gradients that are exact at a solution only: conformance tests set them.
     """
 
     title: str
@@ -65,10 +69,13 @@ class Entry(NamedTuple):
     own_head: bool = False
     needs_labels: bool = False
     vmap: bool = True
+    solved_with: Mapping[str, Any] = {}
 
 
 _SCALE = Setting(float, "where the learned factor on the logits starts")
-_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint")
+_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start")
+_PROXIMAL: tuple[Argument, ...] = ("loss", "lr", "steps", "rule")
+_PENALTY = Setting(float, "λ of the penalty ½λ‖φ − θ‖²; 2 if omitted")
 
 LEARNERS: dict[str, Entry] = {
     "maml": Entry(
@@ -115,6 +122,32 @@ LEARNERS: dict[str, Entry] = {
         "through",
         _DESCENT,
         learns_rates="one per layer and step",
+    ),
+    "imaml": Entry(
+        "iMAML",
+        "Rajeswaran et al. 2019",
+        "innerloop.learners.proximal:imaml",
+        "all",
+        "l2",
+        "implicit",
+        _PROXIMAL,
+        settings={
+            "penalty": _PENALTY,
+            "cg_steps": Setting(int, "steps of conjugate gradients; 5 if omitted"),
+            "damping": Setting(float, "δ of ((1 + δ)I + H/λ)g = ∇L; 0 if omitted"),
+        },
+        solved_with={"lr": 0.02, "steps": 20, "settings": {"penalty": 40.0, "cg_steps": 12}},
+    ),
+    "minibatchprox": Entry(
+        "Meta-MinibatchProx",
+        "Zhou et al. 2019",
+        "innerloop.learners.proximal:minibatchprox",
+        "all",
+        "l2",
+        "envelope",
+        _PROXIMAL,
+        settings={"penalty": _PENALTY},
+        solved_with={"lr": 0.02, "steps": 20, "settings": {"penalty": 40.0}},
     ),
     "protonet": Entry(
         "ProtoNet",
@@ -180,9 +213,7 @@ LEARNERS: dict[str, Entry] = {
         settings={
             "C": Setting(float, "inverse penalty; 0.1 if omitted, as released"),
             "scale": _SCALE,
-            "steps": Setting(
-                int, "in training stop after so many interior-point steps; 0, if omitted, solves to the end"
-            ),
+            "steps": Setting(int, "interior-point steps in training; if omitted, 0: to the end"),
         },
         own_head=True,
         needs_labels=True,
@@ -248,6 +279,15 @@ def uses_head(method: str) -> bool:
     (True, False)
     """
     return not LEARNERS[method].own_head
+
+
+def depends_on_order(method: str) -> bool:
+    """Whether a learner may answer differently when the labels of a task are numbered in another order.
+
+    >>> depends_on_order("maml"), depends_on_order("protonet"), depends_on_order("none")
+    (True, False, False)
+    """
+    return uses_head(method) and learns(method)
 
 
 def needs_labels(method: str) -> bool:

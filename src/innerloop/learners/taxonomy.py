@@ -79,7 +79,12 @@ def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _differentiated(entry: Entry) -> str:
     if entry.differentiated == "through":
         return "through the steps" if "steps" in entry.reads else "through"
-    return {"first order": "first order", "implicit": "implicitly", "nothing": "–"}[entry.differentiated]
+    return {
+        "first order": "first order",
+        "implicit": "implicitly",
+        "envelope": "by its envelope (first order)",
+        "nothing": "–",
+    }[entry.differentiated]
 
 
 def _settings(entry: Entry) -> str:

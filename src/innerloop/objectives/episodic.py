@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from innerloop.core.types import Buffers, Loss, Params, Task
+from innerloop.core.types import all_samples as all_samples
 from innerloop.learners.base import Learner
 from innerloop.objectives.base import Objective
 
 
-def all_samples(task: Task) -> tuple[Tensor, Tensor]:
-    """Support and query together, support first."""
-    x = torch.cat([task.x_support, task.x_query])
-    return x, torch.cat([task.y_support, task.y_query])
-
-
 def episodic(learner: Learner, loss: Loss, split: bool = True) -> Objective:
-    r"""The query loss after adapting to the support set, differentiated through the adaptation.
+    r"""The query loss after adapting to the support set, differentiated as the learner says.
 
     .. math:: L(\theta) = \ell\big(f_{A(\theta; X', Y')}(X), Y\big)
+
+    The gradient passes the adaptation by automatic differentiation, unless the learner has an ``outer`` of
+    its own (iMAML, Meta-MinibatchProx).
 
     Args:
         learner: supplies the adaptation :math:`A`.
@@ -27,8 +24,11 @@ def episodic(learner: Learner, loss: Loss, split: bool = True) -> Objective:
         split: whether to adapt to the support set and judge on the query set; otherwise both happen on all
             samples (Bridge's setting without split).
     """
+    outer = learner.outer
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        if outer is not None:
+            return outer(params, buffers, task, loss, split)
         if split:
             x_in, y_in, x_out, y_out = task.x_support, task.y_support, task.x_query, task.y_query
         else:
@@ -41,4 +41,4 @@ def episodic(learner: Learner, loss: Loss, split: bool = True) -> Objective:
         outputs, buffers = learner.predict(adapted, x_out, training=True)
         return loss.value(outputs, y_out), buffers
 
-    return Objective(f"episodic({learner.name})", loss=value)
+    return Objective(f"episodic({learner.name})", loss=value, untrained=learner.untrained)

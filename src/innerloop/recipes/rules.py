@@ -110,6 +110,13 @@ def _auto_needs_tasks(recipe: Recipe) -> str | None:
     return "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
 
 
+def _orders_are_of_labels(recipe: Recipe) -> str | None:
+    loss = recipe.outer.loss or recipe.inner.loss
+    if recipe.eval.label_orders == 1 or loss.startswith("cross-entropy"):
+        return None
+    return f"eval.label_orders is for tasks with labels, and the loss is {loss}: leave it out."
+
+
 def _settings_are_the_learners(recipe: Recipe) -> str | None:
     return "\n".join(method_problems(dict(recipe.inner), recipe.outer.objective)) or None
 
@@ -123,5 +130,6 @@ RECIPE_RULES: Rules = (
     _class_rows_need_classes,
     _rates_are_for_linear_layers,
     _auto_needs_tasks,
+    _orders_are_of_labels,
     _settings_are_the_learners,
 )

@@ -158,6 +158,11 @@ class Inner(Section):
     loss: LossName = Field("mse", description="inner loss; its convention gives inner.lr its meaning")
     truncate: int | None = Field(None, ge=0, description="differentiate through the last so many steps only")
     checkpoint: bool = Field(False, description="keep no graph of inner steps, recompute them (less memory)")
+    head_start: Literal["learned", "frozen", "one-vector", "zero"] = Field(
+        "learned",
+        description="the last layer before inner steps: trained, as it was drawn, one trained row for all "
+        "classes (UNICORN-MAML), or zero",
+    )
     split: bool = Field(True, description="judge on query samples; false: adapt to and judge on all samples")
     settings: dict[str, Any] = Field(
         {}, description="the learner's own settings, for those that have some (docs/taxonomy.md)"
@@ -219,6 +224,12 @@ class Eval(Section):
     )
     head_lr: float = Field(1e-3, gt=0, description="head finetune: Adam's rate")
     head_steps: int = Field(10, ge=0, description="head finetune: Adam's steps")
+    label_orders: int = Field(
+        1,
+        ge=1,
+        description="in tests, average predictions over so many orders of the labels (as many as classes: "
+        "each class takes each place once)",
+    )
     weights: Literal["best", "last"] = Field(
         "best", description="judge the best weights by validation, or the last"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.learners.table import LEARNERS, reads
+from innerloop.learners.table import LEARNERS, depends_on_order, reads
 from innerloop.recipes.reading import Readers, When, unread_keys
 from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Data, Recipe
@@ -55,6 +55,10 @@ _THROUGH = When(
     "training that differentiates through inner steps",
     lambda r: r.outer.objective == "episodic" and LEARNERS[r.inner.method].differentiated == "through",
 )
+_QUERIES = When(
+    "learners that are judged on queries in training",
+    lambda r: LEARNERS[r.inner.method].differentiated != "envelope",
+)
 _INNER_STEPS = When(
     "training with inner steps, and inner.test_steps is given for the judging",
     lambda r: r.outer.objective in ("episodic", "reptile") or r.inner.test_steps is None,
@@ -62,6 +66,11 @@ _INNER_STEPS = When(
 _INNER_LOSS = When(
     "learners that take inner steps, and outer.loss is given",
     lambda r: r.outer.loss is None or (reads(r.inner.method, "loss") and _LEARNER.holds(r)),
+)
+_HELD_BY_STEPS = When("learners of MAML's family", lambda r: reads(r.inner.method, "head_start"))
+_ORDERED = When(
+    "learners whose last layer starts with a row per label",
+    lambda r: depends_on_order(r.inner.method) and r.inner.head_start not in ("one-vector", "zero"),
 )
 _OTHER_NETWORK = When("networks of pictures and your own", lambda r: r.model.kind != "mlp")
 
@@ -108,7 +117,8 @@ READERS: Readers = {
     "inner.loss": (_INNER_LOSS,),
     "inner.truncate": (_by_method("truncate"), _THROUGH),
     "inner.checkpoint": (_by_method("checkpoint"), _THROUGH),
-    "inner.split": (_one_of("outer.objective", "episodic"),),
+    "inner.head_start": (_HELD_BY_STEPS, _LEARNER),
+    "inner.split": (_one_of("outer.objective", "episodic"), _QUERIES),
     "outer.heads": (_one_of("outer.objective", "multitask"),),
     "outer.milestones": (_one_of("outer.schedule", "step"),),
     "outer.factor": (_one_of("outer.schedule", "step", "plateau"),),
@@ -121,6 +131,7 @@ READERS: Readers = {
     "eval.copies": (_HEADS,),
     "eval.head_lr": (_one_of("eval.head", "finetune"),),
     "eval.head_steps": (_one_of("eval.head", "finetune"),),
+    "eval.label_orders": (_LEARNER_JUDGED, _ORDERED),
     "eval.curve": (_by_method("test_steps"), _LEARNER_JUDGED),
     "run.chunk": (_one_of("run.execution", "auto", "vmap"),),
 }
@@ -143,6 +154,7 @@ JUDGED: Readers = {
     **{f"tasks.{name}": (_none_in_eval(name),) for name in ("ways", "shots", "queries")},
     **dict.fromkeys(_ONLY_TRAINING, (_TRAINING,)),
     "inner.lr": (_LEARNER_JUDGED, _FIXED_RATE),
+    "inner.head_start": (_LEARNER_JUDGED,),
     "inner.method": (_LEARNER_JUDGED,),
     "inner.optimiser": (_LEARNER_JUDGED,),
     "inner.momentum": (_LEARNER_JUDGED,),

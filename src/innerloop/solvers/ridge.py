@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.solvers.products import gram_matrix
 from innerloop.solvers.problems import check_finite, check_positive
+from innerloop.solvers.products import gram_matrix
 from innerloop.solvers.returned import rounded
 
 # Σ‖x‖²/λ beyond which rounding may cost more than 1e-8 of the minimum: then float64, and a measurement

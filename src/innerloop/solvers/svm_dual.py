@@ -11,7 +11,7 @@ from innerloop.solvers.crammer_singer import through_gram
 from innerloop.solvers.interior_point import DualSVM, Iterate, interior_point, stopped
 
 AIM = {torch.float32: 1e-9, torch.float64: 1e-12}
-"""Relative gap at which the steps end; implicit gradients need more digits of a solution than its use does."""
+"""Relative gap at which the steps end; implicit gradients need more digits of a solution than its use."""
 FLOOR = {torch.float32: 1e-7, torch.float64: 1e-10}
 """Least weights in the derivative: Gram matrices of float32 features have no more digits."""
 

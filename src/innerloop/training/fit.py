@@ -15,6 +15,7 @@ from innerloop.core.trees import global_norm
 from innerloop.core.types import Buffers, Params
 from innerloop.execution import Gradient, Plan, meta_gradient
 from innerloop.execution.plan import torch_threads
+from innerloop.learners.base import reported
 from innerloop.objectives.base import Objective
 from innerloop.runs.interrupts import held_interrupts
 from innerloop.tasks.sampler import Sampler
@@ -102,7 +103,8 @@ def fit(
                 check()  # an interrupt waits until here, where the state is whole
                 record = loop.apply(loop.gradient(sampler, loop.state.step, batch))
                 if log and due(log_every):
-                    log({"step": loop.state.step, **record, **pace.lap(loop.state.step)})
+                    more = reported(loop.state.buffers)
+                    log({"step": loop.state.step, **record, **more, **pace.lap(loop.state.step)})
                 improved = False
                 if validation and due(validation.every):
                     improved = loop.validate(validation, log)

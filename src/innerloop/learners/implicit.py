@@ -1,0 +1,95 @@
+r"""Differentiating the solution of a proximal problem with respect to the parameters it was sought around."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from innerloop.core import autodiff
+from innerloop.core.trees import add_scaled
+from innerloop.core.types import Buffers, Params
+from innerloop.learners.inner import InnerLoss
+from innerloop.solvers.krylov import LinearSolution, conjugate_gradients
+
+
+def implicit_gradient(
+    inner: InnerLoss, at: Params, cotangent: Params, penalty: float, cg_steps: int, damping: float
+) -> LinearSolution:
+    r""":math:`(I + H/\lambda)^{-1} v`, with :math:`H` the Hessian of ``inner`` at the solution ``at``.
+
+    Args:
+        inner: the support loss without the penalty.
+        at: the solution of the proximal problem.
+        cotangent: :math:`v`, the gradient of the outer loss there.
+        penalty: :math:`\lambda`.
+        cg_steps: steps of conjugate gradients.
+        damping: added to the matrix in the solve, and an error by the residual.
+    """
+    curvature = autodiff.hessian_product(inner, at)
+
+    def product(v: Params) -> Params:
+        return add_scaled(v, curvature(v), 1 / penalty)
+
+    return conjugate_gradients(product, cotangent, cg_steps, damping)
+
+
+class Pull(Protocol):
+    """``(at, v, buffers, x, y, training) -> solution``: the solution's Jacobian, transposed, times ``v``."""
+
+    def __call__(
+        self, at: Params, v: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
+    ) -> LinearSolution:
+        """Solves the linear system of the implicit function theorem."""
+        ...
+
+
+def implicitly(
+    pull: Pull, start: Params, moved: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
+) -> Params:
+    """``moved`` in value, with the derivative with respect to ``start`` that ``pull`` computes.
+
+    The backward pass solves the linear system. First derivatives only.
+
+    Args:
+        pull: solves it.
+        start: what the solution depends on.
+        moved: the solution.
+        buffers: of the network, handed to ``pull`` as ``x``, ``y`` and ``training`` are.
+        x: support inputs.
+        y: their targets.
+        training: as of ``adapt``.
+    """
+    # tensors go in by themselves: under vmap they are not those that the closure of a learner would hold
+    fixed = [*moved.values(), *buffers.values(), x, y]
+    layout = (pull, tuple(start), tuple(buffers), training)
+    found: tuple[Tensor, ...] = _Implicit.apply(layout, *start.values(), *fixed)
+    return dict(zip(start, found, strict=True))
+
+
+class _Implicit(torch.autograd.Function):
+    """The solution forwards; backwards, the linear system."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(layout: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        count = len(layout[1])
+        return tuple(value.clone() for value in tensors[count : 2 * count])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        del output
+        ctx.layout = inputs[0]
+        ctx.save_for_backward(*inputs[1 + len(inputs[0][1]) :])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        pull, names, statistics, training = ctx.layout
+        saved, count = list(ctx.saved_tensors), len(names)
+        x, y = saved[-2:]
+        at = dict(zip(names, saved[:count], strict=True))
+        buffers = dict(zip(statistics, saved[count:-2], strict=True))
+        found = pull(at, dict(zip(names, cotangents, strict=True)), buffers, x, y, training)
+        return None, *(found.x[name] for name in names), *(None for _ in saved)

@@ -1,0 +1,245 @@
+r"""Learners that move all layers and are held by an :math:`\ell_2` penalty: iMAML and Meta-MinibatchProx.
+
+Both adapt by solving the proximal problem around the meta-parameters :math:`\theta`,
+
+.. math:: \phi^*(\theta) = \arg\min_\phi\; \ell(\phi) + \tfrac{\lambda}{2}\,\|\phi - \theta\|^2 ,
+
+with a number of steps of an update rule, of which no graph is kept: memory does not grow with their number.
+They differ in what is minimised over :math:`\theta`. iMAML (Rajeswaran et al. 2019) takes the query loss
+:math:`L(\phi^*(\theta))`; from the optimality conditions :math:`d\phi^* = (I + H/\lambda)^{-1}\,d\theta` with
+:math:`H = \nabla^2\ell(\phi^*)`, so that
+
+.. math:: \nabla_\theta L = \Big(I + \tfrac1\lambda H\Big)^{-1} \nabla L(\phi^*) ,
+
+which conjugate gradients solve by products with :math:`H`. Meta-MinibatchProx (Zhou et al. 2019) takes the
+minimum itself (Bridge's eq. 21), the Moreau envelope of the task's loss, whose gradient is
+:math:`\lambda(\theta - \phi^*)` without any derivative of the solution.
+
+Both gradients are right at a solution only, and iMAML's only if the linear system is solved, too. So both
+residuals are reported with the metrics of training: ``learner.inner_residual`` is the gradient norm of the
+proximal problem where its steps ended, relative to that at :math:`\theta`, and ``learner.linear_residual`` is
+:math:`\|\nabla L - (I + H/\lambda)g\| / \|\nabla L\|`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.core import autodiff
+from innerloop.core.errors import UserError
+from innerloop.core.trees import add_scaled, detach, dot, select, tree_map
+from innerloop.core.types import Buffers, Loss, Params, Task, all_samples
+from innerloop.learners.base import REPORT_PREFIX, Adapted, Learner
+from innerloop.learners.implicit import implicit_gradient, implicitly
+from innerloop.learners.inner import InnerLoss, moving_names, network_loss, predictor, reattach, settled
+from innerloop.learners.updates import UpdateRule, sgd
+from innerloop.nets.network import Network, apply
+from innerloop.solvers.krylov import LinearSolution, relative
+
+INNER_RESIDUAL, LINEAR_RESIDUAL = f"{REPORT_PREFIX}inner_residual", f"{REPORT_PREFIX}linear_residual"
+
+
+class Proximal(NamedTuple):
+    r"""How a proximal problem is solved.
+
+    Attributes:
+        penalty: :math:`\lambda`.
+        lr: size of a step.
+        steps: how many.
+        rule: how a gradient becomes a step.
+    """
+
+    penalty: float
+    lr: float
+    steps: int
+    rule: UpdateRule
+
+
+class Solved(NamedTuple):
+    """Where the steps ended, as constants, and the gradient norm there relative to that at the start."""
+
+    moved: Params
+    residual: Tensor
+
+
+def solve(problem: Proximal, inner: InnerLoss, start: Params) -> Solved:
+    """Descends the proximal problem around ``start``; nothing of it is kept for a backward pass.
+
+    >>> half = Proximal(penalty=1.0, lr=0.5, steps=20, rule=sgd())             # ½(φ − 4)² + ½ φ²
+    >>> found = solve(half, lambda p: 0.5 * (p["w"] - 4.0) ** 2, {"w": torch.tensor(0.0)})
+    >>> found.moved["w"], found.residual
+    (tensor(2.), tensor(0.))
+    """
+    start = detach(start)
+
+    def slope(moving: Params) -> Params:
+        pull = tree_map(torch.sub, moving, start)
+        return add_scaled(autodiff.gradient(inner, moving, keep_graph=False), pull, problem.penalty)
+
+    moving, state = start, problem.rule.init(start)
+    first = grads = slope(start)
+    for _ in range(problem.steps):
+        direction, state = problem.rule.direction(grads, state)
+        moving = add_scaled(moving, direction, -problem.lr)
+        grads = slope(moving)
+    return Solved(moving, relative(grads, first))
+
+
+def imaml(
+    network: Network,
+    loss: Loss,
+    lr: float,
+    steps: int = 16,
+    *,
+    rule: UpdateRule | None = None,
+    penalty: float = 2.0,
+    cg_steps: int = 5,
+    damping: float = 0.0,
+) -> Learner:
+    r"""Implicit MAML (Rajeswaran et al. 2019): the proximal problem, differentiated at its solution.
+
+    Args:
+        network: the network to adapt.
+        loss: the support loss.
+        lr: rate of the steps that solve the proximal problem; its curvature is that of the loss plus
+            ``penalty``.
+        steps: how many of them. Memory does not depend on it.
+        rule: how a gradient becomes a step; plain gradient descent if omitted.
+        penalty: :math:`\lambda`.
+        cg_steps: steps of conjugate gradients.
+        damping: :math:`\delta` of :math:`((1 + \delta)I + H/\lambda)\,g = \nabla L`, for Hessians with
+            negative eigenvalues. It biases the gradient, and the linear residual shows by how much.
+
+    >>> from innerloop.core.losses import get_loss
+    >>> from innerloop.nets.mlp import mlp
+    >>> net = mlp(1, [], 1, bias=False)                        # y = w x; ½(w − 1)² + ½ w² is least at ½
+    >>> learner = imaml(net, get_loss("half-mse"), lr=0.5, steps=20, penalty=1.0)
+    >>> params = {"layer0.weight": torch.zeros(1, 1)}
+    >>> learner.adapt(params, {}, torch.ones(2, 1), torch.ones(2, 1)).params["layer0.weight"]
+    tensor([[0.5000]])
+    """
+    _check(penalty, cg_steps, damping)
+    problem = _problem(penalty, lr, steps, rule)
+    predict = predictor(network)
+
+    def pull(at: Params, v: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool) -> LinearSolution:
+        inner = network_loss(network, loss, at, buffers, x, y, training)
+        return implicit_gradient(inner, at, v, penalty, cg_steps, damping)
+
+    def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
+        start = select(params, moving_names(network, "all", params))
+        inner = network_loss(network, loss, params, buffers, x, y, training)
+        moved = implicitly(pull, start, solve(problem, inner, start).moved, buffers, x, y, training)
+        return settled(network, {**params, **moved}, buffers, x)
+
+    def outer(
+        params: Params, buffers: Buffers, task: Task, loss_out: Loss, split: bool = True
+    ) -> tuple[Tensor, Buffers]:
+        x, y = (task.x_support, task.y_support) if split else all_samples(task)
+        x_out, y_out = (task.x_query, task.y_query) if split else (x, y)
+        start = select(params, moving_names(network, "all", params))
+        inner = network_loss(network, loss, detach(params), buffers, x, y, training=True)
+        solved = solve(problem, inner, start)
+
+        def query(moving: Params) -> tuple[Tensor, Buffers]:
+            adapted = settled(network, {**detach(params), **moving}, buffers, x)
+            outputs, after = predict(adapted, x_out, training=True)
+            return loss_out.value(outputs, y_out), after
+
+        value, after, v = autodiff.value_and_gradient(query, solved.moved)
+        found = pull(solved.moved, v, buffers, x, y, True)
+        # the last term is zero; its gradient is the implicit one
+        value = value + dot(found.x, tree_map(torch.sub, start, detach(start)))
+        return value, {**after, INNER_RESIDUAL: solved.residual, LINEAR_RESIDUAL: found.residual}
+
+    return Learner(
+        "imaml", adapt, predict, init_buffers=_reports(INNER_RESIDUAL, LINEAR_RESIDUAL), outer=outer
+    )
+
+
+def minibatchprox(
+    network: Network,
+    loss: Loss,
+    lr: float,
+    steps: int = 16,
+    *,
+    rule: UpdateRule | None = None,
+    penalty: float = 2.0,
+) -> Learner:
+    r"""Meta-MinibatchProx (Zhou et al. 2019): training minimises the Moreau envelope of every task's loss.
+
+    .. math:: M(\theta) = \min_\phi\; \ell(\phi) + \tfrac{\lambda}{2}\|\phi-\theta\|^2, \qquad
+              \nabla M(\theta) = \lambda\,(\theta - \phi^*)
+
+    on all samples of a task: support and query are not told apart in training, and the loss outside is the
+    one inside. Reptile's direction with this learner is the same but for :math:`\lambda`. As a learner at
+    test it is iMAML; differentiated through ``adapt`` it is of first order.
+
+    Args:
+        network: the network to adapt.
+        loss: the loss of a task.
+        lr: rate of the steps that solve the proximal problem.
+        steps: how many of them. Memory does not depend on it.
+        rule: how a gradient becomes a step; plain gradient descent if omitted.
+        penalty: :math:`\lambda`.
+    """
+    _check(penalty)
+    problem = _problem(penalty, lr, steps, rule)
+
+    def solved(
+        params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
+    ) -> tuple[Params, Solved]:
+        start = select(params, moving_names(network, "all", params))
+        inner = network_loss(network, loss, detach(params), buffers, x, y, training)
+        return start, solve(problem, inner, start)
+
+    def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
+        start, found = solved(params, buffers, x, y, training)
+        return settled(network, {**params, **reattach(start, found.moved)}, buffers, x)
+
+    def outer(
+        params: Params, buffers: Buffers, task: Task, loss_out: Loss, split: bool = True
+    ) -> tuple[Tensor, Buffers]:
+        del loss_out, split
+        x, y = all_samples(task)
+        start, found = solved(params, buffers, x, y, True)
+        outputs, after = apply(network, {**detach(params), **found.moved}, buffers, x, "batch")
+        away = tree_map(torch.sub, start, found.moved)
+        value = loss.value(outputs, y) + penalty / 2 * dot(away, away)
+        return value, {**after, INNER_RESIDUAL: found.residual}
+
+    return Learner(
+        "minibatchprox", adapt, predictor(network), init_buffers=_reports(INNER_RESIDUAL), outer=outer
+    )
+
+
+def _problem(penalty: float, lr: float, steps: int, rule: UpdateRule | None) -> Proximal:
+    return Proximal(penalty, lr, steps, rule or sgd())
+
+
+def _reports(*names: str) -> Callable[[Params, Buffers], Buffers]:
+    """The ``init_buffers`` of a learner that reports under these names."""
+
+    def init_buffers(params: Params, buffers: Buffers) -> Buffers:
+        like = next(iter(params.values()))
+        return {**buffers, **{name: like.new_zeros(()) for name in names}}
+
+    return init_buffers
+
+
+def _check(penalty: float, cg_steps: int = 1, damping: float = 0.0) -> None:
+    if not penalty > 0:
+        raise UserError(
+            "{the learner's penalty} must be above 0, such as 2; a task's parameters are not held otherwise.",
+            names=("the learner's penalty",),
+        )
+    if cg_steps < 1:
+        raise UserError(
+            "{the learner's cg_steps} must be at least 1, such as 5.", names=("the learner's cg_steps",)
+        )
+    if damping < 0:
+        raise UserError("{the learner's damping} must be 0 (none) or more.", names=("the learner's damping",))

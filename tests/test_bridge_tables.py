@@ -13,11 +13,12 @@ from innerloop.reproduce.bridge_cells import (
     mean,
     over_seeds,
     percent,
+    settings_of,
     smoke_counts,
     time_to_reach,
 )
-from innerloop.reproduce.bridge_methods import METHODS, SIZES, Work, recipe_for
-from innerloop.reproduce.bridge_runs import PENALTIES, Watch, trained
+from innerloop.reproduce.bridge_methods import METHODS, PENALTIES, SIZES, Work, recipe_for
+from innerloop.reproduce.bridge_runs import Watch, trained
 from innerloop.reproduce.rows import Row
 
 TASKS = 40
@@ -164,7 +165,7 @@ def test_lengths_batches_and_normalisation_reach_the_recipe() -> None:
 
 def test_a_run_gives_the_best_weights_scores_and_repeats() -> None:
     work = Work("smoke", "cifar-fs", "MTL", 0)
-    first, again = trained(work), trained(work)
+    first, again = (trained(**settings_of(work)) for _ in range(2))
     assert first["scores"] == again["scores"]
     assert first["penalties"] == again["penalties"]
     assert [point["step"] for point in first["curve"]] == [2, 4]

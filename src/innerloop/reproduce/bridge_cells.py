@@ -39,7 +39,19 @@ def _part(work: Work) -> dict[str, Any]:
     from innerloop.reproduce.bridge_runs import trained
     from innerloop.reproduce.parts import remembered
 
-    return dict(remembered(PARTS, trained, {"work": work}))
+    return dict(remembered(PARTS, trained, settings_of(work)))
+
+
+def settings_of(work: Work) -> dict[str, Any]:
+    """What a run is given: all that its results depend on."""
+    from innerloop.reproduce.bridge_methods import PENALTIES, recipe_for, shots_for
+
+    recipe = recipe_for(work)
+    return {
+        "recipe": recipe.model_dump(),
+        "shots": shots_for(work, recipe),
+        "penalties": PENALTIES if work.method == "MTL" else (),
+    }
 
 
 def mean(run: Mapping[str, Any], shots: str) -> float:

@@ -17,6 +17,9 @@ WAYS, SMOKE_QUERIES = 5, 2
 PENALTY = 0.33
 """Bridge's ℓ₂ penalty on the last layer at test; C is its inverse."""
 
+PENALTIES = (0.0001, 0.001, 0.01, 0.1, PENALTY, 1.0, 3.0)
+"""Those of Bridge's Table 5."""
+
 
 class Work(NamedTuple):
     """One training run.
@@ -76,9 +79,8 @@ CPU: dict[str, dict[str, Any]] = {
     },
     "R2D2": {"inner": {"method": "r2d2"}, "outer": {"steps": 5500, "lr": 3e-2}},
     "MetaOptNet": {
-        "tasks": {**EPISODE, "shots": 15, "queries": 6},
         "inner": {"method": "metaoptnet-svm", "settings": {"steps": 3}},
-        "outer": {"steps": 3300, "lr": 1e-2},
+        "outer": {"steps": 5000, "lr": 1e-2},
     },
     "ProtoNet": {
         "inner": {"method": "protonet"},
@@ -123,6 +125,12 @@ def recipe_for(work: Work) -> Recipe:
         "run": {"seed": work.seed, "threads": 1},
     }
     return make_recipe(sections, fresh=True)
+
+
+def shots_for(work: Work, recipe: Recipe) -> list[int]:
+    """What a run is judged with: the shots of its recipe, and one where the network serves any number."""
+    own = recipe.eval.shots or recipe.tasks.shots
+    return [own, 1] if work.method in ANY_SHOTS else [own]
 
 
 def _last_layer(work: Work) -> str:

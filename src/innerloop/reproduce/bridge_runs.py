@@ -7,7 +7,7 @@ They stand apart from the rows that are made of them, so that finished runs outl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,13 +17,9 @@ from innerloop.execution import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.validation import validation_of
-from innerloop.recipes.schema import Recipe
-from innerloop.reproduce.bridge_methods import ANY_SHOTS, PENALTY, Work, recipe_for
+from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import plan_for
 from innerloop.training import TrainState
-
-PENALTIES = (0.0001, 0.001, 0.01, 0.1, PENALTY, 1.0, 3.0)
-"""Bridge's Table 5."""
 
 
 class Watch:
@@ -47,32 +43,32 @@ class Watch:
         self.elsewhere += time.process_time() - begun
 
 
-def trained(work: Work) -> dict[str, Any]:
+def trained(recipe: Mapping[str, Any], shots: Sequence[int], penalties: Sequence[float]) -> dict[str, Any]:
     """One run: its curve over training time, and scores of the best weights on every test task.
+
+    Args:
+        recipe: what to train, as plain data: a part belongs to these settings, whoever asks for them.
+        shots: numbers of shots to be judged with.
+        penalties: of the last layer at test, to be judged with besides.
 
     Returns:
         ``curve`` (``step``, ``seconds`` of training so far, ``validation`` and its ``ci95``), ``seconds`` and
         ``steps`` of the whole training, ``best_step`` and ``best_seconds`` (the weights that validation
-        chose), ``scores`` by shots, and for MTL the mean accuracy by ``penalties`` of the last layer.
+        chose), and the ``scores`` of all test tasks by shots and by ``penalties``.
     """
-    recipe = recipe_for(work)
-    parts, plan = build(recipe), plan_for(recipe)
+    wanted = make_recipe(recipe)
+    parts, plan = build(wanted), plan_for(wanted)
     curve, best, seconds = _fit(parts, plan)
     chosen = next((point for point in curve if point["step"] == best.step), {"seconds": seconds})
-    shots = [_shots(recipe), *([1] if work.method in ANY_SHOTS else [])]
     return {
         "curve": curve,
         "seconds": seconds,
-        "steps": recipe.outer.steps,
+        "steps": wanted.outer.steps,
         "best_step": best.step,
         "best_seconds": chosen["seconds"],
         "scores": {str(n): _scores(parts, best, plan, shots=n) for n in shots},
-        "penalties": _by_penalty(parts, best, plan) if work.method == "MTL" else {},
+        "penalties": {f"{value:g}": _scores(parts, best, plan, C=1 / value) for value in penalties},
     }
-
-
-def _shots(recipe: Recipe) -> int:
-    return recipe.eval.shots or recipe.tasks.shots
 
 
 def _fit(parts: Parts, plan: Plan) -> tuple[list[dict[str, float]], TrainState, float]:
@@ -107,7 +103,3 @@ def _scores(parts: Parts, state: TrainState, plan: Plan, **eval_settings: Any) -
     """Accuracy on every test task, in order: the same tasks for all methods."""
     found = _judged_as(parts, **eval_settings)
     return judge(found, state.params, state.buffers, "test", parts.recipe.eval.episodes, plan).scores
-
-
-def _by_penalty(parts: Parts, state: TrainState, plan: Plan) -> dict[str, list[float]]:
-    return {f"{value:g}": _scores(parts, state, plan, C=1 / value) for value in PENALTIES}

@@ -12,6 +12,7 @@ from innerloop.reproduce.bridge_cells import (
     over_seeds,
     percent,
     protocol,
+    settings_of,
     smoke_counts,
 )
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
@@ -95,7 +96,7 @@ def _smoke_rows(runs: dict[Work, dict[str, Any]]) -> list[Row]:
     from innerloop.reproduce.bridge_runs import trained
 
     first = next(work for work in runs if work.method == "R2D2")
-    again = trained(first)["scores"]["2"]
+    again = trained(**settings_of(first))["scores"]["2"]
     pairs = list(zip(runs[first]["scores"]["2"], again, strict=True))
     return [smoke_counts(runs), same_row("a run that is repeated gives the same accuracies", pairs)]
 

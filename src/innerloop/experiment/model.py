@@ -18,6 +18,7 @@ from innerloop.nets import Network, mlp
 from innerloop.nets.factory import BACKBONES, backbone
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.objectives.distillation import Teacher, distilled
 from innerloop.objectives.mixed_precision import in_bfloat16
 from innerloop.recipes.judged import IMAGE_FAMILIES, kinds_asked
 from innerloop.recipes.schema import Recipe
@@ -42,8 +43,13 @@ class Model(NamedTuple):
 
 
 @recipe_words()
-def build_model(recipe: Recipe, sizes: Sizes) -> Model:
+def build_model(recipe: Recipe, sizes: Sizes, teacher: Teacher | None = None) -> Model:
     """The model that a recipe describes, for tasks of these sizes.
+
+    Args:
+        recipe: what is trained.
+        sizes: what tasks ask of its network.
+        teacher: the trained network that ``outer.teacher`` names.
 
     Raises:
         UserError: its parts do not fit one another or the tasks.
@@ -61,7 +67,7 @@ def build_model(recipe: Recipe, sizes: Sizes) -> Model:
 
     learner = learner_after(recipe.inner.steps)
     in_label_orders(recipe, learner, recipe.model.outputs or sizes.outputs)  # refuses more than there are
-    objective = build_objective(recipe, network, learner, loss, sizes)
+    objective = build_objective(recipe, network, learner, loss, sizes, teacher)
     if recipe.run.bfloat16:
         objective = in_bfloat16(objective, recipe.run.device)
     return Model(network, loss, objective, learner_after, learner)
@@ -116,10 +122,17 @@ def _network(recipe: Recipe, shape: tuple[int, ...], outputs: int) -> Network:
 
 
 def build_objective(
-    recipe: Recipe, network: Network, learner: Learner, loss: Loss, sizes: Sizes
+    recipe: Recipe,
+    network: Network,
+    learner: Learner,
+    loss: Loss,
+    sizes: Sizes,
+    teacher: Teacher | None = None,
 ) -> Objective:
     """What one task contributes; multi-task learning trains ``sizes.rows`` heads."""
     outer = recipe.outer
+    if teacher is not None:
+        return distilled(network, loss, teacher, outer.label_weight, outer.teacher_weight, outer.temperature)
     if outer.objective == "erm":
         return erm(network, loss)
     if outer.objective == "multitask":

@@ -104,6 +104,13 @@ def _class_rows_need_classes(recipe: Recipe) -> str | None:
     )
 
 
+def _teachers_are_for_classes(recipe: Recipe) -> str | None:
+    outer, loss = recipe.outer, recipe.outer.loss or recipe.inner.loss
+    if outer.teacher is None or outer.objective != "erm" or loss.startswith("cross-entropy"):
+        return None
+    return f"outer.teacher teaches classes, and the loss {loss} has none: set outer.loss=cross-entropy."
+
+
 def _auto_needs_tasks(recipe: Recipe) -> str | None:
     if recipe.inner.lr != "auto" or recipe.tasks.family != "supervised":
         return None
@@ -128,6 +135,7 @@ RECIPE_RULES: Rules = (
     _minibatches_are_for_erm,
     _heads_need_a_number_of_tasks,
     _class_rows_need_classes,
+    _teachers_are_for_classes,
     _rates_are_for_linear_layers,
     _auto_needs_tasks,
     _orders_are_of_labels,

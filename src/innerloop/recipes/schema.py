@@ -181,6 +181,14 @@ class Outer(Section):
         description="multitask: do all heads start from one draw or from one each; released: class rows "
         "without bias, scaled as in Bridge's code",
     )
+    teacher: str | None = Field(
+        None, description="erm: a finished run whose predictions are learned too (self-distillation)"
+    )
+    label_weight: float = Field(0.5, ge=0, description="with a teacher: weight of the loss on the labels")
+    teacher_weight: float = Field(
+        0.5, ge=0, description="with a teacher: weight of the divergence from its predictions"
+    )
+    temperature: float = Field(4.0, gt=0, description="with a teacher: what both outputs are divided by")
     loss: LossName | None = Field(None, description="outer loss; none means inner.loss")
     steps: int = Field(10_000, ge=1, description="meta-steps")
     batch: int = Field(25, ge=1, description="tasks per meta-step")

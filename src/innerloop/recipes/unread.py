@@ -74,6 +74,10 @@ _ORDERED = When(
 )
 _OTHER_NETWORK = When("networks of pictures and your own", lambda r: r.model.kind != "mlp")
 
+_TEACHER = When(
+    "training with an outer.teacher",
+    lambda r: r.outer.objective == "erm" and r.outer.teacher is not None,
+)
 _LAST_LAYER = When(
     "training and judging that use the network's own last layer",
     lambda r: (
@@ -120,6 +124,8 @@ READERS: Readers = {
     "inner.head_start": (_HELD_BY_STEPS, _LEARNER),
     "inner.split": (_one_of("outer.objective", "episodic"), _QUERIES),
     "outer.heads": (_one_of("outer.objective", "multitask"),),
+    "outer.teacher": (_one_of("outer.objective", "erm"),),
+    **{f"outer.{name}": (_TEACHER,) for name in ("label_weight", "teacher_weight", "temperature")},
     "outer.milestones": (_one_of("outer.schedule", "step"),),
     "outer.factor": (_one_of("outer.schedule", "step", "plateau"),),
     "outer.plateau_patience": (_one_of("outer.schedule", "plateau"),),

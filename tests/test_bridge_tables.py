@@ -1,6 +1,7 @@
 """Bridge's picture tables: what rows are made of, and that they can come out either way."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,3 +175,15 @@ def test_a_run_gives_the_best_weights_scores_and_repeats() -> None:
     assert len(first["scores"]["2"]) == SIZES["smoke"].tests
     assert 0 < mean(first, "2") < 1
     assert first["penalties"]["0.33"] == first["scores"]["2"]
+
+
+def test_the_tables_come_out_at_smoke_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # finished runs are kept here, for the next table
+    said: list[str] = []
+    for module in (bridge_table3, bridge_table4, bridge_fig2, bridge_table5):
+        found = module.run("smoke", said.append)
+        assert [row.what for row in found.rows if not row.ok] == []
+        assert len(found.rows) >= 2
+        assert found.figures
+    trainings = {line for line in said if line.startswith(METHODS)}
+    assert len(list((tmp_path / "runs" / "reproduce-parts" / "bridge-pictures").iterdir())) == len(trainings)

@@ -33,7 +33,10 @@ class Setting(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What the rest of the library knows of a learner: which parameters adapt, and what keeps them near.
+    """What the rest of the library knows of a learner.
+
+    Four of its fields are the factors of Bridge's unified objective: which parameters ``adapts``, on which
+    ``inner_loss``, ``held_by`` what, and how it is ``differentiated``.
 
     Attributes:
         title: what people call it.
@@ -52,6 +55,7 @@ class Entry(NamedTuple):
         own_head: whether it puts something else in the place of the network's last layer.
         needs_labels: whether it works on classes only.
         vmap: whether it runs under ``vmap``.
+        inner_loss: what the inner problem minimises, where that is not the recipe's ``inner.loss``.
         solved_with: settings of a recipe's ``inner`` section that solve the inner problem of small tasks to
             many digits, for gradients that are exact at a solution only: conformance tests set them.
     """
@@ -69,6 +73,7 @@ class Entry(NamedTuple):
     own_head: bool = False
     needs_labels: bool = False
     vmap: bool = True
+    inner_loss: str = ""
     solved_with: Mapping[str, Any] = {}
 
 
@@ -186,6 +191,7 @@ LEARNERS: dict[str, Entry] = {
         },
         own_head=True,
         needs_labels=True,
+        inner_loss="squared errors",
     ),
     "metaoptnet-ridge": Entry(
         "MetaOptNet with ridge",
@@ -201,6 +207,7 @@ LEARNERS: dict[str, Entry] = {
         },
         own_head=True,
         needs_labels=True,
+        inner_loss="squared errors",
     ),
     "metaoptnet-svm": Entry(
         "MetaOptNet",
@@ -218,6 +225,7 @@ LEARNERS: dict[str, Entry] = {
         own_head=True,
         needs_labels=True,
         vmap=False,
+        inner_loss="hinge (Crammer and Singer)",
     ),
     "logistic-head": Entry(
         "logistic head",
@@ -234,6 +242,7 @@ LEARNERS: dict[str, Entry] = {
         own_head=True,
         needs_labels=True,
         vmap=False,
+        inner_loss="cross-entropy",
     ),
     "none": Entry(
         "no adaptation", "", "innerloop.learners.gradient:non_adaptive", "nothing", "nothing", "nothing"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from innerloop.core.errors import Problems, UserError, did_you_mean
-from innerloop.core.losses import get_loss
+from innerloop.core.losses import get_loss, is_classification, smoothed
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import build_learner, in_label_orders
 from innerloop.experiment.sizes import Sizes
@@ -67,7 +67,8 @@ def build_model(recipe: Recipe, sizes: Sizes, teacher: Teacher | None = None) ->
 
     learner = learner_after(recipe.inner.steps)
     in_label_orders(recipe, learner, recipe.model.outputs or sizes.outputs)  # refuses more than there are
-    objective = build_objective(recipe, network, learner, loss, sizes, teacher)
+    share = recipe.outer.label_smoothing if is_classification(loss) else 0.0
+    objective = build_objective(recipe, network, learner, smoothed(loss, share), sizes, teacher)
     if recipe.run.bfloat16:
         objective = in_bfloat16(objective, recipe.run.device)
     return Model(network, loss, objective, learner_after, learner)

@@ -72,7 +72,9 @@ class Parts:
     def schedule(self) -> Schedule:
         """How the meta learning rate moves."""
         outer = self.recipe.outer
-        return make_schedule(outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup)
+        return make_schedule(
+            outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup, outer.factors
+        )
 
     @property
     def network(self) -> Network:

@@ -117,6 +117,20 @@ def _auto_needs_tasks(recipe: Recipe) -> str | None:
     return "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
 
 
+def _factors_go_with_milestones(recipe: Recipe) -> str | None:
+    milestones, factors = recipe.outer.milestones, recipe.outer.factors
+    if factors and len(factors) != len(milestones):
+        return (
+            f"outer.factors has {len(factors)} shares of the rate and outer.milestones {len(milestones)} "
+            "places: give one share for each place."
+        )
+    if any(not share > 0 for share in factors):
+        return "outer.factors are shares of outer.lr above 0, such as [0.06, 0.012, 0.0024]."
+    if factors and sorted(milestones) != list(milestones):
+        return "outer.milestones must rise where outer.factors are given, such as [0.33, 0.67, 0.83]."
+    return None
+
+
 def _orders_are_of_labels(recipe: Recipe) -> str | None:
     loss = recipe.outer.loss or recipe.inner.loss
     if recipe.eval.label_orders == 1 or loss.startswith("cross-entropy"):
@@ -138,6 +152,7 @@ RECIPE_RULES: Rules = (
     _teachers_are_for_classes,
     _rates_are_for_linear_layers,
     _auto_needs_tasks,
+    _factors_go_with_milestones,
     _orders_are_of_labels,
     _settings_are_the_learners,
 )

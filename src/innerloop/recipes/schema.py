@@ -202,9 +202,15 @@ class Outer(Section):
     )
     milestones: list[float] = Field([0.5, 0.75], description="schedule=step: fractions of the run")
     factor: float = Field(0.1, gt=0, lt=1, description="schedule=step and plateau: multiply the rate by this")
+    factors: list[float] = Field(
+        [], description="schedule=step: shares of outer.lr after each milestone, in place of outer.factor"
+    )
     plateau_patience: int = Field(4, ge=1, description="schedule=plateau: validations without improvement")
     warmup: int = Field(0, ge=0, description="steps over which the rate rises linearly from zero")
     clip: float | None = Field(None, gt=0, description="clip the meta-gradient to this norm")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="cross-entropy: this share of a label goes to the other classes, evenly"
+    )
 
 
 class Eval(Section):

@@ -67,6 +67,12 @@ _INNER_LOSS = When(
     "learners that take inner steps, and outer.loss is given",
     lambda r: r.outer.loss is None or (reads(r.inner.method, "loss") and _LEARNER.holds(r)),
 )
+_ONE_FACTOR = When(
+    "schedules without outer.factors", lambda r: r.outer.schedule == "plateau" or not r.outer.factors
+)
+_LABELS = When(
+    "an outer loss of cross-entropy", lambda r: (r.outer.loss or r.inner.loss).startswith("cross-entropy")
+)
 _HELD_BY_STEPS = When("learners of MAML's family", lambda r: reads(r.inner.method, "head_start"))
 _ORDERED = When(
     "learners whose last layer starts with a row per label",
@@ -127,7 +133,9 @@ READERS: Readers = {
     "outer.teacher": (_one_of("outer.objective", "erm"),),
     **{f"outer.{name}": (_TEACHER,) for name in ("label_weight", "teacher_weight", "temperature")},
     "outer.milestones": (_one_of("outer.schedule", "step"),),
-    "outer.factor": (_one_of("outer.schedule", "step", "plateau"),),
+    "outer.factor": (_one_of("outer.schedule", "step", "plateau"), _ONE_FACTOR),
+    "outer.factors": (_one_of("outer.schedule", "step"),),
+    "outer.label_smoothing": (_LABELS,),
     "outer.plateau_patience": (_one_of("outer.schedule", "plateau"),),
     "eval.ways": (_PICTURES, _ONE_KIND),
     "eval.shots": (_ONE_KIND,),

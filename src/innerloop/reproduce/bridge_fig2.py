@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from innerloop.reproduce.bridge_methods import Work
 
 USUAL = (0.125, 0.25, 0.5, 1.0)
-SIZES = {
+SIZES: dict[str, dict[int, tuple[float, ...]]] = {
     # tasks per step, 0 for the usual number: lengths as shares of the usual number of pictures
     "smoke": {0: (0.5, 1.0)},
     "cpu": {0: USUAL, 4: (0.25, 0.5)},

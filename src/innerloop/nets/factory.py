@@ -12,7 +12,9 @@ from torch import nn
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import load_object
+from innerloop.nets.cells.network import cell_network
 from innerloop.nets.conv4 import conv4
+from innerloop.nets.convnet import convnet
 from innerloop.nets.module import from_module
 from innerloop.nets.network import Network
 from innerloop.nets.resnet12 import THIN, resnet12
@@ -20,11 +22,14 @@ from innerloop.nets.wide_resnet import wide_resnet
 
 BACKBONES: dict[str, Callable[..., Network]] = {
     "conv4": conv4,
+    "convnet": convnet,
+    "cells": cell_network,
     "resnet12": resnet12,
     "resnet12-thin": functools.partial(resnet12, widths=THIN),
     "wrn-28-10": functools.partial(wide_resnet, depth=28, widen=10),
 }
-_GIVEN = ("channels", "size", "outputs", "norm")
+_GIVEN = 3
+"""Backbones begin with the pictures' channels and side, and the outputs."""
 _PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -33,6 +38,7 @@ def backbone(
     channels: int,
     size: int,
     outputs: int,
+    /,
     norm: str = "transductive",
     head: str | None = None,
     **settings: Any,
@@ -40,8 +46,9 @@ def backbone(
     """A network for square pictures.
 
     Args:
-        name: ``conv4``, ``resnet12``, ``resnet12-thin``, ``wrn-28-10``; ``timm:<name>`` for a model of the
-            timm library; or ``package.module:factory`` for a function that returns a torch module.
+        name: ``conv4``, ``convnet``, ``cells``, ``resnet12``, ``resnet12-thin``, ``wrn-28-10``;
+            ``timm:<name>`` for a model of the timm library; or ``package.module:factory`` for a function that
+            returns a torch module.
         channels: image channels.
         size: image side.
         outputs: output dimension.
@@ -69,7 +76,7 @@ def backbone(
     if head is not None:
         raise UserError(f"{name} knows its last layer: head is for timm models and your own modules only.")
     build = BACKBONES[name]
-    known = [p for p in inspect.signature(build).parameters if p not in _GIVEN]
+    known = [p for p in list(inspect.signature(build).parameters)[_GIVEN:] if p != "norm"]
     if isinstance(build, functools.partial):
         known = [p for p in known if p not in build.keywords or p == "widths"]
     unknown = [s for s in settings if s not in known]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -38,7 +38,6 @@ def backbone(
     channels: int,
     size: int,
     outputs: int,
-    /,
     norm: str = "transductive",
     head: str | None = None,
     **settings: Any,
@@ -63,10 +62,25 @@ def backbone(
     >>> net.norm, net.head_names
     ('transductive', ('head.weight', 'head.bias'))
     """
+    return build_backbone(name, (channels, size, outputs), norm, head, settings)
+
+
+def build_backbone(
+    name: str, sizes: tuple[int, int, int], norm: str, head: str | None, settings: Mapping[str, Any]
+) -> Network:
+    """As :func:`backbone`, of which this is the inside: settings may have any names (cells have ``channels``).
+
+    Args:
+        name: of the backbone.
+        sizes: image channels, image side, output dimension.
+        norm: the norm policy.
+        head: the name of the last layer.
+        settings: further arguments.
+    """
     if ":" in name:
         library, _, model = name.partition(":")
         if library == "timm":
-            return from_module(lambda: _timm(model, channels, outputs, settings), head, norm)
+            return from_module(lambda: _timm(model, sizes, settings), head, norm)
         return from_module(lambda: _own(name, settings), head, norm)
     if name not in BACKBONES:
         raise UserError(
@@ -83,15 +97,15 @@ def backbone(
     if unknown:
         hint = did_you_mean(unknown[0], known)
         raise UserError(f"{name} has no setting '{unknown[0]}'{hint}; it has {', '.join(known)}.")
-    return build(channels, size, outputs, norm=norm, **settings)
+    return build(*sizes, norm=norm, **settings)
 
 
-def _timm(model: str, channels: int, outputs: int, settings: dict[str, Any]) -> nn.Module:
+def _timm(model: str, sizes: tuple[int, int, int], settings: Mapping[str, Any]) -> nn.Module:
     try:
         timm = importlib.import_module("timm")
     except ModuleNotFoundError:
         raise UserError(f"timm:{model} needs timm: pip install 'innerloop[timm]'.") from None
-    options = {"pretrained": False, **settings, "in_chans": channels, "num_classes": outputs}
+    options = {"pretrained": False, **settings, "in_chans": sizes[0], "num_classes": sizes[2]}
     try:
         made = timm.create_model(model, **options)
     except (RuntimeError, TypeError) as error:
@@ -100,7 +114,7 @@ def _timm(model: str, channels: int, outputs: int, settings: dict[str, Any]) -> 
     return _checked(made, f"timm:{model}")
 
 
-def _own(path: str, settings: dict[str, Any]) -> nn.Module:
+def _own(path: str, settings: Mapping[str, Any]) -> nn.Module:
     return _checked(load_object(path)(**settings), path)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -13,8 +14,10 @@ from innerloop.cli.main import GROUPS, VERBS
 from innerloop.core.losses import LOSSES
 from innerloop.learners import LEARNERS, taxonomy
 from innerloop.nets.norms import NORM_POLICIES
+from innerloop.objectives.table import OBJECTIVES, objectives
 from innerloop.recipes.library import load_recipe, shipped_names
 from innerloop.recipes.problems import allowed, known_settings, show
+from innerloop.recipes.schema import Outer
 from innerloop.tasks import FAMILIES
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +88,7 @@ def test_every_command_is_one_that_exists(words, page):
         if not rest[0].startswith("-"):
             load_recipe(rest[0], settings)
     elif verb == "eval":
-        pictures = any(s.startswith("eval.head=") for s in settings)
+        pictures = any(s.startswith(("eval.head=", "eval.label_orders=")) for s in settings)
         load_recipe("omniglot-maml" if pictures else "sine-maml", settings)
     elif verb == "sweep":
         assert rest[0] in shipped_names()
@@ -103,10 +106,17 @@ def test_the_printed_mistake_is_answered_as_printed(capsys):
 
 GENERATED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
+TABLES = {
+    "cells": taxonomy.cells,
+    "factories": taxonomy.factories,
+    "learners": taxonomy.learners,
+    "objectives": objectives,
+}
+
 
 def with_tables(text):
-    """A page with the tables between its marks as the table of learners gives them."""
-    return GENERATED.sub(lambda m: f"{m[1]}\n{getattr(taxonomy, m[2])()}\n\n{m[3]}", text)
+    """A page with the tables between its marks as those of learners and objectives give them."""
+    return GENERATED.sub(lambda m: f"{m[1]}\n{TABLES[m[2]]()}\n\n{m[3]}", text)
 
 
 def settings_page():
@@ -138,10 +148,16 @@ def test_the_settings_page_is_the_schema():
 def test_the_tables_of_learners_are_those_of_the_code():
     """Rewrite them with: python tests/test_docs.py."""
     marks = [mark for page in PAGES for _, mark, _ in GENERATED.findall(page.read_text(encoding="utf-8"))]
-    assert sorted(marks) == ["cells", "factories", "learners"]
+    assert sorted(marks) == list(TABLES)
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         assert with_tables(text) == text, page.name
+
+
+def test_objectives_of_the_table_are_those_of_recipes_and_exist():
+    assert set(OBJECTIVES) == set(get_args(Outer.model_fields["objective"].annotation))
+    for entry in OBJECTIVES.values():
+        assert (ROOT / "src" / "innerloop" / entry.code).is_file()
 
 
 def test_the_verbs_are_all_in_the_table():

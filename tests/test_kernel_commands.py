@@ -68,13 +68,16 @@ def test_analyze_kernels_with_a_split_has_mamls_kernel(capsys):
         (["kernels", "sine-maml"], "no recipe"),
         (["convergence", "inner_time=inf"], "inner_time must be finite"),
         (["convergence", "widht=3"], "did you mean 'width'"),
+        (["convergence", "method=mtl", "inner_time=0.1"], "method=maml or method=anil"),
+        (["convergence", "heads=independent"], "method=mtl"),
+        (["kernels", "network=residual", "depth=1"], "depth=2"),
     ],
 )
 def test_mistakes_are_answered_with_the_fix(words, text, capsys):
     assert text in answer(["analyze", *words], capsys, code=2)["error"]
 
 
-@pytest.mark.parametrize("method", ["maml", "anil"])
+@pytest.mark.parametrize("method", ["maml", "anil", "mtl"])
 def test_analyze_convergence_trains_under_its_bound(method, capsys):
     words = [
         "analyze",
@@ -97,6 +100,25 @@ def test_analyze_convergence_trains_under_its_bound(method, capsys):
     assert "movement" not in limit
 
 
+def test_anil_without_a_split_is_judged_on_all_samples(capsys):
+    words = ["analyze", "convergence", "method=anil", "n_tasks=2", "shots=3", "queries=4", "steps=5"]
+    found = answer([*words, "split=false", "width=inf"], capsys)
+    assert len(found["eigenvalues"]) == 14
+    trained = answer([*words, "split=false", "width=256"], capsys)
+    assert trained["kernel_error"] < 0.5
+    assert trained["distance"] == pytest.approx(found["linear_distance"], rel=1.0)
+
+
+@pytest.mark.parametrize("network", ["residual", "residual-norm", "residual-prenorm"])
+def test_residual_networks_in_the_command(network, capsys):
+    words = ["analyze", "kernels", f"network={network}", *SMALL]
+    limit, found = answer(words, capsys), answer([*words, "width=256"], capsys)
+    mlp = answer(["analyze", "kernels", *SMALL], capsys)
+    assert limit["mtl_anil_gap"] != mlp["mtl_anil_gap"]
+    assert found["mtl_anil_gap"] == pytest.approx(limit["mtl_anil_gap"], rel=0.5)
+    assert found["conditions"]["ntk"] == pytest.approx(limit["conditions"]["ntk"], rel=0.7)
+
+
 def test_what_people_see(capsys):
     assert main(["analyze", "kernels", *SMALL]) == 0
     assert "‖F_ANIL − F_MTL‖" in capsys.readouterr().out
@@ -112,7 +134,15 @@ def test_standard_errors_are_over_draws():
 
 
 @pytest.mark.parametrize(
-    "name", ["bridge-fig1", "bridge-spectra", "metantk-regression", "metantk-convergence"]
+    "name",
+    [
+        "bridge-fig1",
+        "bridge-spectra",
+        "bridge-agreement",
+        "bridge-convergence",
+        "metantk-regression",
+        "metantk-convergence",
+    ],
 )
 def test_reproductions_are_as_recorded(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

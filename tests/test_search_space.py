@@ -26,6 +26,7 @@ from innerloop.search import (
     random_of_size,
     size_of,
 )
+from innerloop.search.scores.size import count_products
 
 
 def test_every_cell_candidate_is_a_genotype_and_has_one_number() -> None:
@@ -113,7 +114,9 @@ def test_multiply_adds_of_cells_agree_with_torchs_counter() -> None:
         params, buffers = network.init(torch.Generator().manual_seed(0))
         with FlopCounterMode(display=False) as counter:
             apply(network, params, buffers, torch.zeros(1, 3, 16, 16))
-        assert 2 * network_size(network, (3, 16, 16)).multiply_adds == counter.get_total_flops()
+        found = network_size(network, (3, 16, 16))
+        assert 2 * found.multiply_adds == counter.get_total_flops()
+        assert (found.layers, found.multiply_adds) == count_products(network, params, buffers, (3, 16, 16))
 
 
 def test_depth_is_the_longest_path() -> None:

@@ -36,7 +36,7 @@ from innerloop.training import fit, initial_state, make_optimiser
 PACKAGE = Path(inspect.getfile(innerloop)).parent
 BELOW_RECIPES = (
     *("core", "runs", "execution", "plots", "nets", "solvers", "data", "kernels", "theory", "tasks"),
-    *("learners", "objectives", "training", "evaluation", "advice"),
+    *("learners", "objectives", "training", "evaluation", "search", "advice"),
 )
 ABOUT_RECIPES = ("learners/taxonomy.py",)
 """Makes tables of the documentation, which say what a recipe calls each learner: no messages."""

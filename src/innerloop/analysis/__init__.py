@@ -22,8 +22,9 @@ from innerloop.core.errors import UserError, did_you_mean
 
 ANALYSES: dict[str, str] = {
     "landscape": "when MAML is worth it: solutions, risks and gain, in closed form or from a recipe's tasks",
-    "convergence": "MAML's training loss against its bound, for the kernel or a network that is trained",
+    "convergence": "training losses of MAML, ANIL and MTL against their bound, in the limit or for a network",
     "kernels": "spectra of meta-learners' kernels, and how far ANIL's and MTL's predictions lie apart",
+    "regions": "linear regions: how many ReLU patterns a recipe's network shows on its own inputs",
     "rate": "the inner learning rate: closed forms on drawn data, or the estimate for a recipe's own tasks",
 }
 """Names and what they tell. Nothing here imports torch."""

@@ -36,6 +36,12 @@ def _steps_take_time(s: Settings) -> str | None:
     return "inner_steps needs an inner_time: give inner_time=0.1"
 
 
+def _residual_networks_are_deep(s: Settings) -> str | None:
+    if s.network == "mlp" or s.depth >= 2:
+        return None
+    return f"network={s.network} has at least two layers with weights: give depth=2 or more"
+
+
 class Settings(FlatSettings):
     """Keys of ``analyze kernels``. Times are rate × steps for the summed loss ½‖f − y‖²."""
 
@@ -49,10 +55,15 @@ class Settings(FlatSettings):
         _maml_has_a_split,
         _convergence_has_a_split,
         _steps_take_time,
+        _residual_networks_are_deep,
     )
     tasks: str = Field("bridge-quadratic", description="a family of regression tasks")
     dim: int | None = Field(None, ge=1, description="input dimension; none is the family's own")
     scale: Literal["none", "sphere"] = Field("none", description="sphere scales inputs to ‖x‖ = √d")
+    network: Literal["mlp", "residual", "residual-norm", "residual-prenorm"] = Field(
+        "mlp",
+        description="residual: layers add to a stream; norm: LayerNorm on it; prenorm: in branches",
+    )
     depth: int = Field(10, ge=1, description="L, layers with weights, the readout included")
     width: Annotated[float, Infinite()] = Field(
         math.inf, gt=0, description="of hidden layers; inf is the analytic kernel"
@@ -132,9 +143,9 @@ def _draw(s: Settings, repeat: int) -> tuple[Any, Any, Any]:
     import torch
 
     from innerloop.core.random import derive_seed
-    from innerloop.kernels.analytic import mlp_kernel
     from innerloop.kernels.empirical import empirical_kernel
-    from innerloop.nets.mlp import mlp
+    from innerloop.kernels.named import network_kernel
+    from innerloop.nets.residual import wide_network
     from innerloop.tasks.families import get_family
     from innerloop.tasks.quadratic import on_sphere
     from innerloop.tasks.sampler import make_sampler
@@ -160,9 +171,9 @@ def _draw(s: Settings, repeat: int) -> tuple[Any, Any, Any]:
     train = tasks("train", s.n_tasks, s.shots, s.queries)
     test = tasks("test", s.test_tasks, s.test_support, s.test_query)
     if math.isinf(s.width):
-        return mlp_kernel(s.depth, s.activation), train, test
-    hidden, inputs = [int(s.width)] * (s.depth - 1), train.x_support.shape[-1]
-    net = mlp(inputs, hidden, 1, activation=s.activation, parametrisation="ntk")
+        return network_kernel(s.network, s.depth, s.activation), train, test
+    inputs = train.x_support.shape[-1]
+    net = wide_network(s.network, inputs, int(s.width), s.depth, activation=s.activation)
     params, _ = net.init(torch.Generator().manual_seed(seed % 2**63))
     return empirical_kernel(net, {n: p.double() for n, p in params.items()}), train, test
 
@@ -194,7 +205,7 @@ def render(result: dict[str, Any]) -> list[str]:
     s, values = result["settings"], result["eigenvalues"]
     error = result["mtl_anil_gap_se"]
     lines = [
-        f"{s['tasks']}, L = {s['depth']}, width {s['width']:g}, {s['heads']} heads, "
+        f"{s['tasks']}, {s['network']}, L = {s['depth']}, width {s['width']:g}, {s['heads']} heads, "
         f"{s['n_tasks']} tasks × {s['shots'] + s['queries']} samples",
         f"‖F_ANIL − F_MTL‖ = {result['mtl_anil_gap']:.4g} ± {error:.2g} (standard error, "
         f"{s['repeats']} repeats × {s['test_tasks']} test tasks)",

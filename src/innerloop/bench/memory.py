@@ -1,9 +1,9 @@
-"""Peak memory: it must not grow with the number of meta-steps; first-order and checkpointed loops save."""
+"""Peak memory: it must not grow with meta-steps, nor iMAML's with inner steps; other loops beside it."""
 
 from __future__ import annotations
 
 import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.child import Child
@@ -12,14 +12,33 @@ from innerloop.bench.harness import Say
 GROWTH = 1.01
 """Peak memory after all meta-steps, over that after the first hundred: the most we allow."""
 
+STEADY = 1.10
+"""iMAML's memory beyond libraries and data at many inner steps, over that at few: the most we allow."""
+
+WAYS: dict[str, dict[str, bool]] = {
+    "iMAML": {"implicit": True},
+    "MAML": {},
+    "checkpointed MAML": {"checkpoint": True},
+}
+"""Learners whose memory is measured at few and at many inner steps, with what their workers are told."""
+
+
+class Peak(NamedTuple):
+    """A meta-gradient's median milliseconds, peak memory beyond libraries and data, and repeats."""
+
+    ms: float
+    mb: float
+    repeats: int
+
 
 def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
-    """Long sinusoid runs by ``fit``, and single meta-gradients of Conv4 with five inner steps."""
+    """Long sinusoid runs by ``fit``, and single meta-gradients of Conv4 with five inner steps, and fifty."""
     steps, every = (200, 50) if quick else (3000, 100)
     rows = [
         growth(mode, compile, steps, every, say) for mode, compile in (("vmap", "off"), ("vmap", "trace"))
     ]
     rows += savings(quick, say)
+    rows += [steadiness(name, 5, 10 if quick else 50, quick, say) for name in WAYS]
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
 
 
@@ -43,32 +62,45 @@ def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> dict[st
     }
 
 
+def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
+    """A meta-gradient of Conv4 on four tasks, in a process of its own."""
+    base = {"side": "ours", "workload": "conv", "steps": steps, "mode": "loop", "threads": 1}
+    with Child("a meta-gradient") as child:
+        child.ask("setup", spec={**base, **options})
+        answer = child.ask("block", repeats=repeats)
+    ms = statistics.median(answer["seconds"]) * 1e3
+    return Peak(ms, answer["peak_mb"] - answer["empty_mb"], len(answer["seconds"]))
+
+
 def savings(quick: bool, say: Say) -> list[dict[str, Any]]:
     """What first-order and checkpointed inner loops need of a full one, beyond libraries and data."""
-    base = {"side": "ours", "workload": "conv", "steps": 5, "mode": "loop", "threads": 1}
     ways = {"second-order": {}, "first-order": {"first_order": True}, "checkpointed": {"checkpoint": True}}
-    found: dict[str, tuple[float, float, int]] = {}
+    found: dict[str, Peak] = {}
     for name, options in ways.items():
-        with Child(name) as child:
-            child.ask("setup", spec={**base, **options})
-            answer = child.ask("block", repeats=2 if quick else 10)
-        ms = statistics.median(answer["seconds"]) * 1e3
-        found[name] = (ms, answer["peak_mb"] - answer["empty_mb"], len(answer["seconds"]))
-        say(f"Conv4, 5 steps, {name}: {found[name][1]:.0f} MB beyond libraries and data, {ms:.0f} ms")
-    full_ms, full_mb, _ = found["second-order"]
-    return [
-        {
-            "case": f"Conv4 MAML, 5 steps, {name}",
-            "peer": "second-order",
-            "ours_ms": ms,
-            "peer_ms": full_ms,
-            "ours_mb": mb,
-            "peer_mb": full_mb,
-            "ratio": mb / full_mb,
-            "threads": "1",
-            "repeats": repeats,
-            "notes": "ratio of peak memory beyond libraries and data",
-        }
-        for name, (ms, mb, repeats) in found.items()
-        if name != "second-order"
-    ]
+        each = found[name] = measure(5, options, 2 if quick else 10)
+        say(f"Conv4, 5 steps, {name}: {each.mb:.0f} MB beyond libraries and data, {each.ms:.0f} ms")
+    full = found.pop("second-order")
+    return [_row(f"Conv4 MAML, 5 steps, {name}", "second-order", each, full) for name, each in found.items()]
+
+
+def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> dict[str, Any]:
+    """One of :data:`WAYS` at many inner steps against few; we promise something of iMAML only."""
+    little, much = (measure(steps, WAYS[name], 2 if quick else 5) for steps in (few, many))
+    say(f"Conv4, {name}: {little.mb:.0f} MB at {few} inner steps, {much.mb:.0f} MB at {many}")
+    row = _row(f"Conv4 {name}, {many} inner steps", f"{few} inner steps", much, little)
+    return {**row, "at_most": STEADY} if name == "iMAML" else row
+
+
+def _row(case: str, peer: str, ours: Peak, other: Peak) -> dict[str, Any]:
+    return {
+        "case": case,
+        "peer": peer,
+        "ours_ms": ours.ms,
+        "peer_ms": other.ms,
+        "ours_mb": ours.mb,
+        "peer_mb": other.mb,
+        "ratio": ours.mb / other.mb,
+        "threads": "1",
+        "repeats": ours.repeats,
+        "notes": "ratio of peak memory beyond libraries and data",
+    }

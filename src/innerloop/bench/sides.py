@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from innerloop.bench import peers, plain_loop, workloads
 from innerloop.core.types import Params
 from innerloop.execution import Plan, meta_gradient
-from innerloop.learners import maml
+from innerloop.learners import Learner, imaml, maml
 from innerloop.objectives import episodic
 
 Side = Callable[[], Params]
@@ -22,7 +22,7 @@ def build(spec: dict[str, Any]) -> Side:
     """The side that ``spec`` asks for.
 
     Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv"), ``steps``,
-    ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``.
+    ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``, ``implicit`` (iMAML).
     """
     work = workloads.make(spec)
     if spec["side"] == "ours":
@@ -41,13 +41,12 @@ def ours(work: workloads.Workload, spec: dict[str, Any]) -> Side:
     """The public way: a learner, an objective and a plan."""
     plan = Plan(spec["mode"], spec["threads"], compile=spec.get("compile", "off"))
     torch.set_num_threads(plan.intra_op)
-    learner = maml(
-        work.network,
-        work.loss,
-        work.lr,
-        work.steps,
-        first_order=spec.get("first_order", False),
-        checkpoint=spec.get("checkpoint", False),
-    )
-    gradient = meta_gradient(episodic(learner, work.loss).loss, plan)
+    gradient = meta_gradient(episodic(_learner(work, spec), work.loss).loss, plan)
     return lambda: gradient(work.params, {}, work.batch).grads
+
+
+def _learner(work: workloads.Workload, spec: dict[str, Any]) -> Learner:
+    if spec.get("implicit"):
+        return imaml(work.network, work.loss, work.lr, work.steps)
+    options = {name: spec.get(name, False) for name in ("first_order", "checkpoint")}
+    return maml(work.network, work.loss, work.lr, work.steps, **options)

@@ -41,11 +41,15 @@ def is_plain() -> bool:
 
 @contextmanager
 def untransformed() -> Iterator[None]:
-    """Inside, no ``torch.func`` transform is used, but layers must stay recognisable: no fused blocks."""
-    token = _UNTRANSFORMED.set(True)
+    """Inside, no ``torch.func`` transform is used, but layers must stay recognisable: no fused blocks.
+
+    That holds inside :func:`plain_autograd` as well.
+    """
+    token, plain = _UNTRANSFORMED.set(True), _PLAIN.set(False)
     try:
         yield
     finally:
+        _PLAIN.reset(plain)
         _UNTRANSFORMED.reset(token)
 
 

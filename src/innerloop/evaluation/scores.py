@@ -67,16 +67,20 @@ def evaluate(
         batch: episodes at a time (no influence on the result).
     """
 
-    def one(params: Params, buffers: Buffers, task: Task) -> Tensor:
+    def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         outputs, _ = learner.predict(adapted, task.x_query)
-        return score(loss, outputs, task.y_query)
+        proven = learner.converged(adapted) if learner.converged else outputs.new_ones((), dtype=torch.bool)
+        return score(loss, outputs, task.y_query), proven
 
     # compiling is for training: evaluation is short and its shapes vary
     mapped = map_tasks(one, (plan or Plan())._replace(compile="off"))
     scores: list[float] = []
+    unconverged = 0
     with torch_threads(plan), torch.no_grad():
         for start in range(0, episodes, batch):
             indices = range(start, min(start + batch, episodes))
-            scores += mapped(params, buffers, sampler.episodes(indices)).double().tolist()
-    return Evaluation(scores, mean_interval(scores), score_name(loss))
+            found, proven = mapped(params, buffers, sampler.episodes(indices))
+            scores += found.double().tolist()
+            unconverged += int((~proven).sum())
+    return Evaluation(scores, mean_interval(scores), score_name(loss), unconverged)

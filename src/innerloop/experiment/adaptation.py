@@ -12,7 +12,7 @@ from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.heads import HEADS
 from innerloop.evaluation.labelling import head_learner
 from innerloop.evaluation.protocol import FINE_TUNING
-from innerloop.experiment.learner import build_learner, test_steps
+from innerloop.experiment.learner import build_learner, in_label_orders, test_steps
 from innerloop.learners import Learner
 from innerloop.learners.fine_tune import fine_tune
 from innerloop.learners.table import learns, uses_head
@@ -55,7 +55,8 @@ def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, sour
                 f"{source} tells {outputs} classes apart, and here are {ways}: give fewer classes, or fit a "
                 "new last layer (add eval.head=logistic; in Python: head='logistic')."
             )
-        return Way(build_learner(inner, network, test_steps(recipe), ways), inner.method)
+        learner = build_learner(inner, network, test_steps(recipe), ways)
+        return Way(in_label_orders(recipe, learner, outputs), inner.method)
     # plain supervision has no way of its own to adapt
     name = "logistic" if wanted.head == "learner" else wanted.head
     learner = head_learner(network, ways, name, wanted.C, wanted.normalise_features)

@@ -61,6 +61,8 @@ def _adaptation(recipe: Recipe) -> dict[str, Any]:
             "inner_steps": test_steps(recipe),
             "inner_lr": inner.lr,
             "inner_loss": get_loss(inner.loss).convention,
+            **({"head_start": inner.head_start} if inner.head_start != "learned" else {}),
+            **({"label_orders": recipe.eval.label_orders} if recipe.eval.label_orders > 1 else {}),
         }
     told = head_protocol(recipe, "running", 1).as_dict()
     settings: tuple[str, ...] = ("C", "normalise", "copies", "lr", "steps")

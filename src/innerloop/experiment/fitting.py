@@ -6,7 +6,7 @@ from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import Evaluation, evaluate, evaluate_head
 from innerloop.execution import Plan
 from innerloop.experiment.heads import head_protocol
-from innerloop.experiment.learner import test_steps
+from innerloop.experiment.learner import in_label_orders, test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.weights import for_test
@@ -97,5 +97,7 @@ def judge(
             plan=plan,
         )
     learner = parts.learner_after(test_steps(recipe) if steps is None else steps)
+    if split == "test":
+        learner = in_label_orders(recipe, learner, recipe.model.outputs or parts.sizes.outputs)
     sampler = data.test if split == "test" else data.validation
     return evaluate(learner, params, buffers, sampler, parts.loss, episodes, plan)

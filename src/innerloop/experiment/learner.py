@@ -9,7 +9,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.importing import load_object
 from innerloop.core.losses import get_loss
 from innerloop.learners.base import Learner
-from innerloop.learners.table import LEARNERS, Argument, takes_steps
+from innerloop.learners.orders import label_averaged, label_orders
+from innerloop.learners.table import LEARNERS, Argument, depends_on_order, takes_steps
 from innerloop.learners.updates import UpdateRule, adam, momentum, sgd
 from innerloop.nets import Network
 from innerloop.recipes.schema import Inner, Recipe
@@ -48,10 +49,19 @@ ARGUMENTS: dict[Argument, Callable[[Given], Any]] = {
     "rule": lambda given: build_rule(given.inner),
     "truncate": lambda given: given.inner.truncate,
     "checkpoint": lambda given: given.inner.checkpoint,
+    "head_start": lambda given: given.inner.head_start,
     "online": lambda given: given.inner.online,
     "ways": lambda given: given.ways,
 }
 """What a factory may read, and how it is got."""
+
+
+def in_label_orders(recipe: Recipe, learner: Learner, outputs: int) -> Learner:
+    """The learner as tests use it: averaged over ``eval.label_orders`` orders of the network's outputs."""
+    count = recipe.eval.label_orders
+    if count == 1 or not depends_on_order(recipe.inner.method):
+        return learner
+    return label_averaged(learner, label_orders(outputs, count))
 
 
 def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:

@@ -92,13 +92,17 @@ def load_run(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Lo
 
 
 def _alone(recipe: Recipe) -> Recipe:
-    """Without what only training needs: the weights it began with, and bfloat16, which is for its steps.
+    """Without what only training needs: first weights, a teacher, and bfloat16, which is for its steps.
 
     A machine without bfloat16 can judge what another one trained.
     """
     model = recipe.model.model_copy(update={"init": None})
     return recipe.model_copy(
-        update={"run": recipe.run.model_copy(update={"bfloat16": False}), "model": model}
+        update={
+            "run": recipe.run.model_copy(update={"bfloat16": False}),
+            "model": model,
+            "outer": recipe.outer.model_copy(update={"teacher": None}),
+        }
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from innerloop.core.errors import Problems, UserError, did_you_mean
-from innerloop.core.losses import get_loss
+from innerloop.core.losses import get_loss, is_classification, smoothed
 from innerloop.core.types import Loss
-from innerloop.experiment.learner import build_learner
+from innerloop.experiment.learner import build_learner, in_label_orders
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.targets import check_outputs, check_targets
 from innerloop.experiment.words import recipe_words
@@ -18,6 +18,7 @@ from innerloop.nets import Network, mlp
 from innerloop.nets.factory import BACKBONES, build_backbone
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.objectives.distillation import Teacher, distilled
 from innerloop.objectives.mixed_precision import in_bfloat16
 from innerloop.recipes.judged import IMAGE_FAMILIES, kinds_asked
 from innerloop.recipes.schema import Recipe
@@ -42,8 +43,13 @@ class Model(NamedTuple):
 
 
 @recipe_words()
-def build_model(recipe: Recipe, sizes: Sizes) -> Model:
+def build_model(recipe: Recipe, sizes: Sizes, teacher: Teacher | None = None) -> Model:
     """The model that a recipe describes, for tasks of these sizes.
+
+    Args:
+        recipe: what is trained.
+        sizes: what tasks ask of its network.
+        teacher: the trained network that ``outer.teacher`` names.
 
     Raises:
         UserError: its parts do not fit one another or the tasks.
@@ -60,7 +66,9 @@ def build_model(recipe: Recipe, sizes: Sizes) -> Model:
         return build_learner(recipe.inner, network, steps, sizes.ways)
 
     learner = learner_after(recipe.inner.steps)
-    objective = build_objective(recipe, network, learner, loss, sizes)
+    in_label_orders(recipe, learner, recipe.model.outputs or sizes.outputs)  # refuses more than there are
+    share = recipe.outer.label_smoothing if is_classification(loss) else 0.0
+    objective = build_objective(recipe, network, learner, smoothed(loss, share), sizes, teacher)
     if recipe.run.bfloat16:
         objective = in_bfloat16(objective, recipe.run.device)
     return Model(network, loss, objective, learner_after, learner)
@@ -115,10 +123,17 @@ def _network(recipe: Recipe, shape: tuple[int, ...], outputs: int) -> Network:
 
 
 def build_objective(
-    recipe: Recipe, network: Network, learner: Learner, loss: Loss, sizes: Sizes
+    recipe: Recipe,
+    network: Network,
+    learner: Learner,
+    loss: Loss,
+    sizes: Sizes,
+    teacher: Teacher | None = None,
 ) -> Objective:
     """What one task contributes; multi-task learning trains ``sizes.rows`` heads."""
     outer = recipe.outer
+    if teacher is not None:
+        return distilled(network, loss, teacher, outer.label_weight, outer.teacher_weight, outer.temperature)
     if outer.objective == "erm":
         return erm(network, loss)
     if outer.objective == "multitask":

@@ -12,6 +12,7 @@ from innerloop.core.types import Buffers, Loss, Params
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.model import Model, build_model, check_kind
 from innerloop.experiment.sizes import Sizes
+from innerloop.experiment.teacher import load_teacher
 from innerloop.experiment.weights import first_weights, for_test
 from innerloop.experiment.words import recipe_words
 from innerloop.learners import Learner
@@ -51,7 +52,9 @@ class Parts:
     @functools.cached_property
     def model(self) -> Model:
         """Network, learner and objective."""
-        return build_model(self.recipe, self.sizes) if self._model is None else self._model
+        if self._model is not None:
+            return self._model
+        return build_model(self.recipe, self.sizes, load_teacher(self.recipe, self.sizes, self.data))
 
     @functools.cached_property
     def first(self) -> TrainState:
@@ -69,7 +72,9 @@ class Parts:
     def schedule(self) -> Schedule:
         """How the meta learning rate moves."""
         outer = self.recipe.outer
-        return make_schedule(outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup)
+        return make_schedule(
+            outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup, outer.factors
+        )
 
     @property
     def network(self) -> Network:

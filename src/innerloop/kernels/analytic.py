@@ -32,6 +32,7 @@ from innerloop.kernels.layers import (
 )
 from innerloop.kernels.state import Layer, Pixels, initial_state
 from innerloop.kernels.types import KernelFunction, Kernels, Progress
+from innerloop.nets.residual import check_norm
 
 BLOCK_BYTES = 2**24
 """About the size of one tensor of a block if ``block`` is not given: it should stay in the cache."""
@@ -117,15 +118,16 @@ def residual_kernel(
 
     .. math:: h_0 = Dense(x),\quad h_{k+1} = h_k + Dense(\phi(h_k)),\quad f = Dense(\phi(h_{blocks}))
 
-    It has ``blocks + 2`` layers with weights; sums are not scaled.
+    It has ``blocks + 2`` layers with weights; sums are not scaled. At finite width it is
+    :func:`innerloop.nets.residual.residual_mlp`.
 
     Args:
         blocks: residual blocks.
         activation: as for :func:`mlp_kernel`.
         weight_var: :math:`\sigma_w^2` of every layer.
         bias_var: :math:`\sigma_b^2` of every layer.
-        norm: ``none``; ``branch`` for LayerNorm before the activation in every block (Bridge, Corollary 1.1);
-            ``all`` for one before the last activation too.
+        norm: ``none``; ``branch`` for LayerNorm before the activation in every block; ``all`` for one before
+            the last activation too; ``stream`` for one after the first layer and after every sum.
         block: most inputs on either side at a time.
         progress: told ``(blocks done, blocks in all)``.
 
@@ -135,15 +137,17 @@ def residual_kernel(
     8.0
     """
     check_depth(blocks, 0, "blocks")
-    if norm not in ("none", "branch", "all"):
-        raise UserError(f"unknown norm '{norm}'; there are none, branch and all.")
+    check_norm(norm)
     var = default_weight_var(activation) if weight_var is None else weight_var
 
     def activated(normed: bool) -> list[Layer]:
         return [*([layer_norm()] if normed else []), activation_layer(activation), dense(var, bias_var)]
 
-    body = [residual(*activated(norm != "none")) for _ in range(blocks)]
-    layers = [dense(var, bias_var), *body, *activated(norm == "all")]
+    after = [layer_norm()] if norm == "stream" else []
+    layers = [dense(var, bias_var), *after]
+    for _ in range(blocks):
+        layers += [residual(*activated(norm in ("branch", "all"))), *after]
+    layers += activated(norm == "all")
     return analytic_kernel(*layers, block=block, progress=progress)
 
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from innerloop.learners.attention import matching as matching
     from innerloop.learners.base import Adapted as Adapted
     from innerloop.learners.base import Learner as Learner
+    from innerloop.learners.convex import logistic_head as logistic_head
+    from innerloop.learners.convex import metaoptnet_svm as metaoptnet_svm
     from innerloop.learners.gradient import anil as anil
     from innerloop.learners.gradient import boil as boil
     from innerloop.learners.gradient import gradient_learner as gradient_learner
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from innerloop.learners.prototype import protonet as protonet
     from innerloop.learners.proximal import imaml as imaml
     from innerloop.learners.proximal import minibatchprox as minibatchprox
+    from innerloop.learners.ridge import metaoptnet_ridge as metaoptnet_ridge
+    from innerloop.learners.ridge import r2d2 as r2d2
     from innerloop.learners.table import LEARNERS as LEARNERS
     from innerloop.learners.updates import adam as adam
     from innerloop.learners.updates import momentum as momentum
@@ -41,7 +45,9 @@ __getattr__, __dir__ = lazy(
         ),
         "innerloop.learners.kernel": ("kernel_learner",),
         "innerloop.learners.attention": ("matching",),
+        "innerloop.learners.convex": ("logistic_head", "metaoptnet_svm"),
         "innerloop.learners.prototype": ("protonet",),
+        "innerloop.learners.ridge": ("metaoptnet_ridge", "r2d2"),
         "innerloop.learners.proximal": ("imaml", "minibatchprox"),
         "innerloop.learners.table": ("LEARNERS",),
         "innerloop.learners.updates": ("adam", "momentum", "sgd"),

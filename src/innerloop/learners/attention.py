@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.core.errors import UserError
 from innerloop.core.types import Params
 from innerloop.learners.base import Learner
-from innerloop.learners.embedding import embedding_learner, indicators
+from innerloop.learners.embedding import check_positive_setting, embedding_learner, indicators
 from innerloop.nets.network import Network
 
 SCALE = 10.0
@@ -38,10 +37,7 @@ def matching(network: Network, ways: int, scale: float = SCALE) -> Learner:
         scale: :math:`s`. The paper has 1, under which no prediction can be sure: with five classes the
             largest probability is below 0.65.
     """
-    if not scale > 0:
-        raise UserError(
-            f"{{the learner's scale}}={scale:g}: it must be positive.", names=("the learner's scale",)
-        )
+    check_positive_setting("scale", scale)
 
     def fit(params: Params, z: Tensor, y: Tensor, training: bool) -> Memory:
         del params, training

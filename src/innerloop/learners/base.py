@@ -102,8 +102,11 @@ class Learner(NamedTuple):
             step without training it by gradients.
         together: how training adapts and predicts where both sets are normalised as one batch; ``None``
             where it calls ``adapt`` and ``predict``.
+        converged: ``adapted -> ()``: whether the problem that ``adapt`` solved, not in training, is proven to
+            be solved; ``None`` where there is nothing to prove. Evaluations count those that are not.
         outer: what training minimises, for learners whose gradient is not got by differentiating the query
             loss through ``adapt`` and ``predict``, or whose outer loss is another; ``None`` for all others.
+        untrained: meta-parameters that are never updated, not by weight decay either.
     """
 
     name: str
@@ -112,4 +115,6 @@ class Learner(NamedTuple):
     init: Callable[[Params], Params] = no_extra_params
     init_buffers: Callable[[Params, Buffers], Buffers] = no_extra_buffers
     together: Together | None = None
+    converged: Callable[[Any], Tensor] | None = None
     outer: Outer | None = None
+    untrained: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.learners.base import Learner, no_extra_params
 from innerloop.nets.network import Network
@@ -48,6 +49,7 @@ def embedding_learner(
     fit: Fit,
     score: Score,
     init: Callable[[Params], Params] = no_extra_params,
+    solved: Callable[[Any], Tensor] | None = None,
 ) -> Learner:
     """A learner from a head: ``fit`` it to the support set's features, and ``score`` the query set's.
 
@@ -60,6 +62,7 @@ def embedding_learner(
         fit: ``(params, z, y, training) -> head``; ``params`` holds what the learner owns.
         score: ``(params, head, z) -> outputs``.
         init: adds what the learner owns to the parameters.
+        solved: ``head -> ()``: whether what ``fit`` solved, not in training, is a proven solution.
     """
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Embedded:
@@ -79,7 +82,18 @@ def embedding_learner(
         head = fit(params, z[: len(x)], y, True)
         return score(params, head, z[len(x) :]), buffers
 
-    return Learner(name, adapt, predict, init, together=together if network.norm == "running" else None)
+    def converged(adapted: Embedded) -> Tensor:
+        assert solved is not None
+        return solved(adapted.head)
+
+    return Learner(
+        name,
+        adapt,
+        predict,
+        init,
+        together=together if network.norm == "running" else None,
+        converged=converged if solved else None,
+    )
 
 
 def class_means(z: Tensor, y: Tensor, ways: int) -> tuple[Tensor, Tensor]:
@@ -109,3 +123,12 @@ def only_seen(outputs: Tensor, counts: Tensor) -> Tensor:
     tensor([[0., -inf]])
     """
     return torch.where(counts > 0, outputs, -torch.inf)
+
+
+def check_positive_setting(name: str, value: float) -> None:
+    """Refuses a learner's own setting that is not positive and finite."""
+    if not 0 < value < float("inf"):
+        raise UserError(
+            f"{{the learner's {name}}}={value:g}: it must be positive and finite.",
+            names=("the learner's C", "the learner's penalty", "the learner's scale"),
+        )

@@ -11,7 +11,7 @@ layer (BOIL, Oh et al. 2021), with a learned rate per weight (Meta-SGD, Li et al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -34,6 +34,13 @@ from innerloop.learners.inner import (
     settled,
 )
 from innerloop.learners.online import Online, online_anil, refuse_options
+from innerloop.learners.starts import (
+    SYMMETRIC,
+    HeadStart,
+    check_start,
+    started,
+    untrained_names,
+)
 from innerloop.learners.updates import UpdateRule, sgd
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
@@ -54,6 +61,7 @@ def gradient_learner(
     truncate: int | None = None,
     checkpoint: bool = False,
     rates: Rates = "fixed",
+    head_start: HeadStart = "learned",
 ) -> Learner:
     """The general form; :func:`maml`, :func:`anil`, … are its named cases.
 
@@ -70,15 +78,17 @@ def gradient_learner(
         checkpoint: keep no graph of inner steps and recompute them in the backward pass: memory of one
             step instead of ``steps``, about a third more time. Execution modes ``loop`` and ``threads`` only.
         rates: fixed, or learned.
+        head_start: where the last layer starts (:mod:`innerloop.learners.starts`).
     """
+    check_start(head_start, head_moves=adapts != "body")
     rule = rule or sgd()
     through = 0 if first_order else steps if truncate is None else min(truncate, steps)
 
     def init(params: Params) -> Params:
-        return {
-            **params,
-            **_initial_rates(rates, lr, steps, select(params, moving_names(network, adapts, params))),
-        }
+        first = started(network, head_start, params)
+        moving = select(first, moving_names(network, adapts, first))
+        shared = network.head_names if head_start in SYMMETRIC else ()
+        return {**first, **_initial_rates(rates, lr, steps, moving, shared)}
 
     def step(t: int, moving: Params, state: Any, params: Params, inner: InnerLoss) -> tuple[Params, Any]:
         grads = autodiff.gradient(inner, moving, keep_graph=t >= steps - through)
@@ -87,6 +97,7 @@ def gradient_learner(
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
         statistics = statistics_for(network.norm, "support", training)
+        params = started(network, head_start, params)
         moving = select(params, moving_names(network, adapts, params))
         if adapts == "head":
             # the body does not move: its features are computed once
@@ -99,14 +110,24 @@ def gradient_learner(
         after = {**params, **adapted}
         return Adapted(after, buffers) if adapts == "head" else settled(network, after, buffers, x)
 
-    return Learner(name, adapt, predictor(network), init)
+    untrained = untrained_names(network, head_start)
+    return Learner(name, adapt, predictor(network), init, untrained=untrained)
 
 
-def _initial_rates(rates: Rates, lr: float, steps: int, moving: Params) -> Params:
+def _initial_rates(rates: Rates, lr: float, steps: int, moving: Params, shared: Sequence[str]) -> Params:
+    """Learned rates before training; those per weight are the same for all rows of what is ``shared``.
+
+    Rates of their own for the rows of a last layer would let the order of the labels matter again.
+    """
     if rates == "fixed":
         return {}
-    shape = None if rates == "per-weight" else (max(steps, 1),)
-    return {RATE_PREFIX + n: value.new_full(shape or tuple(value.shape), lr) for n, value in moving.items()}
+
+    def shape(name: str, value: Tensor) -> tuple[int, ...]:
+        if rates == "per-layer-and-step":
+            return (max(steps, 1),)
+        return (1, *value.shape[1:]) if name in shared else tuple(value.shape)
+
+    return {RATE_PREFIX + n: value.new_full(shape(n, value), lr) for n, value in moving.items()}
 
 
 def _rate(rates: Rates, lr: float, params: Params, name: str, t: int) -> float | Tensor:
@@ -162,6 +183,7 @@ def maml(
     truncate: int | None = None,
     checkpoint: bool = False,
     rule: UpdateRule | None = None,
+    head_start: HeadStart = "learned",
 ) -> Learner:
     """Model-agnostic meta-learning (Finn et al. 2017): all parameters take ``steps`` steps of size ``lr``.
 
@@ -184,6 +206,7 @@ def maml(
         truncate=truncate,
         checkpoint=checkpoint,
         rule=rule,
+        head_start=head_start,
     )
 
 

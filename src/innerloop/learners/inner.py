@@ -1,8 +1,23 @@
 r"""The pieces that inner problems are made of: which parameters move, on which loss, and how one predicts.
 
-Bridge's unified objective (eqs. 10, 11 and 21): a learner is *which parameters adapt* × *the support loss* ×
-*what keeps them near the start* (few steps, or an :math:`\ell_2` penalty) × *how the outer gradient passes*
-(through the steps, to first order, implicitly, or not at all).
+Bridge writes meta-learners as one problem (eqs. 10 and 11 for a last layer :math:`w_i`, eq. 21 for all),
+
+.. math:: \min_\theta \sum_i \ell\big(f(X_i; \theta, w_i^*), Y_i\big), \qquad
+          w_i^* = \arg\min_w\; \ell\big(f(X_i; \theta, w), Y_i\big) + R(w) ,
+
+so that a learner is a product of four choices, each with its place in the code and in
+:class:`~innerloop.learners.table.Entry`:
+
+======================  =====================================================  ===========================
+choice                  made by                                                field of its entry
+======================  =====================================================  ===========================
+which parameters adapt  :func:`moving_names`                                   ``adapts``
+the loss                :func:`network_loss`, :func:`head_loss`                ``reads``, ``inner_loss``
+what holds them (R)     few steps (``gradient``); an :math:`\ell_2` penalty     ``held_by``
+                        (``proximal``, ``ridge``, ``convex``)
+how it is               through the steps (autograd); :func:`reattach` (first  ``differentiated``
+differentiated          order); ``implicit``; the envelope (``proximal``)
+======================  =====================================================  ===========================
 """
 
 from __future__ import annotations

@@ -118,7 +118,10 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
 
 
 def refuse_options(
-    rule: UpdateRule | None = None, truncate: int | None = None, checkpoint: bool = False
+    rule: UpdateRule | None = None,
+    truncate: int | None = None,
+    checkpoint: bool = False,
+    head_start: str = "learned",
 ) -> None:
     """Refuses what ANIL can do with a fixed rate only.
 
@@ -126,11 +129,12 @@ def refuse_options(
         UserError: naming the arguments to leave out.
     """
     given = {"rule": rule is not None and rule.name != "sgd", "truncate": truncate is not None}
-    wrong = [name for name, there in {**given, "checkpoint": checkpoint}.items() if there]
+    given |= {"checkpoint": checkpoint, "head_start": head_start != "learned"}
+    wrong = [name for name, there in given.items() if there]
     if wrong:
         raise UserError(
-            "an online rate is for plain gradient steps that are differentiated through: leave out "
-            f"{' and '.join(wrong)}, or set online='off'."
+            "an online rate is for plain gradient steps from a learned head, differentiated through: "
+            f"leave out {' and '.join(wrong)}, or set online='off'."
         )
 
 

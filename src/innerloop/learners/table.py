@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 Adapts = Literal["all", "head", "body", "nothing"]
 HeldBy = Literal["steps", "l2", "nothing"]
 Differentiated = Literal["through", "first order", "implicit", "envelope", "nothing"]
-Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "online", "ways"]
+Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start", "online", "ways"]
 
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -33,7 +33,10 @@ class Setting(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What the rest of the library knows of a learner: which parameters adapt, and what keeps them near.
+    """What the rest of the library knows of a learner.
+
+    Four of its fields are the factors of Bridge's unified objective: which parameters ``adapts``, on which
+    ``inner_loss``, ``held_by`` what, and how it is ``differentiated``.
 
     Attributes:
         title: what people call it.
@@ -52,6 +55,7 @@ class Entry(NamedTuple):
         own_head: whether it puts something else in the place of the network's last layer.
         needs_labels: whether it works on classes only.
         vmap: whether it runs under ``vmap``.
+        inner_loss: what the inner problem minimises, where that is not the recipe's ``inner.loss``.
         solved_with: settings of a recipe's ``inner`` section that solve the inner problem of small tasks to
             many digits, for gradients that are exact at a solution only: conformance tests set them.
     """
@@ -69,10 +73,12 @@ class Entry(NamedTuple):
     own_head: bool = False
     needs_labels: bool = False
     vmap: bool = True
+    inner_loss: str = ""
     solved_with: Mapping[str, Any] = {}
 
 
-_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint")
+_SCALE = Setting(float, "where the learned factor on the logits starts")
+_DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start")
 _PROXIMAL: tuple[Argument, ...] = ("loss", "lr", "steps", "rule")
 _PENALTY = Setting(float, "λ of the penalty ½λ‖φ − θ‖²; 2 if omitted")
 
@@ -171,6 +177,73 @@ LEARNERS: dict[str, Entry] = {
         own_head=True,
         needs_labels=True,
     ),
+    "r2d2": Entry(
+        "R2D2",
+        "Bertinetto et al. 2019",
+        "innerloop.learners.ridge:r2d2",
+        "head",
+        "l2",
+        "through",
+        ("ways",),
+        settings={
+            "penalty": Setting(float, "where the learned λ starts, per sample; 1 if omitted"),
+            "scale": _SCALE,
+        },
+        own_head=True,
+        needs_labels=True,
+        inner_loss="squared errors",
+    ),
+    "metaoptnet-ridge": Entry(
+        "MetaOptNet with ridge",
+        "Lee et al. 2019",
+        "innerloop.learners.ridge:metaoptnet_ridge",
+        "head",
+        "l2",
+        "through",
+        ("ways",),
+        settings={
+            "penalty": Setting(float, "λ; 50 if omitted, as released"),
+            "scale": _SCALE,
+        },
+        own_head=True,
+        needs_labels=True,
+        inner_loss="squared errors",
+    ),
+    "metaoptnet-svm": Entry(
+        "MetaOptNet",
+        "Lee et al. 2019",
+        "innerloop.learners.convex:metaoptnet_svm",
+        "head",
+        "l2",
+        "implicit",
+        ("ways",),
+        settings={
+            "C": Setting(float, "inverse penalty; 0.1 if omitted, as released"),
+            "scale": _SCALE,
+            "steps": Setting(int, "interior-point steps in training; if omitted, 0: to the end"),
+        },
+        own_head=True,
+        needs_labels=True,
+        vmap=False,
+        inner_loss="hinge (Crammer and Singer)",
+    ),
+    "logistic-head": Entry(
+        "logistic head",
+        "",
+        "innerloop.learners.convex:logistic_head",
+        "head",
+        "l2",
+        "implicit",
+        ("ways",),
+        settings={
+            "C": Setting(float, "inverse penalty; 1 if omitted"),
+            "scale": _SCALE,
+        },
+        own_head=True,
+        needs_labels=True,
+        vmap=False,
+        inner_loss="cross-entropy",
+    ),
     "none": Entry(
         "no adaptation", "", "innerloop.learners.gradient:non_adaptive", "nothing", "nothing", "nothing"
     ),
@@ -215,6 +288,15 @@ def uses_head(method: str) -> bool:
     (True, False)
     """
     return not LEARNERS[method].own_head
+
+
+def depends_on_order(method: str) -> bool:
+    """Whether a learner may answer differently when the labels of a task are numbered in another order.
+
+    >>> depends_on_order("maml"), depends_on_order("protonet"), depends_on_order("none")
+    (True, False, False)
+    """
+    return uses_head(method) and learns(method)
 
 
 def needs_labels(method: str) -> bool:

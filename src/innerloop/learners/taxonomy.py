@@ -42,15 +42,16 @@ def cells() -> str:
 def learners() -> str:
     """Every learner by its name in ``inner.method``.
 
-    >>> [line for line in learners().splitlines() if "`anil`" in line]
-    ['| `anil` | ANIL | last layer | early stopping (τ steps) | through the steps | – | Raghu et al. 2020 |']
+    >>> [line.split(" | ")[2:6] for line in learners().splitlines() if "`anil`" in line]
+    [['last layer', '`inner.loss`', 'early stopping (τ steps)', 'through the steps']]
     """
-    heading = ("`inner.method`", "learner", "inner loop adapts", "held back by", "differentiated")
+    heading = ("`inner.method`", "learner", "inner loop adapts", "on the loss", "held back by")
     rows = [
         (
             f"`{name}`",
             entry.title,
             ADAPTS[entry.adapts],
+            entry.inner_loss or ("`inner.loss`" if "loss" in entry.reads else "–"),
             HELD_BY[entry.held_by],
             _differentiated(entry),
             _settings(entry),
@@ -58,7 +59,7 @@ def learners() -> str:
         )
         for name, entry in LEARNERS.items()
     ]
-    return _table([*heading, "own settings (`inner.settings`)", "paper"], rows)
+    return _table([*heading, "differentiated", "own settings (`inner.settings`)", "paper"], rows)
 
 
 def factories() -> str:

@@ -68,7 +68,7 @@ def backbone(
 def build_backbone(
     name: str, sizes: tuple[int, int, int], norm: str, head: str | None, settings: Mapping[str, Any]
 ) -> Network:
-    """As :func:`backbone`, of which this is the inside: settings may have any names (cells have ``channels``).
+    """As :func:`backbone`, with settings of any name (those of cells have ``channels`` among them).
 
     Args:
         name: of the backbone.

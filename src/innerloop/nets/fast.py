@@ -96,6 +96,11 @@ def pooled(x: Tensor) -> Tensor:
     return _at_least_float32(x).mean((2, 3))
 
 
+def flattened(x: Tensor) -> Tensor:
+    """All values of the maps, channel by channel; those of bfloat16 maps come out in float32."""
+    return _at_least_float32(x).flatten(1)
+
+
 def _at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype == torch.bfloat16 else x
 

@@ -50,6 +50,7 @@ def resnet12(
     seed: int = 0,
     head_scale: float = 1.0,
     head_bias: bool = True,
+    avg_pool: bool = True,
 ) -> Network:
     """ResNet-12: four residual blocks, each followed by 2×2 max-pooling, and global average pooling.
 
@@ -69,6 +70,8 @@ def resnet12(
         seed: of the masks.
         head_scale: factor on the last layer's first weights (Bridge: √(classes / ways)).
         head_bias: whether the last layer has a bias.
+        avg_pool: whether features are averaged over the last map; MetaOptNet leaves them all, 16,000 for
+            pictures of side 84.
 
     >>> net = resnet12(3, 32, 64)
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
@@ -82,11 +85,12 @@ def resnet12(
             f"pictures of side {size} vanish in {len(widths)} halvings: use at least {2 ** len(widths)}."
         )
     side = dropblock if dropblock is not None else (5 if size >= 64 else 2)
+    inputs = widths[-1] if avg_pool else widths[-1] * (size // 2 ** len(widths)) ** 2
     keys = [noise.key(f"block{i}", seed) for i in range(len(widths))]
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
         params, buffers = _draw_blocks(generator, [channels, *widths], norm)
-        return {**params, **linear_head(generator, outputs, widths[-1], head_scale, head_bias)}, buffers
+        return {**params, **linear_head(generator, outputs, inputs, head_scale, head_bias)}, buffers
 
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
@@ -100,7 +104,7 @@ def resnet12(
                 x = noise.dropout(x, buffers, drop_rate, keys[i])
             else:
                 x = noise.dropblock(x, buffers, drop_rate, side, keys[i])
-        return fast.pooled(x), {**buffers, **changed}
+        return fast.pooled(x) if avg_pool else fast.flattened(x), {**buffers, **changed}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
     return Network(init, features, apply_linear_head, names, norm)

@@ -41,4 +41,4 @@ def episodic(learner: Learner, loss: Loss, split: bool = True) -> Objective:
         outputs, buffers = learner.predict(adapted, x_out, training=True)
         return loss.value(outputs, y_out), buffers
 
-    return Objective(f"episodic({learner.name})", loss=value)
+    return Objective(f"episodic({learner.name})", loss=value, untrained=learner.untrained)

@@ -16,7 +16,8 @@ def method_problems(inner: Mapping[str, Any], objective: str) -> Iterator[str]:
         inner: the ``inner`` section as plain values.
         objective: ``outer.objective``.
 
-    >>> list(method_problems({"method": "none", "lr": "auto", "online": "off", "settings": {}}, "erm"))
+    >>> inner = {"method": "none", "lr": "auto", "online": "off", "head_start": "learned", "settings": {}}
+    >>> list(method_problems(inner, "erm"))
     ['inner.method=none has no inner rate: leave inner.lr=auto out.']
     """
     method = inner["method"]
@@ -31,6 +32,8 @@ def method_problems(inner: Mapping[str, Any], objective: str) -> Iterator[str]:
         )
     if objective == "reptile" and (entry.adapts != "all" or entry.learns_rates):
         yield "outer.objective=reptile moves all parameters: set inner.method=maml."
+    if objective == "reptile" and inner["head_start"] != "learned":
+        yield "outer.objective=reptile moves all parameters: leave inner.head_start out."
     yield from own_setting_problems(method, inner["settings"])
 
 
@@ -41,6 +44,8 @@ def _online_problems(inner: Mapping[str, Any], entry: Entry) -> Iterator[str]:
             f"inner.online follows the last layer's features: set inner.method={those} and "
             "inner.optimiser=sgd, or inner.online=off."
         )
+    elif inner["head_start"] != "learned":
+        yield "inner.online starts from a learned last layer: leave inner.head_start out."
     elif inner["truncate"] is not None or inner["checkpoint"]:
         yield "inner.online differentiates through all steps: leave inner.truncate and inner.checkpoint out."
 

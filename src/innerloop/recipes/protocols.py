@@ -101,6 +101,8 @@ def brief(evaluation: Mapping[str, Any]) -> str:
     words = [f"{told['head']} head" if "head" in told else str(told.get("method", ""))]
     if told.get("inner_steps"):
         words.append(f"{told['inner_steps']} inner step{'' if told['inner_steps'] == 1 else 's'}")
+    if "label_orders" in told:
+        words.append(f"mean of {told['label_orders']} label orders")
     if "ways" in told:
         words.append(f"{told['ways']}-way {told.get('shots')}-shot")
     elif "shots" in told:

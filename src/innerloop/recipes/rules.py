@@ -104,10 +104,38 @@ def _class_rows_need_classes(recipe: Recipe) -> str | None:
     )
 
 
+def _teachers_are_for_classes(recipe: Recipe) -> str | None:
+    outer, loss = recipe.outer, recipe.outer.loss or recipe.inner.loss
+    if outer.teacher is None or outer.objective != "erm" or loss.startswith("cross-entropy"):
+        return None
+    return f"outer.teacher teaches classes, and the loss {loss} has none: set outer.loss=cross-entropy."
+
+
 def _auto_needs_tasks(recipe: Recipe) -> str | None:
     if recipe.inner.lr != "auto" or recipe.tasks.family != "supervised":
         return None
     return "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
+
+
+def _factors_go_with_milestones(recipe: Recipe) -> str | None:
+    milestones, factors = recipe.outer.milestones, recipe.outer.factors
+    if factors and len(factors) != len(milestones):
+        return (
+            f"outer.factors has {len(factors)} shares of the rate and outer.milestones {len(milestones)} "
+            "places: give one share for each place."
+        )
+    if any(not share > 0 for share in factors):
+        return "outer.factors are shares of outer.lr above 0, such as [0.06, 0.012, 0.0024]."
+    if factors and sorted(milestones) != list(milestones):
+        return "outer.milestones must rise where outer.factors are given, such as [0.33, 0.67, 0.83]."
+    return None
+
+
+def _orders_are_of_labels(recipe: Recipe) -> str | None:
+    loss = recipe.outer.loss or recipe.inner.loss
+    if recipe.eval.label_orders == 1 or loss.startswith("cross-entropy"):
+        return None
+    return f"eval.label_orders is for tasks with labels, and the loss is {loss}: leave it out."
 
 
 def _settings_are_the_learners(recipe: Recipe) -> str | None:
@@ -121,7 +149,10 @@ RECIPE_RULES: Rules = (
     _minibatches_are_for_erm,
     _heads_need_a_number_of_tasks,
     _class_rows_need_classes,
+    _teachers_are_for_classes,
     _rates_are_for_linear_layers,
     _auto_needs_tasks,
+    _factors_go_with_milestones,
+    _orders_are_of_labels,
     _settings_are_the_learners,
 )

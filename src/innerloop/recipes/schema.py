@@ -164,6 +164,11 @@ class Inner(Section):
     loss: LossName = Field("mse", description="inner loss; its convention gives inner.lr its meaning")
     truncate: int | None = Field(None, ge=0, description="differentiate through the last so many steps only")
     checkpoint: bool = Field(False, description="keep no graph of inner steps, recompute them (less memory)")
+    head_start: Literal["learned", "frozen", "one-vector", "zero"] = Field(
+        "learned",
+        description="the last layer before inner steps: trained, as it was drawn, one trained row for all "
+        "classes (UNICORN-MAML), or zero",
+    )
     split: bool = Field(True, description="judge on query samples; false: adapt to and judge on all samples")
     settings: dict[str, Any] = Field(
         {}, description="the learner's own settings, for those that have some (docs/taxonomy.md)"
@@ -182,6 +187,14 @@ class Outer(Section):
         description="multitask: do all heads start from one draw or from one each; released: class rows "
         "without bias, scaled as in Bridge's code",
     )
+    teacher: str | None = Field(
+        None, description="erm: a finished run whose predictions are learned too (self-distillation)"
+    )
+    label_weight: float = Field(0.5, ge=0, description="with a teacher: weight of the loss on the labels")
+    teacher_weight: float = Field(
+        0.5, ge=0, description="with a teacher: weight of the divergence from its predictions"
+    )
+    temperature: float = Field(4.0, gt=0, description="with a teacher: what both outputs are divided by")
     loss: LossName | None = Field(None, description="outer loss; none means inner.loss")
     steps: int = Field(10_000, ge=1, description="meta-steps")
     batch: int = Field(25, ge=1, description="tasks per meta-step")
@@ -195,9 +208,15 @@ class Outer(Section):
     )
     milestones: list[float] = Field([0.5, 0.75], description="schedule=step: fractions of the run")
     factor: float = Field(0.1, gt=0, lt=1, description="schedule=step and plateau: multiply the rate by this")
+    factors: list[float] = Field(
+        [], description="schedule=step: shares of outer.lr after each milestone, in place of outer.factor"
+    )
     plateau_patience: int = Field(4, ge=1, description="schedule=plateau: validations without improvement")
     warmup: int = Field(0, ge=0, description="steps over which the rate rises linearly from zero")
     clip: float | None = Field(None, gt=0, description="clip the meta-gradient to this norm")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="cross-entropy: this share of a label goes to the other classes, evenly"
+    )
 
 
 class Eval(Section):
@@ -225,6 +244,12 @@ class Eval(Section):
     )
     head_lr: float = Field(1e-3, gt=0, description="head finetune: Adam's rate")
     head_steps: int = Field(10, ge=0, description="head finetune: Adam's steps")
+    label_orders: int = Field(
+        1,
+        ge=1,
+        description="in tests, average predictions over so many orders of the labels (as many as classes: "
+        "each class takes each place once)",
+    )
     weights: Literal["best", "last"] = Field(
         "best", description="judge the best weights by validation, or the last"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.learners.table import LEARNERS, reads
+from innerloop.learners.table import LEARNERS, depends_on_order, reads
 from innerloop.recipes.reading import Readers, When, unread_keys
 from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Data, Recipe
@@ -67,8 +67,23 @@ _INNER_LOSS = When(
     "learners that take inner steps, and outer.loss is given",
     lambda r: r.outer.loss is None or (reads(r.inner.method, "loss") and _LEARNER.holds(r)),
 )
+_ONE_FACTOR = When(
+    "schedules without outer.factors", lambda r: r.outer.schedule == "plateau" or not r.outer.factors
+)
+_LABELS = When(
+    "an outer loss of cross-entropy", lambda r: (r.outer.loss or r.inner.loss).startswith("cross-entropy")
+)
+_HELD_BY_STEPS = When("learners of MAML's family", lambda r: reads(r.inner.method, "head_start"))
+_ORDERED = When(
+    "learners whose last layer starts with a row per label",
+    lambda r: depends_on_order(r.inner.method) and r.inner.head_start not in ("one-vector", "zero"),
+)
 _OTHER_NETWORK = When("networks of pictures and your own", lambda r: r.model.kind != "mlp")
 
+_TEACHER = When(
+    "training with an outer.teacher",
+    lambda r: r.outer.objective == "erm" and r.outer.teacher is not None,
+)
 _LAST_LAYER = When(
     "training and judging that use the network's own last layer",
     lambda r: (
@@ -112,10 +127,15 @@ READERS: Readers = {
     "inner.loss": (_INNER_LOSS,),
     "inner.truncate": (_by_method("truncate"), _THROUGH),
     "inner.checkpoint": (_by_method("checkpoint"), _THROUGH),
+    "inner.head_start": (_HELD_BY_STEPS, _LEARNER),
     "inner.split": (_one_of("outer.objective", "episodic"), _QUERIES),
     "outer.heads": (_one_of("outer.objective", "multitask"),),
+    "outer.teacher": (_one_of("outer.objective", "erm"),),
+    **{f"outer.{name}": (_TEACHER,) for name in ("label_weight", "teacher_weight", "temperature")},
     "outer.milestones": (_one_of("outer.schedule", "step"),),
-    "outer.factor": (_one_of("outer.schedule", "step", "plateau"),),
+    "outer.factor": (_one_of("outer.schedule", "step", "plateau"), _ONE_FACTOR),
+    "outer.factors": (_one_of("outer.schedule", "step"),),
+    "outer.label_smoothing": (_LABELS,),
     "outer.plateau_patience": (_one_of("outer.schedule", "plateau"),),
     "eval.ways": (_PICTURES, _ONE_KIND),
     "eval.shots": (_ONE_KIND,),
@@ -125,6 +145,7 @@ READERS: Readers = {
     "eval.copies": (_HEADS,),
     "eval.head_lr": (_one_of("eval.head", "finetune"),),
     "eval.head_steps": (_one_of("eval.head", "finetune"),),
+    "eval.label_orders": (_LEARNER_JUDGED, _ORDERED),
     "eval.curve": (_by_method("test_steps"), _LEARNER_JUDGED),
     "run.chunk": (_one_of("run.execution", "auto", "vmap"),),
 }
@@ -147,6 +168,7 @@ JUDGED: Readers = {
     **{f"tasks.{name}": (_none_in_eval(name),) for name in ("ways", "shots", "queries")},
     **dict.fromkeys(_ONLY_TRAINING, (_TRAINING,)),
     "inner.lr": (_LEARNER_JUDGED, _FIXED_RATE),
+    "inner.head_start": (_LEARNER_JUDGED,),
     "inner.method": (_LEARNER_JUDGED,),
     "inner.optimiser": (_LEARNER_JUDGED,),
     "inner.momentum": (_LEARNER_JUDGED,),

@@ -27,7 +27,10 @@ REPRODUCTIONS: dict[str, str] = {
     "adaptlr-table2": "AdaptLR, Table 2: one step of the last layer on sinusoids, eleven rates",
     "rate-regret": "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)",
     "bridge-fig1": "Bridge, Figure 1: the gap of ANIL's and MTL's predictions against depth and λτ",
+    "bridge-frozen": "Bridge, eq. 5: ANIL with a head that the outer loop never updates",
     "bridge-spectra": "Bridge, Lemmas 4 and 5: spectra of deep kernels, and the gap of their inverses",
+    "bridge-agreement": "Bridge, Theorem 1 on trained networks: ANIL against MTL beside two seeds of one",
+    "bridge-convergence": "Bridge, Theorem 3: losses of ANIL and MTL under their bounds (eqs. 29 to 31)",
     "landscape-fig1": "Landscape, Figure 1: four environments, where NAL and MAML start, and the gain",
     "landscape-fig2": "Landscape, Figures 2 and 7: coordinates and excess risks against ρ_H",
     "landscape-fig3": "Landscape, Figure 3: excess risks against R for scattered and packed hard tasks",
@@ -37,6 +40,7 @@ REPRODUCTIONS: dict[str, str] = {
     "landscape-table2": "Landscape, Tables 2 and 5: FS-CIFAR100, oversampling hard tasks",
     "landscape-table3": "Landscape, Table 3: up-weighting hard tasks",
     "landscape-theorem1": "Landscape, Theorem 1: whose gradient is smaller where MAML ends",
+    "maml-permutations": "Ye & Chao 2021: MAML's accuracy against the order of a task's labels",
     "metantk-convergence": "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift against width",
     "metantk-regression": "MetaNTK, Theorem 2: trained wide networks against kernel predictions",
 }

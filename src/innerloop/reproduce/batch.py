@@ -40,7 +40,7 @@ def select(words: Sequence[str]) -> list[str]:
     """The names that ``all``, patterns and names mean, each once, in the order of the list.
 
     >>> select(["bridge-*", "landscape-fig1"])
-    ['bridge-fig1', 'bridge-spectra', 'landscape-fig1']
+    ['bridge-fig1', 'bridge-spectra', 'bridge-agreement', 'bridge-convergence', 'landscape-fig1']
 
     Raises:
         UserError: a name is unknown, or a pattern fits nothing.

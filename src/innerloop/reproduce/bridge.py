@@ -34,10 +34,10 @@ def bridge_tasks(
     return batch._replace(y_support=(batch.y_support - mean) / scale, y_query=(batch.y_query - mean) / scale)
 
 
-def figure_1_tasks(seed: int) -> tuple[TaskBatch, TaskBatch]:
-    """One draw of Bridge's synthetic experiment: 20 training and 20 test tasks, ‖x‖ = √d."""
-    train = bridge_tasks(seed, "train", TASKS, SHOTS, 0)
-    return train, bridge_tasks(seed, "test", TEST_TASKS, TEST_SUPPORT, TEST_QUERY)
+def figure_1_tasks(seed: int, *, sphere: bool = True) -> tuple[TaskBatch, TaskBatch]:
+    """One draw of Bridge's synthetic experiment: 20 training and 20 test tasks; ``sphere``: ‖x‖ = √d."""
+    train = bridge_tasks(seed, "train", TASKS, SHOTS, 0, sphere=sphere)
+    return train, bridge_tasks(seed, "test", TEST_TASKS, TEST_SUPPORT, TEST_QUERY, sphere=sphere)
 
 
 def halves(tasks: TaskBatch) -> TaskBatch:
@@ -51,12 +51,11 @@ def halves(tasks: TaskBatch) -> TaskBatch:
     )
 
 
-def with_support(tasks: TaskBatch, seed: int) -> TaskBatch:
+def with_support(tasks: TaskBatch, seed: int, *, sphere: bool = True) -> TaskBatch:
     """The samples of every task as its query set, and as many new ones of the same task as its support."""
     n = tasks.x_support.shape[1]
-    more = bridge_tasks(
-        seed, "train", tasks.size, n, n
-    )  # the same tasks: μ and ν do not depend on the counts
+    # the same tasks: μ and ν do not depend on the counts
+    more = bridge_tasks(seed, "train", tasks.size, n, n, sphere=sphere)
     return tasks._replace(
         x_support=more.x_query, y_support=more.y_query, x_query=tasks.x_support, y_query=tasks.y_support
     )

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from innerloop.core.trees import count
 from innerloop.nets.network import Network
 
 _CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
@@ -40,8 +41,7 @@ def count_parameters(network: Network) -> int:
     >>> count_parameters(mlp(2, [3], 1))
     13
     """
-    params, _ = network.init(torch.Generator().manual_seed(0))
-    return sum(value.numel() for value in params.values())
+    return count(network.init(torch.Generator().manual_seed(0))[0])
 
 
 def network_size(network: Network, shape: tuple[int, ...]) -> Size:
@@ -52,7 +52,7 @@ def network_size(network: Network, shape: tuple[int, ...]) -> Size:
     Size(parameters=13, body=9, multiply_adds=9, layers=2, depth=2)
     """
     params, buffers = network.init(torch.Generator().manual_seed(0))
-    total = sum(value.numel() for value in params.values())
+    total = count(params)
     head = sum(params[name].numel() for name in network.head_names)
     params = {name: value.to("meta") for name, value in params.items()}
     buffers = {name: value.to("meta") for name, value in buffers.items()}

@@ -10,10 +10,7 @@ scikit-learn reports the difference :math:`w_1 - w_0`. Its dual in :math:`A` (cl
     \min_A\;\tfrac12\langle A, AK\rangle - \langle A, Y\rangle
     \quad\text{s.t.}\quad A \le CY,\;\textstyle\sum_c A_c = 0 .
 
-A primal-dual interior-point method (Mehrotra 1992) solves it, with the linear systems of
-:mod:`innerloop.solvers.tied`. A floor under their weights makes every step a proximal one: it changes no
-solution, and keeps samples that depend on one another from spoiling the digits. The dual point is feasible
-throughout, and the gap is a sum of non-negative terms.
+which :mod:`innerloop.solvers.interior_point` solves.
 """
 
 from __future__ import annotations
@@ -25,32 +22,13 @@ from torch import Tensor
 
 import innerloop.solvers.tied as tied
 from innerloop.solvers.implicit import implicit
+from innerloop.solvers.interior_point import DualSVM, Iterate, interior_point
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
 from innerloop.solvers.returned import AIM, rounded
 from innerloop.solvers.svm import SVMResult
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-8}
-KEEP = 0.995  # how far towards the boundary a step may go
-PATIENCE = 4  # steps without a smaller gap
-PROXIMAL, EXACT = 3e-4, 1e-10  # floors under the weights: in the steps, and in the derivative
-
-
-class DualSVM(NamedTuple):
-    """``B`` programmes: Gram matrices, one-hot labels ``(B, k, n)``, and the box."""
-
-    gram: Tensor
-    hot: Tensor
-    C: float
-
-
-class Iterate(NamedTuple):
-    """Coefficients, room below the box, multipliers of the box; and what they prove."""
-
-    A: Tensor
-    slack: Tensor
-    multiplier: Tensor
-    objective: Tensor
-    gap: Tensor
+EXACT = 1e-10  # floor under the weights in the derivative
 
 
 def crammer_singer(
@@ -138,81 +116,19 @@ def _differentiable(features: Tensor, found: _Solved, intercept: bool) -> Tensor
     """The coefficients as a function of the features: stationarity ``AK − Y + multiplier + ν = 0``."""
     x = features.double()
     gram = x @ x.mT + float(intercept)
-    n, d = x.shape[1:]
-    weight, fixed = found.multiplier / found.slack, gram.detach()
-    if n <= d:
-        solve = tied.by_class(fixed, weight, EXACT)
-    else:
-        solve = tied.dense(fixed, weight, min(n, d + intercept), EXACT)
-    return implicit(found.A, lambda A: A @ gram, solve)
+    return through_gram(gram, found.A, found.multiplier / found.slack, x.shape[2] + intercept, EXACT)
 
 
-def start(problem: DualSVM) -> Iterate:
-    """A point strictly inside the box, with multipliers that make it stationary."""
-    hot, C = problem.hot, problem.C
-    k = hot.shape[1]
-    A = (C / 2) * (hot - (1 - hot) / (k - 1))
-    pull = hot - A @ problem.gram
-    multiplier = pull - pull.amin(1, keepdim=True) + pull.std((1, 2), keepdim=True).clamp_min(1.0)
-    return _judged(problem, A, C * hot - A, multiplier)
+def through_gram(gram: Tensor, A: Tensor, weight: Tensor, rank: int, floor: float) -> Tensor:
+    """Coefficients that were solved for, as a function of the Gram matrices.
 
-
-def _judged(problem: DualSVM, A: Tensor, slack: Tensor, multiplier: Tensor) -> Iterate:
-    scores = A @ problem.gram
-    margin = scores - problem.hot
-    loss = (margin.amax(1) - (margin * problem.hot).sum(1)).sum(-1)
-    objective = 0.5 * (A * scores).sum((1, 2)) + problem.C * loss
-    # Σ (CY − A)(max_c − ·) is primal minus dual objective, term by term non-negative
-    gap = ((problem.C * problem.hot - A) * (margin.amax(1, keepdim=True) - margin)).sum((1, 2))
-    return Iterate(A, slack, multiplier, objective, gap.clamp_min(0))
-
-
-def _move(problem: DualSVM, at: Iterate) -> Iterate:
-    """One predictor-corrector step."""
-    A, slack, multiplier = at.A, at.slack, at.multiplier
-    solve = tied.by_class(problem.gram, multiplier / slack, PROXIMAL)
-    size = slack[0].numel()
-    mu = (slack * multiplier).sum((1, 2), keepdim=True) / size
-    # zero up to what is constant over classes, and rounding: put right in passing
-    stationarity = A @ problem.gram - problem.hot + multiplier
-
-    def direction(complementarity: Tensor) -> tuple[Tensor, Tensor]:
-        dA = solve(-stationarity - complementarity / slack)
-        return dA, (complementarity + multiplier * dA) / slack
-
-    dA, dm = direction(-slack * multiplier)
-    length = torch.minimum(_room(slack, -dA), _room(multiplier, dm))
-    ahead = ((slack - length * dA) * (multiplier + length * dm)).sum((1, 2), keepdim=True) / size
-    centre = (ahead / mu) ** 3 * mu
-    dA, dm = direction(centre - slack * multiplier + dA * dm)
-    length = (KEEP * torch.minimum(_room(slack, -dA), _room(multiplier, dm))).clamp_max(1.0)
-    A = A + length * dA
-    slack = (problem.C * problem.hot - A).clamp_min(1e-14 * problem.C)
-    return _judged(problem, A, slack, multiplier + length * dm)
-
-
-def _room(value: Tensor, change: Tensor) -> Tensor:
-    """The longest step, at most ``1/KEEP``, that keeps ``value + step · change`` non-negative."""
-    limit = torch.where(change < 0, -value / change, torch.inf)
-    return limit.amin((1, 2), keepdim=True).clamp_max(1 / KEEP)
-
-
-def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterate, Tensor]:
-    """Best points, and steps until every gap is at most ``tol`` times the objective or rounding rules."""
-    state = start(problem)
-    best = Iterate(*(field.clone() for field in state))
-    steps = torch.zeros(len(problem.hot), dtype=torch.int64, device=problem.hot.device)
-    idle = torch.zeros_like(steps)  # steps in a row that brought nothing
-    for _ in range(max_steps):
-        left = ((best.gap > tol * best.objective) & (idle < PATIENCE)).nonzero().flatten()
-        if not len(left):
-            break
-        part = DualSVM(problem.gram[left], problem.hot[left], problem.C)
-        moved = _move(part, Iterate(*(field[left] for field in state)))
-        better = moved.gap < best.gap[left]
-        for now, kept, new in zip(state, best, moved, strict=True):
-            now[left] = new
-            kept[left[better]] = new[better]
-        steps[left] += 1
-        idle[left] = torch.where(better, 0, idle[left] + 1)
-    return best, steps
+    Args:
+        gram: ``(B, n, n)``, what to differentiate with respect to.
+        A: the solution.
+        weight: multipliers over room in the box, at the solution.
+        rank: the most that a Gram matrix can have: the number of features.
+        floor: see :func:`innerloop.solvers.tied.by_class`.
+    """
+    n, fixed = gram.shape[-1], gram.detach()
+    solve = tied.by_class(fixed, weight, floor) if n <= rank else tied.dense(fixed, weight, rank, floor)
+    return implicit(A, lambda at: at @ gram, solve)

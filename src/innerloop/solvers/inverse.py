@@ -22,7 +22,7 @@ def spd_inverse(matrices: Tensor) -> Tensor:
     n = matrices.shape[-1]
     batch = matrices.shape[:-2]
     count = matrices.numel() // max(n * n, 1)
-    if n > SMALL or count < MANY:
+    if n > SMALL or count < MANY or matrices.requires_grad:  # what is done in place has no derivative
         return _by_cholesky(matrices)
     batch_last = matrices.reshape(count, n, n).permute(1, 2, 0)
     inverse = _gauss_jordan(batch_last.clone(memory_format=torch.contiguous_format))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.solvers.problems import check_finite, check_positive
+from innerloop.solvers.products import gram_matrix
 from innerloop.solvers.returned import rounded
 
 # Σ‖x‖²/λ beyond which rounding may cost more than 1e-8 of the minimum: then float64, and a measurement
@@ -126,3 +127,58 @@ def _solve(gram: Tensor, penalty: float | Tensor, right: Tensor) -> Tensor:
             "is lost beside them in rounding: divide them by their length, or raise the penalty."
         )
     return torch.cholesky_solve(right, factor)
+
+
+def ridge_closed_form(
+    x: Tensor, y: Tensor, penalty: float | Tensor, constant: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Weights ``(…, k, d)`` and intercepts ``(…, k)`` of :func:`ridge`, for learners: it runs under ``vmap``.
+
+    Nothing is checked. The system is solved in float64, its matrix is formed in the features' precision;
+    what is not finite comes out as nan.
+
+    Args:
+        x: features ``(…, n, d)``.
+        y: targets ``(…, n, k)``.
+        penalty: λ, on the intercept too.
+        constant: whether there is an intercept: one more feature of value 1.
+
+    >>> ridge_closed_form(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [2.0]]), penalty=5.0)[0]
+    tensor([[0.5000]])
+    """
+    n, d = x.shape[-2:]
+    if n <= d:
+        gram = gram_matrix(x).double() + float(constant)
+        coefficients = _ridged(gram, penalty, y.double()).to(x.dtype)
+        bias = coefficients.sum(-2) * float(constant)
+        return coefficients.mT @ x, bias
+    if constant:
+        x = torch.cat([x, torch.ones_like(x[..., :1])], -1)
+    weights = _ridged(gram_matrix(x.mT).double(), penalty, (x.mT @ y).double()).mT.to(x.dtype)
+    if constant:
+        return weights[..., :-1], weights[..., -1]
+    return weights, torch.zeros_like(weights[..., 0])
+
+
+def _ridged(gram: Tensor, penalty: float | Tensor, right: Tensor) -> Tensor:
+    eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    # not by Cholesky: its derivative costs more than the solution, that of a solution one more solution
+    solution, failed = torch.linalg.solve_ex(gram + penalty * eye, right)
+    return torch.where((failed == 0)[..., None, None], solution, torch.nan)
+
+
+def ridge_reached(
+    x: Tensor, y: Tensor, weights: Tensor, bias: Tensor, penalty: float | Tensor, constant: bool
+) -> Tensor:
+    """Whether weights and intercepts, rounded as they are, reach the minimum to a relative 1e-6.
+
+    A function with curvature ``2λ`` at least is above its minimum by at most ``‖∇‖²/4λ``.
+    """
+    x, y, weights, bias = (each.detach().double() for each in (x, y, weights, bias))
+    penalty = penalty.detach() if isinstance(penalty, Tensor) else penalty
+    off = x @ weights.mT + bias[..., None, :] - y
+    value = off.square().sum((-1, -2)) + penalty * (weights.square().sum((-1, -2)) + bias.square().sum(-1))
+    slope = (off.mT @ x + penalty * weights).square().sum((-1, -2))
+    if constant:
+        slope = slope + (off.sum(-2) + penalty * bias).square().sum(-1)
+    return slope / penalty <= ENOUGH * value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -81,14 +81,24 @@ def random_direction(params: Mapping[str, Tensor]) -> Params:
 
 
 def expect_slope(
-    loss: TaskLoss, params: Params, buffers: Buffers, batch: Batch, failures: Failures, what: str
+    loss: TaskLoss,
+    params: Params,
+    buffers: Buffers,
+    batch: Batch,
+    failures: Failures,
+    what: str,
+    untrained: Collection[str] = (),
 ) -> None:
-    """Compares the gradient of the mean loss of some tasks with finite differences, along a direction."""
+    """Compares the gradient of the mean loss of some tasks with finite differences, along a direction.
+
+    Parameters that are not trained need no gradient: the direction leaves them where they are.
+    """
 
     def total(p: Params) -> Tensor:
         return torch.stack([loss(p, buffers, task)[0] for task in batch.tasks()]).mean()
 
     direction = random_direction(params)
+    direction |= {name: torch.zeros_like(direction[name]) for name in untrained if name in direction}
     grads = meta_gradient(loss, Plan("loop"))(params, buffers, batch).grads
     given = float(sum((grads[k] * direction[k]).sum() for k in params))
     with torch.no_grad():

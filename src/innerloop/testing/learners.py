@@ -103,4 +103,4 @@ def _gradient(
     def value(p: Params, b: Buffers, task: Task) -> tuple[Tensor, Buffers]:
         return measure.value(_outputs(learner, p, b, task), task.y_query), b
 
-    expect_slope(value, params, buffers, batch, failures, "meta-gradient")
+    expect_slope(value, params, buffers, batch, failures, "meta-gradient", learner.untrained)

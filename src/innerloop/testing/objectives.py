@@ -79,4 +79,4 @@ def _gradient(
     objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, failures: Failures
 ) -> None:
     assert objective.loss is not None
-    expect_slope(objective.loss, params, buffers, batch, failures, "gradient")
+    expect_slope(objective.loss, params, buffers, batch, failures, "gradient", objective.untrained)

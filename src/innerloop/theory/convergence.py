@@ -47,8 +47,23 @@ def rates(kernel: Tensor) -> Rates:
     return Rates(smallest, largest, condition(values), eta0, 1 - eta0 * smallest / 3)
 
 
+def common_rate(*kernels: Tensor) -> float:
+    r"""The η₀ that several methods may share (Bridge, Theorem 3): the least of their own ones.
+
+    .. math:: \eta_0 = \min_m \frac{2}{\sigma_{min}(\Phi_m) + \sigma_{max}(\Phi_m)}
+
+    The paper prints one mixed term, :math:`2/(\sigma_{min}(\Phi_{MTL}) + \sigma_{max}(\Phi_{ANIL}))`, twice.
+
+    >>> common_rate(torch.diag(torch.tensor([1.0, 3.0])), torch.diag(torch.tensor([1.0, 7.0])))
+    0.25
+    """
+    return min(rates(kernel).eta0 for kernel in kernels)
+
+
 def loss_bound(steps: Tensor, eta: float, smallest: float, first_loss: float) -> Tensor:
-    r"""MetaNTK, eqs. 6 and 32: :math:`\mathcal L(\theta_t) \le (1-\eta\sigma_{min}/3)^{2t}\,R_0^2/2`.
+    r"""What the loss of gradient descent may be after t steps (MetaNTK, eqs. 6, 32; Bridge, eqs. 29, 30).
+
+    .. math:: \mathcal L(\theta_t) \le (1-\eta\sigma_{min}/3)^{2t}\,R_0^2/2
 
     Args:
         steps: t.
@@ -79,3 +94,28 @@ def linear_loss(kernel: Tensor, residual: Tensor, eta: float, steps: Tensor) -> 
     values, vectors = torch.linalg.eigh((kernel + kernel.mT) / 2)
     parts = (vectors.mT @ residual).square().sum(1)
     return ((1 - eta * values) ** (2 * steps[:, None]) * parts).sum(1) / 2
+
+
+def linear_distance(kernel: Tensor, residual: Tensor, eta: float, steps: Tensor) -> Tensor:
+    r"""How far parameters are from their start while the kernel stands still (Bridge, eqs. 31, 41 and 43).
+
+    .. math:: \|\theta_t-\theta_0\|^2 = r_0^\top\,\Phi^{-1}\big(I-(I-\eta\Phi)^t\big)^2\,r_0
+
+    It does not depend on the width: over √width it falls like width^−½.
+
+    Args:
+        kernel: Φ ``(rows, rows)``.
+        residual: :math:`r_0` ``(rows, outputs)``.
+        eta: the outer rate.
+        steps: t ``(times,)``.
+
+    >>> linear_distance(torch.eye(1) * 4, torch.tensor([[2.0]]), 0.25, torch.tensor([0.0, 1.0]))  # √(4/4)
+    tensor([0., 1.])
+    """
+    values, vectors = torch.linalg.eigh((kernel + kernel.mT) / 2)
+    parts = (vectors.mT @ residual).square().sum(1)
+    gone = 1 - (1 - eta * values) ** steps[:, None]
+    floor = torch.finfo(values.dtype).eps * len(values) * values.abs().amax()
+    # where the kernel is singular, nothing moves
+    share = torch.where(values > floor, gone.square() / values.clamp(min=floor), 0.0)
+    return (share * parts).sum(1).sqrt()

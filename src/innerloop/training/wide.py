@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from innerloop.core.types import Params, TaskBatch
+from innerloop.core.losses import get_loss
+from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.kernels.exact import jacobian_kernel
+from innerloop.learners import anil, maml
 from innerloop.learners.base import Learner
+from innerloop.nets.network import Network
+from innerloop.objectives.episodic import all_samples
+from innerloop.objectives.multitask import multitask, task_head
 from innerloop.training.full_batch import descend, meta_outputs
 
 
@@ -35,6 +40,24 @@ class Course(NamedTuple):
 def adapted_outputs(learner: Learner, tasks: TaskBatch) -> Callable[[Params], Tensor]:
     """``params -> F_θ(𝒳, 𝒳', 𝒴')`` as one vector: task by task, sample by sample."""
     return lambda params: meta_outputs(learner, params, tasks).flatten()
+
+
+def head_outputs(network: Network, tasks: TaskBatch) -> Callable[[Params], Tensor]:
+    """``params -> f(𝒳)`` as one vector, every task under its own head (``multitask`` adds the heads).
+
+    A task's samples are its support, then its query samples.
+    """
+
+    def one(params: Params, task: Task) -> Tensor:
+        x, _ = all_samples(task)
+        return network.head(task_head(params, task.id), network.features(params, {}, x, "batch")[0])
+
+    def outputs(params: Params) -> Tensor:
+        by_task = torch.func.vmap(lambda *fields: one(params, Task(*fields)))(*tasks)
+        assert isinstance(by_task, Tensor)
+        return by_task.flatten()
+
+    return outputs
 
 
 def watch_course(
@@ -82,3 +105,42 @@ def distance(a: Params, b: Params) -> float:
     """The Euclidean distance of two sets of parameters."""
     with torch.no_grad():
         return float(sum((a[name] - b[name]).square().sum() for name in a)) ** 0.5
+
+
+def without_split(tasks: TaskBatch) -> TaskBatch:
+    """All samples of a task both as its support and as its query set (Bridge's setting)."""
+    x, y = torch.cat([tasks.x_support, tasks.x_query], 1), torch.cat([tasks.y_support, tasks.y_query], 1)
+    return tasks._replace(x_support=x, y_support=y, x_query=x, y_query=y)
+
+
+def watch_method(
+    method: Literal["maml", "anil", "mtl"],
+    network: Network,
+    params: Params,
+    tasks: TaskBatch,
+    eta: float,
+    steps: int,
+    *,
+    inner: tuple[float, int],
+    heads: str = "shared",
+) -> Course:
+    """:func:`watch_course` of a meta-learner on the summed loss ½‖F − Y‖².
+
+    Args:
+        method: ``mtl`` trains one head per task, on all samples of a task.
+        network: no buffers, in the NTK parametrisation if it is to be compared with kernels.
+        params: its first values.
+        tasks: what to train on.
+        eta: the outer rate.
+        steps: outer steps.
+        inner: rate and number of inner steps of ``maml`` and ``anil``.
+        heads: whether the heads of ``mtl`` start from one draw, the network's own, or each from its own.
+    """
+    loss = get_loss("half-sse")
+    if method == "mtl":
+        objective = multitask(network, loss, tasks.size, heads=heads)
+        params = objective.init(params, torch.Generator().manual_seed(0))
+        targets = torch.cat([tasks.y_support, tasks.y_query], 1).flatten()
+        return watch_course(head_outputs(network, tasks), targets, params, eta, steps)
+    learner = (maml if method == "maml" else anil)(network, loss, *inner)
+    return watch_course(adapted_outputs(learner, tasks), tasks.y_query.flatten(), params, eta, steps)

@@ -1,0 +1,125 @@
+"""The teacher that ``outer.teacher`` names: a finished run, loaded as a fixed network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params
+from innerloop.experiment.data import DTYPES, Data
+from innerloop.experiment.kept import KEPT, read_kept
+from innerloop.experiment.model import build_network
+from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.sizes import Sizes, sizes_from
+from innerloop.experiment.weights import for_test
+from innerloop.objectives.distillation import Teacher, teacher_of
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.started import look_at
+from innerloop.recipes.trust import foreign_code
+from innerloop.runs.checkpoints import load_checkpoint
+from innerloop.runs.directory import is_run
+from innerloop.runs.manifest import read_manifest
+from innerloop.training.state import group_of
+
+
+def load_teacher(recipe: Recipe, sizes: Sizes, data: Data) -> Teacher | None:
+    """The teacher of a recipe; None where it names none, or has an objective that does not read it.
+
+    Args:
+        recipe: what is trained.
+        sizes: what its network is sized to.
+        data: its pictures: a teacher must have been trained on the same classes.
+
+    Raises:
+        UserError: it is no finished run, or gives other outputs than the recipe needs.
+    """
+    if recipe.outer.teacher is None or recipe.outer.objective != "erm":
+        return None
+    run = Path(recipe.outer.teacher).expanduser()
+    taught, theirs = _finished(run)
+    _check_code(taught, recipe, run)
+    _check_sizes(theirs, sizes, run)
+    _check_classes(run, data)
+    params, buffers = _weights(taught, run, recipe)
+    return teacher_of(build_network(taught, theirs), params, buffers)
+
+
+def _finished(run: Path) -> tuple[Recipe, Sizes]:
+    """The recipe of a run that is finished, and what its network was sized to."""
+    if not (run.is_dir() and is_run(run)):
+        raise UserError(
+            f"outer.teacher={run} is no run: give the directory of a finished run, as `innerloop train` "
+            "prints it."
+        )
+    manifest = read_manifest(run)
+    if manifest.get("status") != "finished":
+        raise UserError(f"outer.teacher={run} is not finished: `innerloop resume {run}` first.")
+    taught = look_at(run)
+    if taught.outer.objective != "erm" or "sizes" not in manifest:
+        raise UserError(
+            f"outer.teacher={run} was trained with outer.objective={taught.outer.objective}, whose last "
+            "layer is not one classifier over all classes: give a run with outer.objective=erm."
+        )
+    return taught, sizes_from(manifest["sizes"])
+
+
+def _check_code(taught: Recipe, recipe: Recipe, run: Path) -> None:
+    """A file alone never decides what is imported: only code that the recipe itself names."""
+    ours = foreign_code(recipe)
+    strange = {
+        key: name
+        for key, name in foreign_code(taught).items()
+        if key.startswith("model.") and ours.get(key) != name
+    }
+    if strange:
+        key, name = next(iter(strange.items()))
+        raise UserError(
+            f"outer.teacher={run} names code from outside, {key}={name!r}, which this recipe does not: give "
+            "a teacher with the same model.kind, or one of innerloop's own networks."
+        )
+
+
+def _check_sizes(theirs: Sizes, ours: Sizes, run: Path) -> None:
+    if theirs.inputs != ours.inputs:
+        raise UserError(
+            f"outer.teacher={run} takes inputs of shape {theirs.inputs}, and these have {ours.inputs}: give "
+            "a teacher that was trained on such inputs."
+        )
+    if theirs.outputs != ours.outputs:
+        raise UserError(
+            f"outer.teacher={run} tells {theirs.outputs} classes apart, and {ours.outputs} are trained here: "
+            "give a teacher that was trained on the same classes."
+        )
+
+
+def _check_classes(run: Path, data: Data) -> None:
+    """Outputs mean the same only if the training classes are the same, in the same order."""
+    kept = read_kept(run / KEPT)
+    if kept is None or data.recipe.tasks.family not in IMAGE_FAMILIES:
+        return
+    source = data.pictures
+    ours = [source.class_names[c] for c in source.splits["train"]]
+    theirs = list(kept["splits"].get("train", ()))
+    other = next((pair for pair in zip(theirs, ours, strict=False) if pair[0] != pair[1]), None)
+    if other:
+        raise UserError(
+            f"outer.teacher={run} was trained on other classes ('{other[0]}' where '{other[1]}' stands "
+            "here): give a teacher that was trained on the same pictures and splits."
+        )
+
+
+def _weights(taught: Recipe, run: Path, recipe: Recipe) -> tuple[Params, Buffers]:
+    """The weights that the teacher itself is judged with, where the recipe runs."""
+    tags = ("best", "last") if taught.eval.weights == "best" else ("last",)
+    found = next(filter(None, (load_checkpoint(run, tag) for tag in tags)), None)
+    if found is None:
+        raise UserError(f"outer.teacher={run} has no checkpoint: give a run that has been trained.")
+    device, dtype = recipe.run.device, DTYPES[recipe.run.dtype]
+
+    def placed(tensors: Params, group: str) -> Params:
+        return {
+            name: value.to(device, dtype if value.is_floating_point() else value.dtype)
+            for name, value in group_of(tensors, group).items()
+        }
+
+    return for_test(placed(found[0], "params"), placed(found[0], "buffers"))

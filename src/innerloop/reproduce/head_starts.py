@@ -1,0 +1,122 @@
+"""Training runs behind ``maml-permutations`` and ``bridge-frozen``: one learner, one start of its last layer.
+
+They stand apart from the rows that are made of them, so that finished runs outlive a change of words there
+(:func:`innerloop.reproduce.parts.remembered`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import NonFiniteError
+from innerloop.core.types import Params
+from innerloop.evaluation import evaluate
+from innerloop.evaluation.orders import by_label_order
+from innerloop.experiment.learner import build_learner
+from innerloop.experiment.parts import Parts
+from innerloop.learners.orders import label_orders
+from innerloop.recipes.settings import make_recipe
+from innerloop.reproduce.short_runs import Fitted, fitted, plan_for
+from innerloop.training import TrainState
+
+
+class Setting(NamedTuple):
+    """What is trained, and how much of it is judged.
+
+    Attributes:
+        method: ``inner.method``.
+        shots: per class.
+        inner_steps: in training and in tests.
+        lr: inner rate.
+        data: a dataset of the catalogue, five ways.
+        steps: meta-steps of two tasks each.
+        tests: test tasks, the same ones for all runs.
+        dtype: ``float64`` where identities are asked for to the last bit.
+    """
+
+    method: str
+    shots: int
+    inner_steps: int
+    lr: float
+    data: str
+    steps: int
+    tests: int
+    dtype: str = "float32"
+
+
+WAYS, TEST_QUERIES = 5, 15
+
+
+def trained(setting: Setting, start: str, seed: int) -> Fitted:
+    """A Conv4-32 after training from one start of its last layer."""
+    recipe = make_recipe(
+        {
+            "name": "head-starts",
+            "data": {"name": setting.data, "standardise": setting.data != "glyphs"},
+            "tasks": {"family": "few-shot", "ways": WAYS, "shots": setting.shots, "queries": 5},
+            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": "transductive"},
+            "inner": {
+                "method": setting.method,
+                "lr": setting.lr,
+                "steps": setting.inner_steps,
+                "loss": "cross-entropy",
+                "head_start": start,
+            },
+            "outer": {"steps": setting.steps, "batch": 2, "lr": 2e-3, "clip": 10.0},
+            "eval": {"episodes": setting.tests, "queries": TEST_QUERIES},
+            "run": {"seed": seed, "threads": 1, "dtype": setting.dtype},
+        }
+    )
+    return fitted(recipe)
+
+
+def judged(setting: Setting, start: str, seed: int) -> dict[str, Any]:
+    """Accuracies on the test tasks, one each, and how far the last layer moved in training."""
+    found = trained(setting, start, seed)
+    state = _state(found)
+    return {"scores": _scores(found.parts, state, start), "moved": _moved(found.parts, state.params)}
+
+
+def permuted(setting: Setting, start: str, seed: int, orders: int) -> dict[str, Any]:
+    """Accuracies on the test tasks in every order of their labels, averaged over orders, and of equal rows.
+
+    ``equal rows`` are those of the trained last layer in the place of each: another start at test only.
+    """
+    found = trained(setting, start, seed)
+    parts, state = found.parts, _state(found)
+    by_order = by_label_order(
+        parts.learner_after(setting.inner_steps),
+        state.params,
+        state.buffers,
+        parts.data.test,
+        parts.loss,
+        label_orders(WAYS, orders),
+        setting.tests,
+        plan_for(found.recipe),
+    )
+    return {
+        "scores": by_order.scores.tolist(),
+        "averaged": by_order.averaged.tolist(),
+        "equal rows": _scores(parts, state, "one-vector"),
+    }
+
+
+def _scores(parts: Parts, state: TrainState, start: str) -> list[float]:
+    recipe = parts.recipe
+    inner = recipe.inner.model_copy(update={"head_start": start})
+    learner = build_learner(inner, parts.network, inner.steps, WAYS)
+    tests, plan = recipe.eval.episodes, plan_for(recipe)
+    return evaluate(learner, state.params, state.buffers, parts.data.test, parts.loss, tests, plan).scores
+
+
+def _state(found: Fitted) -> TrainState:
+    if found.state is None:
+        raise NonFiniteError(
+            f"training of {found.recipe.inner.method} went to infinity: lower its inner rate."
+        )
+    return found.state
+
+
+def _moved(parts: Parts, params: Params) -> float:
+    """The largest change of a weight of the last layer."""
+    return max(float((params[n] - parts.params[n]).abs().max()) for n in parts.network.head_names)

@@ -1,0 +1,55 @@
+"""The reproductions about the start of the last layer: their smallest scale, and what their rows say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from innerloop.cli.main import main
+from innerloop.reproduce import bridge_frozen, maml_permutations
+
+
+@pytest.mark.parametrize("name", ["bridge-frozen", "maml-permutations"])
+def test_the_smallest_scale_is_as_recorded(name: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", name, "--scale", "smoke", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert all(row["ok"] for row in found["rows"])
+    assert (tmp_path / found["figure"]).stat().st_size > 10_000
+
+
+def permuted(rows: list[list[float]], averaged: list[float]) -> dict[str, Any]:
+    return {"scores": rows, "averaged": averaged, "equal rows": averaged}
+
+
+@pytest.mark.parametrize(("spread", "holds"), [(0.2, True), (0.02, False)])
+def test_what_is_called_a_huge_variance(spread: float, holds: bool) -> None:
+    learned = permuted([[0.5, 0.5 - spread], [0.6 - spread, 0.6]], [0.55, 0.62])
+    runs = {"learned": [learned], "one-vector": [permuted([[0.7, 0.7], [0.8, 0.8]], [0.7, 0.8])]}
+    rows = maml_permutations._rows(runs, "cpu")
+    assert rows[0].holds == holds
+    assert f"best order less worst {100 * spread:.1f} ± 0.0 points" in rows[0].ours
+    better = 0.75 - (0.55 - spread / 2)
+    assert rows[2].ours.startswith(f"{100 * better:+.1f} ±")
+
+
+def test_an_order_that_matters_to_equal_rows_is_told() -> None:
+    same, other = [[0.4, 0.4]], [[0.4, 0.48]]
+    for rows, holds in ((same, True), (other, False)):
+        runs = {"learned": [permuted([[0.2, 0.4]], [0.4])], "one-vector": [permuted(rows, [0.4])]}
+        assert maml_permutations._identities(runs, "cpu")[1].holds == holds
+
+
+@pytest.mark.parametrize(("lost", "holds"), [(0.001, True), (0.005, True), (0.02, False)])
+def test_what_is_called_no_drop(lost: float, holds: bool) -> None:
+    scores = [0.4, 0.5, 0.6, 0.7]
+    runs = {
+        "learned": [{"scores": scores, "moved": 0.1}],
+        "frozen": [{"scores": [score - lost for score in scores], "moved": 0.0}],
+    }
+    found = bridge_frozen._drop(runs, "cpu")
+    assert found.holds == holds
+    assert f"{-100 * lost:+.2f} ± 0.00 points; by seed {-100 * lost:+.1f}" in found.ours

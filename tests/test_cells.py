@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import innerloop.nets.noise as noise
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.kernels.empirical import empirical_ntk
@@ -266,6 +267,34 @@ def test_drop_path_leaves_out_whole_samples_of_operators_and_rises() -> None:
     assert not torch.allclose(late, quiet)
     again, _ = apply(network, params, with_noise(buffers, step=10), x)
     assert torch.equal(late, again)
+
+
+def test_drop_path_keeps_means() -> None:
+    x = torch.ones(20_000, 1, 1, 1)
+    for step, rate in ((5, 0.15), (10, 0.3), (99, 0.3)):
+        kept = noise.drop_path(x, with_noise({}, step=step), 0.3, noise.key("edge"), ramp=10)
+        share = float((kept == 0).double().mean())
+        assert abs(share - rate) < 5 * (rate * (1 - rate) / 20_000) ** 0.5
+        assert torch.allclose(kept[kept != 0], torch.tensor(1 / (1 - rate)))
+
+
+def test_second_derivatives_over_tasks_at_once_are_those_one_by_one() -> None:
+    network = cell_network(1, 6, 2, genotype=VARIED, cells=2, channels=2, reductions=(1,))
+    params, buffers = drawn(network)
+    tasks = torch.randn(2, 4, 1, 6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+    def loss(params: dict[str, Tensor], x: Tensor) -> Tensor:
+        return (apply(network, params, buffers, x)[0] - x.mean((1, 2, 3))[:, None]).square().sum()
+
+    def after_a_step(params: dict[str, Tensor], x: Tensor) -> Tensor:
+        slopes = torch.func.grad(loss)(params, x)
+        return loss({name: value - 0.01 * slopes[name] for name, value in params.items()}, x)
+
+    slopes = torch.func.grad(after_a_step)
+    at_once = torch.func.vmap(slopes, in_dims=(None, 0))(params, tasks)
+    for number, x in enumerate(tasks):
+        for name, value in slopes(params, x).items():
+            assert_close(at_once[name][number], value)
 
 
 def test_genotypes_travel_as_toml() -> None:

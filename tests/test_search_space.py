@@ -56,10 +56,10 @@ def test_random_cells_are_drawn_evenly_and_by_the_seed() -> None:
 def test_random_cells_of_a_size_have_it() -> None:
     space = cell_space(3, 32, 5, cells=1, channels=4)
     wanted = size_of(space, random_candidate(space, 0)).parameters
-    found = [random_of_size(space, seed, wanted, tolerance=0.1) for seed in range(3)]
+    found = [random_of_size(space, seed, wanted, tolerance=0.25) for seed in range(3)]
     assert len(set(found)) == 3
-    assert all(abs(size_of(space, g).parameters - wanted) <= 0.1 * wanted for g in found)
-    assert found[1] == random_of_size(space, 1, wanted, tolerance=0.1)
+    assert all(abs(size_of(space, g).parameters - wanted) <= 0.25 * wanted for g in found)
+    assert found[1] == random_of_size(space, 1, wanted, tolerance=0.25)
     with pytest.raises(UserError, match="ask for a size in between or raise tolerance"):
         random_of_size(space, 0, 10, tries=3)
 

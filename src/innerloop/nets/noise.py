@@ -146,9 +146,9 @@ def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int) -> 
         key: from :func:`key`.
         ramp: :math:`T`, in passes.
 
-    >>> x = torch.ones(4, 1, 1, 1)
-    >>> drop_path(x, with_noise({}, step=10), 0.5, key("edge"), ramp=10).flatten().tolist()
-    [2.0, 0.0, 0.0, 0.0]
+    >>> x = torch.ones(1000, 1, 1, 1)
+    >>> sorted(set(drop_path(x, with_noise({}, step=10), 0.5, key("edge"), ramp=10).flatten().tolist()))
+    [0.0, 2.0]
     """
     if STEP not in buffers or rate == 0:
         return x

@@ -114,7 +114,7 @@ def conv_space(
 
     >>> space = conv_space(1, 28, 5)
     >>> space.total, space.describe(space.candidate(0))
-    (396, '2 blocks of 16 filters 3×3, halved by max, norm batch')
+    (360, '2 blocks of 16 filters 3×3, halved by max, norm batch')
     """
     options = [
         ConvVariant(*made)

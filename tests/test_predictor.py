@@ -411,3 +411,24 @@ def test_a_damaged_file_is_named(trained: FewShotClassifier, tmp_path: Path) -> 
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match="cannot read"):
         FewShotClassifier.load(path)
+
+
+def test_heads_are_kept_as_named_tuples_also_those_of_earlier_files() -> None:
+    class Head(NamedTuple):
+        means: torch.Tensor
+        counts: torch.Tensor
+
+    class Embedded(NamedTuple):
+        head: Head
+        params: dict[str, torch.Tensor]
+        buffers: dict[str, torch.Tensor]
+
+    params, means, counts = {"w": torch.ones(1)}, torch.eye(2), torch.tensor([1.0, 2.0])
+    fields, tensors = pack_state(Embedded(Head(means, counts), params, {}), params, {})
+    assert sorted(tensors) == ["head/counts", "head/means"]
+    earlier = {"means": False, "counts": False, "params": True, "buffers": True}
+    for kept in ((fields, tensors), (earlier, {"means": means, "counts": counts})):
+        state = unpack_state(*kept, params, {})
+        assert torch.equal(state.head.means, means)
+        assert torch.equal(state.head.counts, counts)
+        assert state.params == params

@@ -38,8 +38,8 @@ BELOW_RECIPES = (
     *("core", "runs", "execution", "plots", "nets", "solvers", "data", "kernels", "theory", "tasks"),
     *("learners", "objectives", "training", "evaluation", "search", "advice"),
 )
-ABOUT_RECIPES = ("learners/taxonomy.py",)
-"""Makes tables of the documentation, which say what a recipe calls each learner: no messages."""
+ABOUT_RECIPES = ("learners/taxonomy.py", "objectives/table.py")
+"""Make tables of the documentation, which say what a recipe calls learners and objectives: no messages."""
 
 
 def texts(room: str) -> list[tuple[str, str]]:

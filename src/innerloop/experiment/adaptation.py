@@ -19,8 +19,9 @@ from innerloop.learners.table import learns, uses_head
 from innerloop.nets import Network
 from innerloop.recipes.schema import Recipe
 
-Fields = dict[str, bool]
-"""The fields of what ``adapt`` hands to ``predict``, and whether each is a table of tensors or one tensor."""
+Fields = dict[str, bool | list[str]]
+"""The fields of what ``adapt`` hands to ``predict``: whether each is a table of tensors or one tensor, or the
+names in it if it is a named tuple of tensors itself."""
 
 SEPARATOR = "/"
 
@@ -67,11 +68,12 @@ def pack_state(state: Any, params: Params, buffers: Buffers) -> tuple[Fields, di
     """The fields of what a learner adapted, and its tensors by name, without those the network had before.
 
     Raises:
-        UserError: it is not a named tuple of tensors, and of tables of tensors.
+        UserError: it is not a named tuple of tensors, and of tables and named tuples of tensors.
     """
     before = {"params": params, "buffers": buffers}
     values: dict[str, Any] = state._asdict() if hasattr(state, "_asdict") else {"state": state}
-    tables = {field: value if isinstance(value, dict) else {"": value} for field, value in values.items()}
+    fields = {field: _kind(value) for field, value in values.items()}
+    tables = {field: _table(value) for field, value in values.items()}
     if not all(isinstance(tensor, Tensor) for table in tables.values() for tensor in table.values()):
         raise UserError(
             f"what this learner adapts ({type(state).__name__}) is not made of tensors alone, and cannot "
@@ -83,7 +85,18 @@ def pack_state(state: Any, params: Params, buffers: Buffers) -> tuple[Fields, di
         for name, tensor in table.items()
         if before.get(field, {}).get(name) is not tensor
     }
-    return {field: isinstance(value, dict) for field, value in values.items()}, tensors
+    return fields, tensors
+
+
+def _kind(value: Any) -> bool | list[str]:
+    return list(value._fields) if hasattr(value, "_fields") else isinstance(value, dict)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    """Tensors by name; one that stands alone has none."""
+    if hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    return value if isinstance(value, dict) else {"": value}
 
 
 def unpack_state(fields: Fields, tensors: dict[str, Tensor], params: Params, buffers: Buffers) -> Any:
@@ -93,6 +106,7 @@ def unpack_state(fields: Fields, tensors: dict[str, Tensor], params: Params, buf
         KeyError: tensors are missing.
         ValueError: no field could have such a name.
     """
+    fields, tensors = _as_kept_today(fields, tensors)
     made: dict[str, Any] = {field: {} for field, table in fields.items() if table}
     for field, value in (("params", params), ("buffers", buffers)):
         if field in made:
@@ -103,4 +117,16 @@ def unpack_state(fields: Fields, tensors: dict[str, Tensor], params: Params, buf
             made[field][name] = tensor
         else:
             made[field] = tensor
+    for field, kind in fields.items():
+        if isinstance(kind, list):
+            made[field] = namedtuple(field, kind)(**made[field])
     return namedtuple("State", fields)(**{field: made[field] for field in fields})
+
+
+def _as_kept_today(fields: Fields, tensors: dict[str, Tensor]) -> tuple[Fields, dict[str, Tensor]]:
+    """Class means once stood beside the network that they were made by, not in a head of their own."""
+    head = ["means", "counts"]
+    if set(fields) != {*head, "params", "buffers"}:
+        return fields, tensors
+    renamed = {f"head{SEPARATOR}{key}" if key in head else key: value for key, value in tensors.items()}
+    return {"head": head, "params": True, "buffers": True}, renamed

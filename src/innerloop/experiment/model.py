@@ -15,7 +15,7 @@ from innerloop.experiment.targets import check_outputs, check_targets
 from innerloop.experiment.words import recipe_words
 from innerloop.learners import Learner
 from innerloop.nets import Network, mlp
-from innerloop.nets.factory import BACKBONES, backbone
+from innerloop.nets.factory import BACKBONES, build_backbone
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
 from innerloop.objectives.distillation import Teacher, distilled
@@ -111,7 +111,7 @@ def _network(recipe: Recipe, shape: tuple[int, ...], outputs: int) -> Network:
             model.weight_var,
         )
     if ":" in model.kind and not model.kind.startswith("timm:"):
-        return backbone(model.kind, 0, 0, outputs, model.norm, model.head, **model.settings)
+        return build_backbone(model.kind, (0, 0, outputs), model.norm, model.head, model.settings)
     if len(shape) != 3 or shape[-1] != shape[-2]:
         raise UserError(
             f"model.kind={model.kind} wants square images, but tasks.family={recipe.tasks.family} gives "
@@ -119,7 +119,7 @@ def _network(recipe: Recipe, shape: tuple[int, ...], outputs: int) -> Network:
         )
     own = {"filters": model.filters, "pooling": model.pooling, "bias": model.bias}
     settings = own if model.kind == "conv4" else model.settings
-    return backbone(model.kind, shape[0], shape[-1], outputs, model.norm, model.head, **settings)
+    return build_backbone(model.kind, (shape[0], shape[-1], outputs), model.norm, model.head, settings)
 
 
 def build_objective(

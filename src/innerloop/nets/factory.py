@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import load_object
+from innerloop.nets.cells.network import cell_network
 from innerloop.nets.conv4 import conv4
+from innerloop.nets.convnet import convnet
 from innerloop.nets.module import from_module
 from innerloop.nets.network import Network
 from innerloop.nets.resnet12 import THIN, resnet12
@@ -20,11 +22,14 @@ from innerloop.nets.wide_resnet import wide_resnet
 
 BACKBONES: dict[str, Callable[..., Network]] = {
     "conv4": conv4,
+    "convnet": convnet,
+    "cells": cell_network,
     "resnet12": resnet12,
     "resnet12-thin": functools.partial(resnet12, widths=THIN),
     "wrn-28-10": functools.partial(wide_resnet, depth=28, widen=10),
 }
-_GIVEN = ("channels", "size", "outputs", "norm")
+_GIVEN = 3
+"""Backbones begin with the pictures' channels and side, and the outputs."""
 _PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -40,8 +45,9 @@ def backbone(
     """A network for square pictures.
 
     Args:
-        name: ``conv4``, ``resnet12``, ``resnet12-thin``, ``wrn-28-10``; ``timm:<name>`` for a model of the
-            timm library; or ``package.module:factory`` for a function that returns a torch module.
+        name: ``conv4``, ``convnet``, ``cells``, ``resnet12``, ``resnet12-thin``, ``wrn-28-10``;
+            ``timm:<name>`` for a model of the timm library; or ``package.module:factory`` for a function that
+            returns a torch module.
         channels: image channels.
         size: image side.
         outputs: output dimension.
@@ -56,10 +62,25 @@ def backbone(
     >>> net.norm, net.head_names
     ('transductive', ('head.weight', 'head.bias'))
     """
+    return build_backbone(name, (channels, size, outputs), norm, head, settings)
+
+
+def build_backbone(
+    name: str, sizes: tuple[int, int, int], norm: str, head: str | None, settings: Mapping[str, Any]
+) -> Network:
+    """As :func:`backbone`, with settings of any name (those of cells have ``channels`` among them).
+
+    Args:
+        name: of the backbone.
+        sizes: image channels, image side, output dimension.
+        norm: the norm policy.
+        head: the name of the last layer.
+        settings: further arguments.
+    """
     if ":" in name:
         library, _, model = name.partition(":")
         if library == "timm":
-            return from_module(lambda: _timm(model, channels, outputs, settings), head, norm)
+            return from_module(lambda: _timm(model, sizes, settings), head, norm)
         return from_module(lambda: _own(name, settings), head, norm)
     if name not in BACKBONES:
         raise UserError(
@@ -69,22 +90,22 @@ def backbone(
     if head is not None:
         raise UserError(f"{name} knows its last layer: head is for timm models and your own modules only.")
     build = BACKBONES[name]
-    known = [p for p in inspect.signature(build).parameters if p not in _GIVEN]
+    known = [p for p in list(inspect.signature(build).parameters)[_GIVEN:] if p != "norm"]
     if isinstance(build, functools.partial):
         known = [p for p in known if p not in build.keywords or p == "widths"]
     unknown = [s for s in settings if s not in known]
     if unknown:
         hint = did_you_mean(unknown[0], known)
         raise UserError(f"{name} has no setting '{unknown[0]}'{hint}; it has {', '.join(known)}.")
-    return build(channels, size, outputs, norm=norm, **settings)
+    return build(*sizes, norm=norm, **settings)
 
 
-def _timm(model: str, channels: int, outputs: int, settings: dict[str, Any]) -> nn.Module:
+def _timm(model: str, sizes: tuple[int, int, int], settings: Mapping[str, Any]) -> nn.Module:
     try:
         timm = importlib.import_module("timm")
     except ModuleNotFoundError:
         raise UserError(f"timm:{model} needs timm: pip install 'innerloop[timm]'.") from None
-    options = {"pretrained": False, **settings, "in_chans": channels, "num_classes": outputs}
+    options = {"pretrained": False, **settings, "in_chans": sizes[0], "num_classes": sizes[2]}
     try:
         made = timm.create_model(model, **options)
     except (RuntimeError, TypeError) as error:
@@ -93,7 +114,7 @@ def _timm(model: str, channels: int, outputs: int, settings: dict[str, Any]) -> 
     return _checked(made, f"timm:{model}")
 
 
-def _own(path: str, settings: dict[str, Any]) -> nn.Module:
+def _own(path: str, settings: Mapping[str, Any]) -> nn.Module:
     return _checked(load_object(path)(**settings), path)
 
 

@@ -1,4 +1,4 @@
-r"""Dropout and DropBlock as pure functions of a counter that travels in the buffers.
+r"""Dropout, DropBlock and drop-path as pure functions of a counter that travels in the buffers.
 
 A network has no random number argument. Noise is **on exactly if the buffers hold** :data:`STEP`, a counter
 of noisy passes that every pass hands back one higher. Masks are a hash of (seed, layer, counter, place), so
@@ -131,3 +131,27 @@ def dropblock(x: Tensor, buffers: Buffers, rate: float, block: int, key: int, ra
     spread = F.pad(hit.permute(0, 3, 1, 2).to(x.dtype), (b - 1,) * 4)
     kept = 1 - F.max_pool2d(spread, b, stride=1)
     return x * (kept * (kept.numel() / kept.sum().clamp(min=1)))
+
+
+def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int) -> Tensor:
+    r"""Zero for a sample with probability :math:`r_t`, divided by :math:`1 - r_t` otherwise, if noise is on.
+
+    On pass :math:`t` that is :math:`r_t = r\,\min(1, t/T)`: the first pass leaves nothing out (Larsson et al.
+    2017; Zoph et al. 2018 and DARTS raise the rate in training).
+
+    Args:
+        x: feature maps ``(n, c, h, w)``.
+        buffers: hold the counter :math:`t`, if noise is on.
+        rate: :math:`r`.
+        key: from :func:`key`.
+        ramp: :math:`T`, in passes.
+
+    >>> x = torch.ones(1000, 1, 1, 1)
+    >>> sorted(set(drop_path(x, with_noise({}, step=10), 0.5, key("edge"), ramp=10).flatten().tolist()))
+    [0.0, 2.0]
+    """
+    if STEP not in buffers or rate == 0:
+        return x
+    now = rate * (buffers[STEP].double() / ramp).clamp(max=1.0)
+    dropped = hits(buffers[STEP], key, (x.shape[0], 1, 1, 1), now)
+    return x * ((~dropped).to(x.dtype) / (1 - now).to(x.dtype))

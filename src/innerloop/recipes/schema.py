@@ -104,7 +104,9 @@ class Model(Section):
     """Which network, and how it starts."""
 
     kind: str = Field(
-        "mlp", description="mlp, conv4, resnet12, wrn-28-10, timm:NAME, or package.module:factory of your own"
+        "mlp",
+        description="mlp, conv4, convnet, cells, resnet12, wrn-28-10, timm:NAME, "
+        "or package.module:factory of your own",
     )
     hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")
     activation: Activation = Field("relu", description="mlp: nonlinearity")
@@ -133,7 +135,11 @@ class Model(Section):
         description="how the last layer reads features: as they are, at length one, or by their angle",
     )
     cosine_scale: float = Field(10.0, gt=0, description="last_layer=cosine: factor on the cosines")
-    settings: dict[str, Any] = Field({}, description="own module: keyword arguments of the factory")
+    settings: dict[str, Any] = Field(
+        {},
+        description="other networks: their own settings (docs/backbones.md, docs/search.md); "
+        "own module: keyword arguments of the factory",
+    )
     init: str | None = Field(None, description="start from a run directory or a .safetensors file")
 
 

@@ -39,8 +39,8 @@ def is_batch(words: Sequence[str]) -> bool:
 def select(words: Sequence[str]) -> list[str]:
     """The names that ``all``, patterns and names mean, each once, in the order of the list.
 
-    >>> select(["bridge-*", "landscape-fig1"])
-    ['bridge-fig1', 'bridge-spectra', 'bridge-agreement', 'bridge-convergence', 'landscape-fig1']
+    >>> select(["landscape-fig*", "bridge-fig1"])
+    ['bridge-fig1', 'landscape-fig1', 'landscape-fig2', 'landscape-fig3', 'landscape-fig4', 'landscape-fig8']
 
     Raises:
         UserError: a name is unknown, or a pattern fits nothing.

@@ -1,1 +1,32 @@
-"""Architectures for few-shot problems: what can be said of a network before it is trained, and searches."""
+"""Architectures for few-shot problems: spaces of them, their size, and scores before they are trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from innerloop.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from innerloop.search.size import Size as Size
+    from innerloop.search.size import count_parameters as count_parameters
+    from innerloop.search.size import network_size as network_size
+    from innerloop.search.space import Space as Space
+    from innerloop.search.space import candidates as candidates
+    from innerloop.search.space import random_candidate as random_candidate
+    from innerloop.search.space import random_of_size as random_of_size
+    from innerloop.search.space import size_of as size_of
+    from innerloop.search.spaces import SPACES as SPACES
+    from innerloop.search.spaces import ConvVariant as ConvVariant
+    from innerloop.search.spaces import cell_space as cell_space
+    from innerloop.search.spaces import conv_space as conv_space
+    from innerloop.search.spaces import get_space as get_space
+
+_HERE = "innerloop.search"
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        f"{_HERE}.size": ("Size", "count_parameters", "network_size"),
+        f"{_HERE}.space": ("Space", "candidates", "random_candidate", "random_of_size", "size_of"),
+        f"{_HERE}.spaces": ("SPACES", "ConvVariant", "cell_space", "conv_space", "get_space"),
+    },
+)

@@ -1,0 +1,162 @@
+"""The spaces that come with the library: cells as in MetaNTK-NAS, and variants of Conv4."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.nets.cells import Edge, Genotype, cell_network, to_table
+from innerloop.nets.cells.genotype import EDGES_KEPT, INPUTS, KINDS, NODES, OPERATORS, CellEdges
+from innerloop.nets.convnet import POOLINGS, convnet, last_side
+from innerloop.nets.network import Network
+from innerloop.search.space import Space
+
+_PAIRS = tuple(
+    tuple(itertools.combinations(range(node), EDGES_KEPT)) for node in range(INPUTS, INPUTS + NODES)
+)
+_NODE_COUNTS = tuple(len(pairs) * len(OPERATORS) ** EDGES_KEPT for pairs in _PAIRS)
+
+
+def cell_space(
+    pictures: int, size: int, outputs: int, cells: int = 5, channels: int = 48, **settings: Any
+) -> Space[Genotype]:
+    """Normal and reduction cells of three nodes with two edges each and seven operators (MetaNTK-NAS).
+
+    Drawn evenly, which is what reading a genotype off equally distributed weights comes to (the authors'
+    random baseline). Under group norm, networks have the norm layer and ReLU before pooling that the
+    authors' have while they are scored.
+
+    Args:
+        pictures: channels of the pictures.
+        size: their side.
+        outputs: output dimension.
+        cells: how many are stacked.
+        channels: of the first cell.
+        settings: further arguments of :func:`~innerloop.nets.cells.network.cell_network`.
+
+    >>> cell_space(3, 32, 5).total == (18 * 7**6) ** 2
+    True
+    """
+    own = {"cells": cells, "channels": channels, **settings}
+
+    def candidate(number: int) -> Genotype:
+        made = []
+        for _ in KINDS:
+            number, cell = _cell(number)
+            made.append(cell)
+        return Genotype(*made)
+
+    def with_end(norm: str) -> dict[str, Any]:
+        return {"final_norm": True, **own} if norm == "group" else own
+
+    def build(genotype: Genotype, norm: str) -> Network:
+        return cell_network(pictures, size, outputs, genotype=genotype, norm=norm, **with_end(norm))
+
+    def table(genotype: Genotype, norm: str) -> dict[str, Any]:
+        return {"kind": "cells", "norm": norm, "settings": {"genotype": to_table(genotype), **with_end(norm)}}
+
+    total = math.prod(_NODE_COUNTS) ** len(KINDS)
+    return Space("cells", total, candidate, build, describe_genotype, table, (pictures, size, size))
+
+
+def _cell(number: int) -> tuple[int, CellEdges]:
+    """Takes one cell's digits off a number."""
+    nodes = []
+    for pairs in _PAIRS:
+        number, pair = divmod(number, len(pairs))
+        edges = []
+        for source in pairs[pair]:
+            number, operator = divmod(number, len(OPERATORS))
+            edges.append(Edge(OPERATORS[operator], source))
+        nodes.append(tuple(edges))
+    return number, tuple(nodes)
+
+
+def describe_genotype(genotype: Genotype) -> str:
+    """The genotype in one line.
+
+    >>> from innerloop.nets.cells import PUBLISHED
+    >>> describe_genotype(PUBLISHED["metanas"])[:47]
+    'normal: conv_1x5_5x1(0)+conv_3x3(1), conv_3x3(0'
+    """
+    return "; ".join(
+        f"{kind}: " + ", ".join("+".join(edges) for edges in nodes)
+        for kind, nodes in to_table(genotype).items()
+    )
+
+
+class ConvVariant(NamedTuple):
+    """A plain convolutional network; ``norm`` is ``batch`` (the policy in force), ``group`` or ``none``."""
+
+    depth: int
+    width: int
+    kernel: int
+    pooling: str
+    norm: str
+
+
+def conv_space(
+    pictures: int,
+    size: int,
+    outputs: int,
+    depths: tuple[int, ...] = (2, 3, 4, 5),
+    widths: tuple[int, ...] = (16, 24, 32, 48, 64, 96),
+    kernels: tuple[int, ...] = (3, 5),
+    poolings: tuple[str, ...] = POOLINGS,
+    norms: tuple[str, ...] = ("batch", "group", "none"),
+) -> Space[ConvVariant]:
+    """Variants of Conv4 in depth, width, kernel, halving and normalisation: few enough to train them all.
+
+    Depths in which pictures of this side would vanish are left out.
+
+    >>> space = conv_space(1, 28, 5)
+    >>> space.total, space.describe(space.candidate(0))
+    (360, '2 blocks of 16 filters 3×3, halved by max, norm batch')
+    """
+    options = [
+        ConvVariant(*made)
+        for made in itertools.product(depths, widths, kernels, poolings, norms)
+        if last_side(size, made[0], made[3]) >= 1
+    ]
+    if not options:
+        raise UserError(f"pictures of side {size} vanish in {min(depths)} halvings: use larger ones.")
+
+    def build(variant: ConvVariant, norm: str) -> Network:
+        return convnet(pictures, size, outputs, norm=_policy(variant, norm), **_shape(variant))
+
+    def table(variant: ConvVariant, norm: str) -> dict[str, Any]:
+        return {"kind": "convnet", "norm": _policy(variant, norm), "settings": _shape(variant)}
+
+    return Space(
+        "convnet", len(options), options.__getitem__, build, _describe, table, (pictures, size, size)
+    )
+
+
+def _policy(variant: ConvVariant, norm: str) -> str:
+    return norm if variant.norm == "batch" else variant.norm
+
+
+def _shape(variant: ConvVariant) -> dict[str, Any]:
+    return {name: value for name, value in variant._asdict().items() if name != "norm"}
+
+
+def _describe(v: ConvVariant) -> str:
+    filters = f"{v.width} filters {v.kernel}×{v.kernel}"
+    return f"{v.depth} blocks of {filters}, halved by {v.pooling}, norm {v.norm}"
+
+
+SPACES: dict[str, Callable[..., Space[Any]]] = {"cells": cell_space, "convnet": conv_space}
+
+
+def get_space(name: str, pictures: int, size: int, outputs: int, **settings: Any) -> Space[Any]:
+    """A space by its name, for pictures of this shape.
+
+    Raises:
+        UserError: there is no such space.
+    """
+    if name not in SPACES:
+        raise UserError(f"unknown space '{name}'{did_you_mean(name, SPACES)}; there are {', '.join(SPACES)}.")
+    return SPACES[name](pictures, size, outputs, **settings)

@@ -1,0 +1,187 @@
+"""Bridge's picture tables: what rows are made of, and that they can come out either way."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from innerloop.recipes.schema import Recipe
+from innerloop.reproduce import bridge_fig2, bridge_table3, bridge_table4, bridge_table5
+from innerloop.reproduce.bridge_cells import (
+    best_validation,
+    difference,
+    mean,
+    over_seeds,
+    percent,
+    settings_of,
+    smoke_counts,
+    time_to_reach,
+)
+from innerloop.reproduce.bridge_methods import METHODS, PENALTIES, SIZES, Work, recipe_for
+from innerloop.reproduce.bridge_runs import Watch, trained
+from innerloop.reproduce.rows import Row
+
+TASKS = 40
+
+
+def a_run(accuracy: float, seconds: float = 100.0, rise: float = 10.0) -> dict[str, Any]:
+    """A run whose validation accuracy rises to ``accuracy`` by a point every ``rise`` seconds."""
+    points = [accuracy - 0.01 * k for k in range(9, -1, -1)]
+    curve = [
+        {"step": i + 1, "seconds": rise * (i + 1), "validation": value, "ci95": 0.01}
+        for i, value in enumerate(points)
+    ]
+    wobble = [0.01 * ((7 * i) % 5 - 2) for i in range(TASKS)]
+    return {
+        "curve": curve,
+        "seconds": seconds,
+        "steps": 10,
+        "best_step": 10,
+        "best_seconds": rise * 10,
+        "scores": {"5": [accuracy + w for w in wobble], "1": [accuracy - 0.1 + w for w in wobble]},
+        "penalties": {
+            f"{p:g}": [accuracy - 0.02 * abs(math.log10(p / 0.33)) for _ in wobble] for p in PENALTIES
+        },
+    }
+
+
+def verdicts(rows: list[Row]) -> dict[str, bool]:
+    return {row.what: row.holds for row in rows}
+
+
+def test_a_difference_is_taken_task_by_task_and_over_seeds() -> None:
+    ours, theirs = [a_run(0.70), a_run(0.72)], [a_run(0.69), a_run(0.69)]
+    found = difference(ours, theirs, "5")
+    assert found.points == pytest.approx(2.0)
+    assert found.tasks.n == TASKS
+    assert found.tasks.ci95 == pytest.approx(0.0, abs=1e-12)
+    # t quantile 12.706 of two values 0.01 and 0.03
+    assert found.seeds.ci95 == pytest.approx(12.706205 * math.sqrt(2e-4) / math.sqrt(2))
+    assert "over seeds" in str(found)
+    assert "over seeds" not in str(difference(ours[:1], theirs[:1], "5"))
+
+
+def test_accuracies_have_intervals_over_seeds_or_over_tasks() -> None:
+    runs = [a_run(0.6), a_run(0.7), a_run(0.8)]
+    assert over_seeds(runs, "5").n == 3
+    assert over_seeds(runs, "5").mean == pytest.approx(0.7)
+    assert over_seeds(runs[:1], "5").n == TASKS
+    assert percent(over_seeds(runs, "1")).startswith("60.0 ± ")
+
+
+def test_the_time_to_an_accuracy_is_read_off_the_curve() -> None:
+    run = a_run(0.7)
+    assert best_validation(run) == pytest.approx(0.7)
+    assert time_to_reach(run, 0.655) == pytest.approx(60.0)
+    assert time_to_reach(run, 0.71) is None
+
+
+def test_time_in_validation_does_not_count() -> None:
+    watch = Watch()
+    with watch.paused():
+        sum(i * i for i in range(2_000_000))
+    assert watch.seconds() < 0.5 * watch.elsewhere
+
+
+@pytest.mark.parametrize(
+    ("ours", "holds"),
+    [(0.70, (True, True, True)), (0.65, (False, False, False)), (0.695, (True, True, False))],
+)
+def test_table4_comes_out_either_way(ours: float, holds: tuple[bool, ...]) -> None:
+    rise = 0.5 if all(holds) else 6.0
+    runs = {"MetaOptNet": [a_run(0.70)] * 3, "MTL": [a_run(ours, 50.0, rise)] * 3}
+    rows = bridge_table4._rows(runs, "5", "paper")
+    assert tuple(row.holds for row in rows[:3]) == holds
+
+
+def test_table3_tells_better_comparable_and_worse() -> None:
+    runs = {method: [a_run(0.70)] * 3 for method in METHODS}
+    runs["MAML"] = [a_run(0.60)] * 3
+    runs["RFS"] = [a_run(0.72)] * 3
+    found = verdicts(bridge_table3._rows({("cifar-fs", "5"): runs}, "paper"))
+    assert found["CIFAR-FS 5-shot: MTL is better than MAML"]
+    assert found["CIFAR-FS 5-shot: MTL is comparable with MetaOptNet"]
+    assert found["CIFAR-FS 5-shot: MTL is worse than RFS"]
+    assert not found["CIFAR-FS 5-shot: MTL is better than R2D2"]
+    runs["MTL"] = [a_run(0.3)] * 3
+    rows = bridge_table3._rows({("cifar-fs", "5"): runs}, "paper")
+    assert not rows[-1].holds  # below raw pixels
+
+
+def test_table5_and_its_footnote_come_out_either_way() -> None:
+    table = {f"{p:g}": bridge_table5._over_seeds([a_run(0.7), a_run(0.71)], f"{p:g}") for p in PENALTIES}
+    assert [row.holds for row in bridge_table5._rows(table, "paper")] == [True, False]
+    backwards = dict(zip(table, list(table.values())[::-1], strict=True))
+    assert not bridge_table5._rows(backwards, "paper")[0].holds
+    runs = {
+        Work("cpu", data, "MTL", 0, normalised=unit): a_run(0.7 if unit else 0.6)
+        for data in ("cifar-fs", "fc100")
+        for unit in (True, False)
+    }
+    assert [row.holds for row in bridge_table5._footnote(runs, "paper")] == [True, False]
+
+
+def test_figure2_comes_out_either_way() -> None:
+    points = [
+        bridge_fig2._point(Work("cpu", "cifar-fs", "MTL", 0), a_run(0.70, seconds), "5", 100.0)
+        for seconds in (10.0, 50.0)
+    ]
+    easy = bridge_fig2._rows(points, {"accuracy": 0.69, "seconds": 100.0}, "paper")
+    assert [row.holds for row in easy] == [True, True, True]
+    hard = bridge_fig2._rows(points, {"accuracy": 0.75, "seconds": 5.0}, "paper")
+    assert not hard[0].holds
+
+
+def test_accuracies_that_no_count_gives_are_noticed() -> None:
+    runs = {Work("smoke", "cifar-fs", "MTL", 0): {"scores": {"2": [0.5, 0.6]}}}
+    other = {Work("smoke", "cifar-fs", "MTL", 1): {"scores": {"2": [0.5, 0.63]}}}
+    assert not smoke_counts({**runs, **other}).ok
+    other = {Work("smoke", "cifar-fs", "MTL", 1): {"scores": {"2": [0.5, 0.7]}}}
+    assert smoke_counts({**runs, **other}).ok
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scale", list(SIZES))
+def test_every_method_has_a_recipe_at_every_scale(method: str, scale: str) -> None:
+    recipe = recipe_for(Work(scale, "cifar-fs", method, 2))
+    assert isinstance(recipe, Recipe)
+    assert recipe.run.seed == 2
+    assert recipe.eval.episodes == SIZES[scale].tests
+    if scale == "paper":
+        assert recipe.model.kind == ("conv4" if method in ("MAML", "ANIL", "ProtoNet") else "resnet12")
+
+
+def test_lengths_batches_and_normalisation_reach_the_recipe() -> None:
+    usual = recipe_for(Work("cpu", "cifar-fs", "MTL", 0))
+    other = recipe_for(Work("cpu", "fc100", "MTL", 0, length=0.25, batch=4, normalised=False))
+    assert other.outer.steps == usual.outer.steps // 4
+    assert other.outer.batch == 4
+    assert other.data.name == "fc100"
+    assert usual.data.name == "cifar-fs"
+    assert other.outer != usual.outer
+
+
+def test_a_run_gives_the_best_weights_scores_and_repeats() -> None:
+    work = Work("smoke", "cifar-fs", "MTL", 0)
+    first, again = (trained(**settings_of(work)) for _ in range(2))
+    assert first["scores"] == again["scores"]
+    assert first["penalties"] == again["penalties"]
+    assert [point["step"] for point in first["curve"]] == [2, 4]
+    best = max(first["curve"], key=lambda point: (point["validation"], -point["step"]))
+    assert first["best_step"] == best["step"]
+    assert len(first["scores"]["2"]) == SIZES["smoke"].tests
+    assert 0 < mean(first, "2") < 1
+    assert first["penalties"]["0.33"] == first["scores"]["2"]
+
+
+def test_the_tables_come_out_at_smoke_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # finished runs are kept here, for the next table
+    said: list[str] = []
+    for module in (bridge_table3, bridge_table4, bridge_fig2, bridge_table5):
+        found = module.run("smoke", said.append)
+        assert [row.what for row in found.rows if not row.ok] == []
+        assert len(found.rows) >= 2
+        assert found.figures
+    trainings = {line for line in said if line.startswith(METHODS)}
+    assert len(list((tmp_path / "runs" / "reproduce-parts" / "bridge-pictures").iterdir())) == len(trainings)

@@ -134,7 +134,7 @@ def programmes_one_by_one(data: Features, solve: Coefficients) -> Call:
     gram, weight = _grams(data)
 
     def call() -> list[Tensor]:
-        found = []
+        found: list[Tensor] = []
         for one, w in zip(gram, weight, strict=True):
             at = one.detach().requires_grad_()
             found += torch.autograd.grad((solve(at, data.y) * w).sum(), [at])

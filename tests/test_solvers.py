@@ -330,7 +330,7 @@ def test_gradients_flow_through_the_support_set_to_a_query_loss() -> None:
         assert float((slope * direction).sum()) == pytest.approx(float(numeric), rel=1e-4)
 
 
-@pytest.mark.parametrize(("count", "n"), [(3, 7), (100, 25), (40, 60), (33, 1)])
+@pytest.mark.parametrize(("count", "n"), [(3, 7), (100, 25), (500, 25), (40, 60), (433, 1)])
 def test_inverses(count: int, n: int) -> None:
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(count, n, n + 3, generator=generator, dtype=torch.float64)

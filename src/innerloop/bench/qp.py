@@ -97,7 +97,7 @@ def one_case(name: str, size: dict[str, int], quick: bool, say: Say) -> list[dic
     ]
     with harness.started(sides, MODULE, environment=_limits, say=say) as all_sides:
         agreed = _agreement(all_sides) if part.same else []
-        turns = (2, 0.3, 0.0) if quick else (7, 1.0, harness.PATIENCE)
+        turns = (2, 0.3, 0.0) if quick else (5, 1.0, harness.PATIENCE / 6)  # six cases share the patience
         found = harness.measured(all_sides, *turns)
     ours = better(found.timings, "ours")
     title = f"{part.title}, {size['shots']}-shot, {size['dimensions']:,} features"

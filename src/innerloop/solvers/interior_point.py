@@ -94,23 +94,45 @@ def _room(value: Tensor, change: Tensor) -> Tensor:
 
 def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterate, Tensor]:
     """Best points, and steps until every gap is at most ``tol`` times the objective or rounding rules."""
-    state = start(problem)
-    best = Iterate(*(field.clone() for field in state))
-    steps = torch.zeros(len(problem.hot), dtype=torch.int64, device=problem.hot.device)
+    state = best = start(problem)
+    count = len(problem.hot)
+    steps = torch.zeros(count, dtype=torch.int64, device=problem.hot.device)
     idle = torch.zeros_like(steps)  # steps in a row that brought nothing
     for _ in range(max_steps):
         left = ((best.gap > tol * best.objective) & (idle < PATIENCE)).nonzero().flatten()
         if not len(left):
             break
-        part = DualSVM(problem.gram[left], problem.hot[left], problem.C)
-        moved = _move(part, Iterate(*(field[left] for field in state)))
-        better = moved.gap < best.gap[left]
-        for now, kept, new in zip(state, best, moved, strict=True):
-            now[left] = new
-            kept[left[better]] = new[better]
+        if len(left) == count:  # nothing to pick, which is most of the time
+            state, best, better = _improved(problem, state, best)
+        else:
+            part = problem._replace(gram=problem.gram[left], hot=problem.hot[left])
+            *moved, better = _improved(part, _picked(state, left), _picked(best, left))
+            state, best = (_put(old, left, new) for old, new in zip((state, best), moved, strict=True))
         steps[left] += 1
         idle[left] = torch.where(better, 0, idle[left] + 1)
     return best, steps
+
+
+def _improved(problem: DualSVM, state: Iterate, best: Iterate) -> tuple[Iterate, Iterate, Tensor]:
+    """The next point, the best so far, and for which programmes that is the next."""
+    moved = _move(problem, state)
+    better = moved.gap < best.gap
+    wide = better[:, None, None]
+    best = Iterate(
+        *(
+            torch.where(wide if new.ndim == 3 else better, new, old)
+            for new, old in zip(moved, best, strict=True)
+        )
+    )
+    return moved, best, better
+
+
+def _picked(at: Iterate, which: Tensor) -> Iterate:
+    return Iterate(*(field[which] for field in at))
+
+
+def _put(at: Iterate, which: Tensor, new: Iterate) -> Iterate:
+    return Iterate(*(field.index_copy(0, which, part) for field, part in zip(at, new, strict=True)))
 
 
 def stopped(problem: DualSVM, steps: int) -> Iterate:

@@ -42,7 +42,10 @@ def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
     ``floor`` is the least weight, in units of the mean squared distance of a sample from their centre.
     """
     weight = _floored(gram, weight, floor)
-    E = spd_inverse(gram[:, None] + torch.diag_embed(weight))
+    k = weight.shape[1]
+    systems = gram[:, None].expand(-1, k, -1, -1).clone()
+    systems.diagonal(dim1=-2, dim2=-1).add_(weight)
+    E = spd_inverse(systems)
     tied = spd_inverse(E.sum(1))
     room = weight.reciprocal()
     share = room / room.sum(1, keepdim=True)

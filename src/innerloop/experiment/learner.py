@@ -9,8 +9,9 @@ from innerloop.core.errors import UserError
 from innerloop.core.importing import load_object
 from innerloop.core.losses import get_loss
 from innerloop.learners.base import Learner
+from innerloop.learners.entry import Argument
 from innerloop.learners.orders import label_averaged, label_orders
-from innerloop.learners.table import LEARNERS, Argument, depends_on_order, takes_steps
+from innerloop.learners.table import LEARNERS, depends_on_order, takes_steps
 from innerloop.learners.updates import UpdateRule, adam, momentum, sgd
 from innerloop.nets import Network
 from innerloop.recipes.schema import Inner, Recipe

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from innerloop.learners.table import KINDS, LEARNERS, Adapts, Entry, HeldBy
+from innerloop.learners.entry import KINDS, Adapts, Entry, HeldBy
+from innerloop.learners.table import LEARNERS
 
 ADAPTS: dict[Adapts, str] = {
     "head": "last layer",

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from innerloop.core.errors import did_you_mean
-from innerloop.learners.table import KINDS, LEARNERS, Entry, estimated_rates
+from innerloop.learners.entry import KINDS, Entry
+from innerloop.learners.table import LEARNERS, estimated_rates
 
 
 def method_problems(inner: Mapping[str, Any], objective: str) -> Iterator[str]:

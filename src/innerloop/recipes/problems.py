@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from innerloop.learners.table import KINDS
+from innerloop.learners.entry import KINDS
 from innerloop.recipes.schema import Recipe
 
 # what other libraries call our settings: names too far apart for a spelling check

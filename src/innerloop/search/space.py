@@ -82,6 +82,5 @@ def random_of_size(
     raise UserError(
         f"none of {tries} random candidates of the space {space.name} has {parameters} parameters within "
         f"{tolerance:.0%}; they had {min(sizes)} to {max(sizes)}: ask for a size in between or raise "
-        "{tolerance}.",
-        names=("tolerance",),
+        "tolerance."
     )

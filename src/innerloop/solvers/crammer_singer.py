@@ -38,7 +38,7 @@ def crammer_singer(
     C: float = 1.0,
     intercept: bool = True,
     tol: float | None = None,
-    max_steps: int = 60,
+    max_steps: int = 100,
     threads: int | None = None,
 ) -> SVMResult:
     """Fits one multi-class machine per problem; gradients flow to ``features`` (implicit differentiation).
@@ -70,7 +70,7 @@ def crammer_singer(
         x = features[span].detach().double()
         gram = torch.bmm(x, x.mT)
         check_finite(x, gram, span.start)
-        problem = DualSVM(gram + float(intercept), hot[span].double(), C)
+        problem = DualSVM(gram + float(intercept), hot[span].double(), C, x.shape[2] + intercept)
         return measured(x, interior_point(problem, aim, max_steps), problem, intercept, features.dtype)
 
     chunk = max(1, min(100, 1_000_000 // (n * n * ways)))

@@ -12,6 +12,7 @@ terms.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -22,14 +23,16 @@ import innerloop.solvers.tied as tied
 KEEP = 0.995  # how far towards the boundary a step may go
 PATIENCE = 4  # steps without a smaller gap
 PROXIMAL = 3e-4  # floor under the weights in the steps
+FLOORS = (3e-4, 1e-6, 1e-8)  # the same where Gram matrices are singular, in turn
 
 
 class DualSVM(NamedTuple):
-    """``B`` programmes: Gram matrices, one-hot labels ``(B, k, n)``, and the box."""
+    """``B`` programmes: Gram matrices, one-hot labels ``(B, k, n)``, the box, and the most rank there is."""
 
     gram: Tensor
     hot: Tensor
     C: float
+    rank: int
 
 
 class Iterate(NamedTuple):
@@ -40,6 +43,10 @@ class Iterate(NamedTuple):
     multiplier: Tensor
     objective: Tensor
     gap: Tensor
+
+
+System = Callable[[DualSVM, Tensor], tied.Solve]
+"""Programmes and weights of their inequalities to the linear system of a step."""
 
 
 def start(problem: DualSVM) -> Iterate:
@@ -62,10 +69,14 @@ def _judged(problem: DualSVM, A: Tensor, slack: Tensor, multiplier: Tensor) -> I
     return Iterate(A, slack, multiplier, objective, gap.clamp_min(0))
 
 
-def _move(problem: DualSVM, at: Iterate) -> Iterate:
+def _plainly(problem: DualSVM, weight: Tensor) -> tied.Solve:
+    return tied.by_class(problem.gram, weight, PROXIMAL)
+
+
+def _move(problem: DualSVM, at: Iterate, system: System = _plainly) -> Iterate:
     """One predictor-corrector step."""
     A, slack, multiplier = at.A, at.slack, at.multiplier
-    solve = tied.by_class(problem.gram, multiplier / slack, PROXIMAL)
+    solve = system(problem, multiplier / slack)
     size = slack[0].numel()
     mu = (slack * multiplier).sum((1, 2), keepdim=True) / size
     # zero up to what is constant over classes, and rounding: put right in passing
@@ -93,7 +104,30 @@ def _room(value: Tensor, change: Tensor) -> Tensor:
 
 
 def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterate, Tensor]:
-    """Best points, and steps until every gap is at most ``tol`` times the objective or rounding rules."""
+    """Best points, and steps until every gap is at most ``tol`` times the objective or rounding rules.
+
+    With more samples than features Gram matrices are singular, and the cheap steps may come to rest far from
+    the end. Such programmes are solved again by dense steps, with lower and lower floors.
+    """
+    best, steps = _descended(problem, tol, max_steps, _plainly)
+    for floor in FLOORS if problem.gram.shape[-1] > problem.rank else ():
+        left = (best.gap > tol * best.objective).nonzero().flatten()
+        budget = max_steps - int(steps.max())
+        if not len(left) or budget <= 0:
+            break
+        again, more = _descended(_part(problem, left), tol, budget, _densely(floor))
+        kept = _better(_picked(best, left), again)
+        best = _put(best, left, kept)
+        steps[left] += more
+    return best, steps
+
+
+def _densely(floor: float) -> System:
+    return lambda problem, weight: tied.dense(problem.gram, weight, problem.rank, floor)
+
+
+def _descended(problem: DualSVM, tol: float, max_steps: int, system: System) -> tuple[Iterate, Tensor]:
+    """The same with one kind of steps."""
     state = best = start(problem)
     count = len(problem.hot)
     steps = torch.zeros(count, dtype=torch.int64, device=problem.hot.device)
@@ -103,28 +137,28 @@ def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterat
         if not len(left):
             break
         if len(left) == count:  # nothing to pick, which is most of the time
-            state, best, better = _improved(problem, state, best)
+            state = _move(problem, state, system)
+            better, best = state.gap < best.gap, _better(best, state)
         else:
-            part = problem._replace(gram=problem.gram[left], hot=problem.hot[left])
-            *moved, better = _improved(part, _picked(state, left), _picked(best, left))
-            state, best = (_put(old, left, new) for old, new in zip((state, best), moved, strict=True))
+            moved, kept = _move(_part(problem, left), _picked(state, left), system), _picked(best, left)
+            better = moved.gap < kept.gap
+            state, best = _put(state, left, moved), _put(best, left, _better(kept, moved))
         steps[left] += 1
         idle[left] = torch.where(better, 0, idle[left] + 1)
     return best, steps
 
 
-def _improved(problem: DualSVM, state: Iterate, best: Iterate) -> tuple[Iterate, Iterate, Tensor]:
-    """The next point, the best so far, and for which programmes that is the next."""
-    moved = _move(problem, state)
-    better = moved.gap < best.gap
+def _better(one: Iterate, other: Iterate) -> Iterate:
+    """Programme by programme the one with the smaller gap."""
+    better = other.gap < one.gap
     wide = better[:, None, None]
-    best = Iterate(
-        *(
-            torch.where(wide if new.ndim == 3 else better, new, old)
-            for new, old in zip(moved, best, strict=True)
-        )
+    return Iterate(
+        *(torch.where(wide if b.ndim == 3 else better, b, a) for a, b in zip(one, other, strict=True))
     )
-    return moved, best, better
+
+
+def _part(problem: DualSVM, which: Tensor) -> DualSVM:
+    return problem._replace(gram=problem.gram[which], hot=problem.hot[which])
 
 
 def _picked(at: Iterate, which: Tensor) -> Iterate:

@@ -36,7 +36,7 @@ class DualResult(NamedTuple):
 
 
 def svm_coefficients(
-    gram: Tensor, hot: Tensor, C: float, rank: int, steps: int | None = None, max_steps: int = 60
+    gram: Tensor, hot: Tensor, C: float, rank: int, steps: int | None = None, max_steps: int = 100
 ) -> DualResult:
     r"""Dual coefficients of Crammer and Singer's machine, differentiable in the Gram matrices.
 
@@ -57,7 +57,7 @@ def svm_coefficients(
     tensor([[[-0.5000],
              [ 0.5000]]], dtype=torch.float64)
     """
-    problem = DualSVM(gram.double(), hot.double(), C)
+    problem = DualSVM(gram.double(), hot.double(), C, rank)
     if steps is not None:
         reached = stopped(problem, steps)
         return _result(reached, torch.full((len(gram),), steps, device=gram.device))

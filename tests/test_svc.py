@@ -1,7 +1,7 @@
 """Machines of pairs of classes against scikit-learn's ``SVC(kernel="linear")``, and what is proven of them.
 
-libsvm keeps kernels in single precision. Samples here have few binary digits, so that their products fit into it:
-only then is it exact enough to be compared with.
+libsvm keeps kernels in single precision. Samples here have few binary digits, so that their products fit into
+it: only then is it exact enough to be compared with.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def svc(x: Tensor, y: Tensor, C: float, intercept: bool = True, kind: str = "ovr
 
 
 def svc_pairs(x: Tensor, y: Tensor, C: float) -> Fitted:
-    """``SVC(kernel="linear")`` at tol=1e-10, problem by problem: a row per pair, positive for its first class."""
+    """``SVC(kernel="linear")`` at tol=1e-10, problem by problem: positive for the first of a pair."""
 
     def fit(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         model = SVC(kernel="linear", C=C, tol=1e-10).fit(a, b)

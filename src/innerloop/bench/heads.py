@@ -37,7 +37,7 @@ def build(spec: dict[str, Any]) -> Callable[[], Any]:
     from innerloop import solvers
 
     torch.set_num_threads(1)
-    heads = {
+    heads: dict[str, Callable[..., Any]] = {
         "logistic": solvers.logistic,
         "svm": solvers.linear_svm,
         "svc": solvers.svc,

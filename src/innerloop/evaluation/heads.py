@@ -78,8 +78,8 @@ def fit_heads(
 ) -> Linear:
     r"""Fits one head per problem, all at once.
 
-    ``logistic``, ``svm``, ``svc`` and ``ridge`` minimise :math:`\tfrac12\|W\|^2 + C\sum_i\ell_i`, each to the solution
-    of scikit-learn's ``LogisticRegression``, ``LinearSVC``, ``SVC(kernel="linear")`` and
+    ``logistic``, ``svm``, ``svc`` and ``ridge`` minimise :math:`\tfrac12\|W\|^2 + C\sum_i\ell_i`, each to
+    the solution of scikit-learn's ``LogisticRegression``, ``LinearSVC``, ``SVC(kernel="linear")`` and
     ``RidgeClassifier(alpha=1/(2C))``.
 
     Args:

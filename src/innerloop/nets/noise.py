@@ -137,8 +137,8 @@ def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int, epo
     r"""Zero for a sample with probability :math:`r_t`, divided by :math:`1 - r_t` otherwise, if noise is on.
 
     On pass :math:`t` that is :math:`r_t = r\,\min(1, t/T)`: the first pass leaves nothing out (Larsson et al.
-    2017; Zoph et al. 2018 and DARTS raise the rate in training). With epochs of :math:`e` passes, :math:`t` is
-    rounded down to a multiple of :math:`e`.
+    2017; Zoph et al. 2018 and DARTS raise the rate in training). With epochs of :math:`e` passes, :math:`t`
+    is rounded down to a multiple of :math:`e`.
 
     Args:
         x: feature maps ``(n, c, h, w)``.

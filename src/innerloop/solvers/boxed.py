@@ -5,8 +5,9 @@ r"""Quadratic programmes in a box with one equation, many at once: the duals of 
     \quad\text{s.t.}\quad 0 \le \alpha \le C,\;\textstyle\sum_i\beta_i = 0,\qquad \beta_i = y_i\alpha_i .
 
 Mehrotra's (1992) primal-dual method. The equation is the free intercept of the primal problem
-:math:`\min_{w,b}\tfrac12\|w\|^2 + C\sum_i\max(0, 1 - y_i(w\cdot x_i + b))`, and :math:`w = \sum_i\beta_i x_i`.
-A sample with :math:`y_i = 0` is not there: problems of different sizes are filled up with such samples.
+:math:`\min_{w,b}\tfrac12\|w\|^2 + C\sum_i\max(0, 1 - y_i(w\cdot x_i + b))`, with
+:math:`w = \sum_i\beta_i x_i`. A sample with :math:`y_i = 0` is not there: problems of different sizes are
+filled up with such samples.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Boxed(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Coefficients, their room below ``C``, multipliers of both bounds ``(M, n)`` and the equation's ``(M, 1)``."""
+    """Coefficients, their room below ``C``, multipliers of both bounds ``(M, n)``, and the equation's."""
 
     alpha: Tensor
     room: Tensor
@@ -119,7 +120,7 @@ def _start(problem: Boxed) -> Point:
 
 
 def _corner(problem: Boxed) -> BoxedSolution:
-    """All samples at ``C``: the solution where no margin is reached, as for a few samples and a small ``C``."""
+    """All samples at ``C``: the solution where no margin is reached, as for few samples and small ``C``."""
     even = problem.sign.sum(-1) == 0
     full = torch.full_like(problem.sign, problem.C)
     nothing = torch.zeros_like(full)
@@ -151,7 +152,7 @@ def _judged(problem: Boxed, at: Point) -> BoxedSolution:
 
 
 def _system(problem: Boxed, weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """``(YKY + diag(weight))⁻¹``, scaled to a diagonal of ones: weights run over thirty orders of magnitude."""
+    """``(YKY + diag(weight))⁻¹``, scaled to a diagonal of ones: weights run over many magnitudes."""
     gram, sign = problem.gram, problem.sign
     least = FLOOR * gram.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
     matrix = sign[:, :, None] * gram * sign[:, None, :]

@@ -18,8 +18,8 @@ Result = TypeVar("Result", bound=tuple[Tensor, ...])
 class Linear(NamedTuple):
     """Linear classifiers or regressors, one per problem: scores are ``x @ weightsᵀ + bias``.
 
-    ``converged`` (B,) says which are proven solutions; nothing where there was nothing to solve. With ``pairs`` a
-    row tells one class from one other, and classes are judged by :func:`innerloop.solvers.svc.votes`.
+    ``converged`` (B,) says which are proven solutions; nothing where there was nothing to solve. With
+    ``pairs`` a row tells one class from one other, and :func:`innerloop.solvers.svc.votes` judge classes.
     """
 
     weights: Tensor

@@ -5,8 +5,9 @@ For every pair of classes :math:`a < b`, with :math:`y_i = 1` on samples of ``a`
 
 .. math:: \min_{w,b}\; \tfrac12\|w\|^2 + C\sum_i\max\big(0, 1 - y_i(w\cdot x_i + b)\big) .
 
-All pairs of all problems are one batch of small quadratic programmes (:mod:`innerloop.solvers.boxed`), in float64.
-A sample is given to the class that wins most of its pairs, and of several such to the first, as in libsvm.
+All pairs of all problems are one batch of small quadratic programmes in float64
+(:mod:`innerloop.solvers.boxed`). A sample is given to the class that wins most of its pairs, and of several
+such to the first, as in libsvm.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def votes(decisions: Tensor) -> Tensor:
     first, second = pairs(ways, decisions.device)
     winner = torch.where(decisions > 0, first, second)
     counts = decisions.new_zeros(*decisions.shape[:-1], ways)
-    return counts.scatter_add_(-1, winner, torch.where(decisions.isfinite(), 1.0, torch.nan).to(decisions.dtype))
+    return counts.scatter_add_(
+        -1, winner, torch.where(decisions.isfinite(), 1.0, torch.nan).to(decisions.dtype)
+    )
 
 
 def svc(
@@ -69,16 +72,16 @@ def svc(
         labels: ``(B, n)``, from 0 to ``ways − 1``; every class needs an example.
         ways: number of classes.
         C: inverse penalty, per sample.
-        tol: relative distance from the minimum, summed over pairs, at which a problem counts as converged; 1e-6
-            in float32 (this loss has kinks, so that rounding of the weights counts in full) and 1e-8 in float64
-            if omitted. The returned weights have to keep it.
+        tol: relative distance from the minimum, summed over pairs, at which a problem counts as converged;
+            1e-6 in float32 (this loss has kinks, so that rounding of the weights counts in full) and 1e-8 in
+            float64 if omitted. The returned weights have to keep it.
         max_steps: interior-point steps at most.
         threads: cores to use; all if omitted.
 
     Returns:
-        Weights ``(B, pairs, d)`` and intercepts ``(B, pairs)`` in the order of :func:`pairs`, and how well they
-        are solved. Where an intercept is not unique it is the middle one, as in libsvm. :func:`votes` makes
-        scores of classes from their decisions.
+        Weights ``(B, pairs, d)`` and intercepts ``(B, pairs)`` in the order of :func:`pairs`, and how well
+        they are solved. Where an intercept is not unique it is the middle one, as in libsvm. :func:`votes`
+        makes scores of classes from their decisions.
 
     >>> x, y = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[0, 1]])
     >>> svc(x, y, ways=2, C=10.0).weights.flatten()  # positive for the first class

@@ -57,8 +57,8 @@ def refuse_mixed_ways(recipe: Recipe, training: bool) -> None:
     heads = "" if by_rows else ", or fit a head to every task with eval.head=logistic"
     raise UserError(
         f"inner.method={method} predicts with the network's last layer, which fixes the ways, and the kinds "
-        f"of tasks.mixture have {listed}: give all kinds the same ways, or set inner.method to a learner that "
-        f"makes its own head ({free}){heads}."
+        f"of tasks.mixture have {listed}: give all kinds the same ways, or set inner.method to a learner "
+        f"that makes its own head ({free}){heads}."
     )
 
 

@@ -10,12 +10,13 @@ import typer
 from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write
 from innerloop.core.errors import UserError
-from innerloop.core.words import duration
+from innerloop.core.words import duration, score_text
 
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="DATA|RECIPE", help="A dataset, a folder of pictures or an .npz file; or a recipe, its file or a run."
+        metavar="DATA|RECIPE",
+        help="A dataset, a folder of pictures, an .npz file; or a recipe, its file, a run.",
     ),
 ]
 Jobs = Annotated[
@@ -48,21 +49,22 @@ def search(
       innerloop search my-pictures/ space=convnet budget=10m
       innerloop search cifar-fs --validate budget=20m cells=40
 
-    Random candidates are ranked by a score that needs no training. The best k of them, and random ones of the
-    same size, are trained briefly and judged on the same validation tasks; the worse half is given up, and the
-    others go on, until one is left of each kind. The answer is the chosen network as a recipe to train in full,
-    with what the score was worth against picking at random at the same cost. Test classes are not looked at.
+    Random candidates are ranked by a score that needs no training. The best k of them, and random ones of
+    the same size, are trained briefly and judged on the same validation tasks; the worse half is given up,
+    and the others go on, until one is left of each kind. The answer is the chosen network as a recipe to
+    train in full, and what the score was worth against picking at random at the same cost. Test classes are
+    not looked at.
 
-    With --validate nothing is chosen: random candidates are all trained alike, and every score is compared with
-    their accuracy.
+    With --validate nothing is chosen: random candidates are all trained alike, and every score is compared
+    with their accuracy.
 
-    Settings of the search are listed by --keys; those of a recipe (tasks.shots=5, seed=1) are taken too. After
-    Ctrl-C, `innerloop resume last` goes on.
+    Settings of the search are listed by --keys; those of a recipe (tasks.shots=5, seed=1) are taken too.
+    After Ctrl-C, `innerloop resume last` goes on.
 
     \b
-    JSON: shortlist (each genotype, from, scores, accuracy, ci95), chosen, worth, reliability, recipe, command,
-    seconds, run, report. With --validate: table (each score, spearman, kendall, ndcg, regret, better_half),
-    candidates, reliability, seconds, run, report.
+    JSON: shortlist (each genotype, from, scores, accuracy, ci95), chosen, worth, reliability, recipe,
+    command, seconds, run, report. With --validate: table (each score, spearman, kendall, ndcg, regret,
+    better_half), candidates, reliability, seconds, run, report.
     """
 
     def work() -> Result:
@@ -102,8 +104,7 @@ def render_search(result: Result) -> None:
         rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
         table("innerloop search DATA key=value", ("key", "default", "takes", "meaning"), rows)
         return
-    if result["validate"]:
-        _render_validation(result)
+    (_render_validation if result["validate"] else _render_race)(result)
     over = result["over_budget"]
     late = f", {duration(over)} more than the budget" if over else ""
     write(f"{duration(result['seconds'])}{late}; run: {result['run']}")
@@ -114,12 +115,12 @@ def _render_validation(result: Result) -> None:
     rows = []
     for row in result["table"]:
         half = row["better_half"]
-        cells = [_bounded(row[key]) for key in ("spearman", "kendall", "ndcg")]
+        cells = [*(_bounded(row[key]) for key in ("spearman", "kendall")), _bounded(row["ndcg"], "")]
         regret = f"{100 * row['regret']['value']:.1f} ({100 * row['regret']['high']:.1f})"
         rows.append((row["score"], *cells, regret, _bounded(half["spearman"])))
     protocol = result["protocol"]
     title = (
-        f"{len(result['candidates'])} random candidates of {result['source']}, {protocol['steps']} steps each; "
+        f"{len(result['candidates'])} random candidates, {result['source']}, {protocol['steps']} steps each: "
         f"{protocol['ways']}-way {protocol['shots']}-shot accuracy on {protocol['episodes']} validation tasks"
     )
     columns = ("score", "Spearman ρ", "Kendall τ", "nDCG", "regret (up to)", "ρ in better half")
@@ -131,5 +132,33 @@ def _render_validation(result: Result) -> None:
     )
 
 
-def _bounded(estimate: Result) -> str:
-    return f"{estimate['value']:+.2f} [{estimate['low']:+.2f}, {estimate['high']:+.2f}]"
+def _render_race(result: Result) -> None:
+    rows = []
+    for entry in result["shortlist"]:
+        scores = " ".join(f"{name}={value:.4g}" for name, value in entry["scores"].items())
+        reached = score_text("accuracy", entry["accuracy"], entry["ci95"]).removeprefix("accuracy ")
+        name = f"{entry['name']}{' *' if entry['chosen'] else ''}"
+        rows.append((name, scores, entry["parameters"], entry["rungs"][-1]["steps"], reached))
+    protocol = result["protocol"]
+    title = (
+        f"{protocol['ways']}-way {protocol['shots']}-shot accuracy on {protocol['episodes']} validation "
+        "tasks, at the last rung that each reached"
+    )
+    table(
+        title, ("candidate", "scores", "parameters", "steps", "accuracy"), rows, right=("parameters", "steps")
+    )
+    write(result["sentence"])
+    write(result["worth"]["sentence"])
+    write(result["worth"]["cost"])
+    told = result["reliability"]
+    if told.get("top_again") is not None:
+        write(
+            f"another run of the score would name {told['top_again']:.0%} of its {told['top']} again "
+            f"(chance: {told['top_chance']:.0%})"
+        )
+    write(f"train it in full: {result['command']}")
+
+
+def _bounded(estimate: Result, sign: str = "+") -> str:
+    value, low, high = (f"{estimate[key]:{sign}.2f}" for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"

@@ -67,8 +67,9 @@ def agreement(
     values = _measured(levels, reached, np.arange(n)[None])
     pieces = np.array_split(drawn, -(-drawn.size * n // _AT_ONCE))
     again = zip(*(_measured(levels, reached, piece) for piece in pieces), strict=True)
-    made = [_estimate(float(v[0]), np.concatenate(b)) for v, b in zip(values, again, strict=True)]
-    return Agreement(*made, candidates=n)
+    made = (_estimate(float(v[0]), np.concatenate(b)) for v, b in zip(values, again, strict=True))
+    spearman, kendall, ndcg, regret = made
+    return Agreement(spearman, kendall, ndcg, regret, n)
 
 
 def better_half(accuracy: Sequence[float]) -> list[int]:

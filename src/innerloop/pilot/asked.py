@@ -70,7 +70,9 @@ def understand(source: str, items: Sequence[str], *, validate: bool, trust: bool
     recipe: Recipe | None = None
     with problems.collect():
         if "=" in source or source.startswith("-"):
-            raise UserError(f"a dataset or a recipe comes first, then settings: `innerloop search glyphs {source}`.")
+            raise UserError(
+                f"a dataset or a recipe comes first, then settings: `innerloop search glyphs {source}`."
+            )
         with problems.collect():
             recipe = _recipe(source, of_recipe, trust)
         if recipe is not None:
@@ -90,7 +92,8 @@ def understand(source: str, items: Sequence[str], *, validate: bool, trust: bool
 
 def _divided(items: Sequence[str]) -> tuple[list[str], list[str]]:
     """Settings of the search, and of the recipe."""
-    own, of_recipe = [], []
+    own: list[str] = []
+    of_recipe: list[str] = []
     for item in items:
         key = item.partition("=")[0].strip()
         if key == "space":
@@ -125,8 +128,8 @@ def _recipe(source: str, items: Sequence[str], trust: bool) -> Recipe:
     if source not in known and own_store(source) is None and not Path(source).expanduser().exists():
         hint = did_you_mean(source, [*known, *shipped_names()])
         raise UserError(
-            f"'{source}' is neither a dataset, a folder, nor a recipe{hint}: `innerloop data ls` and `innerloop ls` "
-            "list those there are."
+            f"'{source}' is neither a dataset, a folder, nor a recipe{hint}: `innerloop data ls` and "
+            "`innerloop ls` list those there are."
         )
     name = Path(source).expanduser().name or "pictures"
     data = {"name": source, "standardise": True}
@@ -138,8 +141,8 @@ def _unfit(recipe: Recipe) -> list[str]:
     said = []
     if recipe.tasks.family not in PICTURES:
         said.append(
-            f"a search looks for networks of pictures, and tasks.family={recipe.tasks.family} has none: name a "
-            "dataset, or a recipe of tasks.family=few-shot or supervised."
+            f"a search looks for networks of pictures, and tasks.family={recipe.tasks.family} has none: name "
+            "a dataset, or a recipe of tasks.family=few-shot or supervised."
         )
     if recipe.inner.lr == "auto":
         said.append("a search trains every candidate at one rate: set inner.lr to a number.")

@@ -1,4 +1,4 @@
-"""The run directory of a search: what was asked stands in its manifest, so that ``resume`` needs nothing else."""
+"""The run directory of a search: its manifest says what was asked, so that ``resume`` needs nothing else."""
 
 from __future__ import annotations
 
@@ -62,7 +62,11 @@ def begin(asked: Asked, source: ImageSource, *, validate: bool, argv: list[str] 
         "recipe": asked.recipe.model_dump(exclude_none=True),
         "free": list(asked.free),
     }
-    about = {"kind": KIND, "asked": kept, "data": {"name": source.name, "content_sha256": source.content_sha256}}
+    about = {
+        "kind": KIND,
+        "asked": kept,
+        "data": {"name": source.name, "content_sha256": source.content_sha256},
+    }
     start_manifest(run, argv, recipe_to_toml(asked.recipe), about)
     return run
 
@@ -101,7 +105,7 @@ def check_pictures(run: Path, source: ImageSource) -> None:
     then = read_manifest(run)["data"]["content_sha256"]
     if then != source.content_sha256:
         raise UserError(
-            f"the pictures of {source.name} have changed since {run} began: begin a new search with the same command."
+            f"the pictures of {source.name} have changed since {run} began: begin anew with the same command."
         )
 
 

@@ -59,7 +59,7 @@ class Problem(NamedTuple):
         return with_network(self.recipe, self.space, candidate)
 
     def short_recipe_of(self, candidate: Any, steps: int) -> dict[str, Any]:
-        """The same within so many steps, as plain data: its schedule is shortened, its warm-up in proportion."""
+        """The same within so many steps, as plain data: its schedule and its warm-up are shortened."""
         whole = self.recipe_of(candidate)
         outer = whole.outer
         warmup = min(outer.warmup, math.ceil(outer.warmup * steps / outer.steps))
@@ -79,7 +79,7 @@ def pose(asked: Asked) -> Problem:
     recipe = _fitted(asked, source)
     _, height, width, channels = source.images.shape
     if height != width:
-        raise UserError(f"networks of a space take square pictures, these are {height}×{width}: set data.size.")
+        raise UserError(f"networks take square pictures, these are {height}×{width}: set data.size={height}.")
     section = asked.settings.space
     ways = min(SCORED_WAYS, training_classes(source))
     space = get_space(section.name, channels, height, ways, **section.arguments)
@@ -103,4 +103,3 @@ def with_network(recipe: Recipe, space: Space[Any], candidate: Any) -> Recipe:
     kept = recipe.model.model_dump(include=set(_OF_MODEL), exclude_none=True)
     data = recipe.model_dump(exclude_none=True)
     return make_recipe({**data, "model": {**kept, **space.settings(candidate, recipe.model.norm)}})
-

@@ -15,8 +15,8 @@ from innerloop.pilot.rungs import Rungs, affordable_rungs, shortest
 from innerloop.pilot.settings import Search
 from innerloop.pilot.shortlisting import Scored, random_field, reliability_of, scored_pool, scores_of
 from innerloop.pilot.trials import Costs, Trial, carried_out, timed
-from innerloop.pilot.worth import closing, judged_worth
 from innerloop.pilot.workers import in_processes
+from innerloop.pilot.worth import closing, judged_worth
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.files import write_text_atomic
 
@@ -49,7 +49,8 @@ def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]
     """Ranks, trains, and chooses.
 
     Returns:
-        ``shortlist``, ``chosen``, ``worth``, ``reliability``, ``recipe``, ``command``, ``rungs``, ``protocol``.
+        ``shortlist``, ``chosen``, ``worth``, ``reliability``, ``recipe``, ``command``, ``rungs`` and
+        ``protocol``.
     """
     scored = scored_pool(problem, settings, sitting)
     plan = decided(sitting.run, "plan", lambda: _decide(problem, settings, sitting, scored))
@@ -134,15 +135,19 @@ def _raced(problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Ra
                 done += added
                 bar.update(done)
 
-            trials = [_trial(problem, sitting.run, racer, rungs, f"rung-{rung + 1}", steps) for racer in running]
+            trials = [
+                _trial(problem, sitting.run, racer, rungs, f"rung-{rung + 1}", steps) for racer in running
+            ]
             for racer, result in zip(running, carried_out(trials, sitting.workers, tick), strict=True):
                 racer.results.append(result)
-            for name, n in zip(fields, sizes, strict=True):
-                fields[name] = sorted(fields[name][:n], key=lambda racer: -racer.place)
+            for field, n in zip(fields, sizes, strict=True):
+                fields[field] = sorted(fields[field][:n], key=lambda racer: -racer.place)
             best = max(running, key=lambda racer: racer.place)
             if best.place < 0:
                 raise UserError("training diverged for every candidate: lower outer.lr.")
-            bar.line(f"rung {rung + 1}: {len(running)} candidates, best {best.name} at {100 * best.place:.1f} %")
+            bar.line(
+                f"rung {rung + 1}: {len(running)} candidates, best {best.name} at {100 * best.place:.1f} %"
+            )
     return [fields[name][0] for name in fields]
 
 
@@ -199,10 +204,12 @@ def _write_recipe(problem: Problem, chosen: Racer, run: Path, settings: Search) 
     recipe = problem.recipe_of(chosen.candidate).model_copy(
         update={
             "name": f"{source}-{problem.space.name}-found",
-            "description": f"found by innerloop search on {source}, {chosen.name} of a race by {settings.score}",
+            "description": f"found by `innerloop search` on {source}: {chosen.name}, score={settings.score}",
         }
     )
     path = run / CHOSEN
     command = f"innerloop train {path}"
-    write_text_atomic(path, recipe_to_toml(recipe, f"{command}\n\n{problem.space.describe(chosen.candidate)}"))
+    write_text_atomic(
+        path, recipe_to_toml(recipe, f"{command}\n\n{problem.space.describe(chosen.candidate)}")
+    )
     return path

@@ -38,9 +38,7 @@ def halved(first: int, second: int) -> list[tuple[int, int]]:
     return fields
 
 
-def _seconds(
-    fields: list[tuple[int, int]], workers: int, costs: Costs, start: float, episodes: int
-) -> float:
+def _seconds(fields: list[tuple[int, int]], workers: int, costs: Costs, start: float, episodes: int) -> float:
     """What a race takes: every rung waits for its slowest process."""
     total = FRESH * episodes * costs.episode * -(-2 // workers)
     for rung, field in enumerate(fields):

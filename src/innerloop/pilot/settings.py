@@ -13,7 +13,8 @@ from innerloop.recipes.rules import Rules
 from innerloop.search.scores.table import SCORES
 
 SpaceName = Literal["cells", "convnet"]
-POOLINGS, NORMS = ("max", "stride"), ("batch", "group", "none")
+POOLINGS: tuple[str, ...] = ("max", "stride")
+NORMS: tuple[str, ...] = ("batch", "group", "none")
 
 SUMS: Mapping[str, tuple[str, ...]] = {
     "metantk-nas": ("metantk", "regions"),
@@ -47,7 +48,8 @@ class Cells(SpaceSection):
     cells: int = Field(5, ge=1, le=50, description="cells of a network")
     channels: int = Field(8, ge=1, description="channels of the first cell")
     conv_3x3: Literal["separable", "dense"] = Field(
-        "separable", description="what the operator conv_3x3 is: as in the released code, or as the text reads"
+        "separable",
+        description="what the operator conv_3x3 is: as in the released code, or whole",
     )
 
 
@@ -92,7 +94,9 @@ class Common(FlatSettings):
     space: SpaceSection = Cells()
     repeats: int = Field(3, ge=1, description="draws of weights and tasks over which a score is averaged")
     episodes: int | None = Field(
-        None, ge=2, description="validation tasks of each judgement, the same for all; none lets the budget say"
+        None,
+        ge=2,
+        description="validation tasks of a judgement, the same for all; none lets the budget say",
     )
     steps: int | None = Field(
         None, ge=1, description="meta-steps of the longest training; none lets the budget say"
@@ -128,7 +132,9 @@ class Search(Common):
     method: Literal["shortlist"] = Field(
         "shortlist", description="how candidates are found: the best of random ones by the score"
     )
-    score: str = Field(DEFAULT_SCORE, description="what ranks candidates; several, as a,b, by the sum of ranks")
+    score: str = Field(
+        DEFAULT_SCORE, description="what ranks candidates; several, as a,b, by the sum of ranks"
+    )
     pool: int | None = Field(
         None, ge=2, description="random candidates that are scored; none lets the budget say, up to 200"
     )

@@ -53,7 +53,7 @@ def score_names(text: str) -> tuple[str, ...]:
 
 
 def scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Scored:
-    """Random candidates ranked by the score; as many as a quarter of the budget allows, if nothing is said."""
+    """Random candidates ranked by the score; as many as a quarter of the budget allows, unless told."""
     size = decided(sitting.run, "pool", lambda: {"pool": _pool_size(problem, settings, sitting)})["pool"]
     pool = random_pool(problem.space, size, problem.seed)
     scores = scores_of(problem, settings, sitting, pool)
@@ -96,8 +96,8 @@ def reliability_of(scored: Scored, k: int, seed: int) -> dict[str, Any]:
 def random_field(space: Space[Any], seed: int, shortlisted: Sequence[Any], extra: int) -> list[Any]:
     """Random candidates, each of about the parameters of its counterpart, none of them shortlisted.
 
-    ``extra`` more are counterparts of the first ones once again. Where no candidate of a size is found, the
-    tolerance is doubled.
+    ``extra`` more are counterparts of the first ones once again. Where no new candidate of a size is
+    found, the tolerance grows.
     """
     found: list[Any] = []
     wanted = [*shortlisted, *itertools.islice(itertools.cycle(shortlisted), extra)]
@@ -113,11 +113,12 @@ def _of_size(space: Space[Any], seed: int, parameters: int, taken: set[Any]) -> 
         try:
             candidate = random_of_size(space, derive_seed(seed, attempt), parameters, tolerance, tries=100)
         except UserError:
-            tolerance *= 2
-            continue
-        if candidate not in taken:
+            candidate = None
+        if candidate is not None and candidate not in taken:
             return candidate
+        tolerance *= 1.5
     raise UserError(
-        f"the space {space.name} has too few candidates for a random one beside every shortlisted one: lower k, or "
-        "widen the space."
+        f"the space {space.name} has too few candidates for a random one beside every shortlisted one: lower "
+        "{k}, or widen the space.",
+        names=("k",),
     )

@@ -123,9 +123,7 @@ def _judged(parts: Parts, state: TrainState, episodes: int) -> list[float]:
     return found.scores if all(map(math.isfinite, found.scores)) else []
 
 
-def carried_out(
-    trials: Sequence[Trial], workers: int, tick: Callable[[Trial], None]
-) -> list[dict[str, Any]]:
+def carried_out(trials: Sequence[Trial], workers: int, tick: Callable[[Trial], None]) -> list[dict[str, Any]]:
     """The results of several trials, in their order; those that were kept are read.
 
     Args:

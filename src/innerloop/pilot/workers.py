@@ -51,8 +51,8 @@ def in_processes(
             yield places[future], future.result()
     except BrokenProcessPool:
         raise UserError(
-            "a process that trained a candidate was killed, perhaps for want of memory: use fewer --jobs; what "
-            "is finished is kept."
+            "a process that trained a candidate was killed, perhaps for want of memory: use fewer --jobs; "
+            "what is finished is kept."
         ) from None
     finally:
         children = list((getattr(pool, "_processes", None) or {}).values())

@@ -53,11 +53,11 @@ def closing(finalists: Sequence[Racer], fresh: Sequence[dict[str, Any]]) -> Clos
         behind = f"{other.name} diverged"
     else:
         gap = difference_text("accuracy", abs(difference.mean), difference.ci95)
-        behind = f"{gap} against {other.name}" + ("" if decided else ", which these tasks cannot tell from none")
+        behind = f"{gap} against {other.name}" + (
+            "" if decided else ", which these tasks cannot tell from none"
+        )
     sentence = f"{chosen.name} is chosen: {said} on {result['episodes']} fresh validation tasks, {behind}."
-    return Closing(
-        chosen, other, difference, decided, {first.name: ours, second.name: theirs}, sentence
-    )
+    return Closing(chosen, other, difference, decided, {first.name: ours, second.name: theirs}, sentence)
 
 
 def judged_worth(
@@ -87,8 +87,8 @@ def judged_worth(
         "seconds": {**cost, "scoring": seconds["scoring"]},
         "sentence": _sentence(gap, last.decided, field, k, len(theirs)),
         "cost": (
-            f"On one core, the score's candidates took {duration(cost['score'])} ({duration(seconds['scoring'])} of it "
-            f"for scoring), the random ones {duration(cost['random'])}."
+            f"On one core, the score's candidates took {duration(cost['score'])} (scoring alone "
+            f"{duration(seconds['scoring'])}), the random ones {duration(cost['random'])}."
         ),
     }
 

@@ -77,7 +77,13 @@ def race_figure(data: Sequence[Racer]) -> Figure:
         named.add(words)
         end = (racer["steps"][-1], racer["accuracy"][-1])
         axes.annotate(
-            racer["name"], end, (5, 0), textcoords="offset points", fontsize=TEXT - 1.5, color=INK, va="center"
+            racer["name"],
+            end,
+            (5, 0),
+            textcoords="offset points",
+            fontsize=TEXT - 1.5,
+            color=INK,
+            va="center",
         )
     axes.margins(x=0.12)
     label(axes, "meta-steps of training", "accuracy on validation tasks, %")
@@ -101,7 +107,7 @@ def prediction_data(table: Sequence[Mapping[str, Any]], key: str = "spearman") -
 
 
 def prediction_figure(data: Sequence[Bar], words: str = "Spearman's ρ with accuracy") -> Figure:
-    """Draws :func:`prediction_data`: a row for every score, among all candidates and among the better half."""
+    """Draws :func:`prediction_data`: a row for every score, among all candidates and the better half."""
     figure, (axes,) = new_figure(width=6.0, height=0.7 + 0.28 * len(data))
     rows = range(len(data))
     for shift, tint, marker, name in (

@@ -44,7 +44,7 @@ class RunData(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """``analyze``, ``reproduce``, ``reproduce-all``, ``search``, or ``train`` for everything with a recipe."""
+        """``analyze``, ``reproduce``, ``reproduce-all``, ``search``, or ``train`` for all with a recipe."""
         kind = self.manifest.get("kind")
         return kind if kind in WITHOUT_RECIPE else "train"
 

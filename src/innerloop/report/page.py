@@ -36,8 +36,8 @@ OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landsca
 def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | None = None) -> Path:
     """Writes a self-contained page about one run, or about several.
 
-    Training runs are compared with each other. Runs of ``reproduce``, ``analyze`` and ``search`` get a section each,
-    with an overview on top; one of ``reproduce all`` stands for all its members.
+    Training runs are compared with each other. Runs of ``reproduce``, ``analyze`` and ``search`` get a
+    section each, with an overview on top; one of ``reproduce all`` stands for all its members.
 
     Args:
         runs: run directories. What a run lacks (an evaluation, its end) is said on the page.

@@ -68,8 +68,9 @@ def _verdict(result: Mapping[str, Any], validate: bool) -> dict[str, Any] | None
         first = table[0]
         found = first["spearman"]
         text = (
-            f"{first['score']} orders candidates best: ρ = {found['value']:.2f} (95 % interval {found['low']:.2f} to "
-            f"{found['high']:.2f}), and {first['better_half']['spearman']['value']:.2f} among the better half."
+            f"{first['score']} orders candidates best: ρ = {found['value']:.2f} (95 % interval "
+            f"{found['low']:.2f} to {found['high']:.2f}), and "
+            f"{first['better_half']['spearman']['value']:.2f} among the better half."
         )
     return {"text": text, "tone": "good", "statements": 0, "hold": 0, "recorded": 0} if text else None
 
@@ -83,7 +84,11 @@ def _validation_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         half.append([row["score"], *_estimates(row["better_half"])])
     told = result.get("reliability") or {}
     return [
-        {"title": "Among all candidates (95 % bootstrap intervals over candidates)", "head": head, "rows": whole},
+        {
+            "title": "Among all candidates (95 % bootstrap intervals)",
+            "head": head,
+            "rows": whole,
+        },
         {"title": "Among the better half of the candidates", "head": head[:-1], "rows": half},
         {"title": "The accuracies themselves", "head": ["", ""], "rows": _pairs(told)},
     ]
@@ -123,9 +128,15 @@ def _search_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         rungs = entry.get("rungs") or []
         steps = rungs[-1]["steps"] if rungs else None
         scores = ", ".join(f"{key} {number(value, 3)}" for key, value in (entry.get("scores") or {}).items())
-        reached = "diverged" if entry.get("accuracy") is None else interval(entry["accuracy"], entry["ci95"], "accuracy")
+        reached = (
+            "diverged"
+            if entry.get("accuracy") is None
+            else interval(entry["accuracy"], entry["ci95"], "accuracy")
+        )
         name = f"{entry.get('name')} (chosen)" if entry.get("chosen") else entry.get("name")
-        rows.append([name, entry.get("from"), scores, number(entry.get("parameters")), number(steps), reached])
+        rows.append(
+            [name, entry.get("from"), scores, number(entry.get("parameters")), number(steps), reached]
+        )
     head = ["candidate", "from", "scores", "parameters", "meta-steps", "accuracy, %"]
     tables = [{"title": "Candidates, in the order in which they ended", "head": head, "rows": rows}]
     worth = result.get("worth") or {}

@@ -19,13 +19,17 @@ def pictures_of(result: Mapping[str, Any], name: str, validate: bool) -> list[Pi
         bars = prediction_data(result.get("table") or [])
         if not bars:
             return []
-        words = "Spearman's correlation of every score with accuracy, among all candidates and the better half."
+        words = (
+            "Spearman's correlation of every score with accuracy, among all candidates and the better half."
+        )
         svg = figure_to_svg(prediction_figure(bars), f"{name}-prediction", "Prediction", words)
         return [Picture("How well every score predicts", [words], svg)]
     racers = race_data(result.get("shortlist") or [])
     if not racers:
         return []
-    words = "Accuracy on the same validation tasks after every rung; lines that end were given up. Bars: 95 % CI."
+    words = (
+        "Accuracy on the same validation tasks after every rung; lines that end were given up. Bars: 95 % CI."
+    )
     svg = figure_to_svg(race_figure(racers), f"{name}-race", "Race", words)
     return [Picture("The race", [words], svg)]
 

@@ -47,6 +47,9 @@ REPRODUCTIONS: dict[str, str] = {
     "maml-permutations": "Ye & Chao 2021: MAML's accuracy against the order of a task's labels",
     "metantk-convergence": "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift against width",
     "metantk-regression": "MetaNTK, Theorem 2: trained wide networks against kernel predictions",
+    "metantk-table1": "MetaNTK-NAS, Table 1: found cells beside MetaNAS' cell and ResNet-12, trained alike",
+    "metantk-table2": "MetaNTK-NAS, Table 2: cells found by MetaNTK, NTK, linear regions, chance, and size",
+    "metantk-fig2": "MetaNTK-NAS, Figure 2: found cells, drawn; how alike independent searches are",
 }
 """Names and what they redo. Nothing here imports torch."""
 

@@ -213,11 +213,17 @@ def test_a_case_is_searched_trained_and_kept(tmp_path: Path, monkeypatch: pytest
     assert searched(case) == found["search"]
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the three keep what they have in common."""
+    return tmp_path_factory.mktemp("metantk")
+
+
 @pytest.mark.parametrize("name", ["metantk-table1", "metantk-table2", "metantk-fig2"])
-def test_smoke_is_as_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smoke_is_as_recorded(name: str, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from innerloop.reproduce import find
 
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(shared)
     monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)  # photographs take longer
     found = find(name).run("smoke", lambda _: None)
     assert found.figures

@@ -46,7 +46,8 @@ def found_cell(
         channels: of the first.
         crops: on which linear regions are counted.
         method: one of :data:`innerloop.search.METHODS`.
-        settings: of the method; ``operators`` are those that pruning starts from, on every edge.
+        settings: of the method; ``operators`` are those that pruning starts from on the first edge of both
+            cells, the first of them on all other edges.
         seed: of the search.
 
     Returns:
@@ -60,7 +61,7 @@ def found_cell(
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     operators = given.pop("operators", None)
     if operators is not None:
-        given["start"] = Choices(*(tuple(operators for _ in EDGES) for _ in KINDS))
+        given["start"] = Choices(*((operators, *((operators[:1],) * (len(EDGES) - 1))) for _ in KINDS))
     asked = {"data": data, "side": side, "cells": cells, "channels": channels, "crops": crops}
     keep = _kept_at({**asked, "method": method, "settings": dict(settings), "seed": seed})
     fresh, begun = not keep.exists(), time.process_time()

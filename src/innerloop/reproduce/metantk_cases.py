@@ -66,14 +66,14 @@ ANIL = {
 
 PRUNED = {
     "smoke": {"repeats": 1, "data": "round", "operators": ["conv_3x3", "skip_connect"]},
-    "cpu": {"repeats": 2, "data": "round"},
+    "cpu": {"repeats": 1, "data": "round"},
     "paper": {},
 }
 """What searches by pruning have at each scale. Common draws for a round of candidates halve the time."""
 
 CHANNELS = {"smoke": 2, "cpu": 8, "paper": 48}
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
-CROPS = {"smoke": 30, "cpu": 3000, "paper": 3000}
+CROPS = {"smoke": 30, "cpu": 1000, "paper": 3000}
 
 SVC, LOGISTIC = "svc", "logistic"
 HEADS: dict[tuple[str, int], dict[str, dict[str, Any]]] = {

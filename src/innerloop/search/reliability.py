@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -87,3 +87,13 @@ def top_overlap(
     ours = set(order(np.arange(repeats))[:k])
     shares = [len(ours & set(order(rows)[:k])) / len(ours) for rows in other_runs(repeats, seed, runs)]
     return sum(shares) / len(shares)
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Of those that there are; None if there are none.
+
+    >>> mean_of([1.0, None, 2.0]), mean_of([None])
+    (1.5, None)
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -67,10 +67,10 @@ class StageBench:
         pruned = [Place(item, repeat, item if own else 0) for item, repeat in wanted]
         wholes = list(dict.fromkeys(place._replace(item=None) for place in pruned))
         places = [place for place in (*wholes, *pruned) if not self._has(place)]
-        jobs = [job for place in places for job in self._jobs(place)]
-        names = [place for place in places for _ in self._jobs(place)]
+        made = [(place, job) for place in places for job in self._jobs(place)]
+        jobs = [job for _, job in made]
         found = self._bench.run(jobs, lambda at, kept: self._watch.tick(work_of(jobs[at].candidate), kept))
-        for place, measured in zip(names, found, strict=True):
+        for (place, _), measured in zip(made, found, strict=True):
             self._put(place, measured)
         self.repeats = max([self.repeats, *(place.repeat + 1 for place in pruned)])
 
@@ -102,7 +102,7 @@ class StageBench:
 
     def _seeds(self, place: Place, draw: int) -> Seeds:
         settings = self._settings
-        seeds = own_seeds(self._bench.draws(draw).seed, settings.thin)
+        seeds = own_seeds(self._bench.look(draw)[1], settings.thin)
         if settings.redraw == "round":  # a thin network is made anew for every candidate all the same
             thin = tuple(
                 derive_seed(self._seed, "thin", self._number, place.draw_of, each)

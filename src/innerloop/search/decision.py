@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from innerloop.search.importance import Order, Rule, Table, changes, dropped, sorted_group
-from innerloop.search.reliability import mean_of, mean_tau, share_again
+from innerloop.search.importance import Numbers, Order, Rule, Table, changes, dropped, sorted_group
+from innerloop.search.reliability import RUNS, mean_of, mean_tau, other_runs
 from innerloop.search.stages import Group, Item, Stage
 
 
@@ -91,7 +91,7 @@ def decide(stage: Stage, table: Table, rule: Rule, seed: int) -> Decision:
     alone = np.where(_measured(table).T, alone, np.nan)
     again: list[float | None] = [None] * len(stage.groups)
     if table.repeats > 1:
-        again = [*share_again(lambda rows: dropped(rule(table, rows), stage.groups), table.repeats, seed)]
+        again = [*_again(alone.T, gone, stage, seed)]
     return Decision(
         stage,
         [stage.items[place] for places in gone for place in places],
@@ -101,6 +101,16 @@ def decide(stage: Stage, table: Table, rule: Rule, seed: int) -> Decision:
         again,
         _measured(table).sum(1).tolist(),
     )
+
+
+def _again(values: Numbers, gone: list[tuple[int, ...]], stage: Stage, seed: int) -> list[float]:
+    """The share of imagined other runs that remove what we remove, by group."""
+    same = np.zeros(len(gone))
+    ties = np.arange(len(values), dtype=np.float64)
+    for other in other_runs(values, [group.places for group in stage.groups], seed):
+        found = dropped(Order(other, ties), stage.groups)
+        same += [mine == theirs for mine, theirs in zip(gone, found, strict=True)]
+    return (same / RUNS).tolist()
 
 
 def _measured(table: Table) -> NDArray[np.bool_]:

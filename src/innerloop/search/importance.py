@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from innerloop.search.reliability import item_means
 from innerloop.search.stages import Group
 
 Numbers: TypeAlias = NDArray[np.float64]
@@ -161,22 +162,15 @@ def race_values(table: Table, units: dict[str, float]) -> Numbers:
     return -sum((value / units[name] for name, value in changes(table).items()), np.zeros(()))
 
 
-def race_rule(units: dict[str, float]) -> Rule:
-    """The mean importance over repeats, of those that an item has."""
+def race_rule(units: dict[str, float], groups: Sequence[Group]) -> Rule:
+    """The mean importance over the repeats that an item has."""
 
     def rule(table: Table, rows: Rows) -> Order:
-        values = race_values(table, units)
-        importance = _mean(values[:, rows], values)
+        values = race_values(table, units)[:, rows]
+        importance = item_means(values, [group.places for group in groups])
         return Order(importance, np.arange(len(importance), dtype=np.float64))
 
     return rule
-
-
-def _mean(values: Numbers, otherwise: Numbers) -> Numbers:
-    """Means of what there is in every row; where there is nothing, of the other table's row."""
-    count = np.isfinite(values).sum(1)
-    total = np.nansum(values, 1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nanmean(otherwise, 1))
 
 
 def sorted_group(order: Order, group: Group) -> list[int]:

@@ -16,8 +16,8 @@ from innerloop.search.importance import race_rule, race_values, rank_rule, sprea
 from innerloop.search.measure import Job
 from innerloop.search.pool import Bench
 from innerloop.search.prune_settings import PruneSettings, check_settings
-from innerloop.search.race import affordable, contests, noise_of
-from innerloop.search.reliability import mean_of
+from innerloop.search.race import affordable, contests
+from innerloop.search.reliability import mean_of, noise_of
 from innerloop.search.space import Space
 from innerloop.search.stage_table import StageBench, work_of
 from innerloop.search.stages import (
@@ -130,11 +130,11 @@ def _decided(bench: StageBench, settings: PruneSettings, seed: int, budget: Budg
     if settings.rule == "ranks":
         return decide(stage, bench.table(), rank_rule(settings.decimals, settings.figures), seed), 0
     units = spreads(bench.table(), first)
-    rule, spent = race_rule(units), 0
+    rule, spent = race_rule(units, stage.groups), 0
     for repeat in range(first, settings.most):
         table = bench.table()
         values, order = race_values(table, units), rule(table, np.arange(table.repeats))
-        noise = noise_of(values, stage.groups, first)
+        noise = noise_of(values, [group.places for group in stage.groups], first)
         open_ = contests(values, order, stage.groups, noise, settings.confidence)
         items = affordable(open_, budget.share(stage) - spent)
         if not items:

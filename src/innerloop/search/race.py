@@ -11,29 +11,8 @@ import numpy as np
 
 from innerloop.core.statistics import t_quantile_975
 from innerloop.search.importance import Numbers, Order, sorted_group
+from innerloop.search.reliability import Noise
 from innerloop.search.stages import Group
-
-
-class Noise(NamedTuple):
-    """The deviation of one measurement of importance around its item's mean, and its degrees of freedom."""
-
-    deviation: float
-    freedom: int
-
-
-def noise_of(values: Numbers, groups: Sequence[Group], first: int) -> Noise:
-    """Pooled over all items, from the repeats that all have.
-
-    What a group has in common in a repeat is no noise: common draws move all operators of an edge together,
-    and only differences between them decide.
-    """
-    total, freedom = 0.0, 0
-    for group in groups:
-        own = values[list(group.places), :first]
-        rest = own - own.mean(0) - own.mean(1, keepdims=True) + own.mean()
-        total += float((rest**2).sum())
-        freedom += (len(group.places) - 1) * (first - 1)
-    return Noise(math.sqrt(total / freedom) if freedom else 0.0, freedom)
 
 
 def quantile(confidence: float, freedom: int) -> float:

@@ -108,7 +108,7 @@ class StageBench:
                 derive_seed(self._seed, "thin", self._number, place.draw_of, each)
                 for each in range(settings.thin)
             )
-            seeds = seeds._replace(weights=derive_seed(self._seed, "weights", self._number), thin=thin)
+            seeds = seeds._replace(weights=derive_seed(self._seed, "weights", self.stage.name), thin=thin)
         if settings.heads == "own" and settings.kernel != "ntk" and place.item is not None:
             seeds = seeds._replace(head=derive_seed(seeds.head, "without"))
         return seeds

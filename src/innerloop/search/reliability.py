@@ -72,9 +72,9 @@ def noise_of(values: Numbers, groups: Sequence[Sequence[int]], first: int) -> No
 def item_means(values: Numbers, groups: Sequence[Sequence[int]]) -> Numbers:
     """Every item's mean, less what its group has in common in the repeats that the item was measured in.
 
-    By least squares of item plus repeat, group by group. Where all items have all repeats these are the means,
-    up to a constant of the group; where some were measured more often, a repeat that moved them all does not
-    move them against the others.
+    By least squares of item plus repeat, group by group. Where all items have all repeats these are the
+    means, up to a constant of the group; where some were measured more often, a repeat that moved them all
+    does not move them against the others.
 
     >>> found = item_means(np.array([[1.0, 12.0], [3.0, np.nan], [2.0, 13.0]]), [(0, 1, 2)])
     >>> (found - found[0]).round(6).tolist()
@@ -85,9 +85,8 @@ def item_means(values: Numbers, groups: Sequence[Sequence[int]]) -> Numbers:
         own = values[list(group)]
         known = np.isfinite(own)
         items, repeats = own.shape
-        columns = np.concatenate(
-            [np.repeat(np.eye(items), repeats, 0), np.tile(np.eye(repeats), (items, 1))], 1
-        )
+        by_item, by_repeat = np.repeat(np.eye(items), repeats, 0), np.tile(np.eye(repeats), (items, 1))
+        columns = np.concatenate([by_item, by_repeat], 1)
         fitted = np.linalg.lstsq(columns[known.ravel()], own[known], rcond=None)[0][:items]
         found[list(group)] = fitted - fitted.mean()
     return found
@@ -111,7 +110,8 @@ def other_runs(
         runs: how many to imagine.
     """
     count = np.isfinite(values).sum(1)
-    noise = noise_of(values, groups, int(count.min())).deviation ** 2
+    first = int(np.cumprod(np.isfinite(values).all(0)).sum())  # repeats that all items have
+    noise = noise_of(values, groups, first).deviation ** 2
     means = item_means(values, groups)
     signal = max(
         0.0, mean_of(_excess(means[list(group)], noise / count[list(group)]) for group in groups) or 0.0

@@ -48,8 +48,8 @@ def backbone(
 
     Args:
         name: ``conv4``, ``convnet``, ``cells``, ``r2d2-conv``, ``resnet12``, ``resnet12-thin``,
-            ``wrn-28-10``; ``timm:<name>`` for a model of the timm library; or ``package.module:factory`` for a function that
-            returns a torch module.
+            ``wrn-28-10``; ``timm:<name>`` for a model of the timm library; or ``package.module:factory`` for
+            a function that returns a torch module.
         channels: image channels.
         size: image side.
         outputs: output dimension.

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from innerloop.recipes.library import load_recipe
-from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
 from innerloop.reproduce import bridge_fig2, bridge_table3, bridge_table4, bridge_table5
 from innerloop.reproduce.bridge_cells import (

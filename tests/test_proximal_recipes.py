@@ -10,7 +10,7 @@ from innerloop.recipes.library import load_recipe
 
 INNER, LINEAR = "learner.reported.inner_residual", "learner.reported.linear_residual"
 SOLVED = 0.03
-"""Of the gradient norm at the start. With a penalty of 2 both recipes end at 0.04 to 0.3 on the same tasks."""
+"""Of the gradient norm at the start. With a penalty of 2 both end at 0.04 to 0.3 on the same tasks."""
 
 
 def residuals(name: str, *items: str, tasks: int = 4) -> tuple[float, float]:

@@ -30,12 +30,14 @@ class Tangent(NamedTuple):
         params: those whose kernel it is.
         outputs: how many there are.
         mixes: whether a sample's output depends on the samples beside it (batch statistics).
+        layered: see :class:`~innerloop.nets.network.Network`.
     """
 
     forward: Callable[[Params, Tensor], Tensor]
     params: Params
     outputs: int
     mixes: bool
+    layered: bool = False
 
 
 def as_network(
@@ -88,6 +90,8 @@ def tangent(
 
     part = {name: params[name].detach() for name in wanted}
     with torch.no_grad(), untransformed():
+        if network.layered:
+            return Tangent(forward, part, forward(part, x[:1]).shape[1], mixes=False, layered=True)
         outputs = forward(part, x[:2])
         mixes = len(x) > 1 and not _close(outputs[1:2], forward(part, x[1:2]))
     return Tangent(forward, part, outputs.shape[1], mixes)

@@ -106,7 +106,19 @@ def test_table3_tells_better_comparable_and_worse() -> None:
     assert not found["CIFAR-FS 5-shot: MTL is better than R2D2"]
     runs["MTL"] = [a_run(0.3)] * 3
     rows = bridge_table3._rows({("cifar-fs", "5"): runs}, "paper")
-    assert not rows[-1].holds  # below raw pixels
+    assert not rows[-2].holds  # below raw pixels
+
+
+@pytest.mark.parametrize(("rise", "first"), [(5.0, True), (20.0, False)])
+def test_table3_tells_who_reaches_metaoptnet_first(rise: float, first: bool) -> None:
+    runs = {method: [a_run(0.70)] * 3 for method in METHODS}
+    runs["MAML"] = [a_run(0.60)] * 3
+    runs["MTL"] = [a_run(0.70, rise=rise)] * 3
+    found = bridge_table3._times_row(runs, "paper")
+    assert found.holds == first
+    # MTL's curve is within a point of its end at the ninth of ten points
+    assert f"MTL {', '.join([f'{0.09 * rise:.2f}'] * 3)}" in found.ours
+    assert "MAML never, never, never" in found.ours
 
 
 def test_table5_and_its_footnote_come_out_either_way() -> None:

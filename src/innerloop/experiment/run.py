@@ -23,6 +23,7 @@ from innerloop.experiment.run_data import check_data, data_record, keep_data, wi
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
+from innerloop.recipes.judged import refuse_mixed_ways
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_to_toml
@@ -57,6 +58,8 @@ def train(
     problems = Problems()  # all of them come before anything is written
     with problems.collect():
         refuse_stray_tables(recipe)
+    with problems.collect():
+        refuse_mixed_ways(recipe, training=True)
     with problems.collect():
         check_compiler(recipe.run.compile)
     with problems.collect():

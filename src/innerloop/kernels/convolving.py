@@ -27,7 +27,7 @@ class _Depthwise(torch.autograd.Function):
         return F.conv2d(x, weight, None, 1, padding, dilation, x.shape[1])
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         (weight,) = ctx.saved_tensors
         reach = zip(weight.shape[2:], ctx.dilation, ctx.padding, strict=True)
         padding = [d * (k - 1) - p for k, d, p in reach]
@@ -50,8 +50,8 @@ def thinned(x: Tensor, call: Convolution) -> tuple[Tensor, Convolution]:
         return x, call
     ones = (1,) * len(step)
     padding = tuple(p // s for p, s in zip(call.padding, step, strict=True))
-    every = tuple(slice(None, None, s) for s in step)
-    return x[(..., *every)], call._replace(stride=ones, padding=padding, dilation=ones)
+    every = [slice(None), slice(None), *(slice(None, None, s) for s in step)]
+    return x[tuple(every)], call._replace(stride=ones, padding=padding, dilation=ones)
 
 
 def is_pointwise(call: Convolution) -> bool:

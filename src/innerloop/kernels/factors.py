@@ -149,7 +149,7 @@ def phases_fit(conv: Convolution, x: Tensor) -> bool:
 
 
 def _by_phases(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
-    """The gradient that torch has of a dilated depthwise kernel takes ten times as long as that of a plain one."""
+    """Torch takes ten times as long for the gradient of a dilated depthwise kernel as for a plain one's."""
     (n, channels), q = d.shape[:2], conv.dilation[0]
 
     def phases(z: Tensor) -> Tensor:

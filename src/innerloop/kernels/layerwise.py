@@ -82,6 +82,22 @@ def record(
     return frozenset(recorder.shared() | set(t.params).difference(recorder.uses))
 
 
+_PLANS: dict[object, Plan] = {}
+_PLANS_KEPT = 64
+
+
+def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
+    """:func:`make_plan`; a layered network of the same layers has the same, and is met again in a search."""
+    if not t.layers:
+        return make_plan(t, x, rows)
+    key = (t.layers, frozenset(t.params), tuple(x.shape[1:]), len(x[:2]), x.dtype)
+    if key not in _PLANS:
+        while len(_PLANS) >= _PLANS_KEPT:
+            del _PLANS[next(iter(_PLANS))]
+        _PLANS[key] = make_plan(t, x, rows)
+    return _PLANS[key]
+
+
 def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
     """Rehearses with two samples (with one, their axis could be mistaken for another), and measures."""
     kept, held = 0, 0
@@ -106,7 +122,7 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     """
     like = next(iter(t.params.values()))
     unit = torch.eye(t.outputs, dtype=like.dtype, device=like.device)
-    plan = make_plan(t, x1, unit)
+    plan = find_plan(t, x1, unit)
     rows = (
         [unit.sum(0, keepdim=True)]
         if output == "sum"
@@ -117,7 +133,7 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     total: Tensor | None = None
     for some in rows:
         part = _kernel(t, x1, x2, some, plan, memory)
-        if total is None and not t.layered:
+        if total is None and not t.layers:
             _verify(t, x1, x2, some, part, plan.left)
         total = part if total is None else total.add_(part)
     assert total is not None

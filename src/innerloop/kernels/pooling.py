@@ -116,7 +116,7 @@ class _MaxWindows(torch.autograd.Function):
         return values.contiguous()
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
         like = g.new_empty(ctx.shape)  # only its shape is read
         back = torch.ops.aten.max_pool2d_with_indices_backward
@@ -146,7 +146,7 @@ class _MeanWindows(torch.autograd.Function):
         return _window_sums(x, windows).mul_(_per_place(x.shape, windows, x))
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         w, shape = ctx.windows, ctx.shape
         g = g * _per_place(shape, w, g)
         if w.stride == 1 and w.side == 2 * w.padding + 1:

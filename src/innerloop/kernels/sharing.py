@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -64,8 +65,8 @@ class Shared:
             self.given[id(out)] = out
             return out
         out = make()
-        hold: Callable[[], Tensor | None] = (lambda kept=out: kept) if keep else weakref.ref(out)
-        self.made[key] = _Made(weakref.ref(x), hold, (x._version, out._version))
+        held: Callable[[], Tensor | None] = partial(_same, out) if keep else weakref.ref(out)
+        self.made[key] = _Made(weakref.ref(x), held, (x._version, out._version))
         return out
 
     def refuse_writing(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -86,6 +87,10 @@ class Shared:
         self.made.clear()
         self.pooled.clear()
         self.given.clear()
+
+
+def _same(out: Tensor) -> Tensor:
+    return out
 
 
 def _key(values: tuple[Any, ...]) -> Hashable | None:

@@ -161,7 +161,7 @@ def _carry_out(
             bar.line(remark)
         for note in notes:
             bar.line(f"warning: {note}")
-        with _ending(run, log, bar):
+        with ending(run, log, bar):
             parts, state = settled(recipe, parts, run, state, bar.line)
             plan = _plan(parts, run, bar)
             with MetricsWriter(run / "metrics.jsonl", tensorboard=recipe.run.tensorboard) as metrics:
@@ -186,7 +186,7 @@ def _carry_out(
 
 
 @contextmanager
-def _ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
+def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
     """Writes into the manifest how a run ended, if it did not end well."""
     try:
         yield

@@ -179,7 +179,8 @@ def _thin_convnet(outputs: int, variant: ConvVariant, **changes: Any) -> Network
 
 
 def _policy(variant: ConvVariant, norm: str) -> str:
-    return norm if variant.norm == "batch" else variant.norm
+    # without normalisation (SynFlow) means without, also where a variant has its own
+    return norm if variant.norm == "batch" or norm == "none" else variant.norm
 
 
 def _shape(variant: ConvVariant) -> dict[str, Any]:

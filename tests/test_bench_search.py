@@ -68,12 +68,9 @@ def test_the_whole_way_through_real_processes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_search_is_extrapolated_by_the_operators_that_are_left() -> None:
-    from innerloop.search.methods import METHODS
-
-    budget = METHODS["robust"].settings.budget
     # 18 edges with 7 to 2 operators, in sevenths of the first network, and 14 edges at the end
     by_hand = 18 * (49 + 36 + 25 + 16 + 9 + 4) / 7 + 2
-    assert search_whole.whole_in_first_candidates() == pytest.approx(budget * by_hand)
+    assert search_whole.whole_in_first_candidates(3.0) == pytest.approx(3.0 * by_hand)
 
 
 def test_a_search_of_glyphs_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> dic
 def robust_seconds(sizes: dict[str, int], quick: bool) -> dict[str, Any]:
     """Seconds of the search in this process; if quick, what a few candidates of its first round come to."""
     from innerloop.bench.search_sides import NoiseDraws, part_of_round, space_of
-    from innerloop.search.methods import search
+    from innerloop.search.methods import METHODS, search
 
     if not quick:
         start = time.perf_counter()
@@ -79,20 +79,22 @@ def robust_seconds(sizes: dict[str, int], quick: bool) -> dict[str, Any]:
     call()
     each = (time.perf_counter() - start) / (sizes["candidates"] + 1)
     return {
-        "seconds": each * whole_in_first_candidates(),
+        "seconds": each * whole_in_first_candidates(METHODS["robust"].settings.budget),
         "notes": f"extrapolated from {sizes['candidates'] + 1} measurements of the first round",
     }
 
 
-def whole_in_first_candidates() -> float:
-    """What a robust search takes, in measurements of its first round.
+def whole_in_first_candidates(budget: float) -> float:
+    """What a search by pruning takes, in measurements of its first round.
 
     An edge has 7 operators at first and one less after every round; a measurement takes time in proportion.
+
+    Args:
+        budget: measurements of every candidate.
     """
     from innerloop.nets.cells.genotype import EDGES, KINDS, OPERATORS
-    from innerloop.search.methods import METHODS
 
     edges, most = len(EDGES) * len(KINDS), len(OPERATORS)
     rounds = sum(edges * left * left / most for left in range(2, most + 1))
     at_the_end = 14 / most  # edges of the nodes that have more than two
-    return float(METHODS["robust"].settings.budget) * (rounds + at_the_end)
+    return budget * (rounds + at_the_end)

@@ -140,7 +140,7 @@ READERS: Readers = {
     "eval.ways": (_PICTURES, _ONE_KIND),
     "eval.shots": (_ONE_KIND,),
     "eval.queries": (_ONE_KIND,),
-    "eval.C": (_one_of("eval.head", "logistic", "svm", "ridge"),),
+    "eval.C": (_one_of("eval.head", "logistic", "svm", "svc", "ridge"),),
     "eval.normalise_features": (_HEADS,),
     "eval.copies": (_HEADS,),
     "eval.head_lr": (_one_of("eval.head", "finetune"),),

@@ -60,8 +60,9 @@ def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]
     means = scores_of(problem, settings, sitting, [*scored.order[:k], *chance]).means()
     racers = [Racer(f"score-{i + 1}", "score", c, []) for i, c in enumerate(scored.order[:k])]
     racers += [Racer(f"random-{i + 1}", "random", c, []) for i, c in enumerate(chance)]
+    by = settings.score if settings.method == "shortlist" else settings.method
     sitting.say(
-        f"{k} candidates by {settings.score if settings.method == 'shortlist' else settings.method} of {len(scored.order)}, and {len(chance)} random ones; rungs of "
+        f"{k} of {len(scored.order)} candidates by {by}, and {len(chance)} random ones; rungs of "
         f"{', '.join(map(str, rungs.steps))} steps, {rungs.episodes} validation tasks"
     )
     finalists = _raced(problem, sitting, rungs, racers)

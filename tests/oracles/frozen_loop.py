@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.neighbors import NearestCentroid
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from torch import Tensor
 
 from innerloop.core.random import derive_seed
@@ -42,6 +42,7 @@ def estimator(head: str, C: float) -> object:
     return {
         "logistic": LogisticRegression(C=C, tol=1e-10, max_iter=100_000),
         "svm": LinearSVC(C=C, tol=1e-10, max_iter=1_000_000),
+        "svc": SVC(kernel="linear", C=C, tol=1e-10),
         "ridge": RidgeClassifier(alpha=1 / (2 * C)),
         "centroid": NearestCentroid(),
         "cosine": Cosine(),

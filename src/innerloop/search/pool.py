@@ -23,6 +23,7 @@ import torch
 from innerloop.core.children import safe_path
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
+from innerloop.core.heap import keep_freed_memory
 from innerloop.execution.plan import Plan, torch_threads
 from innerloop.search.draws import Draw, Draws, digest
 from innerloop.search.measure import Job, Measured, job_key, measure, space_print
@@ -162,6 +163,7 @@ def _prepare(space: Space[Any], draws: Draws) -> None:
     """Runs first in every worker. An interrupt is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    keep_freed_memory()
     held: Callable[[int], Draw] = lru_cache(_DRAWS_HELD)(draws)
     _THERE.update(space=space, draws=held)
 

@@ -105,7 +105,7 @@ class Model(Section):
 
     kind: str = Field(
         "mlp",
-        description="mlp, conv4, convnet, cells, resnet12, wrn-28-10, timm:NAME, "
+        description="mlp, conv4, convnet, cells, r2d2-conv, resnet12, resnet12-thin, wrn-28-10, timm:NAME, "
         "or package.module:factory of your own",
     )
     hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")

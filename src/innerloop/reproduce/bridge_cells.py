@@ -186,12 +186,15 @@ def protocol(scale: str) -> dict[str, Any]:
 
     size = SIZES[scale]
     if scale == "paper":
-        training = "the shipped recipes with the published settings, ResNet-12 (MAML and ANIL: Conv4-64)"
+        training = (
+            "the shipped recipes with the published settings, ResNet-12 (MAML, ANIL and ProtoNet: Conv4-64; "
+            "R2D2: its own network)"
+        )
     else:
         training = (
             "one network for all, a strided Conv4; RAdam, cosine schedule, no augmentation; each method"
         )
-        training += " has its own rate, batch and number of steps (reproduce/bridge_methods.py)"
+        training += " has its own rate, batch and number of steps (the recipes cifar-fs-…-cpu)"
     return {
         "data": "embedded glyphs" if scale == "smoke" else "CIFAR-FS and FC100, made of CIFAR-100, 32×32",
         "training": training,

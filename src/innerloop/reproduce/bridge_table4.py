@@ -119,11 +119,10 @@ def _rows(by_method: dict[str, list[Run]], shots: str, scale: str) -> list[Row]:
 
 def _cost_row(by_method: dict[str, list[Run]]) -> Row:
     """What one training picture costs each method; the head of an episode is what differs."""
-    from innerloop.reproduce.bridge_methods import CPU, EPISODE
+    from innerloop.reproduce.bridge_methods import training_pictures
 
     def per_picture(method: str) -> float:
-        tasks = CPU[method].get("tasks", EPISODE)
-        pictures = tasks["ways"] * (tasks["shots"] + tasks["queries"])
+        pictures = training_pictures(method)
         return statistics.median(1e3 * r["seconds"] / (r["steps"] * pictures) for r in by_method[method])
 
     ours, theirs = per_picture("MTL"), per_picture("MetaOptNet")

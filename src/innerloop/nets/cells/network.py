@@ -120,7 +120,7 @@ def cell_network(
         return fast.pooled(x), {**buffers, **changed, **noise.advance(buffers)}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
-    return Network(init, features, apply_linear_head, names, norm)
+    return Network(init, features, apply_linear_head, names, norm, layered=norm in ("group", "none"))
 
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -58,13 +58,13 @@ SEARCHES: dict[str, Search] = {
 """The first four are the paper's (Table 2). The others are ours: of 30 random cells, the largest, and the
 best by a score that has nothing to do with kernels. A search has to beat them to be worth its time."""
 
-ANIL = {
+ANIL: dict[str, dict[str, Any]] = {
     "mini-imagenet": {"kernel": "metantk-anil", "time": 1.0, "ridge": 1e-5},
     "tiered-imagenet": {"kernel": "metantk-anil"},
 }
 """MetaNTK-NAS with 8 cells (appendix E); with 5 cells it takes MAML's kernel, and no limit of time."""
 
-PRUNED = {
+PRUNED: dict[str, dict[str, Any]] = {
     "smoke": {"repeats": 1, "data": "round", "operators": ["conv_3x3", "skip_connect"]},
     "cpu": {"repeats": 1, "data": "round"},
     "paper": {},

@@ -147,7 +147,7 @@ def smoke_rows(runs: Runs) -> list[Row]:
 
     every = [scores for run in runs.values() for scores in run["training"]["scores"].values()]
     counts = counts_row([(fmean(scores), WAYS * SMOKE_QUERIES * len(scores)) for scores in every])
-    case, run = next((case, run) for case, run in reversed(runs.items()) if run["search"] is not None)
+    case, run = next((case, run) for case, run in reversed(list(runs.items())) if run["search"] is not None)
     again = trained(recipe=recipe_of(case, run["genotype"]), heads=heads_of(case))["scores"]
     pairs = [
         pair for name in again for pair in zip(run["training"]["scores"][name], again[name], strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
+from functools import partial
 from itertools import count, islice
 from typing import Any
 
@@ -85,12 +86,12 @@ def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     )
 
 
-def regions(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
-    """Regions of the thin supernet on 3,000 crops."""
+def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype = torch.half) -> Callable[[], Tensor]:
+    """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision."""
     batches = noise_draw(0, sizes["side"], sizes["crops"]).crops.split(CROP_BATCH)
     if not ours:
         module = _thin_module(all_choices(), sizes, 2)
-        return lambda: torch.tensor([released_regions(module, batches)])
+        return lambda: torch.tensor([released_regions(module, batches, precision)])
     thin = space_of(sizes).thin(all_choices())
     params, buffers = thin.init(torch.Generator().manual_seed(2))
     return lambda: torch.tensor([linear_regions(thin, params, buffers, batches).value])
@@ -172,4 +173,9 @@ def _thin_module(choices: Choices, sizes: dict[str, int], seed: int) -> CellModu
     return CellModule(stacked(choices, 1, 2, 1, (1,), with_stem=False), params, group=False)
 
 
-_PARTS = {"kernel": kernel, "regions": regions, "round": part_of_round}
+_PARTS: dict[str, Callable[[bool, dict[str, int]], Callable[[], Tensor]]] = {
+    "kernel": kernel,
+    "regions": regions,
+    "regions, float32": partial(regions, precision=torch.float32),
+    "round": part_of_round,
+}

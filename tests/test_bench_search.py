@@ -77,3 +77,10 @@ def test_a_search_of_glyphs_that_fails_says_why(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(search_whole, "GLYPHS", ("no-such-verb",))
     with pytest.raises(RuntimeError, match="no-such-verb failed"):
         search_whole.glyphs(lambda _: None)
+
+
+def test_a_quick_robust_search_is_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("innerloop.search.pool.available_cores", lambda: 1)
+    found = search_whole.robust_seconds({**SMALL, "candidates": 1}, quick=True)
+    assert found["seconds"] > 0
+    assert found["notes"] == "extrapolated from 2 measurements of the first round"

@@ -138,7 +138,8 @@ class CellModule(nn.Module):
 
 def has_opacus() -> bool:
     """Whether Opacus can be imported here."""
-    return find_spec("opacus") is not None
+    found = find_spec("opacus")
+    return found is not None and found.origin is not None  # a folder of that name is not it
 
 
 class Patches:

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.bench.search_modules import CellModule, released_kernel, released_regions
-from innerloop.core.random import generator
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical import empirical_ntk
 from innerloop.kernels.meta import maml_kernel
@@ -158,7 +157,7 @@ def _released_scores(theta: Callable[[Tensor], Tensor], thin: Any, draw: Draw) -
 
 def _weights(network: Any, seed: int) -> tuple[Params, Any]:
     params, buffers = network.init(torch.Generator().manual_seed(seed))
-    return fresh_head(network, params, generator(3), WAYS), buffers
+    return fresh_head(network, params, torch.Generator().manual_seed(3), WAYS), buffers
 
 
 def _module(choices: Choices, sizes: dict[str, int], seed: int) -> Callable[[Tensor], Tensor]:

@@ -102,9 +102,7 @@ def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tu
     return rounded(A @ x, A.sum(-1) * there, x.mean(1, keepdim=True) * there, dtype)
 
 
-def measured(
-    x: Tensor, found: Solution, problem: DualSVM, intercept: bool, dtype: torch.dtype
-) -> _Solved:
+def measured(x: Tensor, found: Solution, problem: DualSVM, intercept: bool, dtype: torch.dtype) -> _Solved:
     """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
     best, steps, face = found
     weights, bias = _classifier(best.A, x, intercept, dtype)

@@ -1,7 +1,7 @@
 """Solutions of Crammer and Singer's dual by two methods, and their derivative in the Gram matrices.
 
-Guessing the bounds (:mod:`innerloop.solvers.faces`) is quick and exact where it ends. What it does not prove is
-left to the interior point, which always ends, and whose answer is a better guess. With more samples than
+Guessing the bounds (:mod:`innerloop.solvers.faces`) is quick and exact where it ends. What it does not prove
+is left to the interior point, which always ends, and whose answer is a better guess. With more samples than
 features nearly all guesses from afar are wrong, so the interior point goes first.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import innerloop.solvers.tied as tied
-from innerloop.solvers.faces import LIMIT, Face, Faces, by_faces, joined
+from innerloop.solvers.faces import LIMIT, ROUNDING, Face, Faces, by_faces, joined
 from innerloop.solvers.interior_point import DualSVM, Iterate, better, interior_point, part, picked, put
 
 POLISH = 6  # systems to settle the bounds after the interior point
@@ -60,15 +60,16 @@ def _polished(problem: DualSVM, tol: float, best: Iterate, steps: Tensor) -> Sol
     """Settles the bounds that an interior point has come close to: exactly where it is, if that is proven."""
     scale = tied.spread(problem.gram)[:, None, None]
     found: Faces = by_faces(problem, POLISH, bound=best.multiplier > best.slack * scale)
-    exact = found.settled & (found.best.gap <= torch.maximum(best.gap, tol * best.objective))
+    known = torch.maximum(best.gap, tol * best.objective).clamp_min(ROUNDING * problem.C)
+    exact = found.settled & (found.best.gap <= known)
     return Solution(better(best, found.best), steps, found.face if bool(exact.all()) else None)
 
 
 def derivative(gram: Tensor, best: Iterate, face: Face | None, rank: int, floor: float) -> tied.Solve:
     """``r → J⁻¹r`` with ``J`` the derivative of stationarity, ``AK − Y + multiplier + ν = 0``, in ``A``.
 
-    Where bounds are not settled, the weights of the interior point (multipliers over room in the box) stand in
-    for them.
+    Where bounds are not settled, the weights of the interior point (multipliers over room in the box) stand
+    in for them.
 
     Args:
         gram: ``(B, n, n)``, constant.

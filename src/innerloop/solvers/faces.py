@@ -7,9 +7,9 @@ solve a linear system: with :math:`K` the Gram matrix,
 
 Free coefficients beyond their bounds are then bound, bound ones whose multiplier
 :math:`Y - AK - \nu` is negative are freed, and the system is solved again: a semismooth Newton method
-(Hintermüller, Ito and Kunisch 2002). It starts with all free, where one inverse serves all classes, and mostly
-ends after one to seven systems; interior-point steps take two to five times as many. It may also go round in
-circles, so what it gives counts only with the duality gap that proves it.
+(Hintermüller, Ito and Kunisch 2002). It starts with all free, where one inverse serves all classes, and
+mostly ends after one to seven systems; interior-point steps take two to five times as many. It may also go
+round in circles, so what it gives counts only with the duality gap that proves it.
 
 The system at the end is also that of the implicit derivative, so its inverses are kept.
 """
@@ -50,7 +50,7 @@ class Face(NamedTuple):
     refined: int
 
     def solve(self, right: Tensor, total: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
-        """Free ``x`` (others zero) and ``ν`` with ``xK + ν = right`` where free, and classes summing to ``total``."""
+        """``x``, zero where bound, and ``ν``: ``xK + ν = right`` where free, and classes sum to ``total``."""
         x, nu = self._roughly(right, total)
         for _ in range(self.refined):
             more, shift = self._roughly(right - x @ self.gram - nu[:, None], total - x.sum(1))
@@ -150,9 +150,9 @@ def _point(problem: DualSVM, face: Face) -> tuple[Tensor, Tensor]:
 
 def _rebound(problem: DualSVM, A: Tensor, multiplier: Tensor, bound: Tensor) -> Tensor:
     """Which coefficients to bind next; one of every sample stays free, or their sum could not be zero."""
-    excess = (A - problem.C * problem.hot) * (spread(problem.gram)[:, None, None])
-    slip = ROUNDING * problem.C * spread(problem.gram)[:, None, None]
-    score = torch.where(bound, multiplier + ROUNDING, excess - slip)
+    scale = spread(problem.gram)[:, None, None]  # makes coefficients comparable with multipliers
+    beyond = scale * (A - problem.C * (problem.hot + ROUNDING))
+    score = torch.where(bound, multiplier + ROUNDING, beyond)
     new = score > 0
     least = torch.zeros_like(new).scatter_(1, score.argmin(1, keepdim=True), value=True)
     return new & ~(new.all(1, keepdim=True) & least)

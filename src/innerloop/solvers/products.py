@@ -10,7 +10,7 @@ from torch import Tensor
 from innerloop.core.autodiff import is_plain
 
 LARGE = 200_000  # numbers in a matrix from which half of a symmetric product is worth two more calls
-BLOCK = 48  # rows of its first block: matrix products are quickest in multiples of 16
+BLOCK = 32  # rows of a block: matrix products are quickest in multiples of 16
 
 
 def gram_matrix(x: Tensor) -> Tensor:

@@ -162,18 +162,14 @@ def ridge_closed_form(
     return weights, torch.zeros_like(weights[..., 0])
 
 
-def _through_gram(
-    x: Tensor, y: Tensor, penalty: float | Tensor, constant: bool
-) -> tuple[Tensor, Tensor]:
+def _through_gram(x: Tensor, y: Tensor, penalty: float | Tensor, constant: bool) -> tuple[Tensor, Tensor]:
     gram = gram_matrix(x).double() + float(constant)
     coefficients = _ridged(gram, penalty, y.double()).to(x.dtype)
     bias = coefficients.sum(-2) * float(constant)
     return coefficients.mT @ x, bias
 
 
-def _in_one_piece(
-    x: Tensor, y: Tensor, penalty: float | Tensor, constant: bool
-) -> tuple[Tensor, Tensor]:
+def _in_one_piece(x: Tensor, y: Tensor, penalty: float | Tensor, constant: bool) -> tuple[Tensor, Tensor]:
     """The same as one operation, with a cheaper derivative."""
     one = penalty if isinstance(penalty, Tensor) else x.new_tensor(penalty)
     batch, y = x.shape[:-2], y.expand(*x.shape[:-1], y.shape[-1])

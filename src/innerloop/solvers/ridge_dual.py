@@ -2,9 +2,9 @@ r"""Ridge regression in sample space as one operation, for learners.
 
 .. math:: (XX^\top + \lambda I)\,A = Y, \qquad W = A^\top X
 
-Its derivative reuses the factor, :math:`U = (XX^\top + \lambda I)^{-1}X\bar W^\top`, and takes no product that is
-larger than those of the weights (:func:`innerloop.solvers.products.pulled_back`): autograd, which goes through
-the Gram matrix, takes one as large as the Gram matrix itself.
+Its derivative reuses the factor, :math:`U = (XX^\top + \lambda I)^{-1}X\bar W^\top`, and takes no product
+that is larger than those of the weights (:func:`innerloop.solvers.products.pulled_back`): autograd goes
+through the Gram matrix, and takes one as large as the Gram matrix itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ Plain = Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 """The same of differentiable operations, for second derivatives."""
 
 
-def ridge_dual(
-    x: Tensor, y: Tensor, penalty: Tensor, constant: bool, plain: Plain
-) -> tuple[Tensor, Tensor]:
+def ridge_dual(x: Tensor, y: Tensor, penalty: Tensor, constant: bool, plain: Plain) -> tuple[Tensor, Tensor]:
     """Weights ``(B, k, d)`` and intercepts ``(B, k)``; what cannot be solved is nan.
 
     Args:
@@ -42,8 +40,8 @@ class _RidgeDual(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, y: Tensor, penalty: Tensor, constant: bool, plain: Plain
     ) -> tuple[Tensor, Tensor]:
-        parts = (t.split(_size(x)) for t in (x, y))
-        found = [_solved(*part, penalty, constant) for part in zip(*parts, strict=True)]
+        parts = zip(x.split(_size(x)), y.split(_size(x)), strict=True)
+        found = [_solved(some, targets, penalty, constant) for some, targets in parts]
         weights, A, factor = (_joined(field) for field in zip(*found, strict=True))
         ctx.save_for_backward(x, y, penalty, weights, A, factor)
         ctx.constant, ctx.plain = constant, plain
@@ -87,15 +85,13 @@ def _pulled(
     x: Tensor, A: Tensor, factor: Tensor, weights: Tensor, grad: Tensor, shift: Tensor, out: Tensor
 ) -> Tensor:
     """``U`` (B, k, n); the gradient in the features is written to ``out``."""
-    right = (grad @ x.mT + shift).double()
-    U = torch.cholesky_solve(right.mT, factor).mT
+    right = (x @ grad.mT + shift.mT).double()
+    U = torch.cholesky_solve(right, factor).mT
     pulled_back(x, A.to(x.dtype), U.to(x.dtype), weights, grad, out)
     return U
 
 
-def _graph(
-    ctx: Any, x: Tensor, y: Tensor, penalty: Tensor, grads: tuple[Tensor, ...]
-) -> list[Tensor | None]:
+def _graph(ctx: Any, x: Tensor, y: Tensor, penalty: Tensor, grads: tuple[Tensor, ...]) -> list[Tensor | None]:
     """Gradients that can be differentiated again, by the plain way."""
     inputs = (x, y, penalty)
     wanted = [t for t, needed in zip(inputs, ctx.needs_input_grad, strict=False) if needed]

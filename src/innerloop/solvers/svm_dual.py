@@ -140,7 +140,7 @@ class _Heads(torch.autograd.Function):
         return weights
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         A, *rest = ctx.saved_tensors
         weights, features = rest[: len(A)], rest[len(A) :]

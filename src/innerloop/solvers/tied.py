@@ -31,7 +31,7 @@ def factor(gram: Tensor, rank: int) -> Tensor:
 
 
 def spread(gram: Tensor) -> Tensor:
-    """Mean squared distance of a sample from the centre of all, which says how large weights are; ``(B,)``."""
+    """Mean squared distance ``(B,)`` of a sample from the centre of all: the unit of weights."""
     whole = gram.diagonal(dim1=-2, dim2=-1).mean(-1)
     apart = whole - gram.mean((-1, -2))  # without what all samples share
     return torch.maximum(apart, 1e-6 * whole)

@@ -138,7 +138,7 @@ def pictures(sampler: Sampler, i: int) -> Tensor:
 def test_training_tasks_are_augmented_and_held_out_tasks_are_not() -> None:
     items = ["data.name=glyphs", "data.standardise=false", "eval.queries=5"]
     plain, augmented = (
-        build_data(load_recipe("cifar-fs-mtl-cpu", [*items, f"data.augment={kind}"]))
+        build_data(load_recipe("cifar-fs-mtl-thin", [*items, f"data.augment={kind}"]))
         for kind in ("none", "lee2019")
     )
     for i in (0, 7):

@@ -288,6 +288,15 @@ def test_drop_path_keeps_means() -> None:
         assert torch.allclose(kept[kept != 0], torch.tensor(1 / (1 - rate)))
 
 
+def test_drop_path_rises_epoch_by_epoch() -> None:
+    x = torch.ones(20_000, 1, 1, 1)
+    shares = []
+    for step in (0, 9, 10, 19, 95):
+        kept = noise.drop_path(x, with_noise({}, step=step), 0.5, noise.key("edge"), ramp=100, epoch=10)
+        shares.append(1 - 1 / float(kept.max()))  # what is kept is divided by the rest
+    assert shares == pytest.approx([0.0, 0.0, 0.05, 0.05, 0.45], abs=1e-6)
+
+
 def test_second_derivatives_over_tasks_at_once_are_those_one_by_one() -> None:
     network = cell_network(1, 6, 2, genotype=VARIED, cells=2, channels=2, reductions=(1,))
     params, buffers = drawn(network)

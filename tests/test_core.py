@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import math
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -370,3 +372,18 @@ def test_a_crash_passes_unless_it_may_follow_from_a_problem() -> None:
     told.add("steps=0 is too few.")
     with pytest.raises(UserError, match="steps=0 is too few"), told.collect():
         _ = 1 / 0
+
+
+def test_a_worker_that_keeps_freed_memory_gets_no_fresh_pages():
+    """In a process of its own: the setting is the process's."""
+    script = (
+        "import resource, sys\nfrom innerloop.core.heap import keep_freed_memory\n"
+        "kept = keep_freed_memory()\n"
+        "def faults():\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    blocks = [bytearray(2**22) for _ in range(20)]\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "first, again = faults(), faults()\n"
+        "sys.exit(kept and not again < first / 4)"
+    )
+    assert subprocess.run([sys.executable, "-P", "-c", script], check=False).returncode == 0

@@ -137,7 +137,7 @@ def test_rows_that_make_no_sense_are_refused() -> None:
 
 
 def test_recipes_scale_rows_by_the_ways_of_training() -> None:
-    recipe = load_recipe("cifar-fs-mtl-cpu", ["tasks.ways=4", "eval.ways=10"])
+    recipe = load_recipe("cifar-fs-mtl-thin", ["tasks.ways=4", "eval.ways=10"])
     model = build_model(recipe, Sizes((3, 32, 32), 10, 10, 64, True))
     params = model.objective.init(
         model.network.init(torch.Generator().manual_seed(0))[0], torch.Generator().manual_seed(0)

@@ -256,6 +256,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"tasks": {"family": "few-shot"}, "outer": {"loss": "mse"}, "inner": {"loss": "cross-entropy"}},
         "set outer.loss=cross-entropy",
     ),
+    "an envelope of another loss": (
+        {"inner": {"method": "minibatchprox", "loss": "mse"}, "outer": {"loss": "half-mse"}},
+        "would ignore outer.loss=half-mse: leave out outer.loss",
+    ),
     "too few outputs": (
         {"tasks": {"family": "few-shot"}, "model": {"outputs": 3}, "inner": {"loss": "cross-entropy"}},
         "model.outputs=3 does not fit tasks with 5 classes",

@@ -53,7 +53,7 @@ RUNS = {
     "maml": ("omniglot-maml", ["model.filters=4", "inner.test_steps=2"]),
     "anil, standardised": ("cifar-fs-anil", ["model.filters=4", "data.standardise=true"]),
     "supervised resnet12": (
-        "cifar-fs-supervised-cpu",
+        "cifar-fs-supervised-thin",
         ["model.kind=resnet12", "model.settings.widths=[2, 2, 4, 4]", "data.augment=none"],
     ),
 }

@@ -130,6 +130,11 @@ def test_learned_rates_are_not_set_by_judging() -> None:
         (["tasks.family=few-shot", "eval.head=centroid"], "eval.C", "eval.head=logistic or svm or ridge"),
         ([], "inner.momentum", "inner.optimiser=momentum"),
         ([], "tasks.minibatch", "tasks.family=supervised"),
+        (
+            ["inner.method=minibatchprox", "inner.loss=cross-entropy"],
+            "outer.label_smoothing",
+            "learners that are judged on queries in training",
+        ),
     ],
 )
 def test_typed_settings_that_are_not_read_are_named(items: list[str], key: str, words: str) -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.neighbors import NearestCentroid
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from torch import Tensor
 
 from innerloop.core.random import derive_seed
-from innerloop.core.types import Buffers, Params
+from innerloop.core.types import Buffers, Params, Task
 from innerloop.data.augment import augment, lee2019
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.protocol import Protocol
@@ -42,6 +42,7 @@ def estimator(head: str, C: float) -> object:
     return {
         "logistic": LogisticRegression(C=C, tol=1e-10, max_iter=100_000),
         "svm": LinearSVC(C=C, tol=1e-10, max_iter=1_000_000),
+        "svc": SVC(kernel="linear", C=C, tol=1e-10),
         "ridge": RidgeClassifier(alpha=1 / (2 * C)),
         "centroid": NearestCentroid(),
         "cosine": Cosine(),
@@ -69,14 +70,19 @@ def accuracies(
         x, y = task.x_support, task.y_support
         if protocol.copies:
             x, y = copied(x, y, [row[name] for name in sampler.files(i)["support"]], protocol)
-        for_support, for_query = STATISTICS[network.norm]
-        z, after = network.features(params, buffers, x, for_support)
-        q, _ = network.features(params, after, task.x_query, for_query)
-        if protocol.normalise:
-            z, q = z / z.norm(dim=1, keepdim=True), q / q.norm(dim=1, keepdim=True)
-        model = estimator(protocol.head, protocol.C).fit(z.numpy(), y.numpy())
-        out.append(float((model.predict(q.numpy()) == task.y_query.numpy()).mean()))
+        out.append(one_accuracy(network, params, buffers, task._replace(x_support=x, y_support=y), protocol))
     return out
+
+
+def one_accuracy(network: Network, params: Params, buffers: Buffers, task: Task, protocol: Protocol) -> float:
+    """The score of a single task."""
+    for_support, for_query = STATISTICS[network.norm]
+    z, after = network.features(params, buffers, task.x_support, for_support)
+    q, _ = network.features(params, after, task.x_query, for_query)
+    if protocol.normalise:
+        z, q = z / z.norm(dim=1, keepdim=True), q / q.norm(dim=1, keepdim=True)
+    model = estimator(protocol.head, protocol.C).fit(z.numpy(), task.y_support.numpy())
+    return float((model.predict(q.numpy()) == task.y_query.numpy()).mean())
 
 
 def copied(x: Tensor, y: Tensor, rows: list[int], protocol: Protocol) -> tuple[Tensor, Tensor]:

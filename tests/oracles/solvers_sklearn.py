@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -51,6 +51,17 @@ def svc(x: Tensor, y: Tensor, C: float, intercept: bool = True, kind: str = "ovr
     return _loop(fit, x, y)
 
 
+def svc_pairs(x: Tensor, y: Tensor, C: float) -> Fitted:
+    """``SVC(kernel="linear")`` at tol=1e-10, problem by problem: positive for the first of a pair."""
+
+    def fit(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        model = SVC(kernel="linear", C=C, tol=1e-10).fit(a, b)
+        turned = -1 if len(model.classes_) == 2 else 1  # scikit-learn turns the sign of two classes round
+        return turned * model.coef_, turned * model.intercept_
+
+    return _loop(fit, x, y)
+
+
 def ridge(x: Tensor, targets: Tensor, penalty: float, intercept: bool) -> Fitted:
     """``Ridge``, problem by problem."""
 
@@ -85,6 +96,22 @@ def hinge_objective(x: Tensor, y: Tensor, fitted: tuple[Tensor, ...], C: float) 
     slack = (1 - sign * outputs).clamp_min(0)
     norm = weights.square().sum((1, 2)) + bias.square().sum(1)
     return 0.5 * norm + C * slack.square().sum((1, 2))
+
+
+def pairs_objective(x: Tensor, y: Tensor, fitted: tuple[Tensor, ...], C: float) -> Tensor:
+    """Hinge, summed over pairs of classes ``a < b`` and the samples of each; intercepts are free."""
+    weights, bias = fitted[0].double(), fitted[1].double()
+    total = 0.5 * weights.square().sum((1, 2))
+    for problem in range(len(x)):
+        ways, row = int(y[problem].max()) + 1, 0
+        for a in range(ways):
+            for b in range(a + 1, ways):
+                for label, sign in ((a, 1.0), (b, -1.0)):
+                    z = x[problem][y[problem] == label].double()
+                    margins = sign * (z @ weights[problem, row] + bias[problem, row])
+                    total[problem] += C * (1 - margins).clamp_min(0).sum()
+                row += 1
+    return total
 
 
 def crammer_singer_objective(x: Tensor, y: Tensor, fitted: tuple[Tensor, ...], C: float) -> Tensor:

@@ -22,6 +22,7 @@ BENCHMARKS = {
     "ntk": "the empirical tangent kernel of an MLP and a convolutional network, against vmap(grad)",
     "metakernel": "MAML's kernel of 200 tasks against a loop over pairs; growth of kernel predictions",
     "landscape": "10,000 task environments at d = 10 in one call, against a numpy loop over environments",
+    "search": "scores of architectures against per-sample gradients, a round of a search, and whole searches",
     "memory": "peak memory over thousands of meta-steps, of first-order and checkpointed loops, and of iMAML",
 }
 """Names and what they measure. Nothing here imports torch."""

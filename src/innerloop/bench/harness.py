@@ -26,6 +26,8 @@ AGREE = 1e-3
 """Sides must have the same meta-gradient: float32, relative to its norm."""
 PATIENCE = 60.0
 """Seconds that a comparison may spend on waiting for a quiet machine and on repeating disturbed rounds."""
+WARM = 3
+"""Calls before the first that counts; the fastest of them says how many make a block."""
 SLOW = 5.0
 """Seconds of a first call that people are told about."""
 
@@ -99,9 +101,10 @@ def measured(
     block_seconds: float,
     patience: float | None = None,
     scale: Callable[[Side], float] = lambda _: 1.0,
+    warm: int = WARM,
 ) -> Measured:
     """Lets the sides take turns (see :func:`take_turns`); ``scale`` as in :func:`rows.timing`, by side."""
-    blocks = take_turns(run.children, rounds, block_seconds, patience)
+    blocks = take_turns(run.children, rounds, block_seconds, patience, warm)
     timings = {
         s.name: timing(s, blocks[s.name], float(run.answers[s.name]["first_call_s"]), scale(s))
         for s in run.sides
@@ -156,7 +159,11 @@ def disagreement(gradients: dict[str, Array], reference: str) -> float:
 
 
 def take_turns(
-    children: dict[str, Child], rounds: int, block_seconds: float, patience: float | None = None
+    children: dict[str, Child],
+    rounds: int,
+    block_seconds: float,
+    patience: float | None = None,
+    warm: int = WARM,
 ) -> dict[str, list[Answer]]:
     """``rounds`` blocks of every child, in an order that moves on by one each round.
 
@@ -166,7 +173,7 @@ def take_turns(
     names = list(children)
     repeats = {}
     for name in names:  # also the warm-up
-        seconds = children[name].ask("block", repeats=3)["seconds"]
+        seconds = children[name].ask("block", repeats=warm)["seconds"]
         repeats[name] = max(1, min(1000, round(block_seconds / min(seconds))))
     pids = [child.process.pid for child in children.values()]
     blocks: dict[str, list[Answer]] = {name: [] for name in names}

@@ -37,9 +37,10 @@ def build(spec: dict[str, Any]) -> Callable[[], Any]:
     from innerloop import solvers
 
     torch.set_num_threads(1)
-    heads = {
+    heads: dict[str, Callable[..., Any]] = {
         "logistic": solvers.logistic,
         "svm": solvers.linear_svm,
+        "svc": solvers.svc,
         "crammer-singer": solvers.crammer_singer,
     }
     fit, features, labels = heads[head], torch.from_numpy(x), torch.from_numpy(y)
@@ -95,7 +96,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     """
     cases = [("logistic", True), ("logistic", False)]
     if not quick:
-        cases += [("svm", True), ("crammer-singer", True)]
+        cases += [("svm", True), ("svc", True), ("crammer-singer", True)]
     rows = [row for head, normalise in cases for row in one_case(head, normalise, quick, say, sizes or {})]
     return {"cases": rows, "machine": harness.machine()}
 

@@ -14,7 +14,7 @@ from innerloop.bench.harness import Array
 
 WAYS, SHOTS, QUERIES, DIMENSIONS = 5, 5, 100, 640
 TIGHT = 40  # problems that scikit-learn also solves at tol=1e-10, for the comparison of solutions
-C = {"logistic": 3.0, "svm": 1.0, "crammer-singer": 0.1}
+C = {"logistic": 3.0, "svm": 1.0, "svc": 1.0, "crammer-singer": 0.1}
 DTYPES = ("float32", "float64")
 
 
@@ -36,8 +36,10 @@ def problems(count: int, normalise: bool, dimensions: int, queries: int = 0) -> 
 def estimator(head: str, **options: Any) -> Any:
     """Scikit-learn's, with its own tolerance unless one is given."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.svm import LinearSVC
+    from sklearn.svm import SVC, LinearSVC
 
+    if head == "svc":
+        return SVC(**{"kernel": "linear", "C": C[head], **options})
     if head == "logistic":
         return LogisticRegression(**{"C": C[head], "max_iter": 1000, **options})
     kind = "crammer_singer" if head == "crammer-singer" else "ovr"

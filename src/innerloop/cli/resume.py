@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
+from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
 
@@ -39,8 +40,14 @@ def resume(
         from innerloop.runs.directory import find_run
 
         found = find_run(run)
+        from innerloop.pilot.keep import is_search
+
+        if is_search(found):
+            from innerloop.pilot.run import resume_search
+
+            return resume_search(found, trust=trust, show=not quiet)
         from innerloop.experiment.run import resume as resume_run
 
         return resume_run(found, trust=trust, progress=not quiet)
 
-    carry_out(json, work, render_training)
+    carry_out(json, work, lambda result: (render_search if "validate" in result else render_training)(result))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def score_text(name: str, mean: float | None, ci95: float | None) -> str:
@@ -48,3 +51,16 @@ def duration(seconds: float) -> str:
             rest = whole % big // small
             return f"{whole // big} {name}" + (f" {rest} {minor}" if rest else "")
     return f"{whole} s"
+
+
+def seconds_in(text: str) -> float | None:
+    """The seconds in a length of time as it is typed: 90s, 30m, 1.5h, 1h30m; None if it is none.
+
+    >>> seconds_in("30m"), seconds_in("1h30m"), seconds_in("1.5h"), seconds_in("90"), seconds_in("soon")
+    (1800.0, 5400.0, 5400.0, 90.0, None)
+    """
+    text = text.replace(" ", "").lower()
+    parts = re.findall(r"(\d+(?:\.\d+)?)(min|[smhd]?)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)

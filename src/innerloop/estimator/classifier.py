@@ -44,10 +44,10 @@ class FewShotClassifier:
         batch: episodes per meta-step.
         lr: meta learning rate.
         augment: pad-crop, flip and colour jitter in training (not for handwriting: flips make other letters).
-        head: ``logistic``, ``svm``, ``ridge``, ``centroid`` or ``cosine``: ``adapt`` fits it on features;
-            ``finetune`` moves the whole network; ``learner`` adapts as it was trained to (after ``fit``: as a
-            prototypical network; after ``load`` of a run: by its own method).
-        C: inverse penalty of the first three.
+        head: ``logistic``, ``svm``, ``svc``, ``ridge``, ``centroid`` or ``cosine``: ``adapt`` fits it on
+            features; ``finetune`` moves the whole network; ``learner`` adapts as it was trained to (after
+            ``fit``: as a prototypical network; after ``load`` of a run: by its own method).
+        C: inverse penalty of the first four.
         normalise: divide features by their norm.
         unsure_below: predictions less probable than this are marked unsure.
         seed: of everything.

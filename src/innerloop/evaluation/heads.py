@@ -14,6 +14,7 @@ from innerloop.solvers.centroids import cosine, nearest_centroid
 from innerloop.solvers.logistic import logistic
 from innerloop.solvers.problems import Linear, one_hot, scores
 from innerloop.solvers.ridge import ridge
+from innerloop.solvers.svc import svc, votes
 from innerloop.solvers.svm import linear_svm
 
 ENOUGH = 1e-6  # relative distance from the minimum that a head may have; solvers aim at less
@@ -30,12 +31,14 @@ class Head(NamedTuple):
             fitted as a probability model; of the others the order is right, the size a convention.
         penalised: whether ``C`` matters.
         words: what reports call it.
+        pairs: whether it has a row for every pair of classes, so that its scores are votes.
     """
 
     fit: Fit
     temperature: float
     penalised: bool
     words: str
+    pairs: bool = False
 
 
 def _logistic(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
@@ -48,6 +51,11 @@ def _svm(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
     return Linear(found.weights, found.bias, found.gap <= ENOUGH * found.objective)
 
 
+def _svc(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
+    found = svc(z, y, ways, C=C)
+    return Linear(found.weights, found.bias, found.gap <= ENOUGH * found.objective, pairs=True)
+
+
 def _ridge(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
     # targets ±1 and an unpenalised intercept: RidgeClassifier, whose alpha is 1/(2C)
     targets = 2 * one_hot(y, ways, z).mT - 1
@@ -57,6 +65,7 @@ def _ridge(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
 HEADS: dict[str, Head] = {
     "logistic": Head(_logistic, 1.0, True, "logistic regression"),
     "svm": Head(_svm, 1.0, True, "linear support vector machine, one against the rest"),
+    "svc": Head(_svc, 1.0, True, "linear support vector machine, one against one", pairs=True),
     "ridge": Head(_ridge, 1.0, True, "ridge regression on ±1"),
     "centroid": Head(lambda z, y, ways, _: nearest_centroid(z, y, ways), 2.0, False, "nearest class mean"),
     "cosine": Head(lambda z, y, ways, _: cosine(z, y, ways), 10.0, False, "smallest angle to a class mean"),
@@ -69,8 +78,9 @@ def fit_heads(
 ) -> Linear:
     r"""Fits one head per problem, all at once.
 
-    ``logistic``, ``svm`` and ``ridge`` minimise :math:`\tfrac12\|W\|^2 + C\sum_i\ell_i`, each to the solution
-    of scikit-learn's ``LogisticRegression``, ``LinearSVC`` and ``RidgeClassifier(alpha=1/(2C))``.
+    ``logistic``, ``svm``, ``svc`` and ``ridge`` minimise :math:`\tfrac12\|W\|^2 + C\sum_i\ell_i`, each to
+    the solution of scikit-learn's ``LogisticRegression``, ``LinearSVC``, ``SVC(kernel="linear")`` and
+    ``RidgeClassifier(alpha=1/(2C))``.
 
     Args:
         z: features ``(B, n, d)``.
@@ -101,7 +111,7 @@ def fit_heads(
     weights[left], bias[left] = again.weights, again.bias
     if again.converged is not None:
         converged[left] = again.converged
-    return Linear(weights, bias, converged)
+    return Linear(weights, bias, converged, fitted.pairs)
 
 
 def check_head(head: str, more: Sequence[str] = ()) -> str:
@@ -130,14 +140,15 @@ def _check_finite(fitted: Linear) -> None:
 
 
 def head_scores(fitted: Linear, z: Tensor, normalise: bool = True) -> Tensor:
-    """Scores ``(B, q, ways)`` of query features ``(B, q, d)``.
+    """Scores ``(B, q, ways)`` of query features ``(B, q, d)``; votes where heads tell pairs of classes apart.
 
     In float64 where features are not of unit length: they may share an offset that the intercept takes away
     again, and the difference has to keep its digits. So are the scores of heads that float64 had to solve.
     """
     x = unit(z) if normalise else z.double()
     wide = torch.promote_types(x.dtype, fitted.weights.dtype)
-    return scores((fitted.weights.to(wide), fitted.bias.to(wide)), x.to(wide))
+    found = scores((fitted.weights.to(wide), fitted.bias.to(wide)), x.to(wide))
+    return votes(found) if fitted.pairs else found
 
 
 def unit(z: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def head_learner(
         network: supplies the features; its last layer is not used.
         ways: number of classes; each needs an example.
         head: which one.
-        C: inverse penalty of ``logistic``, ``svm`` and ``ridge``.
+        C: inverse penalty of ``logistic``, ``svm``, ``svc`` and ``ridge``.
         normalise: whether features are divided by their norm.
     """
 
@@ -63,7 +63,7 @@ def head_learner(
     def predict(adapted: FittedHead, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
         statistics = statistics_for(network.norm, "query", training)
         z, after = network.features(adapted.params, adapted.buffers, x, statistics)
-        fitted = Linear(adapted.weight[None], adapted.bias[None])
+        fitted = Linear(adapted.weight[None], adapted.bias[None], pairs=HEADS[head].pairs)
         return head_scores(fitted, z[None].double(), normalise)[0], after
 
     return Learner(f"{head} head", adapt, predict)

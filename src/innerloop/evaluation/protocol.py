@@ -27,7 +27,7 @@ class Protocol(NamedTuple):
         seed: of the episodes. Runs judged with the same seed saw the same ones.
         head: what is fitted on the features of the support set (see :mod:`innerloop.evaluation.heads`), or
             ``finetune`` for gradient steps on the whole network.
-        C: inverse penalty of ``logistic``, ``svm`` and ``ridge``.
+        C: inverse penalty of ``logistic``, ``svm``, ``svc`` and ``ridge``.
         normalise: whether features are divided by their norm.
         copies: so many augmented copies of every support picture in its place (RFS: 5); 0 leaves it alone.
         lr: ``finetune`` only: Adam's rate.

@@ -24,6 +24,7 @@ from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
 from innerloop.experiment.run_data import test_digest
 from innerloop.experiment.weights import for_test
 from innerloop.learners.table import uses_head
+from innerloop.recipes.judged import refuse_mixed_ways, shapes_asked
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.files import write_json_atomic
@@ -35,13 +36,11 @@ def protocol_of(parts: Parts, weights: str) -> dict[str, Any]:
     recipe, tasks = parts.recipe, parts.recipe.tasks
     pictures = {}
     if tasks.family in IMAGE_FAMILIES:
-        pictures = {"data": recipe.data.name, "ways": recipe.eval.ways or tasks.ways}
-        pictures["test_classes"] = test_digest(recipe.data)
+        pictures = {"data": recipe.data.name, "test_classes": test_digest(recipe.data)}
     return {
         "tasks": tasks.family,
         **pictures,
-        "shots": recipe.eval.shots or tasks.shots,
-        "queries": recipe.eval.queries or tasks.queries,
+        **shapes_asked(recipe),
         "episodes": recipe.eval.episodes,
         "seed": recipe.eval.seed,
         **_adaptation(recipe),
@@ -139,6 +138,7 @@ def check_tasks(parts: Parts, whose: str) -> None:
     """
     recipe = parts.recipe
     check_inputs(parts.data, parts.sizes, whose)
+    refuse_mixed_ways(recipe, training=False)
     if recipe.eval.head != "learner" or not uses_head(recipe.inner.method):
         return
     if recipe.tasks.family in IMAGE_FAMILIES:
@@ -152,13 +152,16 @@ def check_tasks(parts: Parts, whose: str) -> None:
 
 
 def _label(recipe: Recipe) -> str:
-    tasks = recipe.tasks
-    images = tasks.family in IMAGE_FAMILIES
-    name = f"{Path(recipe.data.name).name}-{recipe.eval.ways or tasks.ways}way" if images else tasks.family
+    tasks, shape = recipe.tasks, shapes_asked(recipe)
+    name = Path(recipe.data.name).name if tasks.family in IMAGE_FAMILIES else tasks.family
+    if "shares" in shape:
+        name += "-mixture"
+    else:
+        name += f"-{shape['ways']}way" if "ways" in shape else ""
+        name += f"-{shape['shots']}shot"
     how = f"{recipe.inner.method}{test_steps(recipe)}" if recipe.eval.head == "learner" else recipe.eval.head
-    text = f"{name}-{recipe.eval.shots or tasks.shots}shot-{how}"
     # a leading dash would be read as an option by rm, cat and the like
-    return re.sub(r"[^\w.-]+", "-", text).strip("-.")
+    return re.sub(r"[^\w.-]+", "-", f"{name}-{how}").strip("-.")
 
 
 def _next_file(folder: Path, label: str) -> Path:

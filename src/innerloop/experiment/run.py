@@ -23,6 +23,7 @@ from innerloop.experiment.run_data import check_data, data_record, keep_data, wi
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
+from innerloop.recipes.judged import refuse_mixed_ways
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_to_toml
@@ -57,6 +58,8 @@ def train(
     problems = Problems()  # all of them come before anything is written
     with problems.collect():
         refuse_stray_tables(recipe)
+    with problems.collect():
+        refuse_mixed_ways(recipe, training=True)
     with problems.collect():
         check_compiler(recipe.run.compile)
     with problems.collect():
@@ -158,7 +161,7 @@ def _carry_out(
             bar.line(remark)
         for note in notes:
             bar.line(f"warning: {note}")
-        with _ending(run, log, bar):
+        with ending(run, log, bar):
             parts, state = settled(recipe, parts, run, state, bar.line)
             plan = _plan(parts, run, bar)
             with MetricsWriter(run / "metrics.jsonl", tensorboard=recipe.run.tensorboard) as metrics:
@@ -183,7 +186,7 @@ def _carry_out(
 
 
 @contextmanager
-def _ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
+def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
     """Writes into the manifest how a run ended, if it did not end well."""
     try:
         yield

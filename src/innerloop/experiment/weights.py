@@ -22,7 +22,7 @@ from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
 from innerloop.training.state import group_of
 
-NOISY = ("cells", "resnet12", "resnet12-thin", "wrn-28-10")  # training switches their noise on
+NOISY = ("cells", "r2d2-conv", "resnet12", "resnet12-thin", "wrn-28-10")  # training switches their noise on
 
 
 def first_weights(recipe: Recipe, model: Model) -> tuple[Params, Buffers]:

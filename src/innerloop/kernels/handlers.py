@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import innerloop.kernels.pooling as pooling
+from innerloop.kernels.convolving import convolve, thinned
 from innerloop.kernels.factors import Convolution
 from innerloop.kernels.pooling import is_two_by_two
 from innerloop.kernels.recorder import MUL, Handler, Recorder, Tag
@@ -60,7 +61,7 @@ def _affine(
     return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, None, held.pop(), g))
 
 
-def convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
     """``F.conv1d``, ``F.conv2d`` and ``F.conv3d``, with any stride, padding, dilation and groups."""
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     given = _bound(names, args, kwargs)
@@ -83,8 +84,10 @@ def convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | 
         per_axis(given.get("dilation", 1)),
         given.get("groups", 1),
     )
+    x, call = thinned(x, call)
     number, held = r.use(w, b), _holding(x)
-    return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, call, held.pop(), g))
+    out = convolve(x, weight, bias, call)
+    return r.watch(out, lambda g: r.emit_layer(number, w, b, call, held.pop(), g))
 
 
 def group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
@@ -229,23 +232,56 @@ HANDLERS: dict[Any, Handler] = {
 
 
 def relu(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
-    """Notes what was rectified, for a pooling that follows."""
-    out: Tensor = func(*args, **kwargs)
+    """Rectifies a tensor once, and notes what was rectified, for a pooling that follows."""
     given = _bound(("input", "inplace"), args, kwargs)
-    if not given.get("inplace", False):
-        r.rectified = (out, given["input"], _versions(out, given["input"]))
+    if given.get("inplace", False):
+        return func(*args, **kwargs)
+    x = given["input"]
+    # it is shared while a layer holds it; who pools it next may let it go
+    out = r.shared_results.once(func, x, (), lambda: func(*args, **kwargs), keep=False)
+    r.rectified = (out, x, _versions(out, x))
     return out
 
 
 def max_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     """2×2 windows by slices. The largest of rectified values is the largest, rectified: fewer of them."""
+    given = _bound(pooling.NAMES, args, kwargs)
+    x = given.pop("input")
     if not is_two_by_two(args, kwargs):
-        return func(*args, **kwargs)
-    x = kwargs["input"] if "input" in kwargs else args[0]
+        windows = pooling.windows_of(x, given)
+        if windows is None:
+            return func(*args, **kwargs)
+        return _pooled(r, func, x, windows, lambda: pooling.max_windows(x, windows))
     rectified, r.rectified = r.rectified, None
     if rectified is None or rectified[0] is not x or _versions(*rectified[:2]) != rectified[2]:
         return pooling.max_pool2d(x)
     return F.relu(pooling.max_pool2d(rectified[1]))
+
+
+def avg_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """Averages over windows that leave the padding out."""
+    given = _bound(pooling.AVERAGE_NAMES, args, kwargs)
+    x = given.pop("input")
+    windows = pooling.averaged_windows(x, given)
+    if windows is None:
+        return func(*args, **kwargs)
+    return _pooled(r, func, x, windows, lambda: pooling.mean_windows(x, windows))
+
+
+def _pooled(r: Recorder, func: Any, x: Tensor, windows: pooling.Windows, make: Any) -> Tensor:
+    out = r.shared_results.once(func, x, tuple(windows), make)
+    r.shared_results.pooled[id(out)] = out
+    return out
+
+
+def shared_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """``F.group_norm`` without parameters that count: of pooled maps, which several edges have, once."""
+    given = _bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
+    x = given.pop("input")
+    if id(x) not in r.shared_results.pooled or any(r.tag(value) is not None for value in given.values()):
+        return func(*args, **kwargs)
+    rest = tuple(given.get(name) for name in ("num_groups", "weight", "bias", "eps"))
+    return r.shared_results.once(func, x, rest, lambda: func(*args, **kwargs))
 
 
 def _versions(*tensors: Tensor) -> tuple[int, ...]:
@@ -255,6 +291,8 @@ def _versions(*tensors: Tensor) -> tuple[int, ...]:
 
 FASTER: dict[Any, Handler] = {
     F.max_pool2d: max_pool2d,
+    F.avg_pool2d: avg_pool2d,
+    F.group_norm: shared_norm,
     **dict.fromkeys((F.relu, torch.relu, torch.Tensor.relu), relu),
 }
 """Functions without parameters for which there is a faster equal."""

@@ -14,20 +14,19 @@ import torch
 from torch import Tensor
 
 from innerloop.core.autodiff import untransformed
-from innerloop.core.errors import UserError
 from innerloop.kernels.factors import Factor, compact, gram, kept_bytes, put, room
 from innerloop.kernels.handlers import FASTER, HANDLERS
 from innerloop.kernels.jacobian import jacobian_ntk
 from innerloop.kernels.memory import block_size, count_saved
 from innerloop.kernels.recorder import Emit, Recorder
+from innerloop.kernels.sharing import NotUnderstoodError as NotUnderstoodError
 from innerloop.kernels.tangent import Output, Tangent
 
 PASS_BYTES = 96 * 2**20
 """Memory of a pass if it is not scarcer: more samples at a time leave the cache."""
 
-
-class NotUnderstoodError(UserError):
-    """The network does something that the layer-wise way cannot follow."""
+UNDER_WAY = 24
+"""Tensors that are read and written at about the same time, in a network of many branches."""
 
 
 class Plan(NamedTuple):
@@ -37,11 +36,13 @@ class Plan(NamedTuple):
         left: parameters that are left to Jacobians.
         saved: bytes that one sample's pass holds, per row.
         kept: bytes of one sample's factors, per row, if they are kept.
+        widest: bytes of the largest tensor that one sample's pass holds.
     """
 
     left: frozenset[str]
     saved: int
     kept: int
+    widest: int
 
 
 def record(
@@ -71,6 +72,7 @@ def record(
         copies = recorder.watch_input(x.repeat(len(rows), *[1] * (x.ndim - 1)) if len(rows) > 1 else x)
         with untransformed(), recorder:
             outputs = t.forward(recorder.params, copies)
+        recorder.shared_results.forget()
         if rehearsal:
             recorder.rehearse()
         elif outputs.requires_grad:
@@ -78,6 +80,22 @@ def record(
             torch.autograd.grad(outputs, recorder.anchor, weights, allow_unused=True)
     recorder.forget()
     return frozenset(recorder.shared() | set(t.params).difference(recorder.uses))
+
+
+_PLANS: dict[object, Plan] = {}
+_PLANS_KEPT = 64
+
+
+def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
+    """:func:`make_plan`; a layered network of the same layers has the same, and is met again in a search."""
+    if not t.layers:
+        return make_plan(t, x, rows)
+    key = (t.layers, frozenset(t.params), tuple(x.shape[1:]), len(x[:2]), x.dtype)
+    if key not in _PLANS:
+        while len(_PLANS) >= _PLANS_KEPT:
+            del _PLANS[next(iter(_PLANS))]
+        _PLANS[key] = make_plan(t, x, rows)
+    return _PLANS[key]
 
 
 def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
@@ -92,7 +110,8 @@ def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
 
     with count_saved(saved, t):
         left = record(t, x[:2], rows[:1], measure, rehearsal=True)
-    return Plan(left, (sum(saved.values()) + held) // len(x[:2]), kept // len(x[:2]))
+    n = len(x[:2])
+    return Plan(left, (sum(saved.values()) + held) // n, kept // n, max(saved.values(), default=0) // n)
 
 
 def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
@@ -103,7 +122,7 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     """
     like = next(iter(t.params.values()))
     unit = torch.eye(t.outputs, dtype=like.dtype, device=like.device)
-    plan = make_plan(t, x1, unit)
+    plan = find_plan(t, x1, unit)
     rows = (
         [unit.sum(0, keepdim=True)]
         if output == "sum"
@@ -114,7 +133,7 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     total: Tensor | None = None
     for some in rows:
         part = _kernel(t, x1, x2, some, plan, memory)
-        if total is None:
+        if total is None and not t.layers:
             _verify(t, x1, x2, some, part, plan.left)
         total = part if total is None else total.add_(part)
     assert total is not None
@@ -132,15 +151,20 @@ def _only(t: Tangent, names: frozenset[str]) -> Tangent:
 def _kernel(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Plan, memory: int) -> Tensor:
     """``(R, n, R, m)`` of the layers; in one pass, else in several with factors kept, else in quarters."""
     count, most = len(rows), len(x1) + (0 if x2 is None else len(x2))
-    # derivatives come back while activations are still held, and a layer needs room to work
-    per_sample, kept = 3 * count * plan.saved, count * plan.kept
-    chunk = block_size(per_sample + kept, min(memory, PASS_BYTES), most)
+    # derivatives come back while activations are still held, and a layer needs room to work; where there are
+    # many layers side by side, only a few of them are under way at a time
+    under_way = min(2 * plan.saved, UNDER_WAY * plan.widest)
+    per_sample, kept = count * (plan.saved + under_way), count * plan.kept
+    in_cache = PASS_BYTES // max(1, min(per_sample + kept, count * UNDER_WAY * plan.widest))
+    chunk = min(block_size(per_sample + kept, memory, most), max(1, in_cache))
     chunk = -(-most // -(-most // chunk))  # passes of nearly equal size
     x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
     if chunk >= most:
         return _one_pass(t, x, rows, split, plan.left)
     if most * kept + chunk * per_sample <= memory or most == 1:
         return _several_passes(t, x, rows, split, chunk, plan.left)
+    if most * per_sample <= memory:
+        return _one_pass(t, x, rows, split, plan.left)
     if most == 2 and x2 is not None:  # a single pair does not fit
         block_size(most * kept + chunk * per_sample, memory, 1)
     return _quarters(t, x1, x2, rows, plan, memory)

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from innerloop.core.types import Params
 from innerloop.kernels.factors import Convolution, Factor
+from innerloop.kernels.sharing import Shared
 
 
 class Tag(NamedTuple):
@@ -52,6 +53,7 @@ class Recorder(TorchFunctionMode):
         left: parameters used in ways that are not understood, or more than once.
         rectified: what came out of the last ReLU, what went in, and their versions.
         waiting: in a rehearsal, what the backward pass would call.
+        shared_results: what was computed and may be asked for again.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Recorder(TorchFunctionMode):
         self.tags = {id(p): (p, Tag(name, 1.0)) for name, p in self.params.items()}
         self.inputs: dict[int, Tensor] = {}
         self.rectified: tuple[Tensor, Tensor, tuple[int, ...]] | None = None
+        self.shared_results = Shared()
         self.waiting: list[tuple[Callable[[Tensor], None], Tensor]] | None = [] if rehearsal else None
 
     def watch_input(self, x: Tensor) -> Tensor:
@@ -97,6 +100,7 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         """Every call of a torch function comes by here."""
         kwargs = kwargs or {}
+        self.shared_results.refuse_writing(func, args, kwargs)
         tensors = _tensors((*args, *kwargs.values()))
         tags = [found for value in tensors if (found := self.tag(value)) is not None]
         depends = any(self.is_data(value) for value in tensors)
@@ -159,6 +163,7 @@ class Recorder(TorchFunctionMode):
     def forget(self) -> None:
         """Lets go of tensors: their graph has hooks that hold the recorder, and such circles live on."""
         self.rectified = self.waiting = None
+        self.shared_results.forget()
         self.inputs.clear()
         self.tags.clear()
 

@@ -30,12 +30,15 @@ class Tangent(NamedTuple):
         params: those whose kernel it is.
         outputs: how many there are.
         mixes: whether a sample's output depends on the samples beside it (batch statistics).
+        layers: names and shapes of all parameters, those of a layered network (see
+            :class:`~innerloop.nets.network.Network`); else empty.
     """
 
     forward: Callable[[Params, Tensor], Tensor]
     params: Params
     outputs: int
     mixes: bool
+    layers: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 def as_network(
@@ -88,6 +91,10 @@ def tangent(
 
     part = {name: params[name].detach() for name in wanted}
     with torch.no_grad(), untransformed():
+        if network.layered:  # its last layer tells what a pass would
+            last = next(p for name in network.head_names if (p := params[name]).ndim == 2)
+            layers = tuple((name, tuple(p.shape)) for name, p in params.items())
+            return Tangent(forward, part, len(last), mixes=False, layers=layers)
         outputs = forward(part, x[:2])
         mixes = len(x) > 1 and not _close(outputs[1:2], forward(part, x[1:2]))
     return Tangent(forward, part, outputs.shape[1], mixes)

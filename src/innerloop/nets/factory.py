@@ -17,6 +17,7 @@ from innerloop.nets.conv4 import conv4
 from innerloop.nets.convnet import convnet
 from innerloop.nets.module import from_module
 from innerloop.nets.network import Network
+from innerloop.nets.r2d2_conv import r2d2_conv
 from innerloop.nets.resnet12 import THIN, resnet12
 from innerloop.nets.wide_resnet import wide_resnet
 
@@ -24,6 +25,7 @@ BACKBONES: dict[str, Callable[..., Network]] = {
     "conv4": conv4,
     "convnet": convnet,
     "cells": cell_network,
+    "r2d2-conv": r2d2_conv,
     "resnet12": resnet12,
     "resnet12-thin": functools.partial(resnet12, widths=THIN),
     "wrn-28-10": functools.partial(wide_resnet, depth=28, widen=10),
@@ -45,9 +47,9 @@ def backbone(
     """A network for square pictures.
 
     Args:
-        name: ``conv4``, ``convnet``, ``cells``, ``resnet12``, ``resnet12-thin``, ``wrn-28-10``;
-            ``timm:<name>`` for a model of the timm library; or ``package.module:factory`` for a function that
-            returns a torch module.
+        name: ``conv4``, ``convnet``, ``cells``, ``r2d2-conv``, ``resnet12``, ``resnet12-thin``,
+            ``wrn-28-10``; ``timm:<name>`` for a model of the timm library; or ``package.module:factory`` for
+            a function that returns a torch module.
         channels: image channels.
         size: image side.
         outputs: output dimension.

@@ -21,6 +21,10 @@ class Network(NamedTuple):
         head: ``(params, features) -> outputs``; reads only ``head_names``.
         head_names: the parameters of the last layer, for ANIL, BOIL and per-task heads.
         norm: the norm policy (see :mod:`innerloop.nets.norms`), part of every reported number.
+        layered: a promise of its maker, which tests hold it to: every parameter stands in one linear layer,
+            convolution or norm layer, and is used there once; the last one is W z + b; and samples never mix.
+            Kernels then need not look whether they understand the network, which takes as long as some
+            samples.
     """
 
     init: Callable[[torch.Generator], tuple[Params, Buffers]]
@@ -28,6 +32,7 @@ class Network(NamedTuple):
     head: Callable[[Params, Tensor], Tensor]
     head_names: tuple[str, ...]
     norm: str = "none"
+    layered: bool = False
 
 
 def apply(

@@ -133,11 +133,12 @@ def dropblock(x: Tensor, buffers: Buffers, rate: float, block: int, key: int, ra
     return x * (kept * (kept.numel() / kept.sum().clamp(min=1)))
 
 
-def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int) -> Tensor:
+def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int, epoch: int = 1) -> Tensor:
     r"""Zero for a sample with probability :math:`r_t`, divided by :math:`1 - r_t` otherwise, if noise is on.
 
     On pass :math:`t` that is :math:`r_t = r\,\min(1, t/T)`: the first pass leaves nothing out (Larsson et al.
-    2017; Zoph et al. 2018 and DARTS raise the rate in training).
+    2017; Zoph et al. 2018 and DARTS raise the rate in training). With epochs of :math:`e` passes, :math:`t`
+    is rounded down to a multiple of :math:`e`.
 
     Args:
         x: feature maps ``(n, c, h, w)``.
@@ -145,6 +146,7 @@ def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int) -> 
         rate: :math:`r`.
         key: from :func:`key`.
         ramp: :math:`T`, in passes.
+        epoch: :math:`e`, the passes after which the rate is raised.
 
     >>> x = torch.ones(1000, 1, 1, 1)
     >>> sorted(set(drop_path(x, with_noise({}, step=10), 0.5, key("edge"), ramp=10).flatten().tolist()))
@@ -152,6 +154,7 @@ def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int) -> 
     """
     if STEP not in buffers or rate == 0:
         return x
-    now = rate * (buffers[STEP].double() / ramp).clamp(max=1.0)
+    reached = (buffers[STEP].double() / epoch).floor() * epoch
+    now = rate * (reached / ramp).clamp(max=1.0)
     dropped = hits(buffers[STEP], key, (x.shape[0], 1, 1, 1), now)
     return x * ((~dropped).to(x.dtype) / (1 - now).to(x.dtype))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from innerloop.core.errors import UserError
 from innerloop.evaluation.episodes import FEW_SHOT, Episodes, TaskKind
+from innerloop.learners.table import LEARNERS, uses_head
 from innerloop.recipes.schema import Kind, Recipe
 
 IMAGE_FAMILIES = ("few-shot", "supervised")
@@ -33,6 +35,33 @@ def kinds_asked(recipe: Recipe, training: bool) -> list[Kind]:
     ]
 
 
+def refuse_mixed_ways(recipe: Recipe, training: bool) -> None:
+    """Refuses a mixture of unequal ways where the network's own last layer, with a row per class, predicts.
+
+    Args:
+        recipe: which tasks, and who learns them.
+        training: whether it is to be trained too, and not only judged.
+
+    Raises:
+        UserError: with the settings to change.
+    """
+    tasks, method = recipe.tasks, recipe.inner.method
+    ways = sorted({kind.ways for kind in tasks.mixture})
+    if tasks.family not in IMAGE_FAMILIES or len(ways) < 2 or not uses_head(method):
+        return
+    by_rows = training and tasks.family == FEW_SHOT and recipe.outer.objective != "multitask"
+    if not by_rows and recipe.eval.head != "learner":
+        return
+    listed = f"{', '.join(map(str, ways[:-1]))} and {ways[-1]}"
+    free = ", ".join(name for name, entry in LEARNERS.items() if entry.own_head)
+    heads = "" if by_rows else ", or fit a head to every task with eval.head=logistic"
+    raise UserError(
+        f"inner.method={method} predicts with the network's last layer, which fixes the ways, and the kinds "
+        f"of tasks.mixture have {listed}: give all kinds the same ways, or set inner.method to a learner "
+        f"that makes its own head ({free}){heads}."
+    )
+
+
 def pictures_asked(recipe: Recipe, split: str, pictures: str, grouping: str | None) -> Episodes:
     """The held-out episodes of a recipe whose tasks are drawn from pictures.
 
@@ -57,6 +86,23 @@ def pictures_asked(recipe: Recipe, split: str, pictures: str, grouping: str | No
         rotations=recipe.data.rotations,
         balanced=recipe.tasks.balanced,
     )
+
+
+def shapes_asked(recipe: Recipe) -> dict[str, Any]:
+    """Ways, shots and queries of the tasks that are judged; of a mixture, lists over its kinds.
+
+    >>> mixture = [{"ways": 5, "shots": 1}, {"ways": 3, "shots": 4, "share": 2}]
+    >>> shapes_asked(Recipe.model_validate({"tasks": {"family": "few-shot", "mixture": mixture}}))
+    {'ways': [5, 3], 'shots': [1, 4], 'queries': [15, 15], 'shares': [1.0, 2.0]}
+    """
+    tasks, wanted = recipe.tasks, recipe.eval
+    if tasks.family not in IMAGE_FAMILIES:
+        return {"shots": wanted.shots or tasks.shots, "queries": wanted.queries or tasks.queries}
+    kinds = kinds_asked(recipe, training=False)
+    shapes = {name: [getattr(kind, name) for kind in kinds] for name in ("ways", "shots", "queries")}
+    if len(kinds) == 1:
+        return {name: values[0] for name, values in shapes.items()}
+    return {**shapes, "shares": [kind.share for kind in kinds]}
 
 
 def family_asked(recipe: Recipe, split: str, family: str, settings: Mapping[str, Any]) -> Episodes:

@@ -73,12 +73,12 @@ def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
     found = {
         "tasks": flat["tasks.family"],
         "data": flat["data.name"],
-        "ways": flat["eval.ways"] or flat["tasks.ways"],
-        "shots": flat["eval.shots"] or flat["tasks.shots"],
-        "queries": flat["eval.queries"] or flat["tasks.queries"],
+        **{name: flat[f"eval.{name}"] or flat[f"tasks.{name}"] for name in ("ways", "shots", "queries")},
         "episodes": flat["eval.episodes"],
         "seed": flat["eval.seed"],
     }
+    if flat["tasks.mixture"]:
+        found = {key: value for key, value in found.items() if key not in ("ways", "shots", "queries")}
     if flat["eval.head"] == "learner":
         found |= {"method": flat["inner.method"], "inner_steps": steps if adapts else 0}
         return found if flat["inner.lr"] == "auto" else {**found, "inner_lr": flat["inner.lr"]}
@@ -94,6 +94,8 @@ def brief(evaluation: Mapping[str, Any]) -> str:
     'svm head, 5-way 1-shot, leaves'
     >>> brief({"protocol": {"tasks": "sine", "shots": 10, "method": "maml", "inner_steps": 5}})
     'maml, 5 inner steps, 10 shots, sine'
+    >>> brief({"protocol": {"data": "glyphs", "ways": [5, 3], "shots": [1, 4], "method": "r2d2"}})
+    'r2d2, 3 to 5-way 1 to 4-shot, glyphs'
     """
     told = evaluation.get("protocol")
     if not isinstance(told, Mapping) or not told:
@@ -104,12 +106,20 @@ def brief(evaluation: Mapping[str, Any]) -> str:
     if "label_orders" in told:
         words.append(f"mean of {told['label_orders']} label orders")
     if "ways" in told:
-        words.append(f"{told['ways']}-way {told.get('shots')}-shot")
+        words.append(f"{_span(told['ways'])}-way {_span(told.get('shots'))}-shot")
     elif "shots" in told:
         words.append(f"{told['shots']} shots")
     words.append(Path(str(told["data"])).name if "data" in told else str(told.get("tasks", "")))
     words.append("transductive" if str(told.get("kind", "")).startswith("transductive") else "")
     return ", ".join(word for word in words if word)
+
+
+def _span(values: Any) -> str:
+    """A number; of the numbers of a mixture, the smallest and the largest."""
+    if not (isinstance(values, list) and values and all(isinstance(value, int) for value in values)):
+        return str(values)
+    least, most = min(values), max(values)
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def evaluation_line(found: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from pydantic import BaseModel, ValidationInfo, model_validator
 
+from innerloop.learners.table import LEARNERS
 from innerloop.recipes.methods import method_problems
 
 if TYPE_CHECKING:
@@ -138,6 +139,18 @@ def _orders_are_of_labels(recipe: Recipe) -> str | None:
     return f"eval.label_orders is for tasks with labels, and the loss is {loss}: leave it out."
 
 
+def _an_envelope_is_of_the_inner_loss(recipe: Recipe) -> str | None:
+    method, inside, outside = recipe.inner.method, recipe.inner.loss, recipe.outer.loss
+    if LEARNERS[method].differentiated != "envelope" or recipe.outer.objective != "episodic":
+        return None
+    if outside in (None, inside):
+        return None
+    return (
+        f"inner.method={method} trains on the minimum of its inner problem, which is of inner.loss={inside}, "
+        f"and would ignore outer.loss={outside}: leave out outer.loss, or set both to the same."
+    )
+
+
 def _settings_are_the_learners(recipe: Recipe) -> str | None:
     return "\n".join(method_problems(dict(recipe.inner), recipe.outer.objective)) or None
 
@@ -154,5 +167,6 @@ RECIPE_RULES: Rules = (
     _auto_needs_tasks,
     _factors_go_with_milestones,
     _orders_are_of_labels,
+    _an_envelope_is_of_the_inner_loss,
     _settings_are_the_learners,
 )

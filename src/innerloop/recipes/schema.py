@@ -105,7 +105,7 @@ class Model(Section):
 
     kind: str = Field(
         "mlp",
-        description="mlp, conv4, convnet, cells, resnet12, wrn-28-10, timm:NAME, "
+        description="mlp, conv4, convnet, cells, r2d2-conv, resnet12, resnet12-thin, wrn-28-10, timm:NAME, "
         "or package.module:factory of your own",
     )
     hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")
@@ -232,12 +232,12 @@ class Eval(Section):
     ways: int | None = Field(None, ge=2, description="few-shot: ways in evaluation; none means tasks.ways")
     shots: int | None = Field(None, ge=1, description="shots in evaluation; none means tasks.shots")
     queries: int | None = Field(None, ge=1, description="queries in evaluation; none means tasks.queries")
-    head: Literal["learner", "logistic", "svm", "ridge", "centroid", "cosine", "finetune"] = Field(
+    head: Literal["learner", "logistic", "svm", "svc", "ridge", "centroid", "cosine", "finetune"] = Field(
         "learner",
         description="pictures: adapt as inner.method says, or fit this head on frozen features; "
         "finetune: Adam on the whole network",
     )
-    C: float = Field(1.0, gt=0, description="heads logistic, svm and ridge: inverse penalty")
+    C: float = Field(1.0, gt=0, description="heads logistic, svm, svc and ridge: inverse penalty")
     normalise_features: bool = Field(True, description="heads: divide features by their norm")
     copies: int = Field(
         0, ge=0, description="heads: so many augmented copies in place of each support picture (RFS: 5)"

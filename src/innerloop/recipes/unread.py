@@ -57,7 +57,7 @@ _THROUGH = When(
 )
 _QUERIES = When(
     "learners that are judged on queries in training",
-    lambda r: LEARNERS[r.inner.method].differentiated != "envelope",
+    lambda r: r.outer.objective != "episodic" or LEARNERS[r.inner.method].differentiated != "envelope",
 )
 _INNER_STEPS = When(
     "training with inner steps, and inner.test_steps is given for the judging",
@@ -135,12 +135,12 @@ READERS: Readers = {
     "outer.milestones": (_one_of("outer.schedule", "step"),),
     "outer.factor": (_one_of("outer.schedule", "step", "plateau"), _ONE_FACTOR),
     "outer.factors": (_one_of("outer.schedule", "step"),),
-    "outer.label_smoothing": (_LABELS,),
+    "outer.label_smoothing": (_LABELS, _QUERIES),
     "outer.plateau_patience": (_one_of("outer.schedule", "plateau"),),
     "eval.ways": (_PICTURES, _ONE_KIND),
     "eval.shots": (_ONE_KIND,),
     "eval.queries": (_ONE_KIND,),
-    "eval.C": (_one_of("eval.head", "logistic", "svm", "ridge"),),
+    "eval.C": (_one_of("eval.head", "logistic", "svm", "svc", "ridge"),),
     "eval.normalise_features": (_HEADS,),
     "eval.copies": (_HEADS,),
     "eval.head_lr": (_one_of("eval.head", "finetune"),),

@@ -15,7 +15,7 @@ from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 
-WITHOUT_RECIPE = ("analyze", "reproduce", "reproduce-all")
+WITHOUT_RECIPE = ("analyze", "reproduce", "reproduce-all", "search")
 _ABSENT = object()
 
 
@@ -30,7 +30,7 @@ class RunData(NamedTuple):
         metrics: the lines of ``metrics.jsonl``.
         evaluations: the files of ``eval/``, oldest first, each with its ``file`` name added.
         problems: sentences on what could not be read.
-        result: ``result.json``, where a run of ``analyze`` or ``reproduce`` has what it found.
+        result: ``result.json``, where a run of ``analyze``, ``reproduce`` or ``search`` has what it found.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class RunData(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """``analyze``, ``reproduce``, ``reproduce-all``, or ``train`` for everything with a recipe."""
+        """``analyze``, ``reproduce``, ``reproduce-all``, ``search``, or ``train`` for all with a recipe."""
         kind = self.manifest.get("kind")
         return kind if kind in WITHOUT_RECIPE else "train"
 

@@ -17,6 +17,7 @@ from innerloop.report.compare import labels
 from innerloop.report.comparison import comparison_view
 from innerloop.report.load import RunData, load_run
 from innerloop.report.redone import overview_view, redone_view
+from innerloop.report.searched import searched_view
 from innerloop.report.single import run_view
 from innerloop.report.svg import rewritten
 from innerloop.runs.directory import is_run
@@ -35,8 +36,8 @@ OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landsca
 def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | None = None) -> Path:
     """Writes a self-contained page about one run, or about several.
 
-    Training runs are compared with each other. Runs of ``reproduce`` and ``analyze`` get a section each,
-    with an overview on top; one of ``reproduce all`` stands for all its members.
+    Training runs are compared with each other. Runs of ``reproduce``, ``analyze`` and ``search`` get a
+    section each, with an overview on top; one of ``reproduce all`` stands for all its members.
 
     Args:
         runs: run directories. What a run lacks (an evaluation, its end) is said on the page.
@@ -126,11 +127,12 @@ def _training_page(runs: list[RunData], held_out: HeldOut | None) -> str:
 
 
 def _results_page(runs: list[RunData]) -> str:
-    makers = {"reproduce": redone_view, "analyze": analysed_view}
+    makers = {"reproduce": redone_view, "analyze": analysed_view, "search": searched_view}
     views = [makers[run.kind](run, f"r{i}") for i, run in enumerate(runs)]
     several = len(runs) > 1
     kinds = {view["kind"] for view in views}
-    what = {"reproduce": "reproductions", "analyze": "analyses"}[kinds.pop()] if len(kinds) == 1 else "runs"
+    words = {"reproduce": "reproductions", "analyze": "analyses", "search": "searches"}
+    what = words[kinds.pop()] if len(kinds) == 1 else "runs"
     overview = overview_view(views, [run.result.get("seconds") for run in runs]) if several else None
     return _render(
         "results.html.j2", views=views, several=several, overview=overview, title=f"{len(runs)} {what}"

@@ -16,7 +16,7 @@ RECORDED: dict[str, dict[str, bool]] = {
     "cpu": SHRINKS | {"width": True, "recipe depth": False, "recipe floor": True, "pictures": False},
     "paper": SHRINKS | {"width": True, "recipe depth": False, "recipe floor": True, "pictures": False},
 }
-"""What is expected at each scale; ``paper`` has not been run."""
+"""As found at ``smoke`` and ``cpu``; ``paper`` has not been run."""
 
 
 class Apart(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,6 +130,43 @@ def best_validation(run: Mapping[str, Any]) -> float:
     return max(float(point["validation"]) for point in run["curve"])
 
 
+def shares_of_time(
+    ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], slack: float = 0.0
+) -> list[float | None]:
+    """Per seed, our time to their best validation accuracy (less ``slack`` points) as a share of theirs.
+
+    Theirs is the time at which they have it; ``None`` where we never get there.
+
+    >>> ours = [{"seconds": 2, "validation": 0.5}, {"seconds": 4, "validation": 0.7}]
+    >>> theirs = [{"seconds": 4, "validation": 0.6}, {"seconds": 8, "validation": 0.7}]
+    >>> shares_of_time([{"curve": ours}], [{"curve": theirs, "best_seconds": 8}])
+    [0.5]
+    """
+    shares: list[float | None] = []
+    for mine, peer in zip(ours, theirs, strict=True):
+        there = time_to_reach(mine, best_validation(peer) - slack / 100)
+        shares.append(None if there is None else there / peer["best_seconds"])
+    return shares
+
+
+def middle_share(shares: Sequence[float | None]) -> float:
+    """The median over seeds; never counts as infinitely long.
+
+    >>> middle_share([0.5, None, 0.7])
+    0.7
+    """
+    return statistics.median(math.inf if share is None else share for share in shares)
+
+
+def shares_in_words(shares: Sequence[float | None]) -> str:
+    """Shares for people.
+
+    >>> shares_in_words([0.5, None])
+    '0.50, never'
+    """
+    return ", ".join("never" if share is None else f"{share:.2f}" for share in shares)
+
+
 def shots_of(runs: Runs) -> str:
     """The number of shots that all methods are judged on, as a key of ``scores``."""
     return next(iter(next(iter(runs.values()))["scores"]))
@@ -147,12 +186,15 @@ def protocol(scale: str) -> dict[str, Any]:
 
     size = SIZES[scale]
     if scale == "paper":
-        training = "the shipped recipes with the published settings, ResNet-12 (MAML and ANIL: Conv4-64)"
+        training = (
+            "the shipped recipes with the published settings, ResNet-12 (MAML, ANIL and ProtoNet: Conv4-64; "
+            "R2D2: its own network)"
+        )
     else:
         training = (
             "one network for all, a strided Conv4; RAdam, cosine schedule, no augmentation; each method"
         )
-        training += " has its own rate, batch and number of steps (reproduce/bridge_methods.py)"
+        training += " has its own rate, batch and number of steps (the recipes cifar-fs-…-cpu)"
     return {
         "data": "embedded glyphs" if scale == "smoke" else "CIFAR-FS and FC100, made of CIFAR-100, 32×32",
         "training": training,

@@ -1,17 +1,16 @@
 """How every method of Bridge's picture tables trains, at each scale, as recipes.
 
 At ``cpu`` all of them share one network, a strided Conv4 of 64 filters that a core trains on two thousand
-pictures a second, and each has as many steps as fit into a few minutes of one core. At ``paper`` they are
-the shipped recipes with the published settings.
+pictures a second, and each has as many steps as fit into a few minutes of one core: the shipped recipes
+``cifar-fs-…-cpu``. At ``paper`` they are the shipped recipes with the published settings.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
 
 WAYS, SMOKE_QUERIES = 5, 2
 PENALTY = 0.33
@@ -63,68 +62,34 @@ METHODS = ("MAML", "ANIL", "R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
 ANY_SHOTS = ("R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
 """Methods whose trained network serves any number of shots; one run is judged on 5 and on 1."""
 
-EPISODE: dict[str, Any] = {"family": "few-shot", "ways": WAYS, "shots": 5, "queries": 15}
-HEAD: dict[str, Any] = {"head": "logistic", "C": 1 / PENALTY}
-CPU: dict[str, dict[str, Any]] = {
-    "MAML": {
-        "inner": {"method": "maml", "lr": 0.3, "steps": 1},
-        "outer": {"steps": 3900, "optimiser": "adam", "lr": 2e-3},
-        "model": {"norm": "transductive"},
-    },
-    "ANIL": {
-        "tasks": {**EPISODE, "queries": 10},
-        "inner": {"method": "anil", "lr": 0.1, "steps": 5},
-        "outer": {"steps": 6000, "optimiser": "adam", "lr": 3e-3},
-        "model": {"norm": "transductive"},
-    },
-    "R2D2": {"inner": {"method": "r2d2"}, "outer": {"steps": 5500, "lr": 3e-2}},
-    "MetaOptNet": {
-        "inner": {"method": "metaoptnet-svm", "settings": {"steps": 3}},
-        "outer": {"steps": 5000, "lr": 1e-2},
-    },
-    "ProtoNet": {
-        "inner": {"method": "protonet"},
-        "outer": {"steps": 5000, "optimiser": "adam", "lr": 3e-3},
-    },
-    "RFS": {
-        "tasks": {"family": "supervised", "minibatch": 64},
-        "outer": {"objective": "erm", "steps": 9000, "lr": 1e-2},
-        "eval": HEAD,
-    },
-    "MTL": {
-        "tasks": {**EPISODE, "queries": 5},
-        "outer": {"objective": "multitask", "heads": "released", "steps": 10_000, "lr": 1e-2},
-        "eval": HEAD,
-    },
-}
-"""What is a method's own at ``cpu``; the rest is :func:`_cpu`'s."""
+_NAMES = {"MetaOptNet": "metaoptnet", "RFS": "supervised"}
+_SMOKE = (
+    *("data.name=glyphs", "model.filters=4", "eval.shots=2", f"eval.queries={SMOKE_QUERIES}"),
+    *(f"eval.episodes={SIZES['smoke'].tests}", f"eval.validation_episodes={SIZES['smoke'].validation_tasks}"),
+)
+_SMOKE_STEPS = 4
 
 
 def recipe_for(work: Work) -> Recipe:
     """What a run trains and how its validation tasks are judged."""
     if work.scale == "paper":
         return load_recipe(*_published(work))
-    size, own = SIZES[work.scale], CPU[work.method]
-    outer = {"batch": 1, "optimiser": "radam", "schedule": "cosine", "clip": 10.0, **own["outer"]}
-    steps = max(1, round((4 if work.scale == "smoke" else outer["steps"]) * work.length))
-    outer |= {"steps": steps, "batch": work.batch or outer["batch"]}
-    model = {**_network(work.scale), **own.get("model", {})}
-    if work.method == "MTL":
-        model["last_layer"] = _last_layer(work)
-    tasks = own.get("tasks", EPISODE)
-    if work.scale == "smoke" and tasks["family"] == "few-shot":
-        tasks = {**tasks, "shots": 2, "queries": SMOKE_QUERIES}
-    sections: dict[str, Any] = {
-        "name": "bridge-pictures",
-        "data": {"name": "glyphs" if work.scale == "smoke" else work.data, "standardise": True},
-        "tasks": tasks,
-        "model": model,
-        "inner": {"method": "protonet", "loss": "cross-entropy", **own.get("inner", {})},
-        "outer": outer,
-        "eval": {**_judging(size, steps), **own.get("eval", {})},
-        "run": {"seed": work.seed, "threads": 1},
-    }
-    return make_recipe(sections, fresh=True)
+    name = _shipped("cifar-fs", work.method, "-cpu")  # what other pictures change is set below
+    shipped, smoke = load_recipe(name), work.scale == "smoke"
+    steps = max(1, round((_SMOKE_STEPS if smoke else shipped.outer.steps) * work.length))
+    every = max(1, steps // SIZES[work.scale].validations)
+    items = [f"seed={work.seed}", f"outer.steps={steps}", f"eval.every={every}"]
+    items += _SMOKE if smoke else [f"data.name={work.data}"]
+    if smoke and shipped.tasks.family == "few-shot":
+        items += ["tasks.shots=2", f"tasks.queries={SMOKE_QUERIES}"]
+    recipe = load_recipe(name, items + _asked(work))
+    return recipe.model_copy(update={"name": "bridge-pictures", "description": ""})
+
+
+def training_pictures(method: str) -> int:
+    """Pictures of a training task at ``cpu``."""
+    tasks = recipe_for(Work("cpu", "cifar-fs", method, 0)).tasks
+    return tasks.ways * (tasks.shots + tasks.queries)
 
 
 def shots_for(work: Work, recipe: Recipe) -> list[int]:
@@ -133,39 +98,24 @@ def shots_for(work: Work, recipe: Recipe) -> list[int]:
     return [own, 1] if work.method in ANY_SHOTS else [own]
 
 
-def _last_layer(work: Work) -> str:
-    return "normalised" if work.normalised else "linear"
+def _shipped(data: str, method: str, size: str = "") -> str:
+    return f"{data}-{_NAMES.get(method, method.lower())}{size}"
 
 
-def _network(scale: str) -> dict[str, Any]:
-    filters = 4 if scale == "smoke" else 64
-    return {"kind": "conv4", "filters": filters, "pooling": "stride", "norm": "running"}
-
-
-def _judging(size: Size, steps: int) -> dict[str, Any]:
-    shape = {"ways": WAYS, "shots": 5, "queries": 15}
-    if size == SIZES["smoke"]:
-        shape |= {"shots": 2, "queries": SMOKE_QUERIES}
-    return {
-        **shape,
-        "episodes": size.tests,
-        "validation_episodes": size.validation_tasks,
-        "every": max(1, steps // size.validations),
-        "curve": False,
-    }
+def _asked(work: Work) -> list[str]:
+    """Settings of a run that are not its method's own."""
+    items = [f"outer.batch={work.batch}"] * bool(work.batch)
+    if work.method == "MTL":
+        items.append(f"model.last_layer={'normalised' if work.normalised else 'linear'}")
+    return items
 
 
 def _published(work: Work) -> tuple[str, list[str]]:
     """A shipped recipe with the published settings, and what a run changes in it."""
-    name = {"MetaOptNet": "metaoptnet", "RFS": "supervised"}.get(work.method, work.method.lower())
-    items = [f"seed={work.seed}", "eval.shots=5", f"eval.episodes={SIZES['paper'].tests}"]
+    name = _shipped(work.data, work.method)
+    items = [f"seed={work.seed}", "eval.shots=5", f"eval.episodes={SIZES['paper'].tests}", *_asked(work)]
     if work.method in ("MAML", "ANIL"):
         items.append("tasks.shots=5")
-    if work.batch:
-        items.append(f"outer.batch={work.batch}")
-    if work.method == "MTL":
-        items.append(f"model.last_layer={_last_layer(work)}")
-    recipe = f"{work.data}-{name}"
     if work.length != 1:
-        items.append(f"outer.steps={max(1, round(load_recipe(recipe).outer.steps * work.length))}")
-    return recipe, items
+        items.append(f"outer.steps={max(1, round(load_recipe(name).outer.steps * work.length))}")
+    return name, items

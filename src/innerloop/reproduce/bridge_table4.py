@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from innerloop.reproduce.bridge_cells import (
@@ -12,9 +11,12 @@ from innerloop.reproduce.bridge_cells import (
     best_validation,
     carry_out,
     difference,
+    middle_share,
     over_seeds,
     percent,
     protocol,
+    shares_in_words,
+    shares_of_time,
     shots_of,
     smoke_counts,
     time_to_reach,
@@ -76,27 +78,16 @@ def curves_figure(by_method: dict[str, list[Run]]) -> Figure:
     return panels_figure([one], columns=1, width=5.6, height=3.6)
 
 
-def reached(by_method: dict[str, list[Run]], slack: float = 0.0) -> list[float | None]:
-    """Per seed, MTL's time to MetaOptNet's best validation accuracy (less ``slack`` points), as a share.
-
-    The share is of the time at which MetaOptNet has it; ``None`` where MTL never gets there.
-    """
-    shares: list[float | None] = []
-    for theirs, ours in zip(by_method["MetaOptNet"], by_method["MTL"], strict=True):
-        there = time_to_reach(ours, best_validation(theirs) - slack / 100)
-        shares.append(None if there is None else there / theirs["best_seconds"])
-    return shares
-
-
 def _rows(by_method: dict[str, list[Run]], shots: str, scale: str) -> list[Row]:
     recorded = scale == "cpu"
     gap = difference(by_method["MTL"], by_method["MetaOptNet"], shots)
     ours, theirs = (over_seeds(by_method[m], shots) for m in ("MTL", "MetaOptNet"))
-    shares, near = reached(by_method), reached(by_method, CLOSE)
+    both = by_method["MTL"], by_method["MetaOptNet"]
+    shares, near = shares_of_time(*both), shares_of_time(*both, CLOSE)
     whole = [
         a["seconds"] / b["seconds"] for a, b in zip(by_method["MTL"], by_method["MetaOptNet"], strict=True)
     ]
-    middle = statistics.median(share if share is not None else float("inf") for share in near)
+    middle = middle_share(near)
     return [
         row(
             "MTL's accuracy is within a point of MetaOptNet's, or above it",
@@ -109,15 +100,15 @@ def _rows(by_method: dict[str, list[Run]], shots: str, scale: str) -> list[Row]:
         row(
             "MTL comes within a point of MetaOptNet's validation accuracy in less training time",
             f"{SHARE:.3f} of the time",
-            f"within a point: {_words(near)}; all of it: {_words(shares)} of the time, by seed",
+            f"within a point: {shares_in_words(near)}; all of it: {shares_in_words(shares)} of the time",
             middle < 1,
             expected=not recorded or CHEAPER,
-            reason="of the time at which MetaOptNet has its best validation",
+            reason="of the time at which MetaOptNet has its best validation, by seed",
         ),
         row(
             "MTL's share of the time is a tenth or less",
             f"{SHARE:.3f}",
-            f"{_words(near)}, by seed; whole runs as set up here: {_words(whole)}",
+            f"{shares_in_words(near)}, by seed; whole runs as set up here: {shares_in_words(whole)}",
             middle <= 0.1,
             expected=not recorded or ORDER_OF_MAGNITUDE,
             reason="the published share is one 23rd, of GPU hours, against MetaOptNet's own code",
@@ -128,11 +119,10 @@ def _rows(by_method: dict[str, list[Run]], shots: str, scale: str) -> list[Row]:
 
 def _cost_row(by_method: dict[str, list[Run]]) -> Row:
     """What one training picture costs each method; the head of an episode is what differs."""
-    from innerloop.reproduce.bridge_methods import CPU, EPISODE
+    from innerloop.reproduce.bridge_methods import training_pictures
 
     def per_picture(method: str) -> float:
-        tasks = CPU[method].get("tasks", EPISODE)
-        pictures = tasks["ways"] * (tasks["shots"] + tasks["queries"])
+        pictures = training_pictures(method)
         return statistics.median(1e3 * r["seconds"] / (r["steps"] * pictures) for r in by_method[method])
 
     ours, theirs = per_picture("MTL"), per_picture("MetaOptNet")
@@ -144,10 +134,6 @@ def _cost_row(by_method: dict[str, list[Run]]) -> Row:
         expected=True,
         reason="processor time of one thread, data loading included",
     )
-
-
-def _words(shares: Sequence[float | None]) -> str:
-    return ", ".join("never" if share is None else f"{share:.2f}" for share in shares)
 
 
 def _smoke_rows(runs: Runs) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Architectures for few-shot problems: spaces of them, their size, and scores before they are trained."""
+"""Architectures for few-shot problems: spaces, sizes, scores before training, and searches by them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from innerloop.search.draws import Draw as Draw
+    from innerloop.search.draws import Draws as Draws
+    from innerloop.search.draws import PictureDraws as PictureDraws
+    from innerloop.search.found import Found as Found
+    from innerloop.search.found import Ranked as Ranked
+    from innerloop.search.methods import METHODS as METHODS
+    from innerloop.search.methods import search as search
+    from innerloop.search.scoring import Scores as Scores
+    from innerloop.search.scoring import score_candidates as score_candidates
     from innerloop.search.size import Size as Size
     from innerloop.search.size import count_parameters as count_parameters
     from innerloop.search.size import network_size as network_size
@@ -25,6 +34,10 @@ _HERE = "innerloop.search"
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        f"{_HERE}.draws": ("Draw", "Draws", "PictureDraws"),
+        f"{_HERE}.found": ("Found", "Ranked"),
+        f"{_HERE}.methods": ("METHODS", "search"),
+        f"{_HERE}.scoring": ("Scores", "score_candidates"),
         f"{_HERE}.size": ("Size", "count_parameters", "network_size"),
         f"{_HERE}.space": ("Space", "candidates", "random_candidate", "random_of_size", "size_of"),
         f"{_HERE}.spaces": ("SPACES", "ConvVariant", "cell_space", "conv_space", "get_space"),

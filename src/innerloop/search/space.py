@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
+from innerloop.nets.cells.genotype import Choices
 from innerloop.nets.network import Network
 from innerloop.search.size import Size, count_parameters, network_size
 
@@ -20,19 +21,29 @@ class Space(NamedTuple, Generic[Candidate]):
         name: as messages call it.
         total: number of candidates.
         candidate: number from 0 to ``total`` − 1 → candidate; every candidate has one number.
-        build: ``(candidate, norm) -> network``; ``norm`` is ``group`` while scoring, any policy in training.
+        build: ``(candidate, norm, **changes) -> network``; ``norm`` is ``group`` while scoring, any policy in
+            training, and ``changes`` are further arguments of the network, for this once.
         describe: a line for people.
         settings: ``(candidate, norm) ->`` the ``[model]`` table of a recipe that trains it, as plain data.
         shape: of one picture.
+        thin: ``(candidate, **changes) ->`` a network of one channel for pictures of 3×3 pixels in one colour
+            channel, on which linear regions are counted; without it they are counted on the whole network.
+        start: the operators on every edge where a search by pruning begins; ``build`` and ``thin`` then take
+            choices too. None if the space cannot be pruned.
+
+    Functions of a module (or ``functools.partial`` of them) can be sent to other processes, so that
+    candidates are scored on all cores; closures cannot where processes are not forked.
     """
 
     name: str
     total: int
     candidate: Callable[[int], Candidate]
-    build: Callable[[Candidate, str], Network]
+    build: Callable[..., Network]
     describe: Callable[[Candidate], str]
     settings: Callable[[Candidate, str], dict[str, Any]]
     shape: tuple[int, int, int]
+    thin: Callable[..., Network] | None = None
+    start: Choices | None = None
 
 
 def candidates(space: Space[Candidate]) -> Iterator[Candidate]:

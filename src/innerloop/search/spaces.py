@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.nets.cells import Edge, Genotype, cell_network, to_table
+from innerloop.nets.cells import Choices, Edge, Genotype, all_choices, cell_network, to_table
 from innerloop.nets.cells.genotype import EDGES_KEPT, INPUTS, KINDS, NODES, OPERATORS, CellEdges
 from innerloop.nets.convnet import POOLINGS, convnet, last_side
 from innerloop.nets.network import Network
@@ -41,25 +42,51 @@ def cell_space(
     True
     """
     own = {"cells": cells, "channels": channels, **settings}
+    sizes = (pictures, size, outputs)
+    return Space(
+        "cells",
+        math.prod(_NODE_COUNTS) ** len(KINDS),
+        _genotype,
+        partial(_cells, sizes, own),
+        describe_genotype,
+        partial(_cells_table, own),
+        (pictures, size, size),
+        partial(_thin_cells, outputs, {name: value for name, value in own.items() if name in _THIN_TOO}),
+        all_choices(),
+    )
 
-    def candidate(number: int) -> Genotype:
-        made = []
-        for _ in KINDS:
-            number, cell = _cell(number)
-            made.append(cell)
-        return Genotype(*made)
 
-    def with_end(norm: str) -> dict[str, Any]:
-        return {"final_norm": True, **own} if norm == "group" else own
+_THIN_TOO = ("conv_3x3", "mixing", "first_weights")
+"""Settings that a network of cells shares with its thin one."""
 
-    def build(genotype: Genotype, norm: str) -> Network:
-        return cell_network(pictures, size, outputs, genotype=genotype, norm=norm, **with_end(norm))
 
-    def table(genotype: Genotype, norm: str) -> dict[str, Any]:
-        return {"kind": "cells", "norm": norm, "settings": {"genotype": to_table(genotype), **with_end(norm)}}
+def _genotype(number: int) -> Genotype:
+    made = []
+    for _ in KINDS:
+        number, cell = _cell(number)
+        made.append(cell)
+    return Genotype(*made)
 
-    total = math.prod(_NODE_COUNTS) ** len(KINDS)
-    return Space("cells", total, candidate, build, describe_genotype, table, (pictures, size, size))
+
+def _with_end(own: Mapping[str, Any], norm: str) -> dict[str, Any]:
+    return {"final_norm": True, **own} if norm == "group" else dict(own)
+
+
+def _cells(
+    sizes: tuple[int, int, int], own: Mapping[str, Any], cell: Genotype | Choices, norm: str, **changes: Any
+) -> Network:
+    return cell_network(*sizes, genotype=cell, norm=norm, **{**_with_end(own, norm), **changes})
+
+
+def _cells_table(own: Mapping[str, Any], genotype: Genotype, norm: str) -> dict[str, Any]:
+    settings = {"genotype": to_table(genotype), **_with_end(own, norm)}
+    return {"kind": "cells", "norm": norm, "settings": settings}
+
+
+def _thin_cells(outputs: int, own: Mapping[str, Any], cell: Genotype | Choices, **changes: Any) -> Network:
+    """One normal and one reduction cell of one channel, without a stem (TE-NAS, MetaNTK-NAS)."""
+    fixed = {"cells": 2, "channels": 1, "reductions": (1,), "stem": False, "final_norm": True}
+    return cell_network(1, 3, outputs, genotype=cell, norm="transductive", **{**own, **fixed, **changes})
 
 
 def _cell(number: int) -> tuple[int, CellEdges]:
@@ -124,19 +151,36 @@ def conv_space(
     if not options:
         raise UserError(f"pictures of side {size} vanish in {min(depths)} halvings: use larger ones.")
 
-    def build(variant: ConvVariant, norm: str) -> Network:
-        return convnet(pictures, size, outputs, norm=_policy(variant, norm), **_shape(variant))
-
-    def table(variant: ConvVariant, norm: str) -> dict[str, Any]:
-        return {"kind": "convnet", "norm": _policy(variant, norm), "settings": _shape(variant)}
-
+    sizes = (pictures, size, outputs)
     return Space(
-        "convnet", len(options), options.__getitem__, build, _describe, table, (pictures, size, size)
+        "convnet",
+        len(options),
+        options.__getitem__,
+        partial(_convnet, sizes),
+        _describe,
+        _convnet_table,
+        (pictures, size, size),
+        partial(_thin_convnet, outputs),
     )
 
 
+def _convnet(sizes: tuple[int, int, int], variant: ConvVariant, norm: str, **changes: Any) -> Network:
+    return convnet(*sizes, norm=_policy(variant, norm), **{**_shape(variant), **changes})
+
+
+def _convnet_table(variant: ConvVariant, norm: str) -> dict[str, Any]:
+    return {"kind": "convnet", "norm": _policy(variant, norm), "settings": _shape(variant)}
+
+
+def _thin_convnet(outputs: int, variant: ConvVariant, **changes: Any) -> Network:
+    """One filter per block, halved by strides (3×3 pixels would vanish in pooling)."""
+    shape = {**_shape(variant), "width": 1, "pooling": "stride", **changes}
+    return convnet(1, 3, outputs, norm=_policy(variant, "transductive"), **shape)
+
+
 def _policy(variant: ConvVariant, norm: str) -> str:
-    return norm if variant.norm == "batch" else variant.norm
+    # without normalisation (SynFlow) means without, also where a variant has its own
+    return norm if variant.norm == "batch" or norm == "none" else variant.norm
 
 
 def _shape(variant: ConvVariant) -> dict[str, Any]:

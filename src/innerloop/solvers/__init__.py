@@ -11,5 +11,7 @@ from innerloop.solvers.problems import Linear as Linear
 from innerloop.solvers.problems import scores as scores
 from innerloop.solvers.ridge import RidgeResult as RidgeResult
 from innerloop.solvers.ridge import ridge as ridge
+from innerloop.solvers.svc import svc as svc
+from innerloop.solvers.svc import votes as votes
 from innerloop.solvers.svm import SVMResult as SVMResult
 from innerloop.solvers.svm import linear_svm as linear_svm

@@ -18,12 +18,14 @@ Result = TypeVar("Result", bound=tuple[Tensor, ...])
 class Linear(NamedTuple):
     """Linear classifiers or regressors, one per problem: scores are ``x @ weightsᵀ + bias``.
 
-    ``converged`` (B,) says which are proven solutions; nothing where there was nothing to solve.
+    ``converged`` (B,) says which are proven solutions; nothing where there was nothing to solve. With
+    ``pairs`` a row tells one class from one other, and :func:`innerloop.solvers.svc.votes` judge classes.
     """
 
     weights: Tensor
     bias: Tensor
     converged: Tensor | None = None
+    pairs: bool = False
 
 
 def scores(fitted: Linear | tuple[Tensor, ...], x: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ class _Manner(NamedTuple):
     mean: bool
     drop_path: float
     drop_ramp: int
+    drop_epoch: int
     seed: int
 
 
@@ -55,6 +56,7 @@ def cell_network(
     first_weights: Literal["uniform", "fan_in", "fan_out"] = "uniform",
     drop_path: float = 0.0,
     drop_ramp: int = DROP_RAMP,
+    drop_epoch: int = 1,
     seed: int = 0,
     head_bias: bool = True,
 ) -> Network:
@@ -81,6 +83,7 @@ def cell_network(
         first_weights: ``uniform`` as torch starts layers, or normal of variance 2/fan_in or 2/fan_out.
         drop_path: the probability to leave an operator out for a sample in training, after the ramp.
         drop_ramp: passes over which it rises from zero, in proportion.
+        drop_epoch: passes after which it is raised, each time.
         seed: of what is left out.
         head_bias: whether the last layer has a bias.
 
@@ -109,7 +112,7 @@ def cell_network(
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
-        manner = _Manner(norm, statistics, mixing == "mean", drop_path, drop_ramp, seed)
+        manner = _Manner(norm, statistics, mixing == "mean", drop_path, drop_ramp, drop_epoch, seed)
         x, changed = _stacked(plan, manner, params, buffers, fast.layout(x))
         if final_norm:
             x, seen = fast.norm("final.norm", norm, params, buffers, x, statistics)
@@ -117,7 +120,7 @@ def cell_network(
         return fast.pooled(x), {**buffers, **changed, **noise.advance(buffers)}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
-    return Network(init, features, apply_linear_head, names, norm)
+    return Network(init, features, apply_linear_head, names, norm, layered=norm in ("group", "none"))
 
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -180,7 +183,7 @@ def _stacked(
         if not piece.steps or not manner.drop_path:  # an identity is never left out
             return y
         key = noise.key(piece.name, manner.seed)
-        return noise.drop_path(y, buffers, manner.drop_path, key, manner.drop_ramp)
+        return noise.drop_path(y, buffers, manner.drop_path, key, manner.drop_ramp, manner.drop_epoch)
 
     last = x if plan.stem is None else ran(plan.stem, x)
     before = last

@@ -18,7 +18,6 @@ from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.kernels.descent import Descent
 from innerloop.kernels.empirical import empirical_ntk
 from innerloop.kernels.meta import anil_kernel, maml_kernel
-from innerloop.kernels.tangent import MEMORY
 from innerloop.kernels.task_blocks import stack
 from innerloop.nets.initial import uniform
 from innerloop.nets.network import Network
@@ -32,6 +31,9 @@ Degenerate = Literal["told", "released"]
 
 RELEASED = 1e5
 """What both released codes put for a condition number that is not a number."""
+
+SCORE_MEMORY = 2**31
+"""Bytes that a kernel may use: a supernet of 48 channels then passes 30 pictures at once."""
 
 PUBLISHED = Descent(math.inf, ridge=1e-3)
 """MetaNTK-NAS for 5 cells: adapted to convergence, with a ridge of 1e-3 in the inner solve."""
@@ -141,7 +143,7 @@ def ntk_condition(
     *,
     which: Which = "weights",
     degenerate: Degenerate = "told",
-    memory: int = MEMORY,
+    memory: int = SCORE_MEMORY,
 ) -> Condition:
     r"""TE-NAS (Chen et al. 2021): the condition number of the empirical NTK of a batch.
 
@@ -175,7 +177,7 @@ def metantk(
     method: Method = "maml",
     inner: Descent = PUBLISHED,
     which: Which = "weights",
-    memory: int = MEMORY,
+    memory: int = SCORE_MEMORY,
 ) -> Tensor:
     r"""The kernel of MAML (MetaNTK, eq. 106) or ANIL (eq. 112) from the network's own NTK, in float64.
 
@@ -221,7 +223,7 @@ def metantk_condition(
     inner: Descent = PUBLISHED,
     which: Which = "weights",
     degenerate: Degenerate = "told",
-    memory: int = MEMORY,
+    memory: int = SCORE_MEMORY,
 ) -> Condition:
     """MetaNTK-NAS (Wang et al. 2022): the condition number of :func:`metantk`; the arguments are its.
 

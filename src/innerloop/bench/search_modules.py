@@ -1,0 +1,224 @@
+"""Networks of cells as torch modules, and their kernels and regions in the manner of the released codes.
+
+Per-sample gradients come from Opacus where it can be imported, which may be from a folder of its own:
+``pip install --no-deps --target DIR opacus opt_einsum`` and then ``PYTHONPATH=DIR innerloop bench search``.
+Elsewhere they are taken as Opacus takes them, by hooks that lay out patches (see :class:`Patches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from innerloop.core.types import Params
+from innerloop.nets.cells.genotype import EDGES, INPUTS, NODES
+from innerloop.nets.cells.operators import Conv, Halve, Norm, Pool
+from innerloop.nets.cells.plan import CellPlan, Piece, StackPlan
+from innerloop.nets.norms import groups_for
+
+
+class Halved(nn.Module):
+    """Half of the channels from even places, half from odd ones."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.even = nn.Conv2d(n_in, n_out // 2, 1, 2, bias=False) if n_out > 1 else None
+        self.odd = nn.Conv2d(n_in, n_out - n_out // 2, 1, 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Both side by side."""
+        odd = self.odd(F.pad(x, (0, 1, 0, 1))[:, :, 1:, 1:])
+        return odd if self.even is None else torch.cat([self.even(x), odd], 1)
+
+
+class Operator(nn.Sequential):
+    """The steps of one operator, with the weights that ``params`` have for it."""
+
+    def __init__(self, piece: Piece, params: Params, group: bool) -> None:
+        made: list[nn.Module] = []
+        for step in piece.steps:
+            if isinstance(step, Conv):
+                made.append(_convolution(step, params[f"{piece.name}.{step.name}.weight"]))
+            elif isinstance(step, Halve):
+                made.append(_halved(piece, step, params))
+            elif isinstance(step, Pool):
+                mean = step.kind == "avg"
+                made.append(
+                    nn.AvgPool2d(3, step.stride, 1, count_include_pad=False)
+                    if mean
+                    else nn.MaxPool2d(3, step.stride, 1)
+                )
+            elif isinstance(step, Norm):
+                made.append(_norm(piece.n_out, group))
+            else:
+                made.append(nn.ReLU())
+        super().__init__(*made)
+
+
+def _norm(channels: int, group: bool) -> nn.Module:
+    if group:
+        return nn.GroupNorm(groups_for(channels), channels)
+    return nn.BatchNorm2d(channels, track_running_stats=False)
+
+
+def _convolution(step: Conv, weight: Tensor) -> nn.Conv2d:
+    groups = weight.shape[0] if step.depthwise else 1
+    high, wide = (step.dilation * (side // 2) for side in step.kernel)
+    made = nn.Conv2d(
+        weight.shape[1] * groups,
+        weight.shape[0],
+        step.kernel,
+        step.stride,
+        (high, wide),
+        step.dilation,
+        groups,
+        bias=False,
+    )
+    made.weight.data.copy_(weight)
+    return made
+
+
+def _halved(piece: Piece, step: Halve, params: Params) -> Halved:
+    made = Halved(piece.n_in, piece.n_out)
+    for part in ("even", "odd"):
+        layer = getattr(made, part)
+        if layer is not None:
+            layer.weight.data.copy_(params[f"{piece.name}.{step.name}.{part}.weight"])
+    return made
+
+
+class Cell(nn.Module):
+    """One cell: every operator of every edge is run, and a node is the sum."""
+
+    def __init__(self, plan: CellPlan, params: Params, group: bool) -> None:
+        super().__init__()
+        self.before = nn.ModuleList([Operator(piece, params, group) for piece in plan.before])
+        self.edges = nn.ModuleList(
+            [nn.ModuleList([Operator(piece, params, group) for piece in edge]) for edge in plan.edges]
+        )
+
+    def forward(self, before: Tensor, last: Tensor) -> Tensor:
+        """The nodes side by side."""
+        values = [self.before[0](before), self.before[1](last)]
+        for node in range(INPUTS, INPUTS + NODES):
+            total: Tensor | float = 0.0
+            for (source, into), operators in zip(EDGES, self.edges, strict=True):
+                if into == node:
+                    for operator in operators.children():
+                        total = total + operator(values[source])
+            values.append(total)
+        return torch.cat(values[INPUTS:], 1)
+
+
+class CellModule(nn.Module):
+    """The network of a plan with the weights of ``params``; its end has a norm layer and a ReLU."""
+
+    def __init__(self, plan: StackPlan, params: Params, group: bool = True) -> None:
+        super().__init__()
+        self.stem = None if plan.stem is None else Operator(plan.stem, params, group)
+        self.cells = nn.ModuleList([Cell(cell, params, group) for cell in plan.cells])
+        self.final = nn.Sequential(_norm(plan.n_out, group), nn.ReLU())
+        self.head = nn.Linear(plan.n_out, len(params["head.weight"]))
+        self.head.weight.data.copy_(params["head.weight"])
+        self.head.bias.data.copy_(params["head.bias"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs, one row per sample."""
+        before = last = x if self.stem is None else self.stem(x)
+        for cell in self.cells:
+            before, last = last, cell(before, last)
+        return self.head(self.final(last).mean((2, 3)))
+
+
+def has_opacus() -> bool:
+    """Whether Opacus can be imported here."""
+    return find_spec("opacus") is not None
+
+
+class Patches:
+    """Per-sample gradients of convolutions and linear layers by hooks, patches and einsum, as in Opacus.
+
+    Norm layers are passed over, which Opacus does not do: they are no part of the kernel.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.seen: dict[nn.Module, Tensor] = {}
+        for layer in module.modules():
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                layer.register_forward_hook(self._note)
+                layer.register_full_backward_hook(self._gradient)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The module's outputs."""
+        return self.module(x)
+
+    def _note(self, layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:  # noqa: ARG002
+        self.seen[layer] = inputs[0].detach()
+
+    def _gradient(self, layer: Any, _: Any, outputs: tuple[Tensor, ...]) -> None:
+        x, d = self.seen.pop(layer), outputs[0] * len(outputs[0])
+        if isinstance(layer, nn.Linear):
+            layer.weight.grad_sample = torch.einsum("no,np->nop", d, x)  # type: ignore[attr-defined]
+            return
+        n, groups = len(x), layer.groups
+        places = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        places = places.reshape(n, groups, -1, places.shape[-1])
+        d = d.reshape(n, groups, -1, places.shape[-1])
+        found = torch.einsum("ngot,ngpt->ngop", d, places)
+        layer.weight.grad_sample = found.reshape(n, *layer.weight.shape)
+
+
+def released_kernel(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Θ of the sum of the outputs from per-sample gradients of all weights, layer by layer."""
+    wrapped: Any
+    if has_opacus():
+        wrapped = import_module("opacus").GradSampleModule(module)
+    else:
+        wrapped = Patches(module)
+    layers = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+
+    def kernel(x: Tensor) -> Tensor:
+        module.zero_grad()
+        (wrapped(x).sum() / len(x)).backward()
+        total = x.new_zeros(len(x), len(x))
+        for layer in layers:
+            rows = getattr(layer.weight, "grad_sample").flatten(1)  # noqa: B009
+            total += torch.einsum("nc,mc->nm", rows, rows).detach()
+        for p in module.parameters():
+            p.grad_sample = None  # type: ignore[attr-defined]
+        return total
+
+    return kernel
+
+
+def released_regions(module: nn.Module, batches: tuple[Tensor, ...]) -> float:
+    """Every input counts one over how many share its pattern, by a matrix of pairs.
+
+    In float32, which is faster on a CPU than the half precision of the released code, and counts the same.
+    """
+    seen: list[Tensor] = []
+    hooks = [
+        layer.register_forward_hook(lambda _, __, out: seen.append(out.detach()))
+        for layer in module.modules()
+        if isinstance(layer, nn.ReLU)
+    ]
+    rows = []
+    with torch.no_grad():
+        for x in batches:
+            seen.clear()
+            module(x)
+            rows.append(torch.cat([each.view(len(x), -1) for each in seen], 1).sign())
+    for hook in hooks:
+        hook.remove()
+    signs = torch.cat(rows)
+    differ = signs @ (1 - signs).T
+    differ += differ.T.clone()
+    same = (1 - differ.sign()).sum(1)
+    return float((1 / same).sum())

@@ -1,0 +1,160 @@
+"""What is searched for, from the command line: a dataset or a recipe first, then settings.
+
+Importing this does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import Problems, UserError, did_you_mean
+from innerloop.pilot.settings import Common, model_for
+from innerloop.recipes.flat import flat_reading
+from innerloop.recipes.library import load_recipe, shipped_names
+from innerloop.recipes.problems import allowed, settings_of
+from innerloop.recipes.rules import PICTURES
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import make_recipe, typed_keys
+from innerloop.recipes.unread import unread
+from innerloop.runs.directory import is_run
+
+TRAINING_WAYS = 10
+"""Classes of a training task, where a dataset is named and has that many."""
+
+BASE: Mapping[str, Any] = {
+    "tasks": {"family": "few-shot", "ways": TRAINING_WAYS, "shots": 1, "queries": 3},
+    "model": {"kind": "cells", "norm": "running"},
+    "inner": {"method": "protonet", "loss": "cross-entropy"},
+    "outer": {"steps": 10_000, "batch": 1, "optimiser": "adam", "lr": 2e-3, "schedule": "cosine"},
+    "eval": {"ways": 5, "shots": 1, "queries": 15},
+}
+"""How candidates are trained on a dataset: prototypes, which have no settings of their own to be tuned."""
+
+SET_BY_SPACE = ("kind", "settings", "hidden", "filters", "pooling", "activation", "bias", "init")
+
+
+class Asked(NamedTuple):
+    """What to search for.
+
+    Attributes:
+        source: the dataset or recipe as typed.
+        settings: of the search.
+        recipe: that trains a candidate in full; its network is replaced by each.
+        free: settings that nobody typed, and that may be fitted to the data.
+        notes: warnings.
+    """
+
+    source: str
+    settings: Common
+    recipe: Recipe
+    free: tuple[str, ...]
+    notes: list[str]
+
+
+def understand(source: str, items: Sequence[str], *, validate: bool, trust: bool = False) -> Asked:
+    """What ``innerloop search SOURCE ITEMS…`` means.
+
+    Args:
+        source: a dataset, a folder of pictures or an .npz file; or a recipe, a TOML file or a run.
+        items: ``key=value``; those of the recipe have a section before a dot, or are ``seed=``.
+        validate: whether scores are to be validated.
+        trust: whether code that the recipe's file names may be imported.
+
+    Raises:
+        UserError: with one line for every problem in any of them.
+    """
+    problems = Problems()
+    own, of_recipe = _divided(items)
+    recipe: Recipe | None = None
+    with problems.collect():
+        if "=" in source or source.startswith("-"):
+            raise UserError(
+                f"a dataset or a recipe comes first, then settings: `innerloop search glyphs {source}`."
+            )
+        with problems.collect():
+            recipe = _recipe(source, of_recipe, trust)
+        if recipe is not None:
+            problems.add(*_unfit(recipe))
+    model = model_for(validate, _space(own))
+    reading: Any = flat_reading(model, own, "search", recipe)
+    problems.add(*reading.problems)
+    problems.refuse()
+    assert recipe is not None
+    typed = typed_keys(of_recipe)
+    set_here = sorted(key for key in typed if key in {f"model.{name}" for name in SET_BY_SPACE})
+    notes = [f"{key} is not read by a search: its network comes from the space" for key in set_here]
+    notes += unread(recipe, sorted(typed - set(set_here)))
+    free = ("tasks.ways",) if not is_recipe(source) and "tasks.ways" not in typed else ()
+    return Asked(source, reading.model, recipe, free, notes)
+
+
+def _divided(items: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Settings of the search, and of the recipe."""
+    own: list[str] = []
+    of_recipe: list[str] = []
+    for item in items:
+        key = item.partition("=")[0].strip()
+        if key == "space":
+            item = item.replace("space", "space.name", 1)
+        theirs = "=" in item and ((("." in key) and not key.startswith("space.")) or key == "seed")
+        (of_recipe if theirs else own).append(item)
+    return own, of_recipe
+
+
+def _space(own: Sequence[str]) -> str:
+    named = [item.partition("=")[2].strip("'\" ") for item in own if item.startswith("space.name=")]
+    return named[0] if named else "cells"
+
+
+def is_recipe(source: str) -> bool:
+    """Whether a word names a recipe, and not pictures.
+
+    >>> is_recipe("cifar-fs-protonet"), is_recipe("mine.toml"), is_recipe("cifar-fs")
+    (True, True, False)
+    """
+    path = Path(source).expanduser()
+    return source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path)
+
+
+def _recipe(source: str, items: Sequence[str], trust: bool) -> Recipe:
+    if is_recipe(source):
+        return load_recipe(source, items, trust=trust)
+    from innerloop.data.catalogue import EMBEDDED, catalogue
+    from innerloop.data.opening import own_store
+
+    known = [*catalogue(), EMBEDDED]
+    if source not in known and own_store(source) is None and not Path(source).expanduser().exists():
+        hint = did_you_mean(source, [*known, *shipped_names()])
+        raise UserError(
+            f"'{source}' is neither a dataset, a folder, nor a recipe{hint}: `innerloop data ls` and "
+            "`innerloop ls` list those there are."
+        )
+    name = Path(source).expanduser().name or "pictures"
+    data = {"name": source, "standardise": True}
+    return make_recipe({"name": f"search-{name}", "data": data, **BASE}, items)
+
+
+def _unfit(recipe: Recipe) -> list[str]:
+    """Why candidates cannot be trained by this recipe."""
+    said = []
+    if recipe.tasks.family not in PICTURES:
+        said.append(
+            f"a search looks for networks of pictures, and tasks.family={recipe.tasks.family} has none: name "
+            "a dataset, or a recipe of tasks.family=few-shot or supervised."
+        )
+    if recipe.inner.lr == "auto":
+        said.append("a search trains every candidate at one rate: set inner.lr to a number.")
+    if recipe.outer.teacher is not None:
+        said.append("a search has no teacher for its candidates: set outer.teacher=none.")
+    return said
+
+
+def listed_keys(validate: bool, items: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Every setting of a search with its default, what it takes and what it means."""
+    model = model_for(validate, _space(_divided(items)[0]))
+    return [
+        {"key": key, "default": field.default, "takes": allowed(field), "meaning": field.description or ""}
+        for key, field in settings_of(model).items()
+    ]

@@ -1,0 +1,117 @@
+"""The run directory of a search: its manifest says what was asked, so that ``resume`` needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError
+from innerloop.data import ImageSource
+from innerloop.pilot.asked import Asked
+from innerloop.pilot.settings import model_for
+from innerloop.recipes.settings import make_recipe, recipe_to_toml
+from innerloop.recipes.trust import admit
+from innerloop.runs.directory import create_run
+from innerloop.runs.files import read_json, write_json_atomic
+from innerloop.runs.manifest import actual_status, read_manifest, start_manifest
+from innerloop.runs.progress import Progress
+
+KIND = "search"
+MEASURED = "scores.jsonl"
+RESULT = "result.json"
+
+Say = Callable[[str], None]
+
+
+class Sitting(NamedTuple):
+    """One go at a search, which an interruption ends.
+
+    Attributes:
+        run: its directory.
+        workers: processes of one thread each.
+        spent: seconds that earlier ones took.
+        clock: seconds since this one began.
+        say: receives lines for people.
+        counting: ``(total, unit)`` → a context whose progress is told how many of the total are done.
+    """
+
+    run: Path
+    workers: int
+    spent: float
+    clock: Callable[[], float]
+    say: Say
+    counting: Callable[[int, str], AbstractContextManager[Progress]]
+
+    @property
+    def seconds(self) -> float:
+        """All that the search has taken so far."""
+        return self.spent + self.clock()
+
+
+def begin(asked: Asked, source: ImageSource, *, validate: bool, argv: list[str] | None) -> Path:
+    """A new run directory."""
+    verb = "validate" if validate else "search"
+    name = asked.recipe.name if asked.recipe.name.startswith("search-") else f"search-{asked.recipe.name}"
+    run = create_run(Path(asked.recipe.run.folder), name.replace("search", verb, 1), asked.recipe.run.seed)
+    kept = {
+        "source": asked.source,
+        "validate": validate,
+        "settings": asked.settings.model_dump(),
+        "recipe": asked.recipe.model_dump(exclude_none=True),
+        "free": list(asked.free),
+    }
+    about = {
+        "kind": KIND,
+        "asked": kept,
+        "data": {"name": source.name, "content_sha256": source.content_sha256},
+    }
+    start_manifest(run, argv, recipe_to_toml(asked.recipe), about)
+    return run
+
+
+def is_search(run: Path) -> bool:
+    """Whether a run is one of ``innerloop search``."""
+    try:
+        return read_manifest(run).get("kind") == KIND
+    except UserError:
+        return False
+
+
+def reopened(run: Path, *, trust: bool = False) -> tuple[Asked, bool]:
+    """What an interrupted search was asked, and whether it is a validation.
+
+    Raises:
+        UserError: it is finished, or still running.
+        UntrustedCodeError: its recipe names code from outside, and is not trusted.
+    """
+    manifest = read_manifest(run)
+    status = actual_status(manifest)
+    if status == "finished":
+        raise UserError(f"{run} is finished: `innerloop report {run}` makes its page again.")
+    if status == "running":
+        raise UserError(f"{run} is still running (process {manifest.get('pid')}): stop that first.")
+    kept: dict[str, Any] = manifest["asked"]
+    recipe = admit(make_recipe(kept["recipe"]), set(), str(run), trust)
+    model = model_for(kept["validate"], kept["settings"]["space"]["name"])
+    return Asked(
+        kept["source"], model.model_validate(kept["settings"]), recipe, tuple(kept["free"]), []
+    ), kept["validate"]
+
+
+def check_pictures(run: Path, source: ImageSource) -> None:
+    """Refuses to go on with other pictures."""
+    then = read_manifest(run)["data"]["content_sha256"]
+    if then != source.content_sha256:
+        raise UserError(
+            f"the pictures of {source.name} have changed since {run} began: begin anew with the same command."
+        )
+
+
+def decided(run: Path, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What measured times decided: as before where it was kept, so that a resumed search is the same."""
+    file = run / f"{what}.json"
+    if not file.is_file():
+        write_json_atomic(file, decide())
+    return dict(read_json(file))

@@ -1,0 +1,123 @@
+"""``innerloop search``: from what was asked to a run directory with the answer and its page."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from innerloop.core.cores import available_cores
+from innerloop.experiment.run import ending
+from innerloop.experiment.words import recipe_words
+from innerloop.pilot.asked import Asked
+from innerloop.pilot.keep import RESULT, Sitting, begin, check_pictures, reopened
+from innerloop.pilot.problem import Problem, pose
+from innerloop.pilot.race import race
+from innerloop.pilot.settings import Search, Validate
+from innerloop.pilot.validate import validate as validate_scores
+from innerloop.report import write_page
+from innerloop.runs.files import write_json_atomic
+from innerloop.runs.manifest import read_manifest, update_manifest
+from innerloop.runs.progress import Progress, RunLog, progress
+
+
+@recipe_words()
+def search(
+    asked: Asked,
+    *,
+    validate: bool = False,
+    workers: int | None = None,
+    argv: list[str] | None = None,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Searches for an architecture, or validates the scores that a search would use, in a new run directory.
+
+    Args:
+        asked: from :func:`~innerloop.pilot.asked.understand`.
+        validate: whether to validate scores.
+        workers: processes of one thread each; as many as there are cores if omitted.
+        argv: the command line, for the manifest.
+        show: whether to show progress on standard error.
+
+    Raises:
+        UserError: something does not fit; found before anything is written wherever that is possible.
+    """
+    started = time.monotonic()
+    problem = pose(asked)
+    run = begin(asked, problem.draws.source, validate=validate, argv=argv)
+    return _carry_on(run, asked, problem, validate, workers, show, started, asked.notes)
+
+
+@recipe_words()
+def resume_search(
+    run: Path, *, trust: bool = False, workers: int | None = None, show: bool = True
+) -> dict[str, Any]:
+    """Goes on with a search that was interrupted; what it finds is what it would have found.
+
+    Raises:
+        UserError: it is finished or running, or the pictures have changed.
+        UntrustedCodeError: its recipe names code from outside, and is not trusted.
+    """
+    started = time.monotonic()
+    asked, validate = reopened(run, trust=trust)
+    problem = pose(asked)
+    check_pictures(run, problem.draws.source)
+    return _carry_on(run, asked, problem, validate, workers, show, started)
+
+
+def _carry_on(
+    run: Path,
+    asked: Asked,
+    problem: Problem,
+    validate: bool,
+    workers: int | None,
+    show: bool,
+    started: float,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    log = RunLog(run / "log.txt")
+    spent = float(read_manifest(run).get("spent") or 0.0)
+    update_manifest(run, status="running", pid=os.getpid())
+    teller = Progress(1, "search", 0, sys.stderr if show else None, log, None)
+
+    def counting(total: int, unit: str) -> AbstractContextManager[Progress]:
+        return progress(total, f"search {asked.source}", show, log=log, unit=unit)
+
+    def clock() -> float:
+        return time.monotonic() - started
+
+    sitting = Sitting(run, workers or available_cores(), spent, clock, teller.line, counting)
+    teller.line(f"run: {run}")
+    for note in notes:
+        teller.line(f"warning: {note}")
+    with ending(run, log, teller):
+        try:
+            found = _found(problem, asked, sitting)
+        finally:
+            update_manifest(run, spent=sitting.seconds)
+    result = {
+        **found,
+        "source": asked.source,
+        "validate": validate,
+        "budget": asked.settings.seconds,
+        "seconds": sitting.seconds,
+        "over_budget": max(0.0, sitting.seconds - asked.settings.seconds),
+        "workers": sitting.workers,
+        "settings": asked.settings.model_dump(),
+        "notes": [*notes],
+        "run": str(run),
+    }
+    write_json_atomic(run / RESULT, result)
+    update_manifest(run, status="finished")
+    return {**result, "report": str(write_page([run]))}
+
+
+def _found(problem: Problem, asked: Asked, sitting: Sitting) -> dict[str, Any]:
+    if isinstance(asked.settings, Validate):
+        return validate_scores(problem, asked.settings, sitting)
+    assert isinstance(asked.settings, Search)
+    return race(problem, asked.settings, sitting)

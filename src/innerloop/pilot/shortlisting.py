@@ -1,0 +1,124 @@
+"""The two fields of a race: the best candidates by a score, and random ones of the same size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import UserError
+from innerloop.core.random import derive_seed
+from innerloop.pilot.keep import MEASURED, Sitting, decided
+from innerloop.pilot.problem import Problem
+from innerloop.pilot.settings import SUMS, Search
+from innerloop.search.scoring import Scores, score_candidates
+from innerloop.search.shortlist import random_pool, shortlist_reliability
+from innerloop.search.size import count_parameters
+from innerloop.search.space import Space, random_of_size
+
+SHARE = 0.25
+"""Of the budget that scoring may take."""
+
+MOST_POOL, LEAST_POOL = 200, 4
+TOLERANCE = 0.1
+"""Relative difference of a random candidate's parameters from those of its counterpart."""
+
+_ATTEMPTS = 30
+
+
+class Scored(NamedTuple):
+    """A ranked pool.
+
+    Attributes:
+        order: candidates, the best first.
+        scores: of them, by name, in that order.
+        columns: all scores, as they were measured.
+        seconds: that scoring took, on one core.
+    """
+
+    order: list[Any]
+    scores: list[dict[str, float]]
+    columns: Scores
+    seconds: float
+
+
+def score_names(text: str) -> tuple[str, ...]:
+    """The scores that ``score=`` means, each once.
+
+    >>> score_names("te-nas,flops")
+    ('ntk', 'regions', 'flops')
+    """
+    names = [name for word in text.split(",") for name in SUMS.get(word, (word,))]
+    return tuple(dict.fromkeys(names))
+
+
+def scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Scored:
+    """Random candidates ranked by the score; as many as a quarter of the budget allows, unless told."""
+    size = decided(sitting.run, "pool", lambda: {"pool": _pool_size(problem, settings, sitting)})["pool"]
+    pool = random_pool(problem.space, size, problem.seed)
+    scores = scores_of(problem, settings, sitting, pool)
+    order = scores.order()
+    means = scores.means()
+    told = [{name: values[place] for name, values in means.items()} for place in order]
+    return Scored([pool[place] for place in order], told, scores, scores.seconds)
+
+
+def scores_of(problem: Problem, settings: Search, sitting: Sitting, candidates: Sequence[Any]) -> Scores:
+    """Scores of candidates, on the draws that all others have."""
+    return score_candidates(
+        problem.space,
+        candidates,
+        score_names(settings.score),
+        problem.draws,
+        settings.repeats,
+        workers=sitting.workers,
+        keep=sitting.run / MEASURED,
+        say=sitting.say,
+    )
+
+
+def _pool_size(problem: Problem, settings: Search, sitting: Sitting) -> int:
+    largest = min(problem.space.total, settings.pool or MOST_POOL)
+    if settings.pool is not None:
+        return largest
+    some = random_pool(problem.space, min(2, largest), problem.seed)
+    before = sitting.clock()
+    scores_of(problem, settings, sitting, some)
+    each = max(1e-3, sitting.clock() - before) / len(some)  # of one after the other: a cautious guess
+    return max(min(LEAST_POOL, largest), min(largest, int(SHARE * settings.seconds / each)))
+
+
+def reliability_of(scored: Scored, k: int, seed: int) -> dict[str, Any]:
+    """How far another run would name the same shortlist."""
+    return shortlist_reliability(scored.columns, k, seed)
+
+
+def random_field(space: Space[Any], seed: int, shortlisted: Sequence[Any], extra: int) -> list[Any]:
+    """Random candidates, each of about the parameters of its counterpart, none of them shortlisted.
+
+    ``extra`` more are counterparts of the first ones once again. Where no new candidate of a size is
+    found, the tolerance grows.
+    """
+    found: list[Any] = []
+    wanted = [*shortlisted, *itertools.islice(itertools.cycle(shortlisted), extra)]
+    for place, counterpart in enumerate(wanted):
+        parameters = count_parameters(space.build(counterpart, "transductive"))
+        found.append(_of_size(space, derive_seed(seed, "random", place), parameters, {*found, *shortlisted}))
+    return found
+
+
+def _of_size(space: Space[Any], seed: int, parameters: int, taken: set[Any]) -> Any:
+    tolerance = TOLERANCE
+    for attempt in range(_ATTEMPTS):
+        try:
+            candidate = random_of_size(space, derive_seed(seed, attempt), parameters, tolerance, tries=100)
+        except UserError:
+            candidate = None
+        if candidate is not None and candidate not in taken:
+            return candidate
+        tolerance *= 1.5
+    raise UserError(
+        f"the space {space.name} has too few candidates for a random one beside every shortlisted one: lower "
+        "{k}, or widen the space.",
+        names=("k",),
+    )

@@ -1,0 +1,160 @@
+"""A candidate trained for so many steps and judged on shared tasks: what a pilot is made of.
+
+A trial keeps its result, and its state where it may be continued, in a folder of its own: one that was
+finished before is read, and one that was interrupted is carried out again, to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from innerloop.core.errors import NonFiniteError
+from innerloop.core.random import derive_seed
+from innerloop.core.statistics import mean_interval
+from innerloop.execution import Plan
+from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.words import recipe_words
+from innerloop.pilot.workers import in_processes
+from innerloop.recipes.settings import make_recipe
+from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
+from innerloop.runs.files import read_json, write_json_atomic
+from innerloop.training import TrainState
+from innerloop.training.state import in_order, state_from
+
+PLAN = Plan("loop", 1)
+"""Candidates run side by side, one thread each: so a result does not depend on how many do."""
+
+TIMED_STEPS, TIMED_TASKS = 3, 3
+"""What is timed, after a first step that warms up."""
+
+
+class Trial(NamedTuple):
+    """What to do with a candidate.
+
+    Attributes:
+        recipe: that trains it, as plain data; ``outer.steps`` is how long the schedule is.
+        folder: where its results are kept.
+        name: of this result.
+        steps: meta-steps in all.
+        episodes: validation tasks.
+        seed: of these tasks: trials of one seed are judged on the same ones.
+        go_on: whether a later trial continues from here.
+    """
+
+    recipe: dict[str, Any]
+    folder: Path
+    name: str
+    steps: int
+    episodes: int
+    seed: int = 0
+    go_on: bool = False
+
+    @property
+    def file(self) -> Path:
+        """Where the result is kept."""
+        return self.folder / f"{self.name}.json"
+
+
+class Costs(NamedTuple):
+    """Seconds of a meta-step, of a validation task, and of building the parts."""
+
+    step: float
+    episode: float
+    build: float
+
+
+@recipe_words()
+def carry_out(trial: Trial) -> dict[str, Any]:
+    """The result of a trial: ``steps``, ``scores`` of the tasks, ``mean``, ``ci95``, ``seconds``.
+
+    ``scores`` is empty and ``mean`` None where training or a task was not finite.
+    """
+    if trial.file.is_file():
+        return dict(read_json(trial.file))
+    trial.folder.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    parts = _parts(trial)
+    state = _trained(parts, trial)
+    trained = time.perf_counter()
+    scores = [] if state is None else _judged(parts, state, trial.episodes)
+    interval = mean_interval(scores) if scores else None
+    result = {
+        "steps": trial.steps,
+        "episodes": trial.episodes,
+        "mean": interval.mean if interval else None,
+        "ci95": interval.ci95 if interval else None,
+        "seconds": time.perf_counter() - started,
+        "training_seconds": trained - started,
+        "scores": scores,
+    }
+    write_json_atomic(trial.file, result)
+    return result
+
+
+def _parts(trial: Trial) -> Parts:
+    recipe = make_recipe(trial.recipe)
+    seed = derive_seed(recipe.eval.seed, "pilot", trial.seed) % 2**31
+    return Parts(recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": seed})}))
+
+
+def _trained(parts: Parts, trial: Trial) -> TrainState | None:
+    """The state after the trial's steps; None if it diverged."""
+    saved = load_checkpoint(trial.folder, "last")
+    state = in_order(state_from(*saved), parts.params, parts.buffers) if saved else None
+    try:
+        state = fit_parts(parts, state, plan=PLAN, steps=trial.steps)
+    except NonFiniteError:
+        return None
+    if trial.go_on:
+        save_checkpoint(trial.folder, state.step, state.tensors(), state.scalars())
+    return state
+
+
+def _judged(parts: Parts, state: TrainState, episodes: int) -> list[float]:
+    with np.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
+        found = judge(parts, state.params, state.buffers, "validation", episodes, PLAN)
+    return found.scores if all(map(math.isfinite, found.scores)) else []
+
+
+def carried_out(trials: Sequence[Trial], workers: int, tick: Callable[[Trial], None]) -> list[dict[str, Any]]:
+    """The results of several trials, in their order; those that were kept are read.
+
+    Args:
+        trials: what to do.
+        workers: processes of one thread each.
+        tick: told of every trial that is finished.
+    """
+    results = {place: carry_out(trial) for place, trial in enumerate(trials) if trial.file.is_file()}
+    for place in results:
+        tick(trials[place])
+    todo = [place for place in range(len(trials)) if place not in results]
+    for number, result in in_processes(carry_out, [trials[place] for place in todo], workers):
+        results[todo[number]] = result
+        tick(trials[todo[number]])
+    return [results[place] for place in range(len(trials))]
+
+
+@recipe_words()
+def timed(recipe: dict[str, Any]) -> Costs:
+    """What a step and a validation task of a candidate cost."""
+    begin = time.perf_counter()
+    parts = Parts(make_recipe(recipe))
+    state = parts.first
+    built = time.perf_counter()
+    try:
+        state = fit_parts(parts, state, plan=PLAN, steps=1)
+        warm = time.perf_counter()
+        state = fit_parts(parts, state, plan=PLAN, steps=1 + TIMED_STEPS)
+    except NonFiniteError:
+        warm = time.perf_counter()
+    stepped = time.perf_counter()
+    _judged(parts, state, TIMED_TASKS)
+    ended = time.perf_counter()
+    return Costs((stepped - warm) / TIMED_STEPS, (ended - stepped) / TIMED_TASKS, built - begin)

@@ -1,0 +1,74 @@
+"""Jobs in parallel processes of one thread each: candidates share no data, and cores are divided."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+import torch
+
+from innerloop.core.children import safe_path
+from innerloop.core.errors import UserError
+
+Job = TypeVar("Job")
+Value = TypeVar("Value")
+
+
+def in_processes(
+    work: Callable[[Job], Value], jobs: Sequence[Job], workers: int
+) -> Iterator[tuple[int, Value]]:
+    """The place of every job and its value, as they finish.
+
+    When the consumer stops, or is interrupted, jobs that are under way are ended at once: a job must keep
+    what it finishes by itself, whole or not at all.
+
+    Args:
+        work: a function of a module, since another process looks it up by name.
+        jobs: what it is given.
+        workers: processes; with one, the jobs run here.
+
+    >>> sorted(in_processes(abs, [-1, 2], workers=1))
+    [(0, 1), (1, 2)]
+
+    Raises:
+        UserError: a process was killed from outside.
+    """
+    workers = min(workers, len(jobs))
+    if workers < 2:
+        for place, job in enumerate(jobs):
+            yield place, work(job)
+        return
+    with safe_path():  # some systems start the processes of a pool afresh
+        pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(os.getpid(),))
+        places = {pool.submit(work, job): place for place, job in enumerate(jobs)}
+    try:
+        for future in as_completed(places):
+            yield places[future], future.result()
+    except BrokenProcessPool:
+        raise UserError(
+            "a process that trained a candidate was killed, perhaps for want of memory: use fewer --jobs; "
+            "what is finished is kept."
+        ) from None
+    finally:
+        children = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in children:
+            child.kill()
+
+
+def _begin(parent: int) -> None:
+    """One thread; Ctrl-C at the terminal reaches the parent alone, and no child survives it."""
+    torch.set_num_threads(1)
+    os.setpgid(0, 0)
+    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)

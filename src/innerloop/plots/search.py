@@ -1,0 +1,136 @@
+"""Pictures of a search: how candidates raced, and how well scores predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from innerloop.plots.style import COLOURS, INK, TEXT, dash, label, legend, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = {"score": ("from the score", COLOURS[0]), "random": ("random, of the same size", COLOURS[1])}
+
+
+class Racer(TypedDict):
+    """A candidate: where it comes from, and its accuracy with half its interval after so many steps."""
+
+    name: str
+    kind: str
+    steps: list[int]
+    accuracy: list[float]
+    half: list[float]
+    chosen: bool
+
+
+class Bar(TypedDict):
+    """A number with its interval, by name; ``second`` is the same among the better half."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    second: tuple[float, float, float]
+
+
+def race_data(shortlist: Sequence[Mapping[str, Any]]) -> list[Racer]:
+    """Every candidate's accuracy rung by rung, in percent; those that diverged at once are left out."""
+    racers: list[Racer] = []
+    for entry in shortlist:
+        rungs = [rung for rung in entry.get("rungs", []) if rung.get("accuracy") is not None]
+        if not rungs:
+            continue
+        racers.append(
+            {
+                "name": str(entry.get("name", "")),
+                "kind": str(entry.get("from", "")),
+                "steps": [int(rung["steps"]) for rung in rungs],
+                "accuracy": [100 * float(rung["accuracy"]) for rung in rungs],
+                "half": [100 * float(rung.get("ci95") or 0.0) for rung in rungs],
+                "chosen": bool(entry.get("chosen")),
+            }
+        )
+    return racers
+
+
+def race_figure(data: Sequence[Racer]) -> Figure:
+    """Draws :func:`race_data`: a line each, the chosen one thick, with its name at its end."""
+    figure, (axes,) = new_figure(width=6.0, height=3.6)
+    named: set[str] = set()
+    for racer in data:
+        words, tint = KINDS.get(racer["kind"], ("", INK))
+        many = len(racer["steps"]) > 1
+        axes.errorbar(
+            racer["steps"],
+            racer["accuracy"],
+            yerr=racer["half"],
+            color=tint,
+            linewidth=2.4 if racer["chosen"] else 1.1,
+            linestyle=dash(0 if racer["kind"] == "score" else len(COLOURS)),
+            marker="o" if racer["kind"] == "score" else "s",
+            markersize=4,
+            elinewidth=0.8,
+            alpha=1.0 if many else 0.6,
+            label=None if words in named else words,
+        )
+        named.add(words)
+        end = (racer["steps"][-1], racer["accuracy"][-1])
+        axes.annotate(
+            racer["name"],
+            end,
+            (5, 0),
+            textcoords="offset points",
+            fontsize=TEXT - 1.5,
+            color=INK,
+            va="center",
+        )
+    axes.margins(x=0.12)
+    label(axes, "meta-steps of training", "accuracy on validation tasks, %")
+    legend(axes, loc="lower right")
+    return figure
+
+
+def prediction_data(table: Sequence[Mapping[str, Any]], key: str = "spearman") -> list[Bar]:
+    """A measure of agreement for every score, in the order of the table."""
+
+    def three(row: Mapping[str, Any]) -> tuple[float, float, float]:
+        found = row[key]
+        return float(found["value"]), float(found["low"]), float(found["high"])
+
+    bars: list[Bar] = []
+    for row in table:
+        value, low, high = three(row)
+        second = three(row["better_half"])
+        bars.append({"name": str(row["score"]), "value": value, "low": low, "high": high, "second": second})
+    return bars
+
+
+def prediction_figure(data: Sequence[Bar], words: str = "Spearman's ρ with accuracy") -> Figure:
+    """Draws :func:`prediction_data`: a row for every score, among all candidates and the better half."""
+    figure, (axes,) = new_figure(width=6.0, height=0.7 + 0.28 * len(data))
+    rows = range(len(data))
+    for shift, tint, marker, name in (
+        (0.13, COLOURS[0], "o", "all candidates"),
+        (-0.13, COLOURS[1], "s", "the better half"),
+    ):
+        found = [bar["second"] if shift < 0 else (bar["value"], bar["low"], bar["high"]) for bar in data]
+        axes.errorbar(
+            [value for value, _, _ in found],
+            [len(data) - 1 - row + shift for row in rows],
+            xerr=[
+                [max(0.0, value - low) for value, low, _ in found],
+                [max(0.0, high - value) for value, _, high in found],
+            ],
+            fmt=marker,
+            color=tint,
+            markersize=4,
+            elinewidth=1.2,
+            label=name,
+        )
+    axes.axvline(0.0, color=INK, linewidth=0.8, alpha=0.5)
+    axes.set_yticks([len(data) - 1 - row for row in rows], [bar["name"] for bar in data])
+    axes.grid(axis="y", visible=False)
+    label(axes, f"{words}, with 95 % bootstrap intervals over candidates")
+    legend(axes, loc="lower right")
+    return figure

@@ -1,0 +1,150 @@
+"""What the page says about a run of ``search``: who raced, who was chosen, and what the score was worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from innerloop.core.words import duration
+from innerloop.report.course import environment_rows, time_rows
+from innerloop.report.load import RunData, flatten
+from innerloop.report.redone import cell, ending_view
+from innerloop.report.searched_figures import cell_pictures, pictures_of
+from innerloop.report.words import interval, number
+
+ENDINGS = {
+    "interrupted": ("warn", "It was interrupted. `innerloop resume` goes on from what it kept."),
+    "failed": ("bad", "It failed."),
+    "running": ("warn", "It is still running, or was killed: `innerloop resume` goes on from what it kept."),
+}
+
+
+def searched_view(run: RunData, name: str) -> dict[str, Any]:
+    """Everything the template shows of one search, or of one validation of scores.
+
+    Args:
+        run: what was read from its directory.
+        name: prefix of the ids in its pictures.
+    """
+    result, asked = run.result, run.manifest.get("asked")
+    asked = asked if isinstance(asked, Mapping) else {}
+    validate = bool(asked.get("validate"))
+    protocol = result.get("protocol")
+    return {
+        "kind": "search",
+        "label": f"search {asked.get('source') or ''}{' --validate' if validate else ''}",
+        "id": run.path.absolute().name,
+        "redoes": "Does a score predict? Random candidates, all trained alike, against every score."
+        if validate
+        else "The best candidates by a score, and random ones, trained briefly on the same tasks.",
+        "scale": "",
+        "status": ending_view(run, ENDINGS),
+        "problems": run.problems,
+        "verdict": _verdict(result, validate) if result else None,
+        "tables": (_validation_tables if validate else _search_tables)(result) if result else [],
+        "pictures": pictures_of(result, name, validate),
+        "cells": cell_pictures(result, name),
+        "protocol": [(key, cell(value)) for key, value in flatten(protocol).items()]
+        if isinstance(protocol, Mapping)
+        else [],
+        "course": [*time_rows(run.manifest, result.get("seconds")), *_budget_rows(result)],
+        "environment": environment_rows({**run.manifest, "recipe_sha256": None}),
+    }
+
+
+def _budget_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    budget, over = result.get("budget"), result.get("over_budget")
+    if not isinstance(budget, int | float):
+        return []
+    late = f"{duration(over)} more were taken" if isinstance(over, int | float) and over else "kept"
+    return [("budget", f"{duration(budget)} ({late})")]
+
+
+def _verdict(result: Mapping[str, Any], validate: bool) -> dict[str, Any] | None:
+    """A sentence; counts of statements are for reproductions."""
+    text = str(result.get("sentence") or "")
+    table = result.get("table")
+    if validate and isinstance(table, list) and table:
+        first = table[0]
+        found = first["spearman"]
+        text = (
+            f"{first['score']} orders candidates best: ρ = {found['value']:.2f} (95 % interval "
+            f"{found['low']:.2f} to {found['high']:.2f}), and "
+            f"{first['better_half']['spearman']['value']:.2f} among the better half."
+        )
+    return {"text": text, "tone": "good", "statements": 0, "hold": 0, "recorded": 0} if text else None
+
+
+def _validation_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    head = ["score", "Spearman ρ", "Kendall τ", "nDCG", "regret, points", "τ between repeats"]
+    whole, half = [], []
+    for row in result.get("table") or []:
+        tau = row.get("tau_between_repeats")
+        whole.append([row["score"], *_estimates(row), "–" if tau is None else number(tau, 2)])
+        half.append([row["score"], *_estimates(row["better_half"])])
+    told = result.get("reliability") or {}
+    return [
+        {
+            "title": "Among all candidates (95 % bootstrap intervals)",
+            "head": head,
+            "rows": whole,
+        },
+        {"title": "Among the better half of the candidates", "head": head[:-1], "rows": half},
+        {"title": "The accuracies themselves", "head": ["", ""], "rows": _pairs(told)},
+    ]
+
+
+def _estimates(row: Mapping[str, Any]) -> list[str]:
+    cells = [_estimate(row[key]) for key in ("spearman", "kendall", "ndcg")]
+    return [*cells, _estimate({k: 100 * v for k, v in row["regret"].items()}, 1)]
+
+
+def _estimate(found: Mapping[str, float], digits: int = 2) -> str:
+    return f"{found['value']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
+
+
+_WORDS = {
+    "accuracy": "how far their order is repeated on other tasks (Spearman, by halves)",
+    "diverged": "candidates whose training diverged",
+    "spread": "from the worst to the best, as a share",
+    "best": "the best",
+    "tau": "Kendall's τ of the ranking between repeats of the score",
+    "top_again": "share of the shortlist that another run would name again",
+    "top_chance": "the same by chance",
+    "candidates": "candidates that were scored",
+    "repeats": "repeats of each score",
+    "top": "candidates on the shortlist",
+}
+
+
+def _pairs(told: Mapping[str, Any]) -> list[list[str]]:
+    flat = {key: value for key, value in told.items() if not isinstance(value, Mapping)}
+    return [[_WORDS.get(key, key.replace("_", " ")), number(value, 3)] for key, value in flat.items()]
+
+
+def _search_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for entry in result.get("shortlist") or []:
+        rungs = entry.get("rungs") or []
+        steps = rungs[-1]["steps"] if rungs else None
+        scores = ", ".join(f"{key} {number(value, 3)}" for key, value in (entry.get("scores") or {}).items())
+        reached = (
+            "diverged"
+            if entry.get("accuracy") is None
+            else interval(entry["accuracy"], entry["ci95"], "accuracy")
+        )
+        name = f"{entry.get('name')} (chosen)" if entry.get("chosen") else entry.get("name")
+        rows.append(
+            [name, entry.get("from"), scores, number(entry.get("parameters")), number(steps), reached]
+        )
+    head = ["candidate", "from", "scores", "parameters", "meta-steps", "accuracy, %"]
+    tables = [{"title": "Candidates, in the order in which they ended", "head": head, "rows": rows}]
+    worth = result.get("worth") or {}
+    if worth:
+        kept = {key: worth[key] for key in ("sentence", "cost") if worth.get(key)}
+        tables.append({"title": "What the score was worth", "head": [], "rows": [[v] for v in kept.values()]})
+    told = result.get("reliability") or {}
+    tables.append({"title": "How reliable the shortlist is", "head": ["", ""], "rows": _pairs(told)})
+    if result.get("command"):
+        tables.append({"title": "Train it in full", "head": [], "rows": [[str(result["command"])]]})
+    return tables

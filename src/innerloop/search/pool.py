@@ -1,0 +1,203 @@
+"""Measurements on all cores: one process per core with one thread each, kept as they come.
+
+What is measured depends on the job alone, never on the process or its neighbours: one worker and many give
+the same numbers, and an interrupted search goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from innerloop.core.children import safe_path
+from innerloop.core.cores import available_cores
+from innerloop.core.errors import UserError
+from innerloop.core.heap import keep_freed_memory
+from innerloop.execution.plan import Plan, torch_threads
+from innerloop.search.draws import Draw, Draws, digest
+from innerloop.search.measure import Job, Measured, job_key, measure, space_print
+from innerloop.search.space import Space
+
+Tick = Callable[[int, bool], None]
+"""Told after every job its place among the jobs, and whether it was kept from an earlier search."""
+
+_DRAWS_HELD = 8
+
+
+class Bench:
+    """Measures jobs of one space on one source of draws; owns the worker processes and the file of results.
+
+    Args:
+        space: what candidates belong to.
+        draws: repeat → data.
+        workers: processes; as many as there are cores if omitted, 1 measures in this process.
+        keep: a file to which every finished measurement is appended, and where finished ones are found.
+    """
+
+    def __init__(
+        self, space: Space[Any], draws: Draws, workers: int | None = None, keep: Path | None = None
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise UserError(f"workers={workers} is no number of processes: give 1 or more.")
+        self.space, self.keep = space, keep
+        self.draws: Draws = lru_cache(_DRAWS_HELD)(draws)
+        self.workers = (workers or available_cores()) if _can_be_sent(space, draws) else 1
+        self.seconds = 0.0
+        self._given = draws
+        self._pool: ProcessPoolExecutor | None = None
+        self._print = space_print(space)
+        self._digests: dict[int, str] = {}
+        self._known = read_kept(keep) if keep is not None else {}
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def run(self, jobs: Sequence[Job], tick: Tick = lambda _, __: None) -> list[Measured]:
+        """The measurements, in the order of the jobs."""
+        keys = [job_key(self._print, job, self._digest(job.draw)) for job in jobs]
+        for place, key in enumerate(keys):
+            if key in self._known:
+                tick(place, True)
+        new = {key: place for place, key in enumerate(keys) if key not in self._known}
+        todo = sorted(new.values())
+        for place, found in self._several(jobs, todo) if self._parallel(todo) else self._here(jobs, todo):
+            self._record(keys[place], found)
+            tick(place, False)
+        return [self._known[key] for key in keys]
+
+    def _digest(self, draw: int) -> str:
+        if draw not in self._digests:
+            self._digests[draw] = digest(self.draws(draw))
+        return self._digests[draw]
+
+    def _parallel(self, todo: list[int]) -> bool:
+        return self.workers > 1 and len(todo) > 1
+
+    def _record(self, key: str, found: Measured) -> None:
+        self._known[key] = found
+        self.seconds += found.seconds
+        if self.keep is not None:
+            self.keep.parent.mkdir(parents=True, exist_ok=True)
+            with self.keep.open("a", encoding="utf-8") as file:
+                file.write(_line(key, found) + "\n")
+
+    def _here(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
+        for place in todo:
+            with _one_thread():
+                found = measure(self.space, jobs[place], self.draws(jobs[place].draw))
+            yield place, found
+
+    def _several(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
+        """As they are finished. Few are handed out at a time, so that an interrupt loses little."""
+        pool = self._processes()
+        waiting, running = iter(todo), dict[Future[Measured], int]()
+        try:
+            for place in waiting:
+                with safe_path():  # some systems start the processes of a pool afresh
+                    running[pool.submit(_measure_there, jobs[place])] = place
+                if len(running) > self.workers:
+                    yield from _finished(running)
+            while running:
+                yield from _finished(running)
+        except BaseException:
+            self._pool = None
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+    def _processes(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            given = (self.space, self._given)
+            context = multiprocessing.get_context(_start_method())
+            self._pool = ProcessPoolExecutor(self.workers, context, _prepare, given)
+        return self._pool
+
+
+def _finished(running: dict[Future[Measured], int]) -> Iterator[tuple[int, Measured]]:
+    done, _ = wait(running, return_when=FIRST_COMPLETED)
+    for future in sorted(done, key=lambda future: running[future]):
+        yield running.pop(future), future.result()
+
+
+def _start_method() -> str:
+    """Forked processes have the library loaded; elsewhere than on Linux forking is not safe."""
+    return "fork" if sys.platform == "linux" else "spawn"
+
+
+def _can_be_sent(*parts: Any) -> bool:
+    """Whether worker processes can have these: forked ones have everything, others what can be pickled."""
+    if _start_method() == "fork":
+        return True
+    try:
+        pickle.dumps(parts)
+    except Exception:  # pickle raises whatever the object's own methods raise
+        return False
+    return True
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """What workers have: sums in another order are other numbers."""
+    with torch_threads(Plan("loop", 1)):
+        yield
+
+
+_THERE: dict[str, Any] = {}
+
+
+def _prepare(space: Space[Any], draws: Draws) -> None:
+    """Runs first in every worker. An interrupt is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    held: Callable[[int], Draw] = lru_cache(_DRAWS_HELD)(draws)
+    _THERE.update(space=space, draws=held)
+
+
+def _measure_there(job: Job) -> Measured:
+    return measure(_THERE["space"], job, _THERE["draws"](job.draw))
+
+
+def _line(key: str, found: Measured) -> str:
+    """JSON has no infinities: numbers are written as Python writes them, which is read back bit for bit."""
+    values = {name: repr(value) for name, value in found.values.items()}
+    return json.dumps({"key": key, "values": values, "reasons": found.reasons, "seconds": found.seconds})
+
+
+def read_kept(file: Path) -> dict[str, Measured]:
+    """What an earlier search kept; a line that was being written when it ended is left out.
+
+    Raises:
+        UserError: the file is something else.
+    """
+    if not file.exists():
+        return {}
+    text = file.read_text(encoding="utf-8")
+    if text and not text.endswith("\n"):  # the last line was cut off: what is appended must not join it
+        text = text[: text.rfind("\n") + 1]
+        file.write_text(text, encoding="utf-8")
+    try:
+        rows = [json.loads(line) for line in text.splitlines()]
+        return {row["key"]: _measured(row) for row in rows}
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{file} holds no measurements of a search: give another file, or remove it."
+        ) from None
+
+
+def _measured(row: dict[str, Any]) -> Measured:
+    return Measured({name: float(v) for name, v in row["values"].items()}, row["reasons"], row["seconds"])

@@ -1,0 +1,227 @@
+"""What the layer-wise kernel does in its own way is what torch does: convolutions, poolings, sharing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import innerloop.kernels.layerwise as layerwise
+from innerloop.core.errors import UserError
+from innerloop.core.types import TaskBatch
+from innerloop.kernels import factors, handlers, pooling
+from innerloop.kernels.convolving import convolve, thinned
+from innerloop.kernels.empirical import empirical_ntk
+from innerloop.kernels.factors import Convolution
+from innerloop.nets.cells import all_choices, cell_network
+from innerloop.nets.network import apply
+from innerloop.search.scores.conditions import kernel_names, metantk, metantk_condition
+from oracles.ntk_loop import ntk, reduced
+from oracles.tolerance import assert_close
+
+DOUBLE = torch.float64
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+
+
+# (weight's shape, stride, padding, dilation, groups), side
+CONVOLUTIONS = {
+    "pointwise": (Convolution((6, 4, 1, 1), (1, 1), (0, 0), (1, 1), 1), (5, 7)),
+    "pointwise, every second": (Convolution((6, 4, 1, 1), (2, 2), (0, 0), (1, 1), 1), (5, 8)),
+    "padded pointwise": (Convolution((6, 4, 1, 1), (1, 1), (1, 1), (1, 1), 1), (5, 7)),
+    "depthwise": (Convolution((4, 1, 3, 3), (1, 1), (1, 1), (1, 1), 4), (5, 7)),
+    "depthwise, not padded": (Convolution((4, 1, 3, 2), (1, 1), (0, 0), (1, 1), 4), (5, 7)),
+    "depthwise, padded further": (Convolution((4, 1, 3, 3), (1, 1), (3, 3), (1, 1), 4), (5, 7)),
+    "dilated": (Convolution((4, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (6, 8)),
+    "dilated, odd sides": (Convolution((4, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (5, 7)),
+    "dilated by three": (Convolution((4, 1, 3, 3), (1, 1), (3, 3), (3, 3), 4), (6, 9)),
+    "dilated as strided": (Convolution((4, 1, 3, 3), (2, 2), (2, 2), (2, 2), 4), (6, 7)),
+    "strided": (Convolution((4, 1, 3, 3), (2, 2), (1, 1), (1, 1), 4), (6, 7)),
+    "two outputs a channel": (Convolution((8, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (6, 6)),
+    "wide": (Convolution((3, 4, 1, 5), (2, 2), (0, 2), (1, 1), 1), (6, 7)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_and_their_derivatives_are_torchs(name: str) -> None:
+    call, sides = CONVOLUTIONS[name]
+    x, weight, bias = drawn(3, 4, *sides), drawn(*call.shape, seed=1), drawn(call.shape[0], seed=2)
+    mine, torchs = (x.clone().requires_grad_() for _ in range(2))
+    fewer, left = thinned(mine, call)
+    y = convolve(fewer, weight, bias, left)
+    expected = F.conv2d(torchs, weight, bias, *call[1:])
+    assert_close(y.detach(), expected.detach())
+    d = drawn(*expected.shape, seed=3)
+    assert_close(*(torch.autograd.grad(out, leaf, d)[0] for out, leaf in ((y, mine), (expected, torchs))))
+    rows = []
+    for sample, back in zip(x, d, strict=True):
+        leaf = weight.clone().requires_grad_()
+        rows.append(torch.autograd.grad(F.conv2d(sample[None], leaf, bias, *call[1:]), leaf, back[None])[0])
+    found = factors._conv_gradients(left, fewer.detach(), d)
+    assert_close(found, torch.stack(rows).flatten(1))
+
+
+@pytest.mark.parametrize(
+    "windows", [pooling.Windows(3, 1, 1), pooling.Windows(3, 2, 1), pooling.Windows(2, 1, 0)]
+)
+@pytest.mark.parametrize("kind", ["max", "mean"])
+def test_windows_are_torchs_with_equal_values_too(kind: str, windows: pooling.Windows) -> None:
+    whole = torch.randint(0, 3, (2, 3, 7, 6), generator=torch.Generator().manual_seed(7)).to(DOUBLE)
+    found = []
+    for ours in (True, False):
+        leaf = whole.clone().requires_grad_()
+        if kind == "max":
+            y = pooling.max_windows(leaf, windows) if ours else F.max_pool2d(leaf, *windows)
+        elif ours:
+            y = pooling.mean_windows(leaf, windows)
+        else:
+            y = F.avg_pool2d(leaf, *windows, count_include_pad=False)
+        found.append((y.detach(), torch.autograd.grad(y, leaf, drawn(*y.shape))[0]))
+    for mine, torchs in zip(*found, strict=True):
+        assert_close(mine, torchs)
+
+
+def test_poolings_of_other_kinds_are_left_to_torch() -> None:
+    x = drawn(2, 3, 6, 6)
+    assert pooling.windows_of(x, {"kernel_size": (3, 2), "stride": 1}) is None
+    assert pooling.windows_of(x, {"kernel_size": 3, "ceil_mode": True}) is None
+    assert pooling.windows_of(x, {"kernel_size": 3}) == pooling.Windows(3, 3, 0)
+    assert pooling.averaged_windows(x, {"kernel_size": 3, "padding": 1}) is None  # counts the padding
+    assert pooling.averaged_windows(x, {"kernel_size": 2, "divisor_override": 3}) is None
+
+
+class Branches(nn.Module):
+    """The same value is rectified, pooled and normalised by several branches; ``write`` spoils one."""
+
+    def __init__(self, write: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Conv2d(2, 4, 3, padding=1)])
+        self.layers.extend(nn.Conv2d(4, 4, 1) for _ in range(2))
+        self.norms = nn.ModuleList([nn.GroupNorm(2, 4) for _ in range(3)])
+        self.out = nn.Linear(4, 2)
+        self.write = write
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layers[0](x)
+        first, second = F.relu(y), F.relu(y)
+        if self.write:
+            first, second = F.avg_pool2d(y, 2), F.avg_pool2d(y, 2)
+            second.add_(1.0)  # the other one does not change
+        total = self.layers[1](first)
+        total = total + self.layers[2](second)
+        for norm in () if self.write else self.norms:
+            total = total + norm(F.max_pool2d(y, 3, 1, 1)) + norm(F.avg_pool2d(y, 3, 1, 1, False, False))
+        return self.out(total.mean((2, 3)))
+
+
+def test_what_is_computed_twice_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module = Branches().double()
+    module.norms[1].weight.data.mul_(2.0)
+    params = {name: p.detach() for name, p in module.named_parameters()}
+    counted: list[str] = []
+    for name in ("max_windows", "mean_windows"):
+        real = getattr(pooling, name)
+        monkeypatch.setattr(pooling, name, lambda *a, n=name, r=real: (counted.append(n), r(*a))[1])
+    x = drawn(3, 2, 4, 4)
+    names = [name for name, p in params.items() if p.ndim > 1]
+    found = empirical_ntk(module, None, x, names=names, method="layerwise")
+    # two samples and one before (they are torch's own), a rehearsal, the pass itself
+    assert (counted.count("max_windows"), counted.count("mean_windows")) == (2, 2)
+
+    def of_weights(p: dict[str, Tensor], a: Tensor) -> Tensor:
+        return torch.func.functional_call(module, {**params, **p}, (a,))
+
+    theta = ntk(of_weights, {name: params[name] for name in names}, x, x)
+    assert_close(found, reduced(theta, "sum"))
+    whole = [empirical_ntk(module, None, x, method=method) for method in ("layerwise", "jacobian")]
+    assert_close(*whole)
+
+
+def test_writing_into_what_is_shared_is_noticed() -> None:
+    torch.manual_seed(0)
+    module = Branches(write=True).double()
+    x = drawn(3, 2, 6, 6)
+    with pytest.raises(UserError, match="computes twice"):
+        empirical_ntk(module, None, x, method="layerwise")
+    found = empirical_ntk(module, None, x)
+    assert_close(found, empirical_ntk(module, None, x, method="jacobian"))
+
+
+def supernet_problem(dtype: torch.dtype) -> tuple:
+    network = cell_network(
+        3, 8, 5, genotype=all_choices(), cells=2, channels=4, norm="group", final_norm=True
+    )
+    params, buffers = network.init(torch.Generator().manual_seed(0))
+    pictures = drawn(2, 3, 5, 3, 8, 8).to(dtype)
+    labels = torch.arange(5).expand(3, 5)
+    tasks = TaskBatch(pictures[0], labels, pictures[1], labels, torch.arange(3))
+    return network, {name: p.to(dtype) for name, p in params.items()}, buffers, tasks
+
+
+def test_the_supernets_score_in_both_precisions() -> None:
+    network, params, buffers, tasks = supernet_problem(DOUBLE)
+    assert network.layered
+    exact = metantk(network, params, buffers, tasks)
+    checked = metantk(network._replace(layered=False), params, buffers, tasks)
+    assert_close(exact, checked)
+    x = torch.cat([tasks.x_query.flatten(0, 1), tasks.x_support.flatten(0, 1)])
+    options = {"buffers": buffers, "names": kernel_names(params)}
+    slow = empirical_ntk(network, params, x[:4], method="jacobian", **options)
+    assert_close(empirical_ntk(network, params, x[:4], method="layerwise", **options), slow, (1e-9, 0.0))
+    values = torch.linalg.eigvalsh(exact)
+    told = metantk_condition(*supernet_problem(torch.float32)).value
+    assert told == pytest.approx(float(values[-1] / values[0]), rel=1e-3)
+
+
+def test_a_sample_that_exceeds_the_cache_is_passed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, params, buffers, tasks = supernet_problem(DOUBLE)
+    x = tasks.x_query.flatten(0, 1)[:3]
+    options = {"buffers": buffers, "names": kernel_names(params), "method": "layerwise"}
+    whole = empirical_ntk(network, params, x, **options)
+    passes: list[int] = []
+    real = layerwise.record
+
+    def record(t: object, samples: Tensor, *rest: object, **more: object) -> object:
+        passes.append(len(samples))
+        return real(t, samples, *rest, **more)
+
+    monkeypatch.setattr(layerwise, "record", record)
+    monkeypatch.setattr(layerwise, "PASS_BYTES", 1)
+    assert_close(empirical_ntk(network, params, x, **options), whole)
+    assert passes == [1, 1, 1]  # it was rehearsed before
+
+
+def test_samples_of_layered_networks_do_not_mix() -> None:
+    for norm in ("group", "none"):
+        network = cell_network(3, 8, 2, cells=2, channels=4, norm=norm, final_norm=True)
+        assert network.layered
+        params, buffers = network.init(torch.Generator().manual_seed(0))
+        params = {name: p.to(DOUBLE) for name, p in params.items()}
+        x = drawn(3, 3, 8, 8)
+        both, alone = (apply(network, params, buffers, part)[0] for part in (x, x[1:2]))
+        assert_close(both[1:2], alone)
+    assert not cell_network(3, 8, 2, cells=2, channels=4).layered
+
+
+def test_faster_functions_are_those_of_the_table() -> None:
+    assert {F.max_pool2d, F.avg_pool2d, F.group_norm, F.relu} <= set(handlers.FASTER)
+
+
+def test_a_layered_network_is_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, params, buffers, tasks = supernet_problem(DOUBLE)
+    x = tasks.x_query.flatten(0, 1)[:2]
+    made: list[bool] = []
+    real = layerwise.make_plan
+    monkeypatch.setattr(layerwise, "_PLANS", {})
+    monkeypatch.setattr(layerwise, "make_plan", lambda *args: (made.append(True), real(*args))[1])
+    first = empirical_ntk(network, params, x, buffers=buffers, names=kernel_names(params))
+    again = empirical_ntk(network, params, x, buffers=buffers, names=kernel_names(params))
+    assert torch.equal(first, again)
+    assert len(made) == 1
+    empirical_ntk(network, params, x[..., :6], buffers=buffers, names=kernel_names(params))
+    empirical_ntk(network, params, x, buffers=buffers, names=list(params))
+    assert len(made) == 3

@@ -1,0 +1,163 @@
+"""The pilot of a search: what is asked, budgets, trials that go on, validation of scores, the race."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from innerloop.cli.main import main
+from innerloop.core.errors import UserError
+from innerloop.core.words import seconds_in
+from innerloop.pilot.asked import is_recipe, understand
+from innerloop.pilot.budget import LEAST_STEPS, affordable, least_seconds
+from innerloop.pilot.run import resume_search, search
+from innerloop.pilot.rungs import affordable_rungs, halved, shortest
+from innerloop.pilot.trials import Costs
+from innerloop.pilot.workers import in_processes
+
+TINY = [
+    "space=convnet",
+    "space.depths=[1,2]",
+    "space.widths=[2,3]",
+    "space.kernels=[3]",
+    "repeats=2",
+    "tasks.ways=5",
+    "eval.validation_episodes=4",
+]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _asked(*items: str, validate: bool = False, source: str = "glyphs") -> Any:
+    return understand(source, list(items), validate=validate)
+
+
+def test_lengths_of_time() -> None:
+    assert [seconds_in(text) for text in ("60s", "2h", "1h30m", "5 min", "", "-3s", "3x", "m")] == [
+        60.0,
+        7200.0,
+        5400.0,
+        300.0,
+        None,
+        None,
+        None,
+        None,
+    ]
+
+
+def test_a_dataset_a_folder_and_a_recipe_are_understood() -> None:
+    assert _asked("space.cells=2", "seed=3", "tasks.shots=5").recipe.run.seed == 3
+    assert _asked("space.channels=4").settings.space.channels == 4
+    assert _asked(*TINY).settings.space.name == "convnet"
+    recipe = _asked(source="cifar-fs-protonet").recipe
+    assert (recipe.name, recipe.tasks.ways) == ("cifar-fs-protonet", 20)
+    assert not is_recipe("glyphs")
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    items = ["budget=soon", "space.cels=3", "inner.lrr=1", "score=naswott", "k=0"]
+    with pytest.raises(UserError) as caught:
+        _asked(*items)
+    said = str(caught.value)
+    assert len(said.splitlines()) == 5
+    for word in ("budget=soon", "space.cells", "inner.lr", "'naswot'", "k must be"):
+        assert word in said
+    with pytest.raises(UserError, match="did you mean 'glyphs'"):
+        _asked(source="glyhps")
+    with pytest.raises(UserError, match="networks of pictures"):
+        _asked(source="sine-maml")
+    with pytest.raises(UserError, match="unknown setting 'k'"):
+        _asked("k=3", validate=True)
+
+
+def test_the_network_of_a_recipe_is_replaced_and_said_so() -> None:
+    asked = _asked("model.filters=8", source="cifar-fs-protonet")
+    assert asked.notes == ["model.filters is not read by a search: its network comes from the space"]
+
+
+def test_lengths_fit_their_time() -> None:
+    costs = Costs(0.02, 0.005, 0.1)
+    length = affordable(10.0, costs)
+    assert length is not None
+    assert costs.build + length.steps * costs.step + length.episodes * costs.episode <= 10.0
+    assert affordable(0.9 * least_seconds(costs), costs) is None
+    assert affordable(0.0, costs, steps=7, episodes=3) == (7, 3)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_races_fit_their_time(workers: int) -> None:
+    costs = Costs(0.02, 0.005, 0.1)
+    rungs = affordable_rungs(4, 5, workers, costs, 60.0)
+    assert rungs is not None
+    assert rungs.fields == halved(4, 5)
+    total = 0.0
+    for rung, field in enumerate(rungs.fields):
+        more = rungs.steps[rung] - (rungs.steps[rung - 1] if rung else 0)
+        turns = -(-sum(field) // workers)
+        total += turns * (more * costs.step + rungs.episodes * costs.episode + costs.build)
+    assert 0.7 * 60 < total < 60
+    enough = shortest(4, 5, workers, costs)
+    assert affordable_rungs(4, 5, workers, costs, 0.95 * enough) is None
+    least = affordable_rungs(4, 5, workers, costs, 1.05 * enough)
+    assert least is not None
+    assert least.steps[0] >= LEAST_STEPS
+
+
+def test_jobs_run_in_processes_and_the_first_error_ends_them() -> None:
+    assert dict(in_processes(abs, [-3, -4, 5], workers=2)) == {0: 3, 1: 4, 2: 5}
+    with pytest.raises(TypeError):
+        dict(in_processes(abs, [None, None], workers=2))
+
+
+def _result(run: str) -> dict[str, Any]:
+    return dict(json.loads((Path(run) / "result.json").read_text(encoding="utf-8")))
+
+
+def _same(first: dict[str, Any], second: dict[str, Any], *keys: str) -> bool:
+    def bare(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: bare(v) for k, v in value.items() if "seconds" not in k}
+        return [bare(v) for v in value] if isinstance(value, list) else value
+
+    return all(bare(first[key]) == bare(second[key]) for key in keys)
+
+
+def test_validation_tells_every_score_and_goes_on_where_it_was() -> None:
+    asked = _asked(*TINY, "cells=5", "steps=3", "episodes=4", validate=True)
+    found = search(asked, validate=True, workers=1, show=False)
+    run = Path(found["run"])
+    assert {"metantk", "flops", "te-nas", "all"} <= {row["score"] for row in found["table"]}
+    assert all(len(row["better_half"]) == 5 for row in found["table"])
+    assert len(found["candidates"]) == 5
+    assert "How well every score predicts" in (run / "report.html").read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="is finished"):
+        resume_search(run)
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    (run / "manifest.json").write_text(json.dumps({**manifest, "status": "interrupted"}), encoding="utf-8")
+    (run / "result.json").rename(run / "before.json")
+    shutil.rmtree(run / "candidates" / "003")
+    measured = (run / "scores.jsonl").read_text(encoding="utf-8").splitlines()
+    (run / "scores.jsonl").write_text("\n".join(measured[:4]) + "\n", encoding="utf-8")
+    again = resume_search(run, workers=2, show=False)
+    assert _same(found, again, "table", "candidates", "reliability", "protocol")
+
+
+def test_a_budget_that_is_too_small_says_what_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "glyphs", "--validate", "cells=50", "budget=1s", "repeats=1", *TINY[:4]]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("error: budget=1s is too small for 24 candidates")
+
+
+def test_too_few_classes_and_networks_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "glyphs", "eval.ways=90"]) == 2
+    assert "eval.ways" in capsys.readouterr().err
+    assert main(["search", "glyphs", "space=convnet", "space.depths=[9]", "space.poolings=[max]"]) == 2
+    assert "vanish" in capsys.readouterr().err
+    assert not Path("runs").exists()

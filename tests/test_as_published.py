@@ -125,6 +125,7 @@ def test_recipes_have_the_published_numbers(name: str, shots: int) -> None:
     assert (outer.optimiser, outer.lr, outer.options) == ("radam", 1e-3, {})
     assert (outer.heads, recipe.model.kind, recipe.model.norm) == ("released", "resnet12", "running")
     assert recipe.model.last_layer == ("linear" if name == "fc100" else "normalised")
+    assert recipe.model.settings == {"ramp": round(40_000 / outer.batch)}  # DropBlock: so many tasks
 
 
 # ---- augmentation of training tasks ----

@@ -12,12 +12,16 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.words import seconds_in
+from innerloop.pilot import trials
 from innerloop.pilot.asked import is_recipe, understand
 from innerloop.pilot.budget import LEAST_STEPS, affordable, least_seconds
+from innerloop.pilot.problem import pose
 from innerloop.pilot.run import resume_search, search
 from innerloop.pilot.rungs import affordable_rungs, halved, shortest
+from innerloop.pilot.shortlisting import random_field
 from innerloop.pilot.trials import Costs
 from innerloop.pilot.workers import in_processes
+from innerloop.search import cell_space, count_parameters, random_candidate
 
 TINY = [
     "space=convnet",
@@ -161,3 +165,85 @@ def test_too_few_classes_and_networks_that_do_not_fit(capsys: pytest.CaptureFixt
     assert main(["search", "glyphs", "space=convnet", "space.depths=[9]", "space.poolings=[max]"]) == 2
     assert "vanish" in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+RACE = [*TINY, "k=2", "pool=5", "steps=4", "episodes=4", "score=parameters,flops", "repeats=1"]
+
+
+def _race_items() -> list[str]:
+    return list(dict.fromkeys(item for item in RACE if item != "repeats=2"))
+
+
+def test_a_race_chooses_a_recipe_that_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "glyphs", *_race_items(), "--jobs", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    entries = found["shortlist"]
+    assert {"genotype", "from", "scores", "accuracy", "ci95"} <= set(entries[0])
+    assert [entry["from"] for entry in entries].count("score") == 2
+    assert sum(entry["chosen"] for entry in entries) == 1
+    assert found["chosen"]["name"] in {entry["name"] for entry in entries if len(entry["rungs"]) > 1}
+    assert {"tau", "top_again", "top_chance", "decided"} <= set(found["reliability"])
+    page = (Path(found["run"]) / "report.html").read_text(encoding="utf-8")
+    assert all(word in page for word in ("The race", "What the score was worth", "chosen.toml"))
+    command = found["command"].split()[1:]
+    assert main([*command, "outer.steps=2", "eval.episodes=4", "run.execution=loop"]) == 0
+    assert main(["resume", found["run"]]) == 2
+    assert "is finished" in capsys.readouterr().err
+
+
+def test_an_interrupted_race_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = _asked(*_race_items())
+    whole = search(asked, workers=1, show=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(trials, "carry_out", _ends_after(5, trials.carry_out))
+        with pytest.raises(KeyboardInterrupt):
+            search(asked, workers=1, show=False)
+    run = next(run for run in Path("runs/search-glyphs").iterdir() if run != Path(whole["run"]))
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["status"] == "interrupted"
+    assert "innerloop resume" in manifest["reason"]
+    again = resume_search(run, workers=2, show=False)
+    assert _same(whole, again, "shortlist", "chosen", "reliability", "rungs", "sentence")
+    chosen = [(Path(each["run"]) / "chosen.toml").read_text(encoding="utf-8") for each in (whole, again)]
+    assert chosen[0].splitlines()[1:] == chosen[1].splitlines()[1:]
+
+
+def _ends_after(count: int, carry_out: Any) -> Any:
+    left = iter(range(count))
+
+    def interrupted(trial: Any) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return carry_out(trial)
+
+    return interrupted
+
+
+def test_rungs_are_one_training() -> None:
+    """Continued from rung to rung, a candidate is where one training of all steps takes it."""
+    problem = pose(_asked(*_race_items()))
+    recipe = problem.short_recipe_of(problem.space.candidate(1), 6)
+    parts = [trials.Trial(recipe, Path("rungs"), f"rung-{n}", n, 4, go_on=True) for n in (2, 4, 6)]
+    rungs = [trials.carry_out(trial) for trial in parts]
+    at_once = trials.carry_out(trials.Trial(recipe, Path("once"), "whole", 6, 4))
+    assert rungs[-1]["scores"] == at_once["scores"]
+    fresh = trials.carry_out(parts[-1]._replace(name="fresh", seed=1))
+    assert fresh["scores"] != at_once["scores"]
+
+
+def test_a_candidate_that_diverges_stands_last() -> None:
+    items = ["space.norms=[none]", "outer.optimiser=sgd", "outer.lr=1e30"]
+    asked = _asked(*_race_items(), *items)
+    with pytest.raises(UserError, match="diverged for every candidate"):
+        search(asked, workers=1, show=False)
+
+
+def test_random_ones_have_the_size_of_their_counterparts() -> None:
+    space = cell_space(1, 28, 5, cells=2, channels=4)
+    listed = [random_candidate(space, seed) for seed in (1, 2)]
+    field = random_field(space, 0, listed, extra=1)
+    assert len({*field, *listed}) == 5
+    sizes = [count_parameters(space.build(cell, "group")) for cell in (*listed, listed[0])]
+    found = [count_parameters(space.build(cell, "group")) for cell in field]
+    assert all(abs(a - b) < 0.5 * b for a, b in zip(found, sizes, strict=True))
+    assert field == random_field(space, 0, listed, extra=1)

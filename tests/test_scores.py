@@ -32,8 +32,8 @@ from innerloop.search.scores import (
 from innerloop.search.scores import patterns as patterns_module
 from innerloop.search.scores.conditions import condition_number, kernel_names
 from innerloop.search.scores.patterns import hamming_kernel
-from innerloop.search.scores.size import count_products
 from innerloop.search.scores.table import rows
+from innerloop.search.size import count_layers
 from oracles.metakernels import regression_tasks
 from oracles.ntk_loop import ntk, reduced
 from oracles.scores import (
@@ -254,7 +254,7 @@ def test_products_are_those_of_torchs_counter():
         (from_module(small_module()), (1, 5, 5)),
     ):
         params, buffers = drawn(network)
-        found = count_products(network, params, buffers, shape)
+        found = count_layers(network, params, buffers, shape)
         x = torch.zeros(1, *shape, dtype=DOUBLE)
         with FlopCounterMode(display=False) as counter:
             apply(network, params, buffers, x)

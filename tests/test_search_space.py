@@ -26,7 +26,7 @@ from innerloop.search import (
     random_of_size,
     size_of,
 )
-from innerloop.search.scores.size import count_products
+from innerloop.search.size import count_layers
 
 
 def test_every_cell_candidate_is_a_genotype_and_has_one_number() -> None:
@@ -116,7 +116,11 @@ def test_multiply_adds_of_cells_agree_with_torchs_counter() -> None:
             apply(network, params, buffers, torch.zeros(1, 3, 16, 16))
         found = network_size(network, (3, 16, 16))
         assert 2 * found.multiply_adds == counter.get_total_flops()
-        assert (found.layers, found.multiply_adds) == count_products(network, params, buffers, (3, 16, 16))
+        assert count_layers(network, params, buffers, (3, 16, 16)) == (
+            found.layers,
+            found.multiply_adds,
+            found.depth,
+        )
 
 
 def test_depth_is_the_longest_path() -> None:

@@ -127,7 +127,11 @@ def test_learned_rates_are_not_set_by_judging() -> None:
         (["inner.method=protonet"], "inner.lr", "learners that take inner steps"),
         ([], "outer.heads", "outer.objective=multitask"),
         ([], "outer.milestones", "outer.schedule=step"),
-        (["tasks.family=few-shot", "eval.head=centroid"], "eval.C", "eval.head=logistic or svm or ridge"),
+        (
+            ["tasks.family=few-shot", "eval.head=centroid"],
+            "eval.C",
+            "eval.head=logistic or svm or svc or ridge",
+        ),
         ([], "inner.momentum", "inner.optimiser=momentum"),
         ([], "tasks.minibatch", "tasks.family=supervised"),
         (

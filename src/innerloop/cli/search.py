@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated, Any
 
 import typer
@@ -66,6 +67,7 @@ def search(
     command, seconds, run, report. With --validate: table (each score, spearman, kendall, ndcg, regret,
     better_half), candidates, reliability, seconds, run, report.
     """
+    began = time.monotonic()  # importing torch is part of the budget
 
     def work() -> Result:
         given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest, validate))
@@ -77,7 +79,7 @@ def search(
         from innerloop.pilot.run import search as run_search
 
         argv = ["innerloop", *sys.argv[1:]]
-        return run_search(asked, validate=validate, workers=jobs, argv=argv, show=not quiet)
+        return run_search(asked, validate=validate, workers=jobs, argv=argv, show=not quiet, started=began)
 
     carry_out(json, work, render_search)
 

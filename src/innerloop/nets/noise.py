@@ -56,6 +56,13 @@ def check_rate(rate: float) -> float:
     return rate
 
 
+def check_ramp(ramp: int) -> int:
+    """The number of passes itself, or an error."""
+    if not isinstance(ramp, int) or isinstance(ramp, bool) or ramp < 1:
+        raise UserError(f"a rate cannot rise over ramp={ramp} passes: give a whole number from 1 up.")
+    return ramp
+
+
 def key(layer: str, seed: int = 0) -> int:
     """The key of a layer's masks."""
     return derive_seed(seed, "noise", layer)

@@ -51,6 +51,7 @@ def resnet12(
     head_scale: float = 1.0,
     head_bias: bool = True,
     avg_pool: bool = True,
+    ramp: int = noise.RAMP,
 ) -> Network:
     """ResNet-12: four residual blocks, each followed by 2×2 max-pooling, and global average pooling.
 
@@ -72,6 +73,8 @@ def resnet12(
         head_bias: whether the last layer has a bias.
         avg_pool: whether features are averaged over the last map; MetaOptNet leaves them all, 16,000 for
             pictures of side 84.
+        ramp: passes over which DropBlock's rate rises from zero. Tasks of a meta-batch pass together here;
+            where the original counts every task, give its number divided by the tasks of a step.
 
     >>> net = resnet12(3, 32, 64)
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
@@ -80,6 +83,7 @@ def resnet12(
     """
     norms.check_policy(norm)
     noise.check_rate(drop_rate)
+    noise.check_ramp(ramp)
     if size < 2 ** len(widths):
         raise UserError(
             f"pictures of side {size} vanish in {len(widths)} halvings: use at least {2 ** len(widths)}."
@@ -103,7 +107,7 @@ def resnet12(
             if i < len(widths) - 2:
                 x = noise.dropout(x, buffers, drop_rate, keys[i])
             else:
-                x = noise.dropblock(x, buffers, drop_rate, side, keys[i])
+                x = noise.dropblock(x, buffers, drop_rate, side, keys[i], ramp)
         return fast.pooled(x) if avg_pool else fast.flattened(x), {**buffers, **changed}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)

@@ -11,9 +11,9 @@ from innerloop.pilot.budget import mean_costs, too_small
 from innerloop.pilot.describe import candidate_record, protocol_of
 from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
-from innerloop.pilot.rungs import Rungs, affordable_rungs, shortest
+from innerloop.pilot.rungs import FRESH, Rungs, affordable_rungs, shortest
 from innerloop.pilot.settings import Search
-from innerloop.pilot.shortlisting import Scored, random_field, reliability_of, scored_pool, scores_of
+from innerloop.pilot.shortlisting import Ranking, random_field, ranked, scores_of
 from innerloop.pilot.trials import Costs, Trial, carried_out, timed
 from innerloop.pilot.workers import in_processes
 from innerloop.pilot.worth import closing, judged_worth
@@ -52,24 +52,23 @@ def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]
         ``shortlist``, ``chosen``, ``worth``, ``reliability``, ``recipe``, ``command``, ``rungs`` and
         ``protocol``.
     """
-    scored = scored_pool(problem, settings, sitting)
+    scored = ranked(problem, settings, sitting)
     plan = decided(sitting.run, "plan", lambda: _decide(problem, settings, sitting, scored))
     rungs = Rungs(plan["steps"], [(a, b) for a, b in plan["fields"]], plan["episodes"])
     k, extra = plan["k"], plan["extra"]
     chance = random_field(problem.space, problem.seed, scored.order[:k], extra)
-    told = scores_of(problem, settings, sitting, chance)
+    means = scores_of(problem, settings, sitting, [*scored.order[:k], *chance]).means()
     racers = [Racer(f"score-{i + 1}", "score", c, []) for i, c in enumerate(scored.order[:k])]
     racers += [Racer(f"random-{i + 1}", "random", c, []) for i, c in enumerate(chance)]
+    by = settings.score if settings.method == "shortlist" else settings.method
     sitting.say(
-        f"{k} candidates by {settings.score} of {len(scored.order)}, and {len(chance)} random ones; rungs of "
+        f"{k} of {len(scored.order)} candidates by {by}, and {len(chance)} random ones; rungs of "
         f"{', '.join(map(str, rungs.steps))} steps, {rungs.episodes} validation tasks"
     )
     finalists = _raced(problem, sitting, rungs, racers)
     fresh = _fresh(problem, sitting, rungs, finalists)
     last = closing(finalists, fresh)
-    means = told.means()
-    scores = {racer.name: scored.scores[i] for i, racer in enumerate(racers[:k])}
-    scores |= {r.name: {name: v[i] for name, v in means.items()} for i, r in enumerate(racers[k:])}
+    scores = {r.name: {name: v[i] for name, v in means.items()} for i, r in enumerate(racers)}
     seconds = {"scoring": scored.seconds, **_spent(racers)}
     worth = judged_worth(racers, last, seconds, k)
     chosen = last.chosen
@@ -83,7 +82,7 @@ def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]
         "shortlist": entries,
         "chosen": next(entry for entry in entries if entry["chosen"]),
         "worth": worth,
-        "reliability": {**reliability_of(scored, k, problem.seed), "decided": last.decided},
+        "reliability": {**scored.reliability(k), "decided": last.decided},
         "rungs": rungs._asdict(),
         "protocol": {**protocol_of(problem, rungs.steps[-1], rungs.episodes), "score": settings.score},
         "recipe": str(recipe),
@@ -93,13 +92,13 @@ def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]
     }
 
 
-def _decide(problem: Problem, settings: Search, sitting: Sitting, scored: Scored) -> dict[str, Any]:
+def _decide(problem: Problem, settings: Search, sitting: Sitting, scored: Ranking) -> dict[str, Any]:
     """How many candidates, and how long they are trained, from measured costs."""
     some = [problem.short_recipe_of(candidate, 10) for candidate in scored.order[:TIMED]]
     costs = mean_costs([cost for _, cost in in_processes(timed, some, sitting.workers)])
     left = settings.seconds - sitting.seconds
     most = min(MOST_K, len(scored.order), problem.space.total // 3)
-    wanted = [settings.k] if settings.k else range(max(1, most), 0, -1)
+    wanted = [min(settings.k, len(scored.order))] if settings.k else range(max(1, most), 0, -1)
     for k in wanted:
         extra = _extra(k, costs, scored.seconds, left * sitting.workers)
         for more in {extra: None, 0: None}:
@@ -155,8 +154,6 @@ def _fresh(
     problem: Problem, sitting: Sitting, rungs: Rungs, finalists: Sequence[Racer]
 ) -> list[dict[str, Any]]:
     """The last two on tasks that decided nothing before."""
-    from innerloop.pilot.rungs import FRESH
-
     trials = [
         _trial(problem, sitting.run, racer, rungs, "fresh", rungs.steps[-1])._replace(
             episodes=FRESH * rungs.episodes, seed=FRESH_SEED

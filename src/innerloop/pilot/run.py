@@ -33,6 +33,7 @@ def search(
     workers: int | None = None,
     argv: list[str] | None = None,
     show: bool = True,
+    started: float | None = None,
 ) -> dict[str, Any]:
     """Searches for an architecture, or validates the scores that a search would use, in a new run directory.
 
@@ -42,11 +43,12 @@ def search(
         workers: processes of one thread each; as many as there are cores if omitted.
         argv: the command line, for the manifest.
         show: whether to show progress on standard error.
+        started: the ``time.monotonic()`` from which the budget counts; now if omitted.
 
     Raises:
         UserError: something does not fit; found before anything is written wherever that is possible.
     """
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     problem = pose(asked)
     run = begin(asked, problem.draws.source, validate=validate, argv=argv)
     return _carry_on(run, asked, problem, validate, workers, show, started, asked.notes)

@@ -119,18 +119,33 @@ def _scores_exist(s: Search) -> str | None:
     return f"score={s.score}: there is no score '{unknown[0]}'{hint}; there are {', '.join(known)}."
 
 
+def _method_exists(s: Search) -> str | None:
+    if s.method == "shortlist":
+        return None
+    from innerloop.core.errors import did_you_mean
+    from innerloop.search.methods import METHODS
+
+    known = [name for name in METHODS if name != "random"]  # random candidates race in any case
+    if s.method not in known:
+        hint = did_you_mean(s.method, known)
+        return f"method={s.method}: there is no such search{hint}; there are {', '.join(known)}."
+    return None if s.space.name == "cells" else f"method={s.method} prunes cells: set space=cells."
+
+
 class Search(Common):
     """What a search takes."""
 
-    RULES: ClassVar[Rules] = (*Common.RULES, _scores_exist)
+    RULES: ClassVar[Rules] = (*Common.RULES, _scores_exist, _method_exists)
 
     k: int | None = Field(
         None,
         ge=1,
         description="candidates from the score, and as many random ones; none lets the budget say, up to 8",
     )
-    method: Literal["shortlist"] = Field(
-        "shortlist", description="how candidates are found: the best of random ones by the score"
+    method: str = Field(
+        "shortlist",
+        description="how candidates are found: the best of random ones by the score; or a search by pruning, "
+        "such as robust, which leaves one",
     )
     score: str = Field(
         DEFAULT_SCORE, description="what ranks candidates; several, as a,b, by the sum of ranks"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
@@ -11,6 +11,7 @@ from innerloop.core.random import derive_seed
 from innerloop.pilot.keep import MEASURED, Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.settings import SUMS, Search
+from innerloop.search.methods import search
 from innerloop.search.scoring import Scores, score_candidates
 from innerloop.search.shortlist import random_pool, shortlist_reliability
 from innerloop.search.size import count_parameters
@@ -26,20 +27,18 @@ TOLERANCE = 0.1
 _ATTEMPTS = 30
 
 
-class Scored(NamedTuple):
-    """A ranked pool.
+class Ranking(NamedTuple):
+    """What was found before any training.
 
     Attributes:
         order: candidates, the best first.
-        scores: of them, by name, in that order.
-        columns: all scores, as they were measured.
-        seconds: that scoring took, on one core.
+        seconds: that it took, on one core.
+        reliability: number of candidates that are taken → how far another run would find the same.
     """
 
     order: list[Any]
-    scores: list[dict[str, float]]
-    columns: Scores
     seconds: float
+    reliability: Callable[[int], dict[str, Any]]
 
 
 def score_names(text: str) -> tuple[str, ...]:
@@ -52,15 +51,33 @@ def score_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Scored:
+def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
+    """Candidates by ``method=``, the best first."""
+    if settings.method == "shortlist":
+        return _scored_pool(problem, settings, sitting)
+    found = search(
+        settings.method,
+        problem.space,
+        problem.draws,
+        seed=problem.seed,
+        workers=sitting.workers,
+        keep=sitting.run / MEASURED,
+        say=sitting.say,
+    )
+    told = {**found.reliability, "rounds": found.rounds}
+    return Ranking([each.candidate for each in found.ranked], found.seconds, lambda _: told)
+
+
+def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
     """Random candidates ranked by the score; as many as a quarter of the budget allows, unless told."""
     size = decided(sitting.run, "pool", lambda: {"pool": _pool_size(problem, settings, sitting)})["pool"]
     pool = random_pool(problem.space, size, problem.seed)
     scores = scores_of(problem, settings, sitting, pool)
-    order = scores.order()
-    means = scores.means()
-    told = [{name: values[place] for name, values in means.items()} for place in order]
-    return Scored([pool[place] for place in order], told, scores, scores.seconds)
+    return Ranking(
+        [pool[place] for place in scores.order()],
+        scores.seconds,
+        lambda k: shortlist_reliability(scores, k, problem.seed),
+    )
 
 
 def scores_of(problem: Problem, settings: Search, sitting: Sitting, candidates: Sequence[Any]) -> Scores:
@@ -86,11 +103,6 @@ def _pool_size(problem: Problem, settings: Search, sitting: Sitting) -> int:
     scores_of(problem, settings, sitting, some)
     each = max(1e-3, sitting.clock() - before) / len(some)  # of one after the other: a cautious guess
     return max(min(LEAST_POOL, largest), min(largest, int(SHARE * settings.seconds / each)))
-
-
-def reliability_of(scored: Scored, k: int, seed: int) -> dict[str, Any]:
-    """How far another run would name the same shortlist."""
-    return shortlist_reliability(scored.columns, k, seed)
 
 
 def random_field(space: Space[Any], seed: int, shortlisted: Sequence[Any], extra: int) -> list[Any]:

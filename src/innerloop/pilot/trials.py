@@ -18,10 +18,12 @@ from innerloop.core.errors import NonFiniteError
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import mean_interval
 from innerloop.execution import Plan
+from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.words import recipe_words
 from innerloop.pilot.workers import in_processes
+from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.files import read_json, write_json_atomic
@@ -101,7 +103,20 @@ def carry_out(trial: Trial) -> dict[str, Any]:
 def _parts(trial: Trial) -> Parts:
     recipe = make_recipe(trial.recipe)
     seed = derive_seed(recipe.eval.seed, "pilot", trial.seed) % 2**31
-    return Parts(recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": seed})}))
+    judged = recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": seed})})
+    return Parts(judged, _data(judged))
+
+
+_DATA: dict[str, Data] = {}
+
+
+def _data(recipe: Recipe) -> Data:
+    """The tasks of the recipe; candidates share them, so that a process looks through its pictures once."""
+    key = recipe.model_dump_json(include={"data", "tasks", "eval", "run"})
+    if key not in _DATA:
+        _DATA.clear()
+        _DATA[key] = build_data(recipe)
+    return _DATA[key]
 
 
 def _trained(parts: Parts, trial: Trial) -> TrainState | None:
@@ -145,7 +160,8 @@ def carried_out(trials: Sequence[Trial], workers: int, tick: Callable[[Trial], N
 def timed(recipe: dict[str, Any]) -> Costs:
     """What a step and a validation task of a candidate cost."""
     begin = time.perf_counter()
-    parts = Parts(make_recipe(recipe))
+    whole = make_recipe(recipe)
+    parts = Parts(whole, _data(whole))
     state = parts.first
     built = time.perf_counter()
     try:

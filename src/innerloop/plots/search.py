@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from innerloop.plots.style import COLOURS, INK, TEXT, dash, label, legend, new_figure
+from innerloop.plots.panels import legend_below
+from innerloop.plots.style import COLOURS, INK, TEXT, dash, label, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,14 +57,18 @@ def race_data(shortlist: Sequence[Mapping[str, Any]]) -> list[Racer]:
 
 
 def race_figure(data: Sequence[Racer]) -> Figure:
-    """Draws :func:`race_data`: a line each, the chosen one thick, with its name at its end."""
-    figure, (axes,) = new_figure(width=6.0, height=3.6)
+    """Draws :func:`race_data`: a line each, the chosen one thick, with its name at its end.
+
+    Rungs stand side by side, since each is twice as long as the one before.
+    """
+    figure, (axes,) = new_figure(width=6.0, height=3.8)
     named: set[str] = set()
+    rungs = sorted({steps for racer in data for steps in racer["steps"]})
     for racer in data:
         words, tint = KINDS.get(racer["kind"], ("", INK))
         many = len(racer["steps"]) > 1
         axes.errorbar(
-            racer["steps"],
+            [rungs.index(steps) for steps in racer["steps"]],
             racer["accuracy"],
             yerr=racer["half"],
             color=tint,
@@ -75,20 +81,35 @@ def race_figure(data: Sequence[Racer]) -> Figure:
             label=None if words in named else words,
         )
         named.add(words)
-        end = (racer["steps"][-1], racer["accuracy"][-1])
+    for racer, height in zip(data, _apart(data), strict=True):
+        place = (rungs.index(racer["steps"][-1]), height)
         axes.annotate(
             racer["name"],
-            end,
-            (5, 0),
+            place,
+            (7, 0),
             textcoords="offset points",
             fontsize=TEXT - 1.5,
             color=INK,
             va="center",
         )
-    axes.margins(x=0.12)
+    axes.set_xticks(range(len(rungs)), [str(steps) for steps in rungs])
+    axes.set_xlim(-0.3, len(rungs) - 0.4)
     label(axes, "meta-steps of training", "accuracy on validation tasks, %")
-    legend(axes, loc="lower right")
+    legend_below(figure, axes)
     return figure
+
+
+def _apart(data: Sequence[Racer]) -> list[float]:
+    """Where names are written: beside the end of their line, but not one over another."""
+    ends = [racer["accuracy"][-1] for racer in data]
+    every = [value for racer in data for value in racer["accuracy"]]
+    gap = 0.045 * max(max(every) - min(every) + 4 * max(max(r["half"]) for r in data), 1e-9)
+    heights = list(ends)
+    for rung in {racer["steps"][-1] for racer in data}:
+        here = sorted((i for i, r in enumerate(data) if r["steps"][-1] == rung), key=ends.__getitem__)
+        for below, above in pairwise(here):
+            heights[above] = max(ends[above], heights[below] + gap)
+    return heights
 
 
 def prediction_data(table: Sequence[Mapping[str, Any]], key: str = "spearman") -> list[Bar]:
@@ -108,7 +129,7 @@ def prediction_data(table: Sequence[Mapping[str, Any]], key: str = "spearman") -
 
 def prediction_figure(data: Sequence[Bar], words: str = "Spearman's ρ with accuracy") -> Figure:
     """Draws :func:`prediction_data`: a row for every score, among all candidates and the better half."""
-    figure, (axes,) = new_figure(width=6.0, height=0.7 + 0.28 * len(data))
+    figure, (axes,) = new_figure(width=6.0, height=1.1 + 0.28 * len(data))
     rows = range(len(data))
     for shift, tint, marker, name in (
         (0.13, COLOURS[0], "o", "all candidates"),
@@ -131,6 +152,6 @@ def prediction_figure(data: Sequence[Bar], words: str = "Spearman's ρ with accu
     axes.axvline(0.0, color=INK, linewidth=0.8, alpha=0.5)
     axes.set_yticks([len(data) - 1 - row for row in rows], [bar["name"] for bar in data])
     axes.grid(axis="y", visible=False)
-    label(axes, f"{words}, with 95 % bootstrap intervals over candidates")
-    legend(axes, loc="lower right")
+    label(axes, f"{words}, with 95 % bootstrap intervals")
+    legend_below(figure, axes)
     return figure

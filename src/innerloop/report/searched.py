@@ -114,6 +114,7 @@ _WORDS = {
     "candidates": "candidates that were scored",
     "repeats": "repeats of each score",
     "top": "candidates on the shortlist",
+    "decided": "whether the last two differ by more than chance on fresh tasks",
 }
 
 

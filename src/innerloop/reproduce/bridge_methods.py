@@ -68,6 +68,8 @@ _SMOKE = (
     *(f"eval.episodes={SIZES['smoke'].tests}", f"eval.validation_episodes={SIZES['smoke'].validation_tasks}"),
 )
 _SMOKE_STEPS = 4
+_RAMP_TASKS = 40_000
+"""Tasks over which DropBlock's rate rises in Bridge's released code."""
 
 
 def recipe_for(work: Work) -> Recipe:
@@ -116,6 +118,8 @@ def _published(work: Work) -> tuple[str, list[str]]:
     items = [f"seed={work.seed}", "eval.shots=5", f"eval.episodes={SIZES['paper'].tests}", *_asked(work)]
     if work.method in ("MAML", "ANIL"):
         items.append("tasks.shots=5")
+    if work.method == "MTL" and work.batch:
+        items.append(f"model.settings.ramp={round(_RAMP_TASKS / work.batch)}")
     if work.length != 1:
         items.append(f"outer.steps={max(1, round(load_recipe(name).outer.steps * work.length))}")
     return name, items

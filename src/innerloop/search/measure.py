@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from innerloop._version import __version__
-from innerloop.core.random import derive_seed, generator
+from innerloop.core.random import derive_seed
 from innerloop.core.types import Buffers, Params
 from innerloop.nets.network import Network
 from innerloop.search.draws import CROP_BATCH, Draw
@@ -114,7 +114,7 @@ def _one(name: str, space: Space[Any], job: Job, draw: Draw, seeds: Seeds) -> tu
     params, buffers = _weights(network, seeds.weights, draw.tasks.x_support.dtype)
     if entry.takes != "shape":
         ways = draw.tasks.y_support.unique().numel()
-        params = fresh_head(network, params, generator(seeds.head), ways)
+        params = fresh_head(network, params, torch.Generator().manual_seed(seeds.head), ways)
     elif not entry.mixes:  # SynFlow: the same parameters, without normalisation
         network = space.build(job.candidate, "none", **job.network)
     found: Scored = score(name, network, params, buffers, draw.tasks, **more)

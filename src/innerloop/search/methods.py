@@ -10,6 +10,7 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import load_object
 from innerloop.search.draws import Draws
 from innerloop.search.found import Found, Means
+from innerloop.search.prune_settings import PUBLISHED, RELEASED, ROBUST
 from innerloop.search.shortlist import RandomSettings, ShortlistSettings
 from innerloop.search.space import Space
 
@@ -31,6 +32,21 @@ class Method(NamedTuple):
 _HOME = "innerloop.search"
 
 METHODS: dict[str, Method] = {
+    "published": Method(
+        "MetaNTK-NAS: a supernet is pruned by rank sums, with the intended initialisation",
+        f"{_HOME}.prune:prune",
+        PUBLISHED,
+    ),
+    "released": Method(
+        "the same as the authors' code carries it out, slips included",
+        f"{_HOME}.prune:prune",
+        RELEASED,
+    ),
+    "robust": Method(
+        "pruning on common draws, with repeats where decisions are close",
+        f"{_HOME}.prune:prune",
+        ROBUST,
+    ),
     "random": Method("random candidates", f"{_HOME}.shortlist:random_search", RandomSettings()),
     "shortlist": Method(
         "the best of random candidates by a rank sum of scores",

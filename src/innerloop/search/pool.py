@@ -57,7 +57,7 @@ class Bench:
         self._given = draws
         self._pool: ProcessPoolExecutor | None = None
         self._print = space_print(space)
-        self._digests: dict[int, str] = {}
+        self._seen: dict[int, tuple[str, int]] = {}
         self._known = read_kept(keep) if keep is not None else {}
 
     def __enter__(self) -> Bench:
@@ -69,7 +69,7 @@ class Bench:
 
     def run(self, jobs: Sequence[Job], tick: Tick = lambda _, __: None) -> list[Measured]:
         """The measurements, in the order of the jobs."""
-        keys = [job_key(self._print, job, self._digest(job.draw)) for job in jobs]
+        keys = [job_key(self._print, job, self.look(job.draw)[0]) for job in jobs]
         for place, key in enumerate(keys):
             if key in self._known:
                 tick(place, True)
@@ -80,10 +80,12 @@ class Bench:
             tick(place, False)
         return [self._known[key] for key in keys]
 
-    def _digest(self, draw: int) -> str:
-        if draw not in self._digests:
-            self._digests[draw] = digest(self.draws(draw))
-        return self._digests[draw]
+    def look(self, draw: int) -> tuple[str, int]:
+        """The digest of a repeat's data, and its seed; both are remembered, the data are not for long."""
+        if draw not in self._seen:
+            made = self.draws(draw)
+            self._seen[draw] = digest(made), made.seed
+        return self._seen[draw]
 
     def _parallel(self, todo: list[int]) -> bool:
         return self.workers > 1 and len(todo) > 1

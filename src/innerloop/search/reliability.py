@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.random import derive_seed
 
-Chosen = TypeVar("Chosen")
+Numbers: TypeAlias = NDArray[np.float64]
 
 RUNS = 400
 """Imagined other runs."""
@@ -42,48 +42,99 @@ def mean_tau(columns: Sequence[Sequence[float]]) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-def other_runs(repeats: int, seed: int, runs: int = RUNS) -> Iterator[NDArray[np.int64]]:
-    """Which repeats imagined other runs would have had, by a bootstrap of a bootstrap.
+class Noise(NamedTuple):
+    """The deviation of one measurement around its item's mean, and its degrees of freedom."""
 
-    Another run differs from the truth, and so does ours: drawing repeats with replacement once imagines what
-    ours might have been, drawing from these once more imagines the other run. A single draw would take our
-    own means for the truth and promise too much.
-    """
-    random = np.random.default_rng(derive_seed(seed, "other runs"))
-    for _ in range(runs):
-        ours = random.integers(repeats, size=repeats)
-        yield ours[random.integers(repeats, size=repeats)]
+    deviation: float
+    freedom: int
 
 
-def share_again(
-    choose: Callable[[NDArray[np.int64]], Sequence[Chosen]], repeats: int, seed: int, runs: int = RUNS
-) -> list[float]:
-    """For every decision, the share of imagined other runs that decide as we did.
+def noise_of(values: Numbers, groups: Sequence[Sequence[int]], first: int) -> Noise:
+    """Pooled over all items, from the first repeats, which all of them have.
+
+    What a group has in common in a repeat is no noise: common draws move all operators of an edge together,
+    and only differences between them decide.
 
     Args:
-        choose: repeats (with multiplicity) → what is chosen, decision by decision.
-        repeats: how many there are.
+        values: ``(items, repeats)``.
+        groups: places of items that are compared with one another.
+        first: how many repeats all items have.
+    """
+    total, freedom = 0.0, 0
+    for group in groups:
+        own = values[list(group), :first]
+        rest = own - own.mean(0) - own.mean(1, keepdims=True) + own.mean()
+        total += float((rest**2).sum())
+        freedom += (len(group) - 1) * (first - 1)
+    return Noise(math.sqrt(total / freedom) if freedom else 0.0, freedom)
+
+
+def item_means(values: Numbers, groups: Sequence[Sequence[int]]) -> Numbers:
+    """Every item's mean, less what its group has in common in the repeats that the item was measured in.
+
+    By least squares of item plus repeat, group by group. Where all items have all repeats these are the
+    means, up to a constant of the group; where some were measured more often, a repeat that moved them all
+    does not move them against the others.
+
+    >>> found = item_means(np.array([[1.0, 12.0], [3.0, np.nan], [2.0, 13.0]]), [(0, 1, 2)])
+    >>> (found - found[0]).round(6).tolist()
+    [0.0, 2.0, 1.0]
+    """
+    found = np.zeros(len(values))
+    for group in groups:
+        own = values[list(group)]
+        known = np.isfinite(own)
+        items, repeats = own.shape
+        by_item, by_repeat = np.repeat(np.eye(items), repeats, 0), np.tile(np.eye(repeats), (items, 1))
+        columns = np.concatenate([by_item, by_repeat], 1)
+        fitted = np.linalg.lstsq(columns[known.ravel()], own[known], rcond=None)[0][:items]
+        found[list(group)] = np.round(fitted - fitted.mean(), 12)  # equals stay equal, whatever the machine
+    return found
+
+
+def other_runs(
+    values: Numbers, groups: Sequence[Sequence[int]], seed: int, runs: int = RUNS
+) -> Iterator[Numbers]:
+    r"""What other runs might have measured: means of every item, ``(items,)`` each, within its group.
+
+    Our means are off the truth, and so are another run's. With noise of variance :math:`\sigma^2` in a repeat
+    and true differences of variance :math:`\tau^2` within groups, both pooled over all groups, the truth is
+    :math:`N(\lambda\bar y, \lambda\sigma^2/n)` with :math:`\lambda = \tau^2/(\tau^2+\sigma^2/n)`, and
+    another run is off it by :math:`N(0, \sigma^2/n)`. Taking our means for the truth (as drawing repeats with
+    replacement does) would promise too much wherever differences are mostly noise: then λ is near 0.
+
+    Args:
+        values: ``(items, repeats)``, not a number where an item was not measured.
+        groups: places of items that are compared with one another.
         seed: of the imagined runs.
         runs: how many to imagine.
-
-    >>> share_again(lambda rows: [int(rows.mean() < 1)], 1, seed=0)
-    [1.0]
     """
-    ours = choose(np.arange(repeats))
-    same = np.zeros(len(ours))
-    for rows in other_runs(repeats, seed, runs):
-        same += [mine == other for mine, other in zip(ours, choose(rows), strict=True)]
-    return (same / runs).tolist() if len(ours) else []
+    count = np.isfinite(values).sum(1)
+    first = int(np.cumprod(np.isfinite(values).all(0)).sum())  # repeats that all items have
+    noise = noise_of(values, groups, first).deviation ** 2
+    means = item_means(values, groups)
+    signal = max(
+        0.0, mean_of(_excess(means[list(group)], noise / count[list(group)]) for group in groups) or 0.0
+    )
+    share = signal / np.maximum(signal + noise / count, 1e-300)
+    if not noise:
+        share = np.ones_like(share)
+    spread = np.sqrt((1 + share) * noise / count)
+    random = np.random.default_rng(derive_seed(seed, "other runs"))
+    for _ in range(runs):
+        yield share * means + spread * random.normal(size=len(means))
 
 
-def top_overlap(
-    order: Callable[[NDArray[np.int64]], Sequence[int]], repeats: int, k: int, seed: int, runs: int = RUNS
-) -> float:
-    """The share of the first k that imagined other runs would name again, on average.
+def _excess(means: Numbers, noise: Numbers) -> float:
+    """By how much the means of a group vary more than noise makes them."""
+    return float(means.var(ddof=1) - noise.mean()) if len(means) > 1 else 0.0
 
-    >>> top_overlap(lambda rows: [2, 0, 1], repeats=3, k=2, seed=0)
-    1.0
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Of those that there are; None if there are none.
+
+    >>> mean_of([1.0, None, 2.0]), mean_of([None])
+    (1.5, None)
     """
-    ours = set(order(np.arange(repeats))[:k])
-    shares = [len(ours & set(order(rows)[:k])) / len(ours) for rows in other_runs(repeats, seed, runs)]
-    return sum(shares) / len(shares)
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -11,7 +11,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
 from innerloop.search.draws import Draws
 from innerloop.search.found import Found, Means, Ranked
-from innerloop.search.reliability import mean_tau, top_overlap
+from innerloop.search.reliability import mean_tau, other_runs
 from innerloop.search.scores.ranks import rank_sums
 from innerloop.search.scoring import Scores, check_names, score_candidates
 from innerloop.search.space import Space, random_candidate, random_of_size
@@ -127,20 +127,25 @@ def shortlist_reliability(scores: Scores, keep: int, seed: int) -> dict[str, Any
     def sums(rows: NDArray[np.int64]) -> list[float]:
         return rank_sums({name: value[:, rows].mean(1).tolist() for name, value in columns.items()})
 
-    def order(rows: NDArray[np.int64]) -> list[int]:
-        found = sums(rows)
-        return sorted(range(len(found)), key=found.__getitem__)
-
     alone = [sums(np.array([repeat])) for repeat in range(repeats)]
     return {
         "tau": mean_tau(alone),
         "tau_by_score": {name: mean_tau(value.T.tolist()) for name, value in columns.items()},
         "top": keep,
-        "top_again": top_overlap(order, repeats, keep, seed) if repeats > 1 else None,
+        "top_again": _top_again(np.array(alone).T, scores.order()[:keep], seed) if repeats > 1 else None,
         "top_chance": keep / candidates,
         "repeats": repeats,
         "candidates": candidates,
     }
+
+
+def _top_again(values: NDArray[np.float64], top: list[int], seed: int) -> float:
+    """The share of the shortlist that imagined other runs would name again, on average."""
+    shares = [
+        len(set(top) & set(np.argsort(other, kind="stable")[: len(top)].tolist())) / len(top)
+        for other in other_runs(values, [range(len(values))], seed)
+    ]
+    return sum(shares) / len(shares)
 
 
 def _scores(

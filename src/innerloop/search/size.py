@@ -1,19 +1,20 @@
-"""How large a network is, without running it: what every search must control for."""
+"""How large a network is, counted on the operations of one pass: what every search must control for."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from innerloop.core.autodiff import untransformed
 from innerloop.core.trees import count
-from innerloop.nets.network import Network
+from innerloop.core.types import Buffers, Params
+from innerloop.nets.network import Network, apply
 
-_CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
-_PRODUCTS = (torch.matmul, torch.mm, Tensor.matmul, Tensor.__matmul__, Tensor.mm)
+_ATEN = torch.ops.aten
 
 
 class Size(NamedTuple):
@@ -56,22 +57,69 @@ def network_size(network: Network, shape: tuple[int, ...]) -> Size:
     head = sum(params[name].numel() for name in network.head_names)
     params = {name: value.to("meta") for name, value in params.items()}
     buffers = {name: value.to("meta") for name, value in buffers.items()}
-    counter = _Counter()
-    # two samples, because batch statistics of a single value are not defined
-    x = torch.empty((2, *shape), device="meta")
-    with torch.no_grad(), counter:
-        features, _ = network.features(params, buffers, x, "batch")
-        outputs = network.head(params, features)
-    return Size(total, total - head, counter.multiply_adds // 2, counter.layers, counter.depth_of(outputs))
+    found = count_layers(network, params, buffers, shape)
+    return Size(total, total - head, found.multiply_adds, found.layers, found.depth)
 
 
-class _Counter(TorchFunctionMode):
-    """Counts layers as they are called, and how many lie on the longest path up to every tensor."""
+class Layers(NamedTuple):
+    """Convolutions and matrix products of one input's pass.
+
+    Attributes:
+        layers: how many there are.
+        multiply_adds: of all of them.
+        depth: how many lie on the longest path.
+    """
+
+    layers: int
+    multiply_adds: int
+    depth: int
+
+
+def count_layers(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Layers:
+    """Counts the layers of a pass, on the device of the parameters (on ``meta`` nothing is computed).
+
+    Args:
+        network: any; two inputs are passed, because batch statistics of a single value are not defined, and
+            half is counted.
+        params: its parameters.
+        buffers: its buffers.
+        shape: of one input.
+
+    >>> from innerloop.nets.mlp import mlp
+    >>> net = mlp(3, [4], 2)
+    >>> count_layers(net, *net.init(torch.Generator().manual_seed(0)), (3,))
+    Layers(layers=2, multiply_adds=20, depth=2)
+    """
+    like = next(iter(params.values()))
+    x = torch.zeros(2, *shape, dtype=like.dtype, device=like.device)
+    with torch.no_grad(), untransformed(), _Counter() as counter:
+        outputs, _ = apply(network, params, buffers, x, "batch")
+    return Layers(counter.layers, counter.multiply_adds // 2, counter.depth_of(outputs))
+
+
+def _convolution(out: Tensor, args: tuple[Any, ...]) -> int:
+    transposed = bool(args[6])
+    weight: Tensor = args[1]
+    entries = args[0] if transposed else out  # each entry takes part in one patch for every filter
+    return entries.numel() * math.prod(weight.shape[1:])
+
+
+def _matrix(out: Tensor, args: tuple[Any, ...]) -> int:
+    return out.numel() * args[-2].shape[-1]
+
+
+_COUNTED = {
+    _ATEN.convolution: _convolution,
+    **dict.fromkeys((_ATEN.mm, _ATEN.addmm, _ATEN.bmm, _ATEN.baddbmm, _ATEN.mv, _ATEN.addmv), _matrix),
+}
+
+
+class _Counter(TorchDispatchMode):
+    """Counts layers as they are carried out, and how many lie on the longest path up to every tensor."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.multiply_adds = 0
-        self.layers = 0
+        self.layers = self.multiply_adds = 0
         # tensors are held beside their depths, so that their ids stay theirs
         self._depths: dict[int, tuple[Tensor, int]] = {}
 
@@ -79,33 +127,20 @@ class _Counter(TorchFunctionMode):
         """Layers on the longest path to ``x``."""
         return self._depths[id(x)][1] if id(x) in self._depths else 0
 
-    def __torch_function__(
+    def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Every call of a torch function comes by here."""
+        """Every operation comes by here."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         depth = max((self.depth_of(x) for x in _tensors((*args, *kwargs.values()))), default=0)
-        made = _tensors((out,))
-        weights = _weights(func, args, kwargs)
-        if weights and made:
-            self.multiply_adds += made[0].numel() * weights
+        counted = _COUNTED.get(func.overloadpacket)
+        if counted is not None:
             self.layers += 1
+            self.multiply_adds += counted(out, args)
             depth += 1
-        self._depths |= {id(x): (x, depth) for x in made if depth > self.depth_of(x)}
+        self._depths |= {id(x): (x, depth) for x in _tensors((out,)) if depth > self.depth_of(x)}
         return out
-
-
-def _weights(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Products that make one output of a layer; 0 for any other function."""
-    weight = kwargs.get("weight", args[1] if len(args) > 1 else None)
-    if not isinstance(weight, Tensor):
-        return 0
-    if func in _CONVOLUTIONS:
-        return weight[0].numel()
-    if func is F.linear:
-        return weight.shape[-1]
-    return weight.shape[0] if func in _PRODUCTS and weight.ndim == 2 else 0
 
 
 def _tensors(values: tuple[Any, ...]) -> list[Tensor]:

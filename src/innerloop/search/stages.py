@@ -1,0 +1,140 @@
+"""What is compared with what while a supernet is pruned, and what is left afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from innerloop.core.errors import UserError
+from innerloop.nets.cells.genotype import (
+    EDGES,
+    EDGES_KEPT,
+    INPUTS,
+    KINDS,
+    NODES,
+    Choices,
+    check_choices,
+    remaining,
+    without,
+)
+
+
+class Item(NamedTuple):
+    """An operator on an edge."""
+
+    kind: str
+    source: int
+    node: int
+    operator: str
+
+
+class Group(NamedTuple):
+    """Operators of which some go: the places of its items in the stage, and how many go."""
+
+    places: tuple[int, ...]
+    drop: int
+
+
+class Stage(NamedTuple):
+    """One comparison: every item is removed once, alone.
+
+    Attributes:
+        name: for people.
+        items: what is removed in turn.
+        groups: among which the least important go.
+    """
+
+    name: str
+    items: tuple[Item, ...]
+    groups: tuple[Group, ...]
+
+
+def check_start(choices: Choices) -> Choices:
+    """The choices themselves.
+
+    Raises:
+        UserError: no path leads from the inputs to the output, or a node cannot keep two edges.
+    """
+    check_choices(choices)
+    for kind, cell in zip(KINDS, choices, strict=True):
+        for node in range(INPUTS, INPUTS + NODES):
+            left = sum(bool(cell[place]) for place, edge in enumerate(EDGES) if edge[1] == node)
+            if left < EDGES_KEPT:
+                raise UserError(
+                    f"node {node} of the {kind} cell has operators on one edge only, and a cell keeps "
+                    f"{EDGES_KEPT}: leave an operator on another of its edges."
+                )
+    return choices
+
+
+def rounds_of(choices: Choices) -> int:
+    """Rounds until every edge has one operator.
+
+    >>> from innerloop.nets.cells import all_choices
+    >>> rounds_of(all_choices())
+    6
+    """
+    return max(len(operators) for cell in choices for operators in cell) - 1
+
+
+def edge_stage(choices: Choices, number: int) -> Stage:
+    """A round: every edge with several operators loses one.
+
+    >>> from innerloop.nets.cells import all_choices
+    >>> stage = edge_stage(all_choices(), 1)
+    >>> len(stage.items), len(stage.groups), stage.groups[0].drop
+    (126, 18, 1)
+    """
+    items = [Item(*each) for each in remaining(choices)]
+    several = [item for _, edge in groupby(items, lambda i: i[:3]) for item in _if_several(edge)]
+    groups = _groups(several, lambda item: item[:3], lambda _: 1)
+    return Stage(f"round {number}", tuple(several), groups)
+
+
+def node_stage(choices: Choices, nodes: Iterable[tuple[str, int]] | None = None) -> Stage:
+    """The end: nodes with more than two edges lose those that are too many.
+
+    Args:
+        choices: one operator on every edge that has any.
+        nodes: kinds and nodes; all if omitted.
+    """
+    wanted = None if nodes is None else set(nodes)
+    items = [Item(*each) for each in remaining(choices)]
+    into: dict[tuple[str, int], list[Item]] = {}
+    for item in items:
+        into.setdefault((item.kind, item.node), []).append(item)
+    several = [
+        item
+        for node, edges in into.items()
+        if len(edges) > EDGES_KEPT and (wanted is None or node in wanted)
+        for item in edges
+    ]
+    groups = _groups(several, lambda item: (item.kind, item.node), lambda count: count - EDGES_KEPT)
+    return Stage("the last round", tuple(several), groups)
+
+
+def crowded_nodes(choices: Choices) -> list[tuple[str, int]]:
+    """Kinds and nodes with more edges than are kept, in order."""
+    return list(dict.fromkeys((item.kind, item.node) for item in node_stage(choices).items))
+
+
+def _if_several(edge: Iterator[Item]) -> list[Item]:
+    items = list(edge)
+    return items if len(items) > 1 else []
+
+
+def _groups(
+    items: list[Item], key: Callable[[Item], object], drop: Callable[[int], int]
+) -> tuple[Group, ...]:
+    places: dict[object, list[int]] = {}
+    for place, item in enumerate(items):
+        places.setdefault(key(item), []).append(place)
+    return tuple(Group(tuple(mine), drop(len(mine))) for mine in places.values())
+
+
+def lacking(choices: Choices, items: Iterable[Item]) -> Choices:
+    """The choices without these operators."""
+    for item in items:
+        choices = without(choices, *item)
+    return choices

@@ -221,7 +221,7 @@ def test_an_interrupted_search_goes_on_bit_for_bit(whole, tmp_path):
     first = found("robust", budget=3.0, most=4, keep=keep)
     assert outcome(first) == outcome(whole)
     lines = keep.read_text().splitlines(keepends=True)
-    for cut in (1, len(lines) // 2, len(lines) - 1):
+    for cut in (len(lines) // 3, 2 * len(lines) // 3, len(lines) - 1):
         keep.write_text("".join(lines[:cut]) + lines[cut][: len(lines[cut]) // 2])  # killed while it wrote
         again = found("robust", budget=3.0, most=4, keep=keep)
         assert outcome(again) == outcome(whole)
@@ -261,9 +261,6 @@ def test_the_released_manner_differs_in_each_of_its_deviations():
     published, released = METHODS["published"].settings, METHODS["released"].settings
     differ = {name for name in PruneSettings._fields if getattr(published, name) != getattr(released, name)}
     assert differ == {"weights", "redraw", "heads", "degenerate", "figures", "stale"}
-    result = found("released", repeats=2)
-    assert result.measured == 18
-    assert result.ranked[0].scores["metantk"]
 
 
 def test_the_released_search_keeps_weights_and_draws_data_and_heads(monkeypatch):
@@ -275,7 +272,9 @@ def test_the_released_search_keeps_weights_and_draws_data_and_heads(monkeypatch)
         return real(self, given, *rest)
 
     monkeypatch.setattr(Bench, "run", seen)
-    found("released", repeats=2, kernel="metantk")
+    result = found("released", repeats=2)
+    assert result.measured == 18
+    assert result.ranked[0].scores["metantk"] > 0
     first = [job for job in jobs if job.draw < 100_000 and job.seeds]
     assert len({job.seeds.weights for job in first}) == 1  # one network for the round
     assert len({job.draw for job in first}) == 12  # a batch for every candidate and repeat

@@ -20,7 +20,7 @@ def test_both_sides_compute_the_same(part: str, monkeypatch: pytest.MonkeyPatch)
         call = search_sides.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})
         found[side] = call().double().numpy()
         assert np.isfinite(found[side]).all()
-    if part == "regions":
+    if part in search.PAIRS:
         assert found["ours"] == found["peer"]
     assert harness.disagreement(found, "peer") < 1e-3
 
@@ -55,7 +55,7 @@ def test_our_round_measures_anew_at_every_call(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_whole_way_through_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "machine", lambda patience: {"patience": patience})
-    monkeypatch.setattr(search, "PARTS", {"regions": search.PARTS["regions"]})
+    monkeypatch.setattr(search, "PARTS", {"regions": search.PARTS["regions, float32"]})
     monkeypatch.setattr(search, "available_cores", lambda: 1)
     result = search.run(quick=True, say=lambda _: None, sizes=SMALL)
     (row,) = result["cases"]
@@ -77,3 +77,10 @@ def test_a_search_of_glyphs_that_fails_says_why(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(search_whole, "GLYPHS", ("no-such-verb",))
     with pytest.raises(RuntimeError, match="no-such-verb failed"):
         search_whole.glyphs(lambda _: None)
+
+
+def test_a_quick_robust_search_is_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("innerloop.search.pool.available_cores", lambda: 1)
+    found = search_whole.robust_seconds({**SMALL, "candidates": 1}, quick=True)
+    assert found["seconds"] > 0
+    assert found["notes"] == "extrapolated from 2 measurements of the first round"

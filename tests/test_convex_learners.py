@@ -92,8 +92,8 @@ def test_gradients_are_slopes(name: str, settings: dict[str, float], shots: int,
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("C", [0.1, 3.0])
-def test_machines_with_more_samples_than_features_keep_three_digits(C: float, training: bool) -> None:
-    """Their Gram matrices are singular, and multipliers known to fewer digits than elsewhere."""
+def test_machines_with_more_samples_than_features_keep_their_digits(C: float, training: bool) -> None:
+    """Their Gram matrices are singular, which must cost nothing once the bounds are settled."""
     net = network()
     learner, task = metaoptnet_svm(net, WAYS, C), drawn(5)
     params = started(learner, net)
@@ -109,7 +109,7 @@ def test_machines_with_more_samples_than_features_keep_three_digits(C: float, tr
         expected = slope(loss, params, along)
     found = sum(float((g * a).sum()) for g, a in zip(grads, along.values(), strict=True))
     assert abs(expected) > 1e-3
-    assert found == pytest.approx(expected, rel=1e-3)
+    assert found == pytest.approx(expected, rel=ANY_FINITE_DIFFERENCE[0])
 
 
 @heads

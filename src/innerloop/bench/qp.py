@@ -18,11 +18,14 @@ from innerloop.bench.rows import Side, Timing, better, busy, comparison, on_thre
 from innerloop.bench.worker import Worker, keep_freed_memory, peak_mb, serve
 
 MODULE = "innerloop.bench.qp"
-SIZES: list[dict[str, int]] = [
+Size = dict[str, float]
+"""Arguments of :func:`innerloop.bench.qp_sides.drawn`."""
+SIZES: list[Size] = [
     {"tasks": 8, "shots": 5, "queries": 15, "dimensions": 640},
     {"tasks": 8, "shots": 15, "queries": 6, "dimensions": 16_000},
+    {"tasks": 8, "shots": 15, "queries": 6, "dimensions": 640, "spread": 1.5},  # half of the bounds bind
 ]
-TINY = {"tasks": 2, "shots": 2, "queries": 1, "dimensions": 30}
+TINY: Size = {"tasks": 2, "shots": 2, "queries": 1, "dimensions": 30}
 NAMES = {"qpth": "qpth, one by one", "dense": "dense interior point, one by one", "linear": "linear head"}
 
 
@@ -70,8 +73,8 @@ class QPWorker(Worker):
         return {"first_call_s": took}
 
 
-def run(quick: bool = False, say: Say = print, sizes: list[dict[str, int]] | None = None) -> dict[str, Any]:
-    """Heads of eight tasks at two sizes; whole, and the programmes alone.
+def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) -> dict[str, Any]:
+    """Heads of eight tasks at several sizes; whole, and the programmes alone.
 
     Args:
         quick: few repeats.
@@ -84,7 +87,7 @@ def run(quick: bool = False, say: Say = print, sizes: list[dict[str, int]] | Non
     return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
 
 
-def one_case(name: str, size: dict[str, int], quick: bool, say: Say) -> list[dict[str, Any]]:
+def one_case(name: str, size: Size, quick: bool, say: Say) -> list[dict[str, Any]]:
     """Ours against every peer that is there, each at its better thread count."""
     from innerloop.execution.plan import available_cores
 
@@ -97,10 +100,11 @@ def one_case(name: str, size: dict[str, int], quick: bool, say: Say) -> list[dic
     ]
     with harness.started(sides, MODULE, environment=_limits, say=say) as all_sides:
         agreed = _agreement(all_sides) if part.same else []
-        turns = (2, 0.3, 0.0) if quick else (5, 1.0, harness.PATIENCE / 6)  # six cases share the patience
+        turns = (2, 0.3, 0.0) if quick else (5, 1.0, harness.PATIENCE / 9)  # nine cases share the patience
         found = harness.measured(all_sides, *turns)
     ours = better(found.timings, "ours")
     title = f"{part.title}, {size['shots']}-shot, {size['dimensions']:,} features"
+    title += ", many bound" if "spread" in size else ""
     rows = []
     for who in peers:
         peer = better(found.timings, who)

@@ -1,7 +1,8 @@
 """The heads of ``bench qp``: one forward and backward pass over a few tasks, by us and by others.
 
 All support vector machines are the same programmes from the same features: ours in one batch, a general
-solver's one by one. Products of features, which no solver can save, are taken the same way on all sides.
+solver's one by one. Gram matrices are taken the same way on all sides. A general solver gives a gradient in
+them, from where it takes one more product of that size to the features; ours knows that it is of low rank.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from innerloop.solvers.ridge import ridge_closed_form
 from innerloop.solvers.svm_dual import svm_coefficients, svm_heads
 
 C, WAYS, TASKS = 0.1, 5, 8
-SPREAD = 0.15  # of class means, against a spread of one within a class
+SPREAD = 0.15  # of class means that overlap, against a spread of one within a class
 
 Call = Callable[[], list[Tensor]]
 """One forward and backward pass; gives the gradients."""
@@ -40,11 +41,14 @@ class Features(NamedTuple):
     y_query: Tensor
 
 
-def drawn(tasks: int, shots: int, queries: int, dimensions: int) -> Features:
-    """Features like those of a network's last map after a leaky ReLU, around overlapping class means."""
+def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float = SPREAD) -> Features:
+    """Features like those of a network's last map after a leaky ReLU, around class means.
+
+    The further apart the means are, the more margins are not tight: their coefficients stand at bounds.
+    """
     draw = torch.Generator().manual_seed(0)
     y, y_query = (torch.arange(WAYS).repeat(n) for n in (shots, queries))
-    means = SPREAD * torch.randn(tasks, WAYS, dimensions, generator=draw)
+    means = spread * torch.randn(tasks, WAYS, dimensions, generator=draw)
 
     def around(labels: Tensor) -> list[Tensor]:
         noise = torch.randn(tasks, len(labels), dimensions, generator=draw)

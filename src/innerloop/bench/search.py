@@ -38,9 +38,17 @@ class Part(NamedTuple):
 
 PARTS = {
     "kernel": Part("one kernel of the supernet, 30 pictures", 2.0, ((1,), (1,)), (5, 2)),
-    "regions": Part("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (7, 2)),
+    "regions": Part("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (3, 1)),
+    "regions, float32": Part("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (7, 2)),
     "round": Part("a round of candidates, all cores", 6.0, ((1,), (0,)), (3, 1)),
 }
+
+
+PAIRS = {
+    "regions": "matrix of pairs, half precision as released",
+    "regions, float32": "matrix of pairs, float32",
+}
+"""Peers where regions are counted, by part."""
 
 
 class SearchWorker(Worker):
@@ -98,7 +106,7 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
     """Ours against the released manner."""
     part, cores = PARTS[name], available_cores()
     spec = {"part": name, "sizes": sizes}
-    peer = "matrix of pairs, float32" if name == "regions" else peer
+    peer = PAIRS.get(name, peer)
     sides = [
         side
         for who, counts in zip(("ours", "peer"), part.threads, strict=True)
@@ -106,7 +114,7 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
     ]
     with harness.started(sides, MODULE, environment=_limits, say=say) as both:
         off = harness.disagreement(both.results, sides[-1].name)
-        if name == "regions" and off:
+        if name in PAIRS and off:
             raise RuntimeError(f"counts of regions differ by {off:.2g}")
         rounds = part.rounds[quick]
         found = harness.measured(both, rounds, 0.2, 0.0 if quick else harness.PATIENCE, warm=1)
@@ -119,13 +127,13 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
 
 
 def _described(name: str, sizes: dict[str, int]) -> str:
-    if name == "regions":
+    if name in PAIRS:
         return f"{sizes['crops']:,} crops"
     return f"C = {sizes['channels']}, {sizes['cells']} cells, {sizes['side']}×{sizes['side']}"
 
 
 def _agreement(name: str, off: float) -> str:
-    if name == "regions":
+    if name in PAIRS:
         return "identical counts"
     return f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
+from functools import partial
 from itertools import count, islice
 from typing import Any
 
@@ -12,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.bench.search_modules import CellModule, released_kernel, released_regions
-from innerloop.core.random import generator
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical import empirical_ntk
 from innerloop.kernels.meta import maml_kernel
@@ -85,12 +85,12 @@ def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     )
 
 
-def regions(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
-    """Regions of the thin supernet on 3,000 crops."""
+def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype = torch.half) -> Callable[[], Tensor]:
+    """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision."""
     batches = noise_draw(0, sizes["side"], sizes["crops"]).crops.split(CROP_BATCH)
     if not ours:
         module = _thin_module(all_choices(), sizes, 2)
-        return lambda: torch.tensor([released_regions(module, batches)])
+        return lambda: torch.tensor([released_regions(module, batches, precision)])
     thin = space_of(sizes).thin(all_choices())
     params, buffers = thin.init(torch.Generator().manual_seed(2))
     return lambda: torch.tensor([linear_regions(thin, params, buffers, batches).value])
@@ -157,7 +157,7 @@ def _released_scores(theta: Callable[[Tensor], Tensor], thin: Any, draw: Draw) -
 
 def _weights(network: Any, seed: int) -> tuple[Params, Any]:
     params, buffers = network.init(torch.Generator().manual_seed(seed))
-    return fresh_head(network, params, generator(3), WAYS), buffers
+    return fresh_head(network, params, torch.Generator().manual_seed(3), WAYS), buffers
 
 
 def _module(choices: Choices, sizes: dict[str, int], seed: int) -> Callable[[Tensor], Tensor]:
@@ -172,4 +172,9 @@ def _thin_module(choices: Choices, sizes: dict[str, int], seed: int) -> CellModu
     return CellModule(stacked(choices, 1, 2, 1, (1,), with_stem=False), params, group=False)
 
 
-_PARTS = {"kernel": kernel, "regions": regions, "round": part_of_round}
+_PARTS: dict[str, Callable[[bool, dict[str, int]], Callable[[], Tensor]]] = {
+    "kernel": kernel,
+    "regions": regions,
+    "regions, float32": partial(regions, precision=torch.float32),
+    "round": part_of_round,
+}

@@ -25,7 +25,7 @@ from innerloop.kernels.tangent import Output, Tangent
 PASS_BYTES = 96 * 2**20
 """Memory of a pass if it is not scarcer: more samples at a time leave the cache."""
 
-UNDER_WAY = 24
+UNDER_WAY = 16
 """Tensors that are read and written at about the same time, in a network of many branches."""
 
 
@@ -156,18 +156,23 @@ def _kernel(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Plan,
     under_way = min(2 * plan.saved, UNDER_WAY * plan.widest)
     per_sample, kept = count * (plan.saved + under_way), count * plan.kept
     in_cache = PASS_BYTES // max(1, min(per_sample + kept, count * UNDER_WAY * plan.widest))
-    chunk = min(block_size(per_sample + kept, memory, most), max(1, in_cache))
-    chunk = -(-most // -(-most // chunk))  # passes of nearly equal size
+    chunk = _even(most, min(block_size(per_sample + kept, memory, most), max(1, in_cache)))
     x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
     if chunk >= most:
         return _one_pass(t, x, rows, split, plan.left)
-    if most * kept + chunk * per_sample <= memory or most == 1:
-        return _several_passes(t, x, rows, split, chunk, plan.left)
+    beside_kept = (memory - most * kept) // max(1, per_sample)
+    if beside_kept >= 1:
+        return _several_passes(t, x, rows, split, _even(most, min(chunk, beside_kept)), plan.left)
     if most * per_sample <= memory:
         return _one_pass(t, x, rows, split, plan.left)
     if most == 2 and x2 is not None:  # a single pair does not fit
         block_size(most * kept + chunk * per_sample, memory, 1)
     return _quarters(t, x1, x2, rows, plan, memory)
+
+
+def _even(most: int, chunk: int) -> int:
+    """As many samples a pass, or fewer, so that passes are of nearly equal size."""
+    return -(-most // -(-most // chunk))
 
 
 def _one_pass(t: Tangent, x: Tensor, rows: Tensor, split: int | None, left: frozenset[str]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import innerloop.nets.norms as norms
 import innerloop.nets.primitives as primitives
-from innerloop.core.autodiff import is_plain
+from innerloop.core.autodiff import is_plain, is_untransformed
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.winograd import conv3x3
 
@@ -65,7 +65,8 @@ def norm(
     Statistics of bfloat16 values are taken in float32.
     """
     batch = policy == "transductive" or (policy == "running" and statistics == "batch")
-    if not ((batch or policy == "group") and is_plain()) or x.numel() == x.shape[1]:
+    own = batch and _forward_only() and x.ndim == 4
+    if not (((batch or policy == "group") and is_plain()) or own) or x.numel() == x.shape[1]:
         y, changed = norms.norm(name, policy, params, buffers, _at_least_float32(x), statistics)
         return y.to(x.dtype), changed
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
@@ -77,6 +78,11 @@ def norm(
     mean, var = buffers[f"{name}.mean"].clone(), buffers[f"{name}.var"].clone()
     y = F.batch_norm(x, mean, var, weight, bias, True, norms.MOMENTUM, norms.EPS)
     return y, {f"{name}.mean": mean, f"{name}.var": var}
+
+
+def _forward_only() -> bool:
+    """Whether nobody will differentiate, and no transform is in force: patterns are counted that way."""
+    return is_untransformed() and not torch.is_grad_enabled()
 
 
 def activate(x: Tensor, slope: float, fresh: bool = True) -> Tensor:

@@ -64,7 +64,7 @@ class PruneSettings(NamedTuple):
     ridge: float = 1e-3
     rule: Literal["ranks", "race"] = "race"
     repeats: int = 2
-    budget: float = 3.0
+    budget: float = 2.5
     most: int = 8
     confidence: float = 0.95
     thin: int = 1

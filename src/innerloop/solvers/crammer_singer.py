@@ -10,7 +10,7 @@ scikit-learn reports the difference :math:`w_1 - w_0`. Its dual in :math:`A` (cl
     \min_A\;\tfrac12\langle A, AK\rangle - \langle A, Y\rangle
     \quad\text{s.t.}\quad A \le CY,\;\textstyle\sum_c A_c = 0 .
 
-which :mod:`innerloop.solvers.interior_point` solves.
+which :mod:`innerloop.solvers.dual` solves.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-import innerloop.solvers.tied as tied
+from innerloop.solvers.dual import Solution, derivative, solve_dual
+from innerloop.solvers.faces import face_of
 from innerloop.solvers.implicit import implicit
-from innerloop.solvers.interior_point import DualSVM, Iterate, interior_point
+from innerloop.solvers.interior_point import DualSVM, Iterate
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
 from innerloop.solvers.returned import AIM, rounded
 from innerloop.solvers.svm import SVMResult
@@ -52,7 +53,7 @@ def crammer_singer(
         tol: relative distance from the minimum at which a problem counts as converged; 1e-6 in float32 (this
             loss has kinks, so that rounding of the weights counts in full) and 1e-8 in float64 if omitted.
             The returned weights have to keep it.
-        max_steps: interior-point steps at most.
+        max_steps: linear systems to solve at most.
         threads: cores to use; all if omitted.
 
     >>> x, y = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[0, 1]])
@@ -71,13 +72,13 @@ def crammer_singer(
         gram = torch.bmm(x, x.mT)
         check_finite(x, gram, span.start)
         problem = DualSVM(gram + float(intercept), hot[span].double(), C, x.shape[2] + intercept)
-        return measured(x, interior_point(problem, aim, max_steps), problem, intercept, features.dtype)
+        return measured(x, solve_dual(problem, aim, max_steps), problem, intercept, features.dtype)
 
     chunk = max(1, min(100, 1_000_000 // (n * n * ways)))
     found = in_chunks(solve, count, chunk, threads, features.device)
     weights, bias = found.weights, found.bias
     if features.requires_grad and torch.is_grad_enabled():
-        A = _differentiable(features, found, intercept)
+        A = _differentiable(features, hot, found, C, intercept)
         weights, bias = _classifier(A, features.double(), intercept, features.dtype)
     done = found.gap <= tol * found.objective
     return SVMResult(weights, bias, found.objective, found.gap, done, found.iterations)
@@ -92,6 +93,8 @@ class _Solved(NamedTuple):
     iterations: Tensor
     weights: Tensor
     bias: Tensor
+    settled: Tensor
+    bound: Tensor
 
 
 def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -99,36 +102,24 @@ def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tu
     return rounded(A @ x, A.sum(-1) * there, x.mean(1, keepdim=True) * there, dtype)
 
 
-def measured(
-    x: Tensor, found: tuple[Iterate, Tensor], problem: DualSVM, intercept: bool, dtype: torch.dtype
-) -> _Solved:
+def measured(x: Tensor, found: Solution, problem: DualSVM, intercept: bool, dtype: torch.dtype) -> _Solved:
     """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
-    best, steps = found
+    best, steps, face = found
     weights, bias = _classifier(best.A, x, intercept, dtype)
     margin = torch.baddbmm(bias.double()[..., None] - problem.hot, weights.double(), x.mT)
     loss = (margin.amax(1) - (margin * problem.hot).sum(1)).sum(-1)
     value = 0.5 * (weights.double().square().sum((1, 2)) + bias.double().square().sum(1)) + problem.C * loss
     gap = (value - (best.objective - best.gap)).clamp_min(0)
-    return _Solved(*best[:3], value, gap, steps, weights, bias)
+    settled = torch.full_like(steps, face is not None, dtype=torch.bool)
+    bound = face.free == 0 if face else torch.zeros_like(problem.hot, dtype=torch.bool)
+    return _Solved(*best[:3], value, gap, steps, weights, bias, settled, bound)
 
 
-def _differentiable(features: Tensor, found: _Solved, intercept: bool) -> Tensor:
-    """The coefficients as a function of the features: stationarity ``AK − Y + multiplier + ν = 0``."""
+def _differentiable(features: Tensor, hot: Tensor, found: _Solved, C: float, intercept: bool) -> Tensor:
+    """The coefficients as a function of the features."""
     x = features.double()
-    gram = x @ x.mT + float(intercept)
-    return through_gram(gram, found.A, found.multiplier / found.slack, x.shape[2] + intercept, EXACT)
-
-
-def through_gram(gram: Tensor, A: Tensor, weight: Tensor, rank: int, floor: float) -> Tensor:
-    """Coefficients that were solved for, as a function of the Gram matrices.
-
-    Args:
-        gram: ``(B, n, n)``, what to differentiate with respect to.
-        A: the solution.
-        weight: multipliers over room in the box, at the solution.
-        rank: the most that a Gram matrix can have: the number of features.
-        floor: see :func:`innerloop.solvers.tied.by_class`.
-    """
-    n, fixed = gram.shape[-1], gram.detach()
-    solve = tied.by_class(fixed, weight, floor) if n <= rank else tied.dense(fixed, weight, rank, floor)
-    return implicit(A, lambda at: at @ gram, solve)
+    gram, rank = x @ x.mT + float(intercept), x.shape[2] + intercept
+    problem = DualSVM(gram.detach(), hot.double(), C, rank)
+    face = face_of(problem, found.bound) if bool(found.settled.all()) else None
+    solve = derivative(problem.gram, Iterate(*found[:5]), face, rank, EXACT)
+    return implicit(found.A, lambda at: at @ gram, solve)

@@ -56,10 +56,11 @@ def start(problem: DualSVM) -> Iterate:
     A = (C / 2) * (hot - (1 - hot) / (k - 1))
     pull = hot - A @ problem.gram
     multiplier = pull - pull.amin(1, keepdim=True) + pull.std((1, 2), keepdim=True).clamp_min(1.0)
-    return _judged(problem, A, C * hot - A, multiplier)
+    return judged(problem, A, C * hot - A, multiplier)
 
 
-def _judged(problem: DualSVM, A: Tensor, slack: Tensor, multiplier: Tensor) -> Iterate:
+def judged(problem: DualSVM, A: Tensor, slack: Tensor, multiplier: Tensor) -> Iterate:
+    """A feasible point with its objective, and its proven distance from the minimum."""
     scores = A @ problem.gram
     margin = scores - problem.hot
     loss = (margin.amax(1) - (margin * problem.hot).sum(1)).sum(-1)
@@ -94,7 +95,7 @@ def _move(problem: DualSVM, at: Iterate, system: System = _plainly) -> Iterate:
     length = (KEEP * torch.minimum(_room(slack, -dA), _room(multiplier, dm))).clamp_max(1.0)
     A = A + length * dA
     slack = (problem.C * problem.hot - A).clamp_min(1e-14 * problem.C)
-    return _judged(problem, A, slack, multiplier + length * dm)
+    return judged(problem, A, slack, multiplier + length * dm)
 
 
 def _room(value: Tensor, change: Tensor) -> Tensor:
@@ -115,9 +116,9 @@ def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterat
         budget = max_steps - int(steps.max())
         if not len(left) or budget <= 0:
             break
-        again, more = _descended(_part(problem, left), tol, budget, _densely(floor))
-        kept = _better(_picked(best, left), again)
-        best = _put(best, left, kept)
+        again, more = _descended(part(problem, left), tol, budget, _densely(floor))
+        kept = better(picked(best, left), again)
+        best = put(best, left, kept)
         steps[left] += more
     return best, steps
 
@@ -138,34 +139,37 @@ def _descended(problem: DualSVM, tol: float, max_steps: int, system: System) -> 
             break
         if len(left) == count:  # nothing to pick, which is most of the time
             state = _move(problem, state, system)
-            better, best = state.gap < best.gap, _better(best, state)
+            fell, best = state.gap < best.gap, better(best, state)
         else:
-            moved, kept = _move(_part(problem, left), _picked(state, left), system), _picked(best, left)
-            better = moved.gap < kept.gap
-            state, best = _put(state, left, moved), _put(best, left, _better(kept, moved))
+            moved, kept = _move(part(problem, left), picked(state, left), system), picked(best, left)
+            fell = moved.gap < kept.gap
+            state, best = put(state, left, moved), put(best, left, better(kept, moved))
         steps[left] += 1
-        idle[left] = torch.where(better, 0, idle[left] + 1)
+        idle[left] = torch.where(fell, 0, idle[left] + 1)
     return best, steps
 
 
-def _better(one: Iterate, other: Iterate) -> Iterate:
+def better(one: Iterate, other: Iterate) -> Iterate:
     """Programme by programme the one with the smaller gap."""
-    better = other.gap < one.gap
-    wide = better[:, None, None]
+    smaller = other.gap < one.gap
+    wide = smaller[:, None, None]
     return Iterate(
-        *(torch.where(wide if b.ndim == 3 else better, b, a) for a, b in zip(one, other, strict=True))
+        *(torch.where(wide if b.ndim == 3 else smaller, b, a) for a, b in zip(one, other, strict=True))
     )
 
 
-def _part(problem: DualSVM, which: Tensor) -> DualSVM:
+def part(problem: DualSVM, which: Tensor) -> DualSVM:
+    """Some of the programmes."""
     return problem._replace(gram=problem.gram[which], hot=problem.hot[which])
 
 
-def _picked(at: Iterate, which: Tensor) -> Iterate:
+def picked(at: Iterate, which: Tensor) -> Iterate:
+    """The points of some programmes."""
     return Iterate(*(field[which] for field in at))
 
 
-def _put(at: Iterate, which: Tensor, new: Iterate) -> Iterate:
+def put(at: Iterate, which: Tensor, new: Iterate) -> Iterate:
+    """``at`` with new points for some programmes."""
     return Iterate(*(field.index_copy(0, which, part) for field, part in zip(at, new, strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""Products of features with themselves."""
+"""Products of features with themselves, and their derivative where few coefficients stand behind it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from innerloop.core.autodiff import is_plain
+
+LARGE = 200_000  # numbers in a matrix from which half of a symmetric product is worth two more calls
+BLOCK = 32  # rows of a block: matrix products are quickest in multiples of 16
 
 
 def gram_matrix(x: Tensor) -> Tensor:
@@ -30,9 +33,54 @@ class _Gram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        return x @ x.mT
+        return symmetric_product(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (x,), (grad,) = ctx.saved_tensors, grads
         return (grad + grad.mT) @ x
+
+
+def symmetric_product(x: Tensor) -> Tensor:
+    """``x xᵀ`` as a constant: of wide matrices only one of the two triangles is computed.
+
+    >>> symmetric_product(torch.tensor([[1.0], [2.0]]))
+    tensor([[1., 2.],
+            [2., 4.]])
+    """
+    n, d = x.shape[-2:]
+    if n <= BLOCK or n * d < LARGE or x.device.type != "cpu":
+        return x @ x.mT
+    out = x.new_empty(*x.shape[:-1], n)
+    for rows, product in zip(x.reshape(-1, n, d), out.view(-1, n, n), strict=True):
+        for first in range(0, n, BLOCK):
+            last = min(first + BLOCK, n)
+            block = rows[first:last] @ rows[:last].mT
+            product[first:last, :last] = block
+            product[:first, first:last] = block[:, :first].mT
+    return out
+
+
+def pulled_back(
+    x: Tensor, A: Tensor, adjoint: Tensor, weights: Tensor, grad: Tensor, out: Tensor | None = None
+) -> Tensor:
+    r"""The gradient in ``x`` of weights :math:`W = Ax` whose coefficients were solved for on :math:`xx^\top`.
+
+    A solution that satisfies :math:`AK + \dots = \text{const}` has
+    :math:`dA = -J^{-1}(A\,dK)`. With the adjoint :math:`\Lambda = J^{-1}(\bar Wx^\top)` the gradient in
+    :math:`K` is :math:`-A^\top\Lambda`, of rank ``k``, so that of
+
+    .. math:: \bar x = A^\top(\bar W - \Lambda x) - \Lambda^\top W
+
+    no product is larger than those of the weights themselves.
+
+    Args:
+        x: features ``(…, n, d)``.
+        A: coefficients ``(…, k, n)``.
+        adjoint: ``Λ``, of the same shape.
+        weights: ``Ax``.
+        grad: gradient in the weights.
+        out: where to write, if given.
+    """
+    left = torch.cat([A, -adjoint], -2).mT
+    return torch.matmul(left, torch.cat([grad - adjoint @ x, weights], -2), out=out)

@@ -30,10 +30,15 @@ def factor(gram: Tensor, rank: int) -> Tensor:
     return vectors[..., -rank:] * values[..., None, -rank:].clamp_min(0).sqrt()
 
 
-def _floored(gram: Tensor, weight: Tensor, floor: float) -> Tensor:
+def spread(gram: Tensor) -> Tensor:
+    """Mean squared distance ``(B,)`` of a sample from the centre of all: the unit of weights."""
     whole = gram.diagonal(dim1=-2, dim2=-1).mean(-1)
     apart = whole - gram.mean((-1, -2))  # without what all samples share
-    return weight.clamp(min=floor * torch.maximum(apart, 1e-6 * whole)[:, None, None])
+    return torch.maximum(apart, 1e-6 * whole)
+
+
+def _floored(gram: Tensor, weight: Tensor, floor: float) -> Tensor:
+    return weight.clamp(min=(floor * spread(gram))[:, None, None])
 
 
 def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:

@@ -67,6 +67,11 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.samples, self.take, self.count = samples, take, 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and seeing to that costs as much at every operation as the operation."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

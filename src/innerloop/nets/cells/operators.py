@@ -163,10 +163,12 @@ def _pooled(x: Tensor, step: Pool) -> Tensor:
 
 
 def _halved(x: Tensor, params: Params, name: str) -> Tensor:
-    odd = F.conv2d(F.pad(x, (0, 1, 0, 1))[:, :, 1:, 1:], params[f"{name}.odd.weight"], stride=2)
+    # places are picked first: torch 2.13's backward of a 1×1 convolution of stride 2 writes past its memory
+    # where fewer than eight channels stand last
+    odd = F.conv2d(F.pad(x, (0, 1, 0, 1))[:, :, 1::2, 1::2], params[f"{name}.odd.weight"])
     if f"{name}.even.weight" not in params:
         return odd
-    return torch.cat([F.conv2d(x, params[f"{name}.even.weight"], stride=2), odd], 1)
+    return torch.cat([F.conv2d(x[:, :, ::2, ::2], params[f"{name}.even.weight"]), odd], 1)
 
 
 def norm_parameters(steps: Program, prefix: str, channels: int, policy: str) -> tuple[Params, Buffers]:

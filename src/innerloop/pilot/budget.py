@@ -42,8 +42,8 @@ def affordable(
 
     What is asked for is taken as it is.
 
-    >>> affordable(10.0, Costs(0.05, 0.05, 0.1))
-    Length(steps=148, episodes=49)
+    >>> affordable(10.02, Costs(0.05, 0.05, 0.1))
+    Length(steps=149, episodes=49)
     >>> affordable(1.0, Costs(0.05, 0.05, 0.1)) is None
     True
     """

@@ -61,8 +61,8 @@ def affordable_rungs(
 
     ``steps`` (of the last rung) and ``episodes`` are taken as they are where they are asked for.
 
-    >>> affordable_rungs(2, 2, 2, Costs(0.05, 0.01, 0.0), 30.0)
-    Rungs(steps=[121, 242], fields=[(2, 2), (1, 1)], episodes=200)
+    >>> affordable_rungs(2, 2, 2, Costs(0.05, 0.01, 0.0), 31.0)
+    Rungs(steps=[139, 278], fields=[(2, 2), (1, 1)], episodes=139)
     """
     fields = halved(first, second)
     left = CAUTION * seconds

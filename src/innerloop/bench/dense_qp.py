@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 KEEP, STEPS, ENOUGH = 0.995, 50, 1e-12
+COMPLEMENTARY = 1e-16  # where multipliers are small, it takes this much to tell which constraints bind
 STIFF = 1e8
 
 Solve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -76,7 +77,8 @@ def interior_point(
     for _ in range(STEPS):
         dual, primal, tie = Q @ x + p + G.mT @ multiplier + A.mT @ y, G @ x + slack - h, A @ x - b
         mu = slack @ multiplier / len(h)
-        if max(float(t.abs().max()) if len(t) else 0.0 for t in (dual, primal, tie, mu[None])) < ENOUGH:
+        off = max(float(t.abs().max()) if len(t) else 0.0 for t in (dual, primal, tie))
+        if off < ENOUGH and float(mu) < COMPLEMENTARY:
             break
         solve = _factorised(Q, G, A, multiplier / slack)
 

@@ -22,7 +22,7 @@ SIZES: dict[str, dict[int, tuple[float, ...]]] = {
 }
 FASTEST, BEST = 11.0, 3.6
 """Published speed-ups: where MTL matches MetaOptNet (81.55 against 81.56 %), and at MTL's best accuracy."""
-# expected at `cpu`, not found: it has not been run whole there, and an eighth of five minutes is little
+# as found at `cpu`
 MATCHES_FASTER, BEST_FASTER, SHORT_LOSES_LITTLE = True, True, False
 
 

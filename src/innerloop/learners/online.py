@@ -8,8 +8,8 @@ Three rules, kept in buffers, so that checkpoints hold them and a resume goes on
     columns :math:`F_c/\|F_c\|` are the classes' (of several shots, their mean): the mean cosine between
     classes. As in the paper the head adapts on normalised features. For reproductions.
 ``h15``
-    The same with :math:`\hat\sigma^2` the variance of all entries of the normalised support features, which is
-    how the paper takes it where features are stacked (H.15). It is another number: on ReLU features of
+    The same with :math:`\hat\sigma^2` the variance of all entries of the normalised support features, as
+    the paper takes it where features are stacked (H.15). It is another number: on ReLU features of
     twenty classes its rate is about eighty times that of ``h3``.
 ``trace``
     Ours: running means of both sides of the trace form (H.1, centred for cross-entropy), divided by the

@@ -14,6 +14,7 @@ from innerloop.pilot.keep import MEASURED, Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.settings import SUMS, Search
 from innerloop.search.methods import find_method, search
+from innerloop.search.pool import read_kept
 from innerloop.search.prune import foreseen_seconds
 from innerloop.search.scoring import Scores, score_candidates
 from innerloop.search.shortlist import random_pool, shortlist_reliability
@@ -72,7 +73,15 @@ def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
         say=sitting.say,
     )
     told = {**found.reliability, "rounds": found.rounds}
-    return Ranking([each.candidate for each in found.ranked], found.seconds, lambda _: told)
+    return Ranking([each.candidate for each in found.ranked], _seconds_of_scoring(sitting), lambda _: told)
+
+
+def _seconds_of_scoring(sitting: Sitting) -> float:
+    """Of all measurements until now, those before an interruption too; asked again, it is the same."""
+    measured = read_kept(sitting.run / MEASURED).values()
+    return float(
+        decided(sitting.run, "scoring", lambda: {"seconds": sum(m.seconds for m in measured)})["seconds"]
+    )
 
 
 def _fits(problem: Problem, settings: Search, sitting: Sitting) -> float:
@@ -95,7 +104,7 @@ def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Rankin
     scores = scores_of(problem, settings, sitting, pool)
     return Ranking(
         [pool[place] for place in scores.order()],
-        scores.seconds,
+        _seconds_of_scoring(sitting),
         lambda k: shortlist_reliability(scores, k, problem.seed),
     )
 

@@ -198,8 +198,8 @@ def deviations(scale: str) -> str:
 STEPS, TASKS = 20_000, 8
 PICTURES = {
     "NAL-1": "NAL trains on C.4's 75 pictures a task (§5 says 55)",
-    "NAL-10": "NAL trains on 100 pictures a task, as §5 says; C.4's 300 are 60 drawings of a character that has "
-    "20, and each three times weighs as these 100 do",
+    "NAL-10": "NAL trains on 100 pictures a task, as §5 says; C.4's 300 are 60 drawings of a character that "
+    "has 20, and each three times weighs as these 100 do",
 }
 FASTER = "a tenth of the published steps at ten times the published rates, 1e-2 and 1e-5, still of its grid"
 FAILS: tuple[str, ...] = (
@@ -215,7 +215,7 @@ def _protocol(scale: str, budget: Any, alphabets: dict[str, list[str]]) -> dict[
         "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 20,000 of 8), SGD at its "
         "rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones; inner rate 0.1, one step",
         "pictures of a task": "MAML 5 and 50. NAL-1 75, NAL-10 100. The paper contradicts itself: n = n₁ + "
-        "n₂ (§5) is 55 and 100, n = n₁ + 5n₂ (C.4) is 75 and 300, and 300 are more than 5 characters have (100)",
+        "n₂ (§5) is 55 and 100, n = n₁ + 5n₂ (C.4) is 75 and 300, and 5 characters have 100 drawings",
         "network": f"Conv4-{budget.filters}, strided, flattened; batch statistics of the query set",
         "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
         "hard alphabets": "largest error of raw pixels' nearest neighbours (the paper: of MAML); train "

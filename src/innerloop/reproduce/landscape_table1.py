@@ -136,7 +136,7 @@ def _rows(data: dict[str, Any], scale: str, first: dict[str, dict[str, float]]) 
 
 
 def _above_nal(data: dict[str, Any], setting: str, scale: str) -> list[Row]:
-    """MAML against NAL by SGD as published, Adam's number beside it; at ``cpu`` ten times as fast too."""
+    """MAML against NAL by SGD as published, Adam's number beside it; at ``cpu`` faster SGD too."""
     rows = []
     for i, part in enumerate(JUDGED):
         for other in ("NAL-1", "NAL-10"):
@@ -144,13 +144,15 @@ def _above_nal(data: dict[str, Any], setting: str, scale: str) -> list[Row]:
             published = round(PUBLISHED[(setting, "MAML")][i] - PUBLISHED[(setting, other)][i], 1)
             what = f"{setting}: MAML above {other} on {part} tasks, points"
             rows.append(
-                _statement(scale, what, published, _beside(gap, adam), gap > 0, f"; {PICTURES[other]}")
+                _statement(
+                    scale, what, published, _beside(gap, adam), gap > MARGIN, f"; {RULE}; {PICTURES[other]}"
+                )
             )
         if scale == "cpu":
             gap = _gap(data, setting, FURTHER["MAML"], FURTHER["NAL-1"], part)
             published = round(PUBLISHED[(setting, "MAML")][i] - PUBLISHED[(setting, "NAL-1")][i], 1)
-            what = f"{setting}: MAML above NAL-1 on {part} tasks, both at ten times the rate, points"
-            rows.append(_statement(scale, what, published, gap, gap > 0, f"; {FASTER}"))
+            what = f"{setting}: MAML above NAL-1 on {part} tasks, both at a hundred times the rate, points"
+            rows.append(_statement(scale, what, published, gap, gap > MARGIN, f"; {RULE}; {FASTER}"))
     return rows
 
 
@@ -161,7 +163,9 @@ def _small_gains_more(data: dict[str, Any], scale: str) -> Row:
     ]
     shown = [f"{small:.1f} against {large:.1f}" for small, large in gains]
     what = "the gain over NAL-1 on hard test tasks is larger for Small r_H"
-    return _statement(scale, what, "49.6 against 36.0", _beside(*shown), gains[0][0] > gains[0][1])
+    return _statement(
+        scale, what, "49.6 against 36.0", _beside(*shown), gains[0][0] > gains[0][1] + MARGIN, f"; {RULE}"
+    )
 
 
 def _above_fair(data: dict[str, Any], setting: str, scale: str) -> Row:
@@ -201,12 +205,24 @@ PICTURES = {
     "NAL-10": "NAL trains on 100 pictures a task, as §5 says; C.4's 300 are 60 drawings of a character that "
     "has 20, and each three times weighs as these 100 do",
 }
-FASTER = "a tenth of the published steps at ten times the published rates, 1e-2 and 1e-5, still of its grid"
-FAILS: tuple[str, ...] = (
+FASTER = (
+    "at 1e-1 and 1e-4: in 240 steps MAML's loss did not fall at 1e-3, nor at 1e-2, the paper's largest rate"
+)
+MARGIN = 5
+"""Points: published gaps are 27 to 55, and three seeds of untrained networks differ by two or three."""
+RULE = f"it holds above {MARGIN} points"
+FAILS = (
+    *(
+        f"{setting}: MAML above {other} on {part} tasks, points"
+        for setting in ("Large", "Small")
+        for other in ("NAL-1", "NAL-10")
+        for part in JUDGED
+    ),
+    "the gain over NAL-1 on hard test tasks is larger for Small r_H",
     "Large: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points",
     "Small: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points",
 )
-"""What was found not to hold at `cpu`."""
+"""What does not hold at `cpu`: at the published rate SGD has not begun to learn after so few steps."""
 
 
 def _protocol(scale: str, budget: Any, alphabets: dict[str, list[str]]) -> dict[str, Any]:

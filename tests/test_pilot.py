@@ -204,6 +204,7 @@ def test_an_interrupted_race_goes_on_to_the_same_bits(monkeypatch: pytest.Monkey
     assert "innerloop resume" in manifest["reason"]
     again = resume_search(run, workers=2, show=False)
     assert _same(whole, again, "shortlist", "chosen", "reliability", "rungs", "sentence")
+    assert again["worth"]["seconds"]["scoring"] > 0  # what was scored before the interruption counts
     chosen = [(Path(each["run"]) / "chosen.toml").read_text(encoding="utf-8") for each in (whole, again)]
     assert chosen[0].splitlines()[1:] == chosen[1].splitlines()[1:]
 

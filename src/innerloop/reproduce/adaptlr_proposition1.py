@@ -68,7 +68,9 @@ def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.
         gaps.append(float((table[:, 0] - table[:, 1]).abs().quantile(1 - CHANCE)))
         means.append(float(table[:, 1].mean()))
     u = torch.einsum("nij,nj->ni", adapted(pool, rate), OPTIMA.draw(made, len(pool), DIM))
-    return {"rate": rate, "gap": gaps, "mean": means, "norm": sub_gaussian_norm(u)}
+    limit = OPTIMA.b**2 * float(population.trace()) / SAMPLES
+    excess = [mean - limit for mean in means]
+    return {"rate": rate, "gap": gaps, "mean": means, "excess": excess, "norm": sub_gaussian_norm(u)}
 
 
 def _slope(counts: list[int], gaps: list[float]) -> float:
@@ -95,6 +97,18 @@ def _rows(found: dict[str, Any]) -> list[Row]:
                 reason="holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more",
             )
         )
+    part = found["α*_lim"]
+    slope = _slope(counts[1:], part["excess"][1:])
+    rows.append(
+        row(
+            "α*_lim: the mean population risk tends to its limit as 1/N (B.17)",
+            "of order 1/N",
+            f"{part['excess'][0]:.3g} above it at N = {counts[0]}, {part['excess'][-1]:.3g} at {counts[-1]}; "
+            f"slope {slope:.2f}",
+            abs(slope + 1) < 0.15,
+            reason="outside the rates of B.13, for which it is proved; holds as the rows above",
+        )
+    )
     return [*rows, *_bound_rows(found), _range_row(found["limit"], low, high), _epsilon_row(found["ε"])]
 
 

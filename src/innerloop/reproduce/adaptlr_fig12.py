@@ -34,7 +34,7 @@ def run(scale: str, say: Say) -> Reproduction:
         table.append(found["scores"])
         unadapted.append(found["unadapted"])
         say(f"trained at {rate:g}: {', '.join(f'{e:.4g}' for e in _errors(table[-1]))} at {RATES}")
-    data = {"rates": RATES, "table": table, **_readings(table)}
+    data: dict[str, Any] = {"rates": RATES, "table": table, **_readings(table)}
     protocol = {
         **STATED,
         "meta-steps": steps,

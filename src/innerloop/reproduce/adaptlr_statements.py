@@ -49,7 +49,7 @@ def run(scale: str, say: Say) -> Reproduction:
     protocol = {
         "Corollary 1": "moments in closed form",
         "Corollary 2": f"{tasks} tasks, K = 15, d = 10, U(−5, 5), optima N(0, 3I); seed 0",
-        "Theorem 2": f"N = {TASKS}, K = {SAMPLES}, eigenvalues U({LEAST:g}, {LARGEST:g}), covariances diagonal "
+        "Theorem 2": f"N = {TASKS}, K = {SAMPLES}, λ ~ U({LEAST:g}, {LARGEST:g}), covariances diagonal "
         f"as in its proof, optima of variance 1, η = {ETA}; "
         f"{draws} draws, seed 0",
         "Proposition 5": f"{TASKS} tasks, K = {SAMPLES}, d = {DIM}; seed 1",

@@ -171,18 +171,18 @@ def take_turns(
     and is taken again if others disturbed it. Every answer says how many cores ``others`` kept busy.
     """
     names = list(children)
-    repeats = {}
+    repeats, pids = {}, {child.process.pid for child in children.values()}
     for name in names:  # also the warm-up
-        seconds = children[name].ask("block", repeats=warm)["seconds"]
-        repeats[name] = max(1, min(1000, round(block_seconds / min(seconds))))
-    pids = [child.process.pid for child in children.values()]
+        answer = children[name].ask("block", repeats=warm)
+        repeats[name] = max(1, min(1000, round(block_seconds / min(answer["seconds"]))))
+        pids |= set(answer.get("pids", ()))  # a side may have processes of its own
     blocks: dict[str, list[Answer]] = {name: [] for name in names}
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     taken = 0
     while len(blocks[names[0]]) < rounds:
         wait_for_quiet(deadline)
         order = [names[(taken + j) % len(names)] for j in range(len(names))]
-        watch = Bystanders(pids)
+        watch = Bystanders(sorted(pids))
         answers = {name: children[name].ask("block", repeats=repeats[name]) for name in order}
         others = watch.cores()
         taken += 1

@@ -131,6 +131,8 @@ class Crew:
             busy = {worker.connection: worker for worker in self._workers.values() if worker.jobs}
             if not busy and (failed or not waiting):
                 break
+            if not busy:  # all that were asked had died: ask those that came in their place
+                continue
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
                 try:
@@ -148,12 +150,13 @@ class Crew:
     def _give(self, number: int, setting: Setting, part: list[Job]) -> list[Job]:
         """Sends tasks to a worker; gives them back if it died in its sleep, and has another in its place."""
         worker = self._workers[number]
+        worker.jobs.extend(part)  # first: whoever is interrupted now must know that it is at work
         try:
             worker.connection.send((setting, part))
         except OSError:
+            worker.jobs.clear()
             self._replace(worker, 0)
             return part
-        worker.jobs.extend(part)
         return []
 
     def _replace(self, worker: Worker, deaths: int) -> None:

@@ -26,7 +26,7 @@ from innerloop.execution.processes import Processes
 from innerloop.execution.sending import WorkersError, start_method
 from innerloop.learners import anil, imaml, maml, meta_sgd
 from innerloop.nets import conv4, from_module, mlp
-from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.objectives import Objective, episodic, multitask, reptile
 from innerloop.tasks import Sampler
 from innerloop.training import TrainState, fit, make_optimiser
 from oracles import problems
@@ -227,7 +227,7 @@ def test_workers_that_start_afresh_get_closures_and_modules(monkeypatch: pytest.
 def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "start_method", lambda: "spawn")
     turns = (i for i in range(3))
-    with pytest.raises(WorkersError, match="generator.*set execution=threads"):
+    with pytest.raises(WorkersError, match=r"generator.*set execution=threads"):
         map_tasks(lambda p, b, task: task.x_query.sum() + next(turns), TWO)
 
 
@@ -242,7 +242,9 @@ class OddError(Exception):
 
 
 @forked
-@pytest.mark.parametrize("error", [ValueError("task trouble"), UserError("lower {lr}.", names=("lr",))], ids=str)
+@pytest.mark.parametrize(
+    "error", [ValueError("task trouble"), UserError("lower {lr}.", names=("lr",))], ids=str
+)
 def test_an_error_in_a_worker_arrives_as_itself(error: Exception) -> None:
     def fails(params: Tree, buffers: Tree, task: Task) -> Tensor:
         if int(task.id) in (2, 3):
@@ -251,7 +253,9 @@ def test_an_error_in_a_worker_arrives_as_itself(error: Exception) -> None:
         return params["w"] * task.x_query.sum()
 
     mapped, w = Processes(fails, 2), {"w": torch.ones(1)}
-    with pytest.raises(type(error), match="2: task trouble" if isinstance(error, ValueError) else "lower lr") as at:
+    with pytest.raises(
+        type(error), match="2: task trouble" if isinstance(error, ValueError) else "lower lr"
+    ) as at:
         mapped(w, {}, problems.regression(6))
     notes = "".join(getattr(at.value, "__notes__", ()))
     assert ("task 2 of the batch" in notes and "in fails" in notes) == isinstance(error, ValueError)

@@ -1,4 +1,4 @@
-"""MAML on pictures, 4 tasks, 5 inner steps and 1: Omniglot's shapes with strides, and the field's canonical case."""
+"""MAML on pictures, 4 tasks, 5 inner steps and 1: Omniglot's shapes, and the field's canonical case."""
 
 from __future__ import annotations
 

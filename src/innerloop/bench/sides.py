@@ -22,7 +22,8 @@ def build(spec: dict[str, Any]) -> Side:
     """The side that ``spec`` asks for.
 
     Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv", "pooled"),
-    ``steps``, ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``, ``implicit`` (iMAML).
+    ``steps``, ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``, ``implicit``
+    (iMAML).
     """
     work = workloads.make(spec)
     if spec["side"] == "ours":

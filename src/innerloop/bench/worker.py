@@ -46,7 +46,9 @@ def peak_with_workers_mb() -> float:
         folder = Path(f"/proc/{process.pid}")
         if (folder / "smaps_rollup").exists():
             shared = ("Shared_Clean:", "Shared_Dirty:")
-            total += (_kilobytes(folder / "status", "VmHWM:") - _kilobytes(folder / "smaps_rollup", *shared)) / 1024
+            total += (
+                _kilobytes(folder / "status", "VmHWM:") - _kilobytes(folder / "smaps_rollup", *shared)
+            ) / 1024
     return total
 
 

@@ -79,9 +79,7 @@ class Arena:
             return torch.empty(place.shape, dtype=place.dtype)
         # blocks begin at the same place of a page in every process, wherever the page is
         first = -ctypes.addressof(self._block) % ALIGNED
-        flat = torch.frombuffer(
-            self._block, dtype=place.dtype, count=count, offset=first + place.offset
-        )
+        flat = torch.frombuffer(self._block, dtype=place.dtype, count=count, offset=first + place.offset)
         return flat.as_strided(place.shape, place.stride)
 
     def put(self, tensor: Tensor, place: Place) -> None:

@@ -152,7 +152,9 @@ def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk:
             names=("checkpoint", "execution"),
         )
     if execution not in ("auto", "vmap", "threads", "processes", "loop"):
-        raise UserError(f"unknown execution '{execution}'; there are auto, vmap, threads, processes and loop.")
+        raise UserError(
+            f"unknown execution '{execution}'; there are auto, vmap, threads, processes and loop."
+        )
     counts = sorted({1, cores})
     plans: list[Plan] = []
     for mode in ("threads", "processes"):

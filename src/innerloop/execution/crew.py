@@ -58,7 +58,7 @@ class Crew:
         return [self._workers[number].process.pid or 0 for number in sorted(self._workers)]
 
     def arena(self, size: int) -> Arena:
-        """Shared memory of at least so many bytes, with all workers at it; they start again if it must grow."""
+        """Shared memory of so many bytes or more, and all workers at it; they start again if it must grow."""
         if self._arena is None or self._arena.size < size:
             grown = self._arena is not None
             self.stop()

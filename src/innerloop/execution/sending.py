@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
-import copyreg
 import io
 import multiprocessing
 import pickle
@@ -11,7 +9,7 @@ import sys
 import threading
 from collections import ChainMap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -28,7 +26,7 @@ def start_method() -> str:
     A forked process has everything that its parent has, at once. Forking is not safe with Apple's libraries
     nor with a GPU in use, and Windows has no fork: there a process is started afresh, which takes seconds.
     """
-    chosen = multiprocessing.get_start_method(allow_none=True)
+    chosen: Any = multiprocessing.get_start_method(allow_none=True)  # a name, or None if nobody chose
     if chosen is not None:
         return "fork" if chosen == "fork" else "spawn"
     return "fork" if sys.platform == "linux" and not torch.cuda.is_initialized() else "spawn"
@@ -67,14 +65,15 @@ class Parcel:
 def _dumped(function: Callable[..., Any]) -> bytes:
     import cloudpickle
 
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table: ClassVar[Any] = ChainMap(
+            {type(threading.Lock()): _new_lock, threading.local: _new_local},
+            cloudpickle.Pickler.dispatch_table,
+        )
+
     file = io.BytesIO()
-    pickler = cloudpickle.Pickler(file)
-    pickler.dispatch_table = ChainMap(
-        {_thread.LockType: _new_lock, _thread._local: _new_local},
-        getattr(pickler, "dispatch_table", copyreg.dispatch_table),
-    )
     try:
-        pickler.dump(function)
+        Pickler(file).dump(function)
     except Exception as error:  # whatever the methods of what it holds raise
         raise WorkersError(
             f"these tasks cannot be sent to other processes ({error}): set {{execution}}=threads.",

@@ -1,4 +1,4 @@
-"""A worker process: waits for tasks, runs them with one thread, and writes what comes out to shared memory."""
+"""A worker process: waits for tasks, runs them on one thread, writes what comes out to shared memory."""
 
 from __future__ import annotations
 

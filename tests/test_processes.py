@@ -133,6 +133,7 @@ def test_workers_outlive_calls_and_batches_may_grow() -> None:
     run, loop = meta_gradient(objective.loss, TWO), meta_gradient(objective.loss, Plan("loop"))
     kept = run(params, {}, problems.regression(1))
     first = run.processes.crew.pids  # type: ignore[attr-defined]
+    assert len(first) == 1  # no more than there are tasks
     copy = {n: g.clone() for n, g in kept.grads.items()}
     for seed, tasks in enumerate((1, 9, 2, 9)):
         batch = problems.regression(tasks, shots=4 * tasks, seed=seed)
@@ -378,13 +379,14 @@ def test_an_interrupt_is_not_the_workers_business_and_leaves_none_at_work() -> N
             time.sleep(3600)
         return task.x_query.sum()
 
-    mapped = Processes(slow, 2)
-    assert len(mapped(W, {}, problems.regression(1))) == 1
+    mapped, quick = Processes(slow, 2), problems.regression(2)._replace(id=torch.zeros(2))
+    assert len(mapped(W, {}, quick)) == 2
     pids = mapped.crew.pids
+    assert len(set(pids)) == 2
     with pytest.raises(KeyboardInterrupt):
         mapped(W, {}, problems.regression(3))
     assert not any(map(alive, pids))
-    assert len(mapped(W, {}, problems.regression(1))) == 1
+    assert len(mapped(W, {}, quick)) == 2
 
 
 @forked

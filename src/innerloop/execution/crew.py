@@ -40,7 +40,7 @@ class Crew:
 
     Args:
         function: ``(params, buffers, task) -> tensors``.
-        count: how many processes.
+        count: how many processes at most; there are never more than tasks.
     """
 
     def __init__(self, function: Callable[..., Any], count: int) -> None:
@@ -57,13 +57,13 @@ class Crew:
         """Of the processes, in their order."""
         return [self._workers[number].process.pid or 0 for number in sorted(self._workers)]
 
-    def arena(self, size: int) -> Arena:
-        """Shared memory of so many bytes or more, and all workers at it; they start again if it must grow."""
+    def arena(self, size: int, tasks: int) -> Arena:
+        """Shared memory of so many bytes or more, and workers at it; they start again if it must grow."""
         if self._arena is None or self._arena.size < size:
             grown = self._arena is not None
             self.stop()
             self._arena = Arena(self._context, size + size // 2 if grown else size)
-        for number in range(self.count):
+        for number in range(min(self.count, tasks)):
             if number not in self._workers:
                 self._start(number)
         return self._arena
@@ -123,9 +123,9 @@ class Crew:
         waiting, answers, deaths = deque(jobs), dict[int, Answer](), Counter[int]()
         failed = False
         while True:
-            for number in range(self.count):
+            for number in list(self._workers):
                 if waiting and not failed and not self._workers[number].jobs:
-                    share = max(1, len(waiting) // (2 * self.count))
+                    share = max(1, len(waiting) // (2 * len(self._workers)))
                     part = [waiting.popleft() for _ in range(share)]
                     waiting.extendleft(reversed(self._give(number, setting, part)))
             busy = {worker.connection: worker for worker in self._workers.values() if worker.jobs}

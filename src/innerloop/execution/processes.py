@@ -30,7 +30,7 @@ class Processes:
 
     Args:
         function: ``(params, buffers, task) -> tensors`` (a tensor, or tuples and dicts of them).
-        count: processes, with one thread each.
+        count: processes, with one thread each; never more than tasks.
         weights: whether it returns as much as parameters and buffers take, as gradients do: room is kept for
             that. Other results travel with the answers.
 
@@ -53,7 +53,7 @@ class Processes:
         """
         tasks = batch.tasks()
         setting, jobs, size = self._layout(params, buffers, tasks)
-        arena = self.crew.arena(size)
+        arena = self.crew.arena(size, len(tasks))
         for tree, places in ((params, setting.params), (buffers, setting.buffers)):
             for name, place in places.items():
                 arena.put(tree[name], place)
@@ -71,7 +71,7 @@ class Processes:
 
     def start(self, params: Params, buffers: Buffers, batch: Batch) -> None:
         """Starts the workers for batches of this size, which a first call would else do."""
-        self.crew.arena(self._layout(params, buffers, batch.tasks())[2])
+        self.crew.arena(self._layout(params, buffers, batch.tasks())[2], batch.size)
 
     def _layout(self, params: Params, buffers: Buffers, tasks: list[Task]) -> tuple[Setting, list[Job], int]:
         """Where everything goes, and how many bytes that takes."""

@@ -149,6 +149,18 @@ def test_workers_outlive_calls_and_batches_may_grow() -> None:
 
 
 @forked
+def test_workers_end_though_later_ones_live_on() -> None:
+    """Processes that were forked later have copies of all connections."""
+    first, second = Processes(in_turn, 2), Processes(in_turn, 2)
+    for mapped in (first, second):
+        mapped(W, {}, problems.regression(2))
+    workers = [worker.process for worker in first.crew._workers.values()]
+    first.close()
+    assert [process.exitcode for process in workers] == [0, 0]
+    assert all(map(alive, second.crew.pids))
+
+
+@forked
 def test_sums_are_in_task_order_whoever_is_first() -> None:
     network, loss, batch = mlp(2, [8], 1), get_loss("mse"), problems.regression(8).to(dtype=torch.float32)
     params, _ = problems.drawn(network, dtype=torch.float32)

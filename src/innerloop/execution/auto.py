@@ -148,7 +148,7 @@ def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk:
     """What to measure. Small operations are often faster on one intra-op thread than on several."""
     if execution == "vmap" and not allow_vmap:
         raise UserError(
-            "{checkpoint}=true needs {execution}=threads, processes or loop.",
+            "{checkpoint}=true needs {execution}=threads or {execution}=loop.",
             names=("checkpoint", "execution"),
         )
     if execution not in ("auto", "vmap", "threads", "processes", "loop"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -82,6 +83,9 @@ class Crew:
             return
         workers, self._workers = list(self._workers.values()), {}
         for worker in workers:
+            # in words: processes forked since then have copies of our end, so closing it may tell nobody
+            with contextlib.suppress(OSError):
+                worker.connection.send(None)
             worker.connection.close()
             if worker.jobs:
                 worker.process.kill()

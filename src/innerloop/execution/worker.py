@@ -77,7 +77,7 @@ class Ours(NamedTuple):
 def serve(
     parcel: Parcel, arena: Arena, connection: Connection, inherited: Sequence[Connection], ours: Ours
 ) -> None:
-    """Runs what it is sent until the other side closes the connection, or is gone.
+    """Runs what it is sent until it is told to end, or the other side is gone.
 
     Args:
         parcel: the function of a task.
@@ -92,14 +92,18 @@ def serve(
     function = parcel.opened()
     try:
         while True:
-            setting, jobs = connection.recv()
+            message = connection.recv()
+            if message is None:
+                break
+            setting, jobs = message
             params = {name: arena.at(place) for name, place in setting.params.items()}
             buffers = {name: arena.at(place) for name, place in setting.buffers.items()}
             for job in jobs:
                 with torch.set_grad_enabled(setting.grad):
                     connection.send(_answer(function, params, buffers, job, arena))
-    except (EOFError, OSError):
-        os._exit(0)  # nothing of the process that was forked is ours to tidy up
+    except (EOFError, OSError):  # the other side is gone
+        pass
+    os._exit(0)  # nothing of the process that was forked is ours to tidy up
 
 
 def _prepare(ours: Ours) -> None:

@@ -34,7 +34,7 @@ from innerloop.training.reweighted import weighted_gradient
 from oracles.tolerance import assert_close, assert_mean
 
 F64 = torch.float64
-SMOKE = ("fig1", "fig2", "fig3", "fig4", "table1", "table2", "table3", "theorem1")
+SMOKE = ("fig1", "fig2", "fig3", "fig4", "table1", "table2", "table3", "theorem1", "hard-share")
 
 
 @pytest.mark.parametrize("name", SMOKE)

@@ -43,6 +43,7 @@ REPRODUCTIONS: dict[str, str] = {
     "landscape-table1": "Landscape, Tables 1 and 4: Omniglot, easy and hard alphabets",
     "landscape-table2": "Landscape, Tables 2 and 5: FS-CIFAR100, oversampling hard tasks",
     "landscape-table3": "Landscape, Table 3: up-weighting hard tasks",
+    "landscape-hard-share": "Hard alphabets and superclasses more often, or with more weight (ours)",
     "landscape-theorem1": "Landscape, Theorem 1: whose gradient is smaller where MAML ends",
     "maml-permutations": "Ye & Chao 2021: MAML's accuracy against the order of a task's labels",
     "metantk-convergence": "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift against width",

@@ -223,7 +223,7 @@ def _plan(parts: Parts, run: Path, bar: Progress) -> Plan:
         chunk=recipe.run.chunk,
         threads=recipe.run.threads,
         allow_vmap=not recipe.inner.checkpoint,
-        weighted=recipe.outer.hard_weight != 1,
+        weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
     )
     plan = measured.plan
     update_manifest(

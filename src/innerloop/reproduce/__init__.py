@@ -44,6 +44,8 @@ REPRODUCTIONS: dict[str, str] = {
     "landscape-table2": "Landscape, Tables 2 and 5: FS-CIFAR100, oversampling hard tasks",
     "landscape-table3": "Landscape, Table 3: up-weighting hard tasks",
     "landscape-theorem1": "Landscape, Theorem 1: whose gradient is smaller where MAML ends",
+    "landscape-theorem2": "Landscape, Theorem 2 (App. D): NAL on finite samples, slopes in T, n and d",
+    "landscape-theorem3": "Landscape, Theorem 3 (App. D): MAML on finite samples, slopes in T, τ and n",
     "maml-permutations": "Ye & Chao 2021: MAML's accuracy against the order of a task's labels",
     "metantk-convergence": "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift against width",
     "metantk-regression": "MetaNTK, Theorem 2: trained wide networks against kernel predictions",

@@ -33,7 +33,19 @@ from innerloop.training.reweighted import weighted_gradient
 from oracles.tolerance import assert_close, assert_mean
 
 F64 = torch.float64
-SMOKE = ("fig1", "fig2", "fig3", "fig4", "table1", "table2", "table3", "theorem1", "theorem2", "theorem3")
+SMOKE = (
+    "fig1",
+    "fig2",
+    "fig3",
+    "fig4",
+    "table1",
+    "table2",
+    "table3",
+    "proposition1",
+    "theorem1",
+    "theorem2",
+    "theorem3",
+)
 
 
 @pytest.mark.parametrize("name", SMOKE)

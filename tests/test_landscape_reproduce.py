@@ -12,6 +12,7 @@ import torch
 from innerloop.bench import landscape as bench
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
+from innerloop.data.catalogue import class_list
 from innerloop.data.glyphs import glyphs
 from innerloop.learners import maml
 from innerloop.nets.neurons import logistic_model, neurons
@@ -21,9 +22,12 @@ from innerloop.plots.panels import line, panel, panels_figure, points
 from innerloop.reproduce import (
     find,
     landscape_alphabets,
+    landscape_cifar,
     landscape_finite,
+    landscape_images,
     landscape_logistic,
     landscape_neuron,
+    landscape_table1,
     landscape_table2,
     landscape_table3,
 )
@@ -182,10 +186,95 @@ def test_hard_alphabets_are_disjoint_and_ranked() -> None:
 
 def test_a_subset_is_made_of_the_right_pictures() -> None:
     source = glyphs()
-    part = landscape_table2.subset(source, np.array([5, 2]), 3, 7)
+    part = landscape_cifar.subset(source, np.array([5, 2]), 3, 7)
     assert part.counts.tolist() == [4, 4]
     assert part.class_names == (source.class_names[5], source.class_names[2])
     assert (part.images[4:] == source.images[source.starts[2] + 3 : source.starts[2] + 7]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "optimiser", "rate", "seen", "adapted"),
+    [
+        ("MAML", "sgd", 1e-3, 55, 5),
+        ("NAL-1", "sgd", 1e-6, 75, 5),
+        ("NAL-10", "sgd", 1e-6, 100, 50),
+        ("MAML by Adam", "adam", 1e-3, 55, 5),
+        ("NAL-1 by Adam", "adam", 1e-6, 75, 5),
+    ],
+)
+def test_omniglot_is_trained_as_c4_says(
+    name: str, optimiser: str, rate: float, seen: int, adapted: int
+) -> None:
+    arm, budget = landscape_alphabets.ARMS[name], landscape_images.Budget(2, 3, 2, "stride", 1)
+    (source, kinds), judged = landscape_alphabets.tasks_of("smoke", "Large", arm)
+    parts = landscape_images.parts_of(arm.method, source, kinds, budget, 0, arm.training)
+    assert (parts.recipe.outer.optimiser, parts.recipe.outer.lr) == (optimiser, rate)
+    batch = parts.data.train.batch(0, 3)
+    assert isinstance(batch, TaskBatch)
+    assert batch.x_support.shape[1] + batch.x_query.shape[1] == seen
+    assert {kind.shape.ways * kind.shape.shots for _, kind in judged.values()} == {adapted}
+    assert {kind.shape.ways * kind.shape.queries for _, kind in judged.values()} == {50}
+
+
+def test_all_drawings_three_times_weigh_as_they_do_once() -> None:
+    """C.4's 300 pictures of NAL-10 are not there: 5 characters have 100, and repeating changes nothing."""
+    arm, budget = landscape_alphabets.ARMS["NAL-10"], landscape_images.Budget(2, 1, 2, "stride", 1)
+    (source, kinds), _ = landscape_alphabets.tasks_of("smoke", "Large", arm)
+    parts = landscape_images.parts_of("NAL", source, kinds, budget, 0, arm.training)
+    batch = parts.data.train.batch(0, 1)
+    assert isinstance(batch, TaskBatch)
+    assert len(batch.x_support[0].flatten(1).unique(dim=0)) + batch.x_query.shape[1] == 100
+    once = TaskBatch(*(x.double() if x.is_floating_point() else x for x in batch))
+    thrice = once._replace(
+        **{name: getattr(once, name).repeat_interleave(3, 1) for name in TaskBatch._fields[:4]}
+    )
+    params = {name: value.double() for name, value in parts.params.items()}
+    found = [weighted_gradient(parts.objective, params, {}, one)[0] for one in (once, thrice)]
+    for name, gradient in found[0].items():
+        assert_close(found[1][name], gradient)
+
+
+def test_fs_cifar100_is_trained_as_c5_says() -> None:
+    for method, easy, hard in (("NAL", 15, 15), ("MAML", 60, 15)):
+        shapes = landscape_cifar.learned_shapes("cpu", method)
+        assert shapes["easy"].shots + shapes["easy"].queries == easy
+        assert shapes["hard"].shots + shapes["hard"].queries == hard
+    assert landscape_cifar.shapes("paper") == {"easy": (2, 50, 10), "hard": (20, 5, 10)}
+    assert landscape_table2._budget("paper")[:4] == (20_000, 8, 64, "stride")
+    assert landscape_table2._budget("paper").pooling == landscape_table1._budget("paper").pooling
+
+
+def test_classes_to_test_on_are_of_other_groups() -> None:
+    """Oreshkin's split keeps superclasses together; the glyphs' keeps alphabets together."""
+    sources = landscape_cifar.sources_of("smoke")
+    groups = {part: {name.split("/")[0] for name in source.class_names} for part, source in sources.items()}
+    assert groups["learn"] == groups["train"]
+    assert not groups["learn"] & groups["test"]
+    known = class_list("cifar100")
+    assert known.groups is not None
+    of_class = dict(zip(known.names, known.groups, strict=True))
+    parts = {name: {of_class[c] for c in classes} for name, classes in known.splits["fc100"].items()}
+    assert len(parts["train"] | parts["validation"]) == 16
+    assert not (parts["train"] | parts["validation"]) & parts["test"]
+
+
+def test_rows_say_what_is_not_as_published() -> None:
+    assert "5% of the paper's 20,000 of 8" in landscape_table1.deviations("cpu")
+    assert "1% of C.5's 20,000 steps of 8 tasks" in landscape_table2.deviations("cpu")
+    assert "would make it 8%" in landscape_table2.deviations("cpu")
+    interval = {"mean": 50.0, "ci95": 1.0, "n": 3}
+    data = {
+        f"{setting} {name}": dict.fromkeys(landscape_table1.JUDGED, interval)
+        for setting in ("Large", "Small")
+        for name in landscape_table1.METHODS["cpu"]
+    }
+    data["Large MAML by Adam"] = dict.fromkeys(landscape_table1.JUDGED, interval | {"mean": 60.0})
+    rows = {row.what: row for row in landscape_table1._rows(data, "cpu", {})[1:]}
+    assert all("nearest neighbours" in row.reason for row in rows.values())
+    judged = rows["Large: MAML above NAL-10 on test hard tasks, points"]
+    assert (judged.ours, judged.holds, judged.paper) == ("0.0 (by Adam 10.0)", False, 33.3)
+    assert "C.4's 300" in judged.reason
+    assert set(landscape_table1.FAILS) <= set(rows)
 
 
 def test_pictures_are_drawn_from_plain_data(tmp_path: Path) -> None:

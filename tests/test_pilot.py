@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from innerloop.cli.main import main
@@ -79,6 +80,22 @@ def test_all_mistakes_are_told_at_once() -> None:
         _asked(source="sine-maml")
     with pytest.raises(UserError, match="unknown setting 'k'"):
         _asked("k=3", validate=True)
+
+
+def _pictures(classes: int, each: int, name: str = "noise.npz") -> str:
+    """Noise, in a file."""
+    images = np.random.default_rng(0).integers(0, 255, (classes * each, 12, 12, 1), dtype=np.uint8)
+    np.savez(name, images=images, labels=np.repeat(np.arange(classes), each))
+    return name
+
+
+def test_classes_with_many_pictures_are_learned_as_a_whole() -> None:
+    source = _pictures(30, 100)
+    whole = pose(_asked(source=source)).recipe
+    assert (whole.tasks.family, whole.outer.objective, whole.eval.head) == ("supervised", "erm", "learner")
+    assert pose(_asked("outer.lr=0.01", source=source)).recipe.tasks.family == "few-shot"
+    assert pose(_asked("tasks.family=few-shot", source=source)).recipe.outer.optimiser == "adam"
+    assert pose(_asked(source=_pictures(30, 99, "few.npz"))).recipe.tasks.family == "few-shot"
 
 
 def test_the_network_of_a_recipe_is_replaced_and_said_so() -> None:
@@ -204,6 +221,7 @@ def test_an_interrupted_race_goes_on_to_the_same_bits(monkeypatch: pytest.Monkey
     assert "innerloop resume" in manifest["reason"]
     again = resume_search(run, workers=2, show=False)
     assert _same(whole, again, "shortlist", "chosen", "reliability", "rungs", "sentence")
+    assert again["worth"]["seconds"]["scoring"] > 0  # what was scored before the interruption counts
     chosen = [(Path(each["run"]) / "chosen.toml").read_text(encoding="utf-8") for each in (whole, again)]
     assert chosen[0].splitlines()[1:] == chosen[1].splitlines()[1:]
 

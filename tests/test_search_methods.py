@@ -12,7 +12,7 @@ import torch
 
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
-from innerloop.nets.cells import Choices, to_table
+from innerloop.nets.cells import Choices, all_choices, to_table
 from innerloop.nets.cells.genotype import EDGES, check_genotype
 from innerloop.search import PictureDraws, cell_space, conv_space, score_candidates, search
 from innerloop.search.draws import digest
@@ -20,12 +20,14 @@ from innerloop.search.importance import Order, Table, dense_ranks, dropped, rank
 from innerloop.search.measure import Job, measure, own_seeds
 from innerloop.search.methods import METHODS
 from innerloop.search.pool import Bench
+from innerloop.search.prune import Budget, _decided
 from innerloop.search.prune_settings import PruneSettings
 from innerloop.search.race import affordable, contests
 from innerloop.search.reliability import item_means, kendall, mean_tau, noise_of, other_runs
-from innerloop.search.stages import Group, check_start, edge_stage, node_stage
+from innerloop.search.stages import Group, Stage, check_start, edge_stage, node_stage
 from innerloop.search.watch import Watch
 from oracles.prune import slow_condition, slow_prune, slow_regions
+from oracles.race import slow_race
 
 SOURCE = glyphs()
 SHAPE = (1, 8, 5)
@@ -390,6 +392,47 @@ def test_a_race_closes_clear_decisions_and_keeps_close_ones_open():
     assert affordable([open_], 1) == []
     shifted = values + 100 * np.arange(4)  # what all have in common is no noise
     assert noise_of(shifted, places, 4).deviation == pytest.approx(spread.deviation)
+
+
+class Drawn:
+    """Stands for the measurements of a stage: scores with effects of items, repeats and chance."""
+
+    def __init__(self, stage: Stage, seed: int) -> None:
+        self.stage, self.repeats, self.known = stage, 0, set()
+        random = np.random.default_rng(seed)
+        count = len(stage.items)
+        shape = (2, count + 1, 12)
+        logs = 0.3 * random.normal(size=shape) + random.normal(size=(2, count + 1, 1))
+        self.scores = np.exp(4 + logs + random.normal(size=(2, 1, 12)))
+
+    def score(self, item: int | None, repeat: int) -> tuple[float, float]:
+        condition, regions = self.scores[:, -1 if item is None else item, repeat]
+        return condition, regions
+
+    def measure(self, places):
+        self.known |= set(places)
+        self.repeats = max(self.repeats, *(repeat + 1 for _, repeat in places))
+
+    def table(self) -> Table:
+        count = len(self.stage.items)
+        seen = np.array([[(i, r) in self.known for r in range(self.repeats)] for i in range(count)])
+        left = np.where(seen, self.scores[:, :-1, : self.repeats], np.nan)
+        whole = np.broadcast_to(self.scores[:, -1:, : self.repeats], left.shape)
+        return Table(left[0], left[1], whole[0], whole[1])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_race_measures_and_removes_what_the_slow_one_does(seed):
+    stage = edge_stage(all_choices(), 1)
+    settings = PruneSettings(most=6)
+    drawn, extra = Drawn(stage, seed), (40, 70, 1000)[seed % 3]
+    decision, spent = _decided(drawn, settings, seed, Budget(extra, len(stage.items)))
+    groups = [tuple(group) for group in stage.groups]
+    removed, often = slow_race(drawn.score, groups, settings.repeats, 6, settings.confidence, extra)
+    assert decision.removed == [stage.items[place] for places in removed for place in places]
+    assert decision.repeats == often
+    assert spent == sum(often) - settings.repeats * len(stage.items) <= extra
+    assert len(set(often)) > 1  # some decisions were closed before others
 
 
 # reliability

@@ -5,7 +5,7 @@ Importing this does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,25 @@ BASE: Mapping[str, Any] = {
     "eval": {"ways": 5, "shots": 1, "queries": 15},
 }
 """How candidates are trained on a dataset: prototypes, which have no settings of their own to be tuned."""
+
+CLASSIFIER: Mapping[str, Any] = {
+    "tasks": {"family": "supervised", "minibatch": 32},
+    "outer": {
+        "objective": "erm",
+        "steps": 10_000,
+        "batch": 1,
+        "optimiser": "sgd",
+        "lr": 0.05,
+        "options": {"momentum": 0.9, "weight_decay": 5e-4, "nesterov": True},
+        "schedule": "cosine",
+        "warmup": 100,
+    },
+}
+"""And where classes have many pictures: one classifier of all training classes, which learns more from as
+many pictures (RFS). Prototypes judge it."""
+
+TRAINING = "training"
+"""Among what may be fitted to the data: how candidates are trained."""
 
 SET_BY_SPACE = ("kind", "settings", "hidden", "filters", "pooling", "activation", "bias", "init")
 
@@ -86,8 +105,15 @@ def understand(source: str, items: Sequence[str], *, validate: bool, trust: bool
     set_here = sorted(key for key in typed if key in {f"model.{name}" for name in SET_BY_SPACE})
     notes = [f"{key} is not read by a search: its network comes from the space" for key in set_here]
     notes += unread(recipe, sorted(typed - set(set_here)))
-    free = ("tasks.ways",) if not is_recipe(source) and "tasks.ways" not in typed else ()
-    return Asked(source, reading.model, recipe, free, notes)
+    return Asked(source, reading.model, recipe, _free(source, typed), notes)
+
+
+def _free(source: str, typed: Collection[str]) -> tuple[str, ...]:
+    """What the data may decide: nothing that a recipe says, or that was typed."""
+    if is_recipe(source):
+        return ()
+    of_training = any(key.startswith(("tasks.", "inner.", "outer.")) for key in typed)
+    return (*(() if "tasks.ways" in typed else ("tasks.ways",)), *(() if of_training else (TRAINING,)))
 
 
 def _divided(items: Sequence[str]) -> tuple[list[str], list[str]]:

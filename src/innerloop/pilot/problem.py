@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from innerloop.core.errors import UserError
 from innerloop.data import ImageSource
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
 from innerloop.experiment.words import recipe_words
-from innerloop.pilot.asked import Asked
+from innerloop.pilot.asked import CLASSIFIER, TRAINING, Asked
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.search.draws import PictureDraws
 from innerloop.search.space import Space, random_candidate
 from innerloop.search.spaces import get_space
+from innerloop.tasks.few_shot import split_classes
 
 SCORED_SIDE = 32
 """Larger pictures are scored at this side in spaces whose networks take any, as published."""
@@ -25,6 +28,9 @@ SCORED_WAYS = 5
 
 QUERIES = 5
 """Query pictures of a class in pilots, at most: more tasks tell more than more pictures of one task."""
+
+MANY_PICTURES = 100
+"""Of every training class: then candidates are trained as one classifier of all classes."""
 
 _OF_MODEL = ("outputs", "last_layer", "cosine_scale")  # of the recipe's network, what every network has
 
@@ -90,11 +96,17 @@ def pose(asked: Asked) -> Problem:
 
 
 def _fitted(asked: Asked, source: ImageSource) -> Recipe:
-    """Fewer classes in training tasks where the data have fewer, unless their number was typed."""
-    recipe, classes = asked.recipe, training_classes(source)
-    if "tasks.ways" not in asked.free or classes >= recipe.tasks.ways:
+    """How candidates are trained, as far as the data may decide.
+
+    Classes with many pictures are learned as a whole. Training tasks have fewer classes where the data have
+    fewer.
+    """
+    recipe, classes = asked.recipe, split_classes(source, "train")
+    if TRAINING in asked.free and min(np.diff(source.starts)[classes], default=0) >= MANY_PICTURES:
+        return make_recipe({**recipe.model_dump(exclude_none=True), **CLASSIFIER})
+    if "tasks.ways" not in asked.free or len(classes) >= recipe.tasks.ways:
         return recipe
-    tasks = recipe.tasks.model_copy(update={"ways": max(2, classes)})
+    tasks = recipe.tasks.model_copy(update={"ways": max(2, len(classes))})
     return recipe.model_copy(update={"tasks": tasks})
 
 

@@ -8,10 +8,14 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
+from innerloop.core.words import duration
+from innerloop.pilot.budget import too_small
 from innerloop.pilot.keep import MEASURED, Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.settings import SUMS, Search
-from innerloop.search.methods import search
+from innerloop.search.methods import find_method, search
+from innerloop.search.pool import read_kept
+from innerloop.search.prune import foreseen_seconds
 from innerloop.search.scoring import Scores, score_candidates
 from innerloop.search.shortlist import random_pool, shortlist_reliability
 from innerloop.search.size import count_parameters
@@ -19,6 +23,9 @@ from innerloop.search.space import Space, random_of_size
 
 SHARE = 0.25
 """Of the budget that scoring may take."""
+
+MOST_PRUNING = 0.4
+"""Of the budget that a search by pruning may take: random candidates are to have as much time in the race."""
 
 MOST_POOL, LEAST_POOL = 200, 4
 TOLERANCE = 0.1
@@ -55,6 +62,7 @@ def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
     """Candidates by ``method=``, the best first."""
     if settings.method == "shortlist":
         return _scored_pool(problem, settings, sitting)
+    decided(sitting.run, "pruning", lambda: {"seconds": _fits(problem, settings, sitting)})
     found = search(
         settings.method,
         problem.space,
@@ -65,7 +73,28 @@ def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
         say=sitting.say,
     )
     told = {**found.reliability, "rounds": found.rounds}
-    return Ranking([each.candidate for each in found.ranked], found.seconds, lambda _: told)
+    return Ranking([each.candidate for each in found.ranked], _seconds_of_scoring(sitting), lambda _: told)
+
+
+def _seconds_of_scoring(sitting: Sitting) -> float:
+    """Of all measurements until now, those before an interruption too; asked again, it is the same."""
+    measured = read_kept(sitting.run / MEASURED).values()
+    return float(
+        decided(sitting.run, "scoring", lambda: {"seconds": sum(m.seconds for m in measured)})["seconds"]
+    )
+
+
+def _fits(problem: Problem, settings: Search, sitting: Sitting) -> float:
+    """Seconds that pruning will take; it must leave time for the pilot, and that is told before it begins."""
+    method = find_method(settings.method).settings
+    needed = foreseen_seconds(problem.space, problem.draws, method) / sitting.workers
+    sitting.say(f"method={settings.method} will take about {duration(round(needed))}")
+    if needed > MOST_PRUNING * settings.seconds:
+        whole = sitting.seconds + needed / MOST_PRUNING
+        raise too_small(
+            settings.budget, whole, f"method={settings.method} and a pilot", ", or method=shortlist"
+        )
+    return needed
 
 
 def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
@@ -75,7 +104,7 @@ def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Rankin
     scores = scores_of(problem, settings, sitting, pool)
     return Ranking(
         [pool[place] for place in scores.order()],
-        scores.seconds,
+        _seconds_of_scoring(sitting),
         lambda k: shortlist_reliability(scores, k, problem.seed),
     )
 

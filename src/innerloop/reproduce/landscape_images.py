@@ -18,9 +18,20 @@ if TYPE_CHECKING:
 AnyJob = TypeVar("AnyJob")
 
 INNER_RATE = 0.1
-NAL_RATE = 1e-6  # the paper's tuned rate: the network hardly moves
-RATE = 1e-3
-METHODS = ("MAML", "NAL", "MTL", "ProtoNet", "RFS")
+
+
+class Training(NamedTuple):
+    """The outer optimiser and its rate."""
+
+    optimiser: str
+    rate: float
+
+
+SGD = {"MAML": Training("sgd", 1e-3), "NAL": Training("sgd", 1e-6)}
+"""As published: tuned in 1e-2 to 1e-6. At NAL's rate the network hardly moves."""
+ADAM = {method: Training("adam", training.rate) for method, training in SGD.items()}
+BASELINE = Training("adam", 1e-3)
+"""Of MTL, ProtoNet and RFS, which the paper has not."""
 
 
 class Budget(NamedTuple):
@@ -69,13 +80,13 @@ def judge_all(
     judged: Mapping[str, tuple[ImageSource, Kind]],
     budget: Budget,
     seed: int,
-    rate: float | None = None,
+    training: Training,
 ) -> dict[str, float]:
-    """Accuracy in percent of one trained model on every kind of ``judged``; ``rate`` is the optimiser's."""
+    """Accuracy in percent of one trained model on every kind of ``judged``."""
     from innerloop.execution import Plan
     from innerloop.experiment.fitting import fit_parts
 
-    parts = parts_of(method, *train, budget, seed, rate)
+    parts = parts_of(method, *train, budget, seed, training)
     state = fit_parts(parts, plan=Plan("loop"))
     return judge_each(method, parts.network, (state.params, state.buffers), judged, budget, seed)
 
@@ -88,7 +99,7 @@ def judge_first(
     seed: int,
 ) -> dict[str, float]:
     """The same before the first step."""
-    parts = parts_of(method, *train, budget, seed)
+    parts = parts_of(method, *train, budget, seed, BASELINE)
     return judge_each(method, parts.network, (parts.params, parts.buffers), judged, budget, seed)
 
 
@@ -112,12 +123,11 @@ def judge_each(
         }
 
 
-def recipe_of(method: str, ways: int, budget: Budget, seed: int, rate: float | None) -> Recipe:
-    """How a method trains; if no rate is given, NAL at the paper's 1e-6. RFS takes one minibatch a step."""
+def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: Training) -> Recipe:
+    """How a method trains. RFS takes one minibatch a step."""
     from innerloop.recipes.settings import make_recipe
 
     objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
-    outer_rate = rate or (NAL_RATE if method == "NAL" else RATE)
     return make_recipe(
         {
             "tasks": {"family": "few-shot", "ways": ways},
@@ -131,7 +141,8 @@ def recipe_of(method: str, ways: int, budget: Budget, seed: int, rate: float | N
                 "objective": objective,
                 "steps": budget.steps,
                 "batch": 1 if method == "RFS" else budget.tasks,
-                "lr": RATE if method == "RFS" else outer_rate,
+                "optimiser": training.optimiser,
+                "lr": training.rate,
             },
             "run": {"seed": seed},
         }
@@ -144,7 +155,7 @@ def parts_of(
     kinds: Sequence[Kind],
     budget: Budget,
     seed: int,
-    rate: float | None = None,
+    training: Training,
 ) -> Parts:
     """What a method trains on: tasks of all classes, of the given kinds."""
     from innerloop.experiment.data import build_data
@@ -156,7 +167,7 @@ def parts_of(
 
     _, height, width, channels = source.images.shape
     ways = max(kind.shape.ways for kind in kinds)
-    recipe = recipe_of(method, ways, budget, seed, rate)
+    recipe = recipe_of(method, ways, budget, seed, training)
     sizes = Sizes((channels, height, width), ways, ways, source.n_classes, labels=True)
     if method == "RFS":
         model = build_model(recipe, sizes)

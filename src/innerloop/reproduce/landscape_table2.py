@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from innerloop.reproduce.landscape_cifar import ARMS, shapes, sources_of, trained, untrained
 from innerloop.reproduce.landscape_table1 import JUDGED, table
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
 if TYPE_CHECKING:
-    from innerloop.data.source import ImageSource
     from innerloop.reproduce.landscape_images import Budget
-    from innerloop.tasks.episodes import Shape
-    from innerloop.tasks.few_shot import Kind
 
 PUBLISHED = {
     (0.99, "NAL"): (78.2, 9.9, 74.8, 9.5),
@@ -22,10 +19,9 @@ PUBLISHED = {
     (0.01, "NAL"): (82.4, 7.6, 76.9, 8.2),
     (0.01, "MAML"): (94.0, 15.7, 85.0, 11.8),
 }
-SHARES, METHODS = (0.99, 0.5, 0.01), ("NAL", "MAML")
+SHARES, METHODS = (0.99, 0.5, 0.01), tuple(ARMS)
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
-EASY, HARD, QUERIES = (2, 50), (20, 5), 10
-TRAIN_CLASSES, TRAIN_IMAGES = 80, 450
+STEPS, TASKS = 20_000, 8
 
 
 class Job(NamedTuple):
@@ -38,11 +34,11 @@ class Job(NamedTuple):
 
 
 def run(scale: str, say: Say) -> Reproduction:
-    """At ``smoke`` on the embedded glyphs, otherwise on CIFAR-100; finished runs are kept."""
+    """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
     from innerloop.plots.landscape import bars_figure
     from innerloop.reproduce.landscape_images import over_seeds
 
-    _sources(scale)  # missing data are told at once
+    sources_of(scale)  # missing data are told at once
     jobs = [
         Job(scale, share, method, seed)
         for share in SHARES
@@ -71,7 +67,7 @@ def _budget(scale: str) -> Budget:
     return {
         "smoke": Budget(3, 2, 2, "stride", 3, 5),
         "cpu": Budget(800, 2, 32, "stride", 50, 5),
-        "paper": Budget(10_000, 2, 64, "max", 250, 5),
+        "paper": Budget(STEPS, TASKS, 64, "stride", 250, 5),
     }[scale]
 
 
@@ -79,90 +75,17 @@ def _part(job: Job) -> dict[str, float]:
     from innerloop.reproduce.parts import remembered
 
     settings = {**job._asdict(), "budget": _budget(job.scale)}
-    return dict(remembered("landscape-table2", _one, settings))
-
-
-def _one(scale: str, share: float, method: str, budget: Any, seed: int) -> dict[str, float]:
-    from innerloop.reproduce.landscape_images import judge_all
-
-    return judge_all(method, *_tasks(scale, share), budget, seed)
+    return dict(remembered("landscape-table2", trained, settings))
 
 
 def _checks(scale: str) -> dict[str, dict[str, float]]:
     """One run again; and both methods before training, each taking one step, from unlike mixtures."""
-    from innerloop.reproduce.landscape_images import judge_first
-
     budget = _budget(scale)
-    one_step = budget._replace(test_steps=1)
     return {
-        "again": _one(scale, SHARES[1], "MAML", budget, 0),
-        "MAML": judge_first("MAML", *_tasks(scale, SHARES[0]), one_step, 0),
-        "NAL": judge_first("NAL", *_tasks(scale, SHARES[-1]), one_step, 0),
+        "again": trained(scale, SHARES[1], "MAML", budget, 0),
+        "MAML": untrained(scale, SHARES[0], "MAML", budget),
+        "NAL": untrained(scale, SHARES[-1], "NAL", budget),
     }
-
-
-def _shapes(scale: str) -> dict[str, Shape]:
-    from innerloop.tasks.episodes import Shape
-
-    if scale == "smoke":
-        return {"easy": Shape(2, 4, 2), "hard": Shape(4, 1, 2)}
-    return {"easy": Shape(*EASY, QUERIES), "hard": Shape(*HARD, QUERIES)}
-
-
-def _tasks(
-    scale: str, share: float
-) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
-    """What is trained on, and what is judged on."""
-    from innerloop.tasks.few_shot import Kind
-
-    sources, shapes = _sources(scale), _shapes(scale)
-    kinds = [
-        Kind(shapes["hard"], share=share, name="hard"),
-        Kind(shapes["easy"], share=1 - share, name="easy"),
-    ]
-    judged = {
-        f"{p} {k}": (sources[p], Kind(shapes[k], name=k)) for p in ("train", "test") for k in ("easy", "hard")
-    }
-    return (sources["learn"], kinds), judged
-
-
-@functools.lru_cache(maxsize=1)
-def _sources(scale: str) -> dict[str, ImageSource]:
-    """``learn``: 450 pictures of each training class; ``train``: its other 150; ``test``: unseen classes."""
-    import numpy as np
-
-    from innerloop.data import open_source
-    from innerloop.data.glyphs import glyphs
-
-    if scale == "smoke":
-        whole, classes, images = glyphs(), 20, 12
-    else:
-        whole, classes, images = open_source("cifar100", splits="all"), TRAIN_CLASSES, TRAIN_IMAGES
-    order = np.random.default_rng(0).permutation(whole.n_classes)
-    return {
-        "learn": subset(whole, order[:classes], 0, images),
-        "train": subset(whole, order[:classes], images, int(whole.counts.min())),
-        "test": subset(whole, order[classes:], 0, int(whole.counts.min())),
-    }
-
-
-def subset(source: ImageSource, classes: Any, start: int, stop: int) -> ImageSource:
-    """Pictures ``start`` to ``stop`` of some classes as a source of its own."""
-    import numpy as np
-
-    from innerloop.data.source import NumberedFiles
-
-    rows = np.concatenate([np.arange(source.starts[c] + start, source.starts[c] + stop) for c in classes])
-    return source._replace(
-        images=np.ascontiguousarray(source.images[rows]),
-        starts=np.arange(len(classes) + 1, dtype=np.int64) * (stop - start),
-        class_names=tuple(source.class_names[c] for c in classes),
-        splits={},
-        groups=None,
-        group_names=(),
-        files=NumberedFiles("row {row}"),
-        content_sha256="",
-    )
 
 
 def _smoke_rows(data: dict[str, Any], checks: dict[str, dict[str, float]]) -> list[Row]:
@@ -182,7 +105,7 @@ def _smoke_rows(data: dict[str, Any], checks: dict[str, dict[str, float]]) -> li
 
 
 def _rows(data: dict[str, Any], scale: str, checks: dict[str, dict[str, float]]) -> list[Row]:
-    asked = {k: shape.ways * shape.queries * _budget(scale).episodes for k, shape in _shapes(scale).items()}
+    asked = {k: shape.ways * shape.queries * _budget(scale).episodes for k, shape in shapes(scale).items()}
     judged = [
         (kinds[part]["mean"] / 100, asked[part.split()[1]] * SEEDS[scale])
         for kinds in data.values()
@@ -192,38 +115,75 @@ def _rows(data: dict[str, Any], scale: str, checks: dict[str, dict[str, float]])
     if scale == "smoke":
         return rows + _smoke_rows(data, checks)
 
-    def gap(share: float, part: str) -> float:
-        return round(data[f"p={share} MAML"][part]["mean"] - data[f"p={share} NAL"][part]["mean"], 1)
-
-    for share in SHARES:
-        for i, part in enumerate(JUDGED):
-            published = round(PUBLISHED[(share, "MAML")][i] - PUBLISHED[(share, "NAL")][i], 1)
-            found = gap(share, part)
-            expected = (share, part) not in NOT_ABOVE
-            why = "at this short training" if not expected else ""
-            what = f"p={share}: MAML above NAL on {part} tasks, points"
-            rows.append(row(what, published, found, found > 0, expected=expected, reason=why))
-    for part in ("train hard", "test hard"):
-        many, few = (round(data[f"p={p} MAML"][part]["mean"], 1) for p in (0.99, 0.01))
-        theirs = [PUBLISHED[(p, "MAML")][JUDGED.index(part)] for p in (0.99, 0.01)]
-        rows.append(
-            row(f"MAML on {part} tasks: many hard ones in training help", theirs, [many, few], many > few)
-        )
-    return rows
+    rows += [_above_nal(data, share, part, scale) for share in SHARES for part in JUDGED]
+    return rows + [_many_help(data, part, scale) for part in ("train hard", "test hard")]
 
 
-# as found at `cpu`: 800 steps see few tasks of the rarer kind
-NOT_ABOVE = ((0.99, "train easy"), (0.99, "test easy"), (0.01, "train hard"), (0.01, "test hard"))
+def _above_nal(data: dict[str, Any], share: float, part: str, scale: str) -> Row:
+    """MAML against NAL by SGD as published, with Adam's number beside it."""
+
+    def gap(by: str) -> float:
+        return round(data[f"p={share} MAML{by}"][part]["mean"] - data[f"p={share} NAL{by}"][part]["mean"], 1)
+
+    i = JUDGED.index(part)
+    published = round(PUBLISHED[(share, "MAML")][i] - PUBLISHED[(share, "NAL")][i], 1)
+    what = f"p={share}: MAML above NAL on {part} tasks, points"
+    return _statement(scale, what, published, f"{gap('')} (by Adam {gap(' by Adam')})", gap("") > 0)
+
+
+def _many_help(data: dict[str, Any], part: str, scale: str) -> Row:
+    many, few = (f"p={p}" for p in (SHARES[0], SHARES[-1]))
+    found = {
+        by: [round(data[f"{p} MAML{by}"][part]["mean"], 1) for p in (many, few)] for by in ("", " by Adam")
+    }
+    theirs = [PUBLISHED[(p, "MAML")][JUDGED.index(part)] for p in (SHARES[0], SHARES[-1])]
+    what = f"MAML on {part} tasks: many hard ones in training help ({many} against {few})"
+    ours = f"{found['']} (by Adam {found[' by Adam']})"
+    return _statement(scale, what, theirs, ours, found[""][0] > found[""][1] + MARGIN, f"; {RULE}")
+
+
+def _statement(scale: str, what: str, published: Any, ours: str, holds: bool, more: str = "") -> Row:
+    expected = scale != "cpu" or what not in FAILS
+    return row(what, published, ours, holds, expected=expected, reason=deviations(scale) + more)
+
+
+def deviations(scale: str) -> str:
+    """What is not as published, for every row."""
+    budget = _budget(scale)
+    other = f"{STEPS:,} steps of {TASKS} tasks; it also says 10,000 of 2"
+    if scale == "paper":
+        return f"SGD as published; the longer of C.5's two trainings: {other}"
+    share, shorter = (budget.steps * budget.tasks / tasks for tasks in (STEPS * TASKS, 10_000 * 2))
+    return (
+        f"SGD as published, but {budget.steps:,} steps of {budget.tasks} tasks: {share:.0%} of C.5's {other}"
+        f", which would make it {shorter:.0%}; {budget.filters} filters of 64"
+    )
+
+
+MARGIN = 2
+"""Points by which many hard tasks help more than chance does."""
+RULE = f"it holds above {MARGIN} points"
+FAILS = (
+    *(f"p={share}: MAML above NAL on {part} tasks, points" for share in SHARES for part in JUDGED),
+    *(
+        f"MAML on {part} tasks: many hard ones in training help (p={SHARES[0]} against p={SHARES[-1]})"
+        for part in ("train hard", "test hard")
+    ),
+)
+"""What does not hold at `cpu`: at the published rate SGD has not begun to learn after so few steps."""
 
 
 def _protocol(scale: str, budget: Any) -> dict[str, Any]:
     return {
         "data": "embedded glyphs, smaller tasks"
         if scale == "smoke"
-        else "CIFAR-100, 32×32: 80 classes (450 + 150 pictures), 20",
-        "tasks": "(ways, shots) = (2, 50) and (20, 5): as Appendix C.5 corrects the body",
-        "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 10,000), Adam 1e-3; NAL 1e-6",
-        "network": f"Conv4-{budget.filters}, {budget.pooling}, batch statistics; 20 outputs, N used",
+        else "FS-CIFAR100, 32×32, split by superclass: 80 classes of 16 (450 + 150 pictures), 20 of 4",
+        "tasks": "(ways, shots) = (2, 50) and (20, 5): as C.5 corrects the body; 10 targets a class; NAL "
+        "trains on 15 pictures a class of both",
+        "training": f"{budget.steps} steps of {budget.tasks} tasks (C.5: 20,000 of 8, and then 10,000 of 2); "
+        "SGD at the paper's rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones",
+        "network": f"Conv4-{budget.filters}, {budget.pooling}, flattened, as for Omniglot; batch statistics; "
+        "20 outputs, N used",
         "adaptation": "rate 0.1; MAML one step, NAL five at test",
         "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
     }

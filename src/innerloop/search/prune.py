@@ -49,13 +49,7 @@ class Budget(NamedTuple):
 
 def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, means: Means) -> Found:
     """Prunes until one operator is left on every edge, and then to two edges into every node."""
-    check_settings(settings)
-    if space.start is None:
-        raise UserError(
-            f"the space {space.name} has no supernet that could be pruned: search with shortlist or random, "
-            "or in the space cells."
-        )
-    left = check_start(settings.start or space.start)
+    left = _start(space, settings)
     counts = list(_plan(left, settings))
     candidates = sum(len(stage.items) for stage, _ in counts)
     watch = Watch(_work(counts, settings), "measurements", means.say)
@@ -80,6 +74,29 @@ def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, m
         seconds,
         sum(decision.measured for decision in decisions),
     )
+
+
+def foreseen_seconds(space: Space[Any], draws: Draws, settings: PruneSettings) -> float:
+    """What pruning would take on one core, from one measurement of the network that it starts with."""
+    start = _start(space, settings)
+    job = Job(
+        start, settings.names, 0, None, settings.network(), settings.network(True), settings.score_settings
+    )
+    with Bench(space, draws, workers=1) as bench:
+        bench.run([job])  # the first one also loads what the others find loaded
+        once = bench.run([job._replace(draw=1)])[0].seconds
+    return once * _work(list(_plan(start, settings)), settings) / work_of(start)
+
+
+def _start(space: Space[Any], settings: PruneSettings) -> Choices:
+    """What is pruned, after the settings were looked at."""
+    check_settings(settings)
+    if space.start is None:
+        raise UserError(
+            f"the space {space.name} has no supernet that could be pruned: search with shortlist or random, "
+            "or in the space cells."
+        )
+    return check_start(settings.start or space.start)
 
 
 def _plan(choices: Choices, settings: PruneSettings) -> Iterator[tuple[Stage, Choices]]:

@@ -167,8 +167,7 @@ def _kernel_rows(method: str, found: list[dict[str, Any]], near: float) -> list[
             "≤ −0.5",
             said["linear"],
             slopes["linear"] < -0.5 + near,
-            reason=f"largest difference of the errors over the course, over the first error; within {near}, or "
-            "steeper",
+            reason=f"largest difference of the errors over the first one; within {near}, or steeper",
         ),
     ]
 

@@ -168,7 +168,7 @@ def _lemma_rows(
             "≤ −0.5",
             f"slope {slopes['linear']:.3f}: " + ", ".join(f"{f['width']}: {f['linear']:.3f}" for f in found),
             slopes["linear"] < -0.5 + near,
-            reason=f"largest difference of the errors over the course, over the first error; {how}, or steeper",
+            reason=f"largest difference of the errors in training over the first error; {how}, or steeper",
         ),
         row(
             "Lemma 2: the first loss stays bounded as width grows (largest of the draws)",

@@ -50,13 +50,7 @@ def run(scale: str, say: Say) -> Reproduction:
 def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     import torch
 
-    from innerloop.reproduce.landscape_linear import (
-        ends,
-        expected_ends,
-        intervals,
-        standard_errors_off,
-        two_tasks_drawer,
-    )
+    import innerloop.reproduce.landscape_linear as linear
     from innerloop.theory.landscape import adapted_curvature, excess_risk
     from innerloop.theory.landscape_batch import compare
 
@@ -75,23 +69,20 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     out: dict[str, Any] = {"rho": rho.tolist(), "points_rho": at.tolist(), "worst": 0.0, "ends_off": 0.0}
     curvatures = {"nal": there, "maml": adapted_curvature(there, 1.0, shots)}
     for name in ("nal", "maml"):
-        draw = two_tasks_drawer(at, runs, DIM)
-        w = ends(draw, (runs, grid, DIM), name, shots, steps, seed=shots)
-        known = getattr(exact, name)
+        draw = linear.two_tasks_drawer(at, runs, DIM)
+        w = linear.ends(draw, (runs, grid, DIM), name, shots, steps, seed=shots)
+        known, curve, start = (getattr(found, name) for found in (exact, line, least))
         coordinate, risk = w[..., 0], excess_risk(w, there, optima.expand(grid, -1, -1), 1.0, shots)
-        off = standard_errors_off(coordinate, known.solution[:, 0])
-        out["worst"] = max(out["worst"], off)
+        out["worst"] = max(out["worst"], linear.standard_errors_off(coordinate, known.solution[:, 0]))
         level = curvatures[name].mean(1)[:, 0, 0]
-        expected = expected_ends(known.solution[:, 0], level, name, shots, steps)
-        out["ends_off"] = max(out["ends_off"], standard_errors_off(w.mean(-1), expected))
-        points, ci = intervals(coordinate)
-        risks, risk_ci = intervals(risk)
+        expected = linear.expected_ends(known.solution[:, 0], level, name, shots, steps)
+        out["ends_off"] = max(out["ends_off"], linear.standard_errors_off(w.mean(-1), expected))
+        points, ci = linear.intervals(coordinate)
+        risks, risk_ci = linear.intervals(risk)
         out[name] = {
-            "coordinate": getattr(line, name).solution[:, 0].tolist(),
-            "risk": getattr(line, name).risk.tolist(),
-            "nearly_zero": [
-                float(x) for x in (getattr(least, name).solution[0, 0], getattr(least, name).risk)
-            ],
+            "coordinate": curve.solution[:, 0].tolist(),
+            "risk": curve.risk.tolist(),
+            "nearly_zero": [float(start.solution[0, 0]), float(start.risk)],
             "coordinate_points": points,
             "coordinate_ci95": ci,
             "risk_points": risks,

@@ -95,9 +95,10 @@ def test_solutions_from_moments_equal_those_from_samples() -> None:
         z = 0.4 * torch.randn(5, n, generator=g, dtype=F64)
         data += [x, (x @ optima[..., None])[..., 0] + z]
         moments.append(Moments(x.mT @ x / n, (x.mT @ z[..., None])[..., 0] / n))
-    inner, outer = moments
-    assert_close(landscape_finite.nal_of_moments(inner, optima), empirical_nal(*data[:2]))
-    assert_close(landscape_finite.maml_of_moments(inner, outer, optima, 0.6), empirical_maml(*data, lr=0.6))
+    (inner, outer), (x_in, y_in, x_out, y_out) = moments, data
+    assert_close(landscape_finite.nal_of_moments(inner, optima), empirical_nal(x_in, y_in))
+    found = landscape_finite.maml_of_moments(inner, outer, optima, 0.6)
+    assert_close(found, empirical_maml(x_in, y_in, x_out, y_out, 0.6))
 
 
 def test_the_environment_keeps_the_assumptions_and_moments_have_its_covariances() -> None:

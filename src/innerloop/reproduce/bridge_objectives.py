@@ -123,7 +123,7 @@ def _stationary(problem: Problem, steps: int) -> dict[str, float]:
     def closure() -> Tensor:
         optimiser.zero_grad()
         value = joint(problem, {name: free[name] for name in problem.body}, free["heads"])
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
     def size(body: Params) -> float:
@@ -132,7 +132,7 @@ def _stationary(problem: Problem, steps: int) -> dict[str, float]:
 
         return float(_flat(torch.func.grad(value)(body)).norm())
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimiser.step(closure)
     closure()
     left = float(torch.cat([v.grad.flatten() for v in values if v.grad is not None]).norm())
     end = {name: free[name].detach() for name in problem.body}

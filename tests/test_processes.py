@@ -83,9 +83,10 @@ CASES: dict[str, Callable[[torch.dtype], Case]] = {
 }
 
 
-def gradient(case: Case, plan: Plan) -> Gradient:
+def gradient(case: Case, plan: Plan, weights: Tensor | None = None) -> Gradient:
     objective, params, buffers, batch = case
-    return meta_gradient(objective.loss, plan, direction=objective.direction)(params, buffers, batch)
+    run = meta_gradient(objective.loss, plan, direction=objective.direction)
+    return run(params, buffers, batch, weights)
 
 
 def assert_same(found: Gradient, expected: Gradient) -> None:
@@ -122,6 +123,10 @@ def test_processes_and_a_loop_agree_bit_by_bit(name: str, dtype: torch.dtype) ->
     expected = gradient(case, Plan("loop"))
     assert any(g.any() for g in expected.grads.values())
     assert_same(gradient(case, TWO), expected)
+    if name in ("ragged", "reptile"):
+        weights = torch.tensor([0.5, 0.2, 0.3], dtype=dtype)
+        found, expected = (gradient(case, plan, weights) for plan in (TWO, Plan("loop")))
+        assert_same(found, expected)
     if name.startswith("maml"):
         assert any(not torch.equal(b, case[2][n]) for n, b in expected.buffers.items())
         assert_same(gradient(case, Plan("threads", 2)), expected)

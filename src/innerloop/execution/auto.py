@@ -64,6 +64,7 @@ def choose_plan(
     chunk: int | None = None,
     threads: int | None = None,
     allow_vmap: bool = True,
+    weighted: bool = False,
 ) -> Measured:
     """The fastest way to take this meta-gradient on this machine, measured on a real batch.
 
@@ -79,6 +80,7 @@ def choose_plan(
         chunk: tasks at a time under ``vmap``.
         threads: cores to use; all if omitted.
         allow_vmap: false for what cannot run under it (recomputed inner steps).
+        weighted: whether tasks have weights: what is compiled here is then what training calls.
     """
     cores = threads or available_cores()
 
@@ -87,7 +89,9 @@ def choose_plan(
             run = meta_gradient(loss, plan, direction=direction)
             if isinstance(run, InProcesses):  # or a long call would be charged with it
                 run.start(params, buffers, on)
-            return seconds_per_call(lambda: run(params, buffers, on))
+            like = next(iter(params.values()))
+            alike = like.new_full((on.size,), 1 / on.size) if weighted else None
+            return seconds_per_call(lambda: run(params, buffers, on, alike))
 
     plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
     seconds, remarks = _time_all(plans, batch, measure, steps)

@@ -268,7 +268,7 @@ def test_auto_takes_the_fastest_of_any_speeds(seed: int, clock: Any, monkeypatch
     seconds = {(plan.mode, plan.threads): dice.uniform(0.01, 1.0) for plan in plans}
 
     def timed(loss: Any, plan: Plan, *, direction: Any) -> Callable[..., None]:
-        def run(params: Tree, buffers: Tree, batch: TaskBatch) -> None:
+        def run(params: Tree, buffers: Tree, batch: TaskBatch, weights: Tensor | None = None) -> None:
             clock[0] += seconds[plan.mode, plan.threads] * batch.size / 8
 
         return run

@@ -130,9 +130,8 @@ def _time_all(
                 # under vmap more tasks may cost little more; a loop costs at least in proportion
                 at_least = two if plan.mode == "vmap" else two * batch.size / 2 / 1.5
                 if at_least > best_so_far:
-                    remarks.append(
-                        f"{_label(plan)}: {1000 * two:.3g} ms for two tasks, too slow to try on all"
-                    )
+                    took = f"{1000 * two:.3g} ms for two tasks"
+                    remarks.append(f"{_label(plan)}: {took}, too slow to try on all")
                     continue
             seconds[plan] = measure(plan, batch)
         except (RuntimeError, NotImplementedError, WorkersError) as error:

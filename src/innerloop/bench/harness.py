@@ -120,6 +120,7 @@ def compare(
     say: Say,
     reference: str,
     patience: float | None = None,
+    warm: int = WARM,
 ) -> Comparison:
     """Builds all sides, makes sure that they compute the same, then lets them take turns.
 
@@ -130,11 +131,12 @@ def compare(
         say: receives lines for people.
         reference: name of the side whose gradient the others' must equal.
         patience: see :func:`take_turns`.
+        warm: calls before the first that counts.
     """
     with started(sides, say=say) as run:
         off = disagreement(run.results, reference)
         say(f"{len(sides)} sides compute the same meta-gradient (largest relative difference {off:.1g})")
-        found = measured(run, rounds, block_seconds, patience)
+        found = measured(run, rounds, block_seconds, patience, warm=warm)
     for remark in busy(found.bystanders):
         say(f"{remark} meanwhile: measure again on an idle machine before quoting")
     return Comparison(found.timings, off, found.bystanders)

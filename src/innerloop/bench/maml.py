@@ -37,6 +37,7 @@ def run_cases(
     sizes: dict[str, int] | None = None,
     libraries: bool = True,
     rounds: int = 11,
+    warm: int = harness.WARM,
     prefix: str = "",
 ) -> dict[str, Any]:
     """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all.
@@ -49,6 +50,7 @@ def run_cases(
         sizes: smaller sizes, for tests.
         libraries: whether ``higher`` and ``torchopt`` take part.
         rounds: turns of every side, unless it is to be quick.
+        warm: calls before the first that counts.
         prefix: of the names of the cases.
     """
     patience = 0.0 if quick else None
@@ -78,6 +80,7 @@ def run_cases(
             say=say,
             reference=sides[0].name,
             patience=patience,
+            warm=warm,
         )
         rows += table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]), prefix)
     return {"cases": rows, "machine": machine}

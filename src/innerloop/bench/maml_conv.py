@@ -24,7 +24,7 @@ def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
         ]
 
     small = run_cases("conv", [(5, ways(2.0, 1.5)), (1, ways(1.6, 1.1))], quick=quick, say=say)
-    # seconds a call: fewer rounds, and the plain loop only
+    # seconds a call: fewer of them, and the plain loop only
     large = run_cases(
         "pooled",
         [(5, ways(2.0)), (1, ways(1.6))],
@@ -32,6 +32,7 @@ def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
         say=say,
         libraries=False,
         rounds=5,
+        warm=1,
         prefix=CANONICAL,
     )
     return {**small, "cases": small["cases"] + large["cases"]}

@@ -18,6 +18,7 @@ import torch
 from innerloop.core.children import safe_path
 from innerloop.execution.arena import Arena
 from innerloop.execution.sending import Parcel, WorkersError, start_method
+from innerloop.execution.warned import WorkerWarning
 from innerloop.execution.worker import Answer, Job, Ours, Setting, serve
 
 LIVES = 2  # workers that may die of the same task: the third would, too
@@ -176,7 +177,7 @@ class Crew:
                 names=("execution",),
             )
         what = "does its tasks again" if worker.jobs else "takes its place"
-        warnings.warn(f"{worker} {how}; a new one {what}, and no number changes.", RuntimeWarning, 2)
+        warnings.warn(f"{worker} {how}; a new one {what}, and no number changes.", WorkerWarning, 2)
         self._start(worker.number)
 
 

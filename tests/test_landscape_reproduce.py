@@ -49,6 +49,7 @@ SMOKE = (
     "theorem1",
     "theorem2",
     "theorem3",
+    "hard-share",
 )
 
 

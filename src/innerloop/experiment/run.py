@@ -12,6 +12,7 @@ from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import check_compiler, compiler_works
+from innerloop.execution.warned import worker_warnings
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts
@@ -19,7 +20,7 @@ from innerloop.experiment.loading import best_or_last, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.rate import provisional, settled
-from innerloop.experiment.run_data import check_data, data_record, keep_data, with_kept_data
+from innerloop.experiment.run_data import check_data, data_record, hard_words, keep_data, with_kept_data
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
@@ -157,11 +158,12 @@ def _carry_out(
     notes = [*notes, *_warnings(recipe)]
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
-        if (remark := held_out(recipe)) is not None:
-            bar.line(remark)
+        for remark in (held_out(recipe), hard_words(parts.data)):
+            if remark is not None:
+                bar.line(remark)
         for note in notes:
             bar.line(f"warning: {note}")
-        with ending(run, log, bar):
+        with ending(run, log, bar), worker_warnings(bar.line):
             parts, state = settled(recipe, parts, run, state, bar.line)
             plan = _plan(parts, run, bar)
             with MetricsWriter(run / "metrics.jsonl", tensorboard=recipe.run.tensorboard) as metrics:
@@ -222,6 +224,7 @@ def _plan(parts: Parts, run: Path, bar: Progress) -> Plan:
         chunk=recipe.run.chunk,
         threads=recipe.run.threads,
         allow_vmap=not recipe.inner.checkpoint,
+        weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
     )
     plan = measured.plan
     update_manifest(

@@ -47,6 +47,7 @@ REPRODUCTIONS: dict[str, str] = {
     "landscape-table1": "Landscape, Tables 1 and 4: Omniglot, easy and hard alphabets",
     "landscape-table2": "Landscape, Tables 2 and 5: FS-CIFAR100, oversampling hard tasks",
     "landscape-table3": "Landscape, Table 3: up-weighting hard tasks",
+    "landscape-hard-share": "Hard alphabets and superclasses more often, or with more weight (ours)",
     "landscape-proposition1": "Landscape, Proposition 1, Corollaries 1 and 2, Remark 1 (§3): simulated steps",
     "landscape-theorem1": "Landscape, Theorem 1: whose gradient is smaller where MAML ends",
     "landscape-theorem2": "Landscape, Theorem 2 (App. D): NAL on finite samples, slopes in T, n and d",

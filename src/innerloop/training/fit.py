@@ -15,6 +15,7 @@ from innerloop.core.trees import global_norm
 from innerloop.core.types import Buffers, Params
 from innerloop.execution import Gradient, Plan, meta_gradient
 from innerloop.execution.plan import torch_threads
+from innerloop.execution.sending import WorkersError
 from innerloop.learners.base import reported
 from innerloop.objectives.base import Objective
 from innerloop.runs.interrupts import held_interrupts
@@ -90,6 +91,7 @@ def fit(
 
     Raises:
         NonFiniteError: with step, task and a hint; the last good state has been saved.
+        WorkersError: worker processes died and died again; likewise.
     """
     rates = schedule or make_schedule("constant", steps)
     loop = _Loop(objective, state, optimiser, plan or Plan(), rates, clip, hard_weight)
@@ -118,7 +120,7 @@ def fit(
                     save(loop.snapshot(), ("best", "last") if improved else ("last",))
                     saved_at = loop.state.step
                 loop.settled = True
-    except (NonFiniteError, KeyboardInterrupt):
+    except (NonFiniteError, WorkersError, KeyboardInterrupt):
         if save and loop.settled and saved_at != loop.state.step and loop.broken() is None:
             save(loop.snapshot(), ("last",))
         raise

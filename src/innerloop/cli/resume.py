@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
 from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
 
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Go on although the run seems to be running still: you know it is not."),
+]
+
 
 def resume(
     run: RunName,
     settings: Settings = None,
     trust: Trust = False,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -20,7 +30,9 @@ def resume(
 
     It starts from the last checkpoint, and the result is the same, bit for bit on the same machine, as if
     it had never stopped. It takes the run and nothing else: the settings are in its directory. A run with a
-    network or tasks of your own (model.kind=mine:net) needs --trust: its file names them, not you.
+    network or tasks of your own (model.kind=mine:net) needs --trust: its file names them, not you. Only one
+    process can work on a run. A run of an earlier version that was killed may seem to run, where another
+    program has its number now: --force goes on.
 
     \b
     Examples:
@@ -48,6 +60,6 @@ def resume(
             return resume_search(found, trust=trust, show=not quiet)
         from innerloop.experiment.run import resume as resume_run
 
-        return resume_run(found, trust=trust, progress=not quiet)
+        return resume_run(found, trust=trust, progress=not quiet, force=force)
 
     carry_out(json, work, lambda result: (render_search if "validate" in result else render_training)(result))

@@ -1,6 +1,7 @@
 """The command ``innerloop``: registers the verbs and turns every end into an exit code.
 
-0 done, 1 crash, 2 user error (no traceback), 3 a reproduction row is not as recorded, 130 interrupted.
+0 done, 1 crash, 2 user error (no traceback), 3 a reproduction row is not as recorded, 75 a rank was lost, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from innerloop.cli import (
 )
 from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, write
+from innerloop.cli.ranks import as_rank
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.ranks import LOST, LostRankError, take_place
 from innerloop.recipes.library import shipped_names
 from innerloop.runs.files import json_line
 
@@ -114,6 +117,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     _checkpoint_when_terminated()
+    place = take_place()
+    return _run(given) if place is None else as_rank(place, given, _run)
+
+
+def _run(given: list[str]) -> int:
     problem, notes = "", []
     try:
         _check_verb(given)
@@ -125,6 +133,8 @@ def main(arguments: list[str] | None = None) -> int:
         code, problem, notes = 2, str(error), list(getattr(error, "__notes__", ()))
     except USAGE_ERROR as error:
         code, problem = 2, _usage(error)
+    except LostRankError as error:
+        code, problem = LOST, str(error)
     except (KeyboardInterrupt, typer.Abort):
         code, problem = INTERRUPTED, "interrupted"
     except BrokenPipeError:  # `innerloop ls | head`: the reader has had enough
@@ -140,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"error: {line}" if code != INTERRUPTED else line)
     for note in notes:
         say(f"warning: {note}")
-    if "--json" in given:
+    if "--json" in given and code != LOST:  # the next attempt answers
         write(json_line({"error": problem, "exit_code": code, **({"notes": notes} if notes else {})}))
     return int(code)
 

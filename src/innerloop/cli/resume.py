@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
+from innerloop.cli.ranks import start_ranks
 from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
+from innerloop.recipes.started import look_at
+from innerloop.runs.directory import find_run
 
 
 def resume(
@@ -36,9 +41,9 @@ def resume(
             f"`innerloop train {run} {' '.join(settings or [])}`."
         )
 
-    def work() -> Result:
-        from innerloop.runs.directory import find_run
+    start_ranks(lambda: look_at(find_run(run)).run.ranks, sys.argv[1:])
 
+    def work() -> Result:
         found = find_run(run)
         from innerloop.pilot.keep import is_search
 

@@ -33,6 +33,8 @@ class Plan(NamedTuple):
         compile: ``full`` (generated C++), ``trace`` (the graph is captured once and replayed; needs no
             compiler) or ``off``. ``vmap`` only.
         reason: why this was chosen, in one sentence.
+        ranks: processes among which tasks are divided, each of which runs its own so; they must have met
+            (:func:`innerloop.execution.group.join`), and all do the same.
     """
 
     mode: Mode = "loop"
@@ -40,6 +42,7 @@ class Plan(NamedTuple):
     chunk: int | None = None
     compile: Compile = "off"
     reason: str = ""
+    ranks: int = 1
 
     @property
     def intra_op(self) -> int:
@@ -56,6 +59,8 @@ class Plan(NamedTuple):
             parts.append(f"chunks of {self.chunk}")
         if self.mode == "vmap":
             parts.append(f"compile={self.compile}")
+        if self.ranks > 1:
+            parts.append(f"{self.ranks} ranks")
         return ", ".join(parts)
 
 

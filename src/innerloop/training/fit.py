@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from innerloop.core.errors import NonFiniteError
+from innerloop.core.ranks import LostRankError
 from innerloop.core.statistics import Interval
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Buffers, Params
@@ -115,7 +116,7 @@ def fit(
                     save(loop.snapshot(), ("best", "last") if improved else ("last",))
                     saved_at = loop.state.step
                 loop.settled = True
-    except (NonFiniteError, KeyboardInterrupt):
+    except (NonFiniteError, KeyboardInterrupt, LostRankError):
         if save and loop.settled and saved_at != loop.state.step and loop.broken() is None:
             save(loop.snapshot(), ("last",))
         raise

@@ -1,0 +1,101 @@
+"""The command as one of several ranks, which ``torchrun`` or ``run.ranks`` started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import typer
+
+from innerloop.cli.launch import launch, ranks_wanted
+from innerloop.cli.output import say, write
+from innerloop.core.errors import UserError
+from innerloop.core.ranks import Place
+from innerloop.runs.files import json_line
+
+RANKED = ("train", "resume", "eval")
+"""Verbs whose work ranks share. Of any other, rank 0 does all."""
+
+_PLACE: list[Place] = []  # that of this process, while it carries out a command
+
+
+def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> int:
+    """Carries out a command among other ranks: rank 0 does what it says, and the others do their share.
+
+    Args:
+        place: of this process.
+        given: the command without its name.
+        run: carries out a command, and returns its exit code.
+    """
+    if not given or given[0] not in RANKED:
+        return 0 if place.rank else run(given)
+    from innerloop.experiment.together import follow, leading
+
+    _end_with(place.parent)
+    if place.rank:
+        return follow(place)
+    with leading(place) as group:
+        _PLACE.append(place)
+        try:
+            earlier = group.recall()
+            if given[0] == "train" and earlier is not None:
+                return _go_on(Path(earlier), given, run)
+            return run(given)
+        finally:
+            _PLACE.clear()
+
+
+def _go_on(earlier: Path, given: list[str], run: Callable[[list[str]], int]) -> int:
+    """After a rank was lost: resumes the run that this command made before."""
+    from innerloop.runs.manifest import read_manifest
+
+    if read_manifest(earlier).get("status") == "finished":
+        say(f"{earlier} is finished")
+        if "--json" in given:
+            write(json_line({"run": str(earlier)}))
+        return 0
+    options = [item for item in given[1:] if item in ("--json", "--quiet", "-q")]
+    # this command made the run: code that it names was typed or trusted then
+    return run(["resume", str(earlier), "--trust", *options])
+
+
+def start_ranks(read: Callable[[], int], arguments: Sequence[str]) -> None:
+    """Where a recipe asks for ranks and this process is none, starts them, and ends with their exit code.
+
+    Args:
+        read: reads ``run.ranks``.
+        arguments: the command without its name.
+
+    Raises:
+        UserError: ``torchrun`` started another number.
+    """
+    wanted = ranks_wanted(read)
+    if wanted == 1:
+        return
+    if not _PLACE:
+        raise typer.Exit(launch(list(arguments), wanted))
+    here = _PLACE[0].size
+    if here != wanted:
+        raise UserError(
+            f"run.ranks={wanted}, and the command was started on {here} ranks: leave run.ranks away under "
+            "torchrun, or give it the same number."
+        )
+
+
+def _end_with(parent: int | None) -> None:
+    """Stops this process, as SIGTERM does, when the one that started it is gone."""
+    if parent is None:
+        return
+    os.set_inheritable(parent, False)
+
+    def wait() -> None:
+        try:
+            os.read(parent, 1)
+        except OSError:
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="innerloop-parent", daemon=True).start()

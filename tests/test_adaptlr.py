@@ -22,7 +22,9 @@ from oracles.tolerance import assert_close, assert_mean
 DOUBLE = torch.float64
 
 
-@pytest.mark.parametrize("name", ["fig1", "fig4", "fig5", "fig9", "fig11"])
+@pytest.mark.parametrize(
+    "name", ["fig1", "fig4", "fig5", "fig6", "fig9", "fig11", "proposition1", "statements"]
+)
 def test_closed_form_figures_are_as_recorded(name: str) -> None:
     found = find(f"adaptlr-{name}").run("smoke", lambda _: None)
     assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]

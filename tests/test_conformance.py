@@ -20,6 +20,7 @@ VARIANTS = {
     "maml-adam": maml(NET, MSE, 0.01, 2, rule=adam()),
     "maml-momentum": maml(NET, MSE, 0.01, 3, rule=momentum()),
     "anil-online-h3": anil(NET, MSE, 0.01, 3, online="h3"),
+    "anil-online-h15": anil(NET, MSE, 0.01, 3, online="h15"),
     "anil-online-trace": anil(NET, MSE, 0.01, 3, online="trace"),
     "truncated": maml(NET, MSE, 0.01, 3, truncate=1),
 }

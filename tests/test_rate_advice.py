@@ -322,7 +322,22 @@ def pictures(i: int) -> Any:
     return batch.to(dtype=DOUBLE)
 
 
-@pytest.mark.parametrize("rule", ["h3", "trace"])
+def h3_by_hand(z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Classes one by one, all cosines between them."""
+    each = [z[labels == c].mean(0) for c in labels.unique()]
+    cosines = [torch.dot(a, b) / (a.norm() * b.norm()) for a in each for b in each]
+    return 1 / (2 * len(z) * torch.stack(cosines).mean())
+
+
+def test_h3_takes_the_mean_cosine_between_classes_of_several_shots() -> None:
+    z = torch.randn(6, 5, generator=torch.Generator().manual_seed(0), dtype=DOUBLE).abs()
+    z = z / z.norm(dim=-1, keepdim=True)
+    labels = torch.tensor([2, 0, 1, 1, 2, 0])
+    assert_close(h3_rate(z, labels, 3), h3_by_hand(z, labels))
+    assert_close(h3_rate(z), h3_by_hand(z, torch.arange(6)))
+
+
+@pytest.mark.parametrize("rule", ["h3", "h15", "trace"])
 def test_online_rules_keep_their_rate_in_buffers_and_agree_in_every_mode(rule: Any) -> None:
     network, loss = conv4(1, 16, 3, filters=2), get_loss("cross-entropy")
     params, buffers = start(network)
@@ -337,9 +352,12 @@ def test_online_rules_keep_their_rate_in_buffers_and_agree_in_every_mode(rule: A
     assert after.keys() == {n for n in buffers if n.startswith(PREFIX)}
     for name, value in after.items():
         assert_close(value, found[1].buffers[name], (1e-8, 1e-12))
-    if rule == "h3":
+    if rule != "trace":
         z = [network.features(params, {}, t.x_support, "batch")[0] for t in pictures(0).tasks()]
-        each = [h3_rate(f / f.norm(dim=-1, keepdim=True)) for f in z]
+        unit = [f / f.norm(dim=-1, keepdim=True) for f in z]
+        labels = [t.y_support for t in pictures(0).tasks()]
+        by_hand = [h3_by_hand(f, y) for f, y in zip(unit, labels, strict=True)]
+        each = by_hand if rule == "h3" else [1 / (2 * len(f) * f.var(correction=0)) for f in unit]
         assert_close(
             after["online.rate"], 0.9 * torch.tensor(0.1, dtype=DOUBLE) + 0.1 * torch.stack(each).mean()
         )

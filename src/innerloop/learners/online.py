@@ -1,12 +1,16 @@
 r"""ANIL whose inner rate follows the features while they are trained. Off by default: it drifts.
 
-Two rules, both kept in buffers, so that checkpoints hold them and a resume goes on exactly:
+Three rules, kept in buffers, so that checkpoints hold them and a resume goes on exactly:
 
 ``h3``
     AdaptLR's (appendix H.3): :math:`\alpha \leftarrow 0.9\,\alpha + 0.1/(2\,N_{way}N_{shot}\hat\sigma^2)`
-    with :math:`\hat\sigma^2` the variance of the entries of the support features, each divided by its norm.
-    As in the paper the head adapts on normalised features. It does not see the scale of anything else: for
-    reproductions.
+    with :math:`\hat\sigma^2` the mean of the covariance :math:`F^\top F` of the normalised feature, whose
+    columns :math:`F_c/\|F_c\|` are the classes' (of several shots, their mean): the mean cosine between
+    classes. As in the paper the head adapts on normalised features. For reproductions.
+``h15``
+    The same with :math:`\hat\sigma^2` the variance of all entries of the normalised support features, as
+    the paper takes it where features are stacked (H.15). It is another number: on ReLU features of
+    twenty classes its rate is about eighty times that of ``h3``.
 ``trace``
     Ours: running means of both sides of the trace form (H.1, centred for cross-entropy), divided by the
     root of the number of steps as before training, and never further than a factor of four from the rate
@@ -34,34 +38,63 @@ from innerloop.theory.rate import loss_constant
 from innerloop.theory.rate_bracket import step_divisor
 from innerloop.theory.rate_moments import centred, split_traces
 
-Online = Literal["off", "h3", "trace"]
-Rule = Literal["h3", "trace"]
+Online = Literal["off", "h3", "h15", "trace"]
+Rule = Literal["h3", "h15", "trace"]
+NORMALISED = ("h3", "h15")
+"""Rules of a rate that is kept itself, for features of length one."""
+
 KEEP = 0.9
 CLAMP = 4.0
+TINY = 1e-12
 
 
 class OnlineAdapted(NamedTuple):
-    """Parameters after adaptation, buffers, and the support features that the rule needs."""
+    """Parameters after adaptation, buffers, and what the rule needs of the support set."""
 
     params: Params
     buffers: Buffers
     support: Tensor
+    targets: Tensor
 
 
 def online_buffers(rule: Rule, lr: float, like: Tensor) -> Buffers:
     """The buffers of a rule before the first step; ``like`` gives device and dtype."""
-    if rule == "h3":
+    if rule in NORMALISED:
         return {f"{PREFIX}rate": like.new_full((), lr)}
     return {f"{PREFIX}above": like.new_zeros(()), f"{PREFIX}below": like.new_zeros(())}
 
 
-def h3_rate(features: Tensor) -> Tensor:
-    """H.3's estimate from normalised support features ``(K, d)``; ``K`` is ways times shots.
+def h3_rate(features: Tensor, labels: Tensor | None = None, classes: int = 0) -> Tensor:
+    r"""H.3's estimate: :math:`1/(2K\hat\sigma^2)`, with the mean entry of :math:`F^\top F` as variance.
 
-    >>> h3_rate(torch.tensor([[1.0, -1.0], [-1.0, 1.0]]) / 2**0.5)      # variance ½, K = 2
+    That mean is :math:`\|\tfrac1C\sum_c F_c/\|F_c\|\|^2`.
+
+    Args:
+        features: ``(K, d)``, normalised, of the support set; ``K`` is ways times shots.
+        labels: ``(K,)``; if omitted every sample is a class of its own.
+        classes: ``C``, with labels.
+
+    >>> h3_rate(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))      # cosines 1, 0, 0, 1: mean ½, K = 2
+    tensor(0.5000)
+    """
+    samples = features.shape[0]
+    if labels is not None:
+        members = labels.unsqueeze(0) == torch.arange(classes, device=labels.device).unsqueeze(1)
+        features = _unit(members.to(features.dtype) @ features)  # sums have the direction of means
+    return 1 / (2 * samples * features.mean(0).square().sum().clamp(min=TINY))
+
+
+def h15_rate(features: Tensor) -> Tensor:
+    """The same with the variance of all entries of the normalised support features ``(K, d)``.
+
+    >>> h15_rate(torch.tensor([[1.0, -1.0], [-1.0, 1.0]]) / 2**0.5)      # variance ½, K = 2
     tensor(0.5000)
     """
     return 1 / (2 * features.shape[0] * features.var(correction=0))
+
+
+def _unit(features: Tensor) -> Tensor:
+    return features / features.norm(dim=-1, keepdim=True).clamp(min=TINY)
 
 
 def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule) -> Learner:
@@ -72,7 +105,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
         loss: the support loss; its convention gives the rate its meaning.
         lr: the rate to start with.
         steps: inner steps.
-        rule: ``h3`` or ``trace``.
+        rule: ``h3``, ``h15`` or ``trace``.
     """
     labels = is_classification(loss)
     divisor = step_divisor(max(steps, 1))
@@ -81,7 +114,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
         return {**buffers, **online_buffers(rule, lr, params[network.head_names[0]])}
 
     def rate(buffers: Buffers, samples: int, outputs: int) -> Tensor:
-        if rule == "h3":
+        if rule in NORMALISED:
             return buffers[f"{PREFIX}rate"]
         above, below = buffers[f"{PREFIX}above"], buffers[f"{PREFIX}below"]
         seen = below > 0
@@ -94,8 +127,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
     ) -> tuple[Tensor, Buffers]:
         own = {n: b for n, b in buffers.items() if not n.startswith(PREFIX)}
         z, after = network.features(params, own, x, statistics_for(network.norm, phase, training))
-        z = z / z.norm(dim=-1, keepdim=True).clamp(min=1e-12) if rule == "h3" else z
-        return z, {**buffers, **after}
+        return _unit(z) if rule in NORMALISED else z, {**buffers, **after}
 
     def adapt(
         params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False
@@ -106,12 +138,13 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
         for _ in range(steps):
             grads = autodiff.gradient(lambda p: loss.value(network.head(p, z), y), head)
             head = {n: p - alpha * grads[n] for n, p in head.items()}
-        return OnlineAdapted({**params, **head}, buffers, z)
+        return OnlineAdapted({**params, **head}, buffers, z, y)
 
     def predict(adapted: OnlineAdapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
         z, buffers = seen_features(adapted.params, adapted.buffers, x, "query", training)
         if training:
-            buffers = {**buffers, **_followed(rule, buffers, adapted.support.detach(), z.detach(), labels)}
+            classes = adapted.params[network.head_names[0]].shape[0] if labels else 0
+            buffers = {**buffers, **_followed(rule, buffers, adapted, z.detach(), classes)}
         return network.head(adapted.params, z), buffers
 
     return Learner(f"anil-online-{rule}", adapt, predict, init_buffers=init_buffers)
@@ -138,12 +171,14 @@ def refuse_options(
         )
 
 
-def _followed(rule: Rule, buffers: Buffers, support: Tensor, query: Tensor, centre: bool) -> Buffers:
-    """The rule's buffers after one task; training averages them over the tasks of a step."""
-    if rule == "h3":
-        name = f"{PREFIX}rate"
-        return {name: KEEP * buffers[name] + (1 - KEEP) * h3_rate(support)}
+def _followed(rule: Rule, buffers: Buffers, adapted: OnlineAdapted, query: Tensor, classes: int) -> Buffers:
+    """The rule's buffers after one task (no ``classes``: not labels); training averages them over a step."""
+    support = adapted.support.detach()
+    if rule in NORMALISED:
+        name, targets = f"{PREFIX}rate", adapted.targets if classes else None
+        found_rate = h3_rate(support, targets, classes) if rule == "h3" else h15_rate(support)
+        return {name: KEEP * buffers[name] + (1 - KEEP) * found_rate}
     u, t = support.unsqueeze(0), query.unsqueeze(0)
-    above, below = split_traces(*(centred(u, t) if centre else (u, t)))
+    above, below = split_traces(*(centred(u, t) if classes else (u, t)))
     found = {"above": above[0].to(support.dtype), "below": below[0].to(support.dtype)}
     return {PREFIX + n: KEEP * buffers[PREFIX + n] + (1 - KEEP) * v for n, v in found.items()}

@@ -152,8 +152,9 @@ class Inner(Section):
     lr: float | Literal["auto"] = Field(
         0.01, description="inner learning rate, under inner.loss's convention; auto estimates it first"
     )
-    online: Literal["off", "h3", "trace"] = Field(
-        "off", description="anil: let the rate follow the features in training (h3: as AdaptLR; it drifts)"
+    online: Literal["off", "h3", "h15", "trace"] = Field(
+        "off",
+        description="anil: let the rate follow the features in training (h3, h15: as AdaptLR; it drifts)",
     )
     steps: int = Field(1, ge=0, description="inner steps in training")
     test_steps: int | None = Field(

@@ -154,7 +154,7 @@ READERS: Readers = {
 _TRAINING = When("training", lambda _: False)
 _FIXED_RATE = When(
     "learners whose rate is not learned",
-    lambda r: not LEARNERS[r.inner.method].learns_rates and r.inner.online != "h3",
+    lambda r: not LEARNERS[r.inner.method].learns_rates and r.inner.online not in ("h3", "h15"),
 )
 _ONLY_TRAINING = (
     *("data.augment", "tasks.minibatch", "tasks.n_tasks", "tasks.resample", "model.init"),

@@ -1,4 +1,4 @@
-"""AdaptLR, Figure 9: α*_lim against the true optimum for four pairs of distributions, Gaussian basis."""
+"""AdaptLR, Figure 9: α*_lim against the true optimum for pairs of distributions, Gaussian basis."""
 
 from __future__ import annotations
 
@@ -18,12 +18,20 @@ DIM, SAMPLES = 10, 15
 ZIPF = 4.0
 """The paper gives no exponent; with 4 the variance is finite."""
 
+SHIFTED = "(b′) x ~ N(3, 2²), a ~ N(0, 3²I)"
 CASES = {
     "(a) x ~ U(−5, 5), a ~ N(0, 3²I)": (Law("uniform", -5, 5), (-5.0, 5.0), Law("normal", 0, 3)),
     "(b) x ~ N(0, 2²), a ~ N(0, 3²I)": (Law("normal", 0, 2), (-4.0, 4.0), Law("normal", 0, 3)),
     "(c) x ~ U(−5, 5), a ~ N(5, I)": (Law("uniform", -5, 5), (-5.0, 5.0), Law("normal", 5, 1)),
     "(d) x ~ χ²(7), a ~ Zipf(4)": (Law("chi-square", 7), (0.0, 14.0), None),
+    SHIFTED: (Law("normal", 3, 2), (-4.0, 4.0), Law("normal", 0, 3)),
 }
+NOTES = {
+    "(b)": "; the caption says non-central, and N(0, 2²) is central: (b′) is a shifted one",
+    "(b′)": "; not the paper's. The bumps stay where (b) has them: were they to follow the data, a shift "
+    "would change nothing",
+}
+"""What a row adds to how it was decided."""
 
 
 def zipf(made: torch.Generator, *shape: int) -> Tensor:
@@ -52,11 +60,12 @@ def run(scale: str, say: Say) -> Reproduction:
         rows.append(
             row(
                 f"{name}: α*_lim is close to the optimum",
-                "close",
+                "–" if name == SHIFTED else "close",
                 f"α*_lim {found['limit']:.4g}, optimum {found['best']:.4g} (ratio {ratio:.2f}); "
                 f"loss {found['excess']:.2%} above the least",
                 found["excess"] < 0.05,
-                reason="holds if the loss at α*_lim is within 5 % of the least",
+                reason="holds if the loss at α*_lim is within 5 % of the least"
+                + NOTES.get(name.split()[0], ""),
             )
         )
         panels.append(
@@ -67,7 +76,7 @@ def run(scale: str, say: Say) -> Reproduction:
                 [mark("α*_lim", found["limit"]), mark("optimum", found["best"])],
             )
         )
-    protocol = {"tasks": tasks, "samples": SAMPLES, "dimension": DIM, "width": "range / d", "seeds": "0 … 3"}
+    protocol = {"tasks": tasks, "samples": SAMPLES, "dimension": DIM, "width": "range / d", "seeds": "0 … 4"}
     return Reproduction(rows, {"adaptlr-fig9": panels_figure(panels)}, data, protocol)
 
 

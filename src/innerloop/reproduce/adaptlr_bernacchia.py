@@ -1,0 +1,81 @@
+r"""What AdaptLR takes from Bernacchia (2021): settings for networks, and a range of training rates.
+
+The networks' settings are not printed in AdaptLR, which refers to him. The one set here is that of his
+Figure 2: :math:`n_t = 30` samples to adapt to in training, :math:`n_v = 2` to judge on, :math:`n_r = 20` to
+adapt to in tests, m = 3 tasks, σ = 1, ν = ½, :math:`w_0 = 0`, tests on 50 samples, steps of ½ · mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.theory.rate_forms import minimise
+
+QUADRATIC: dict[str, Any] = {
+    "tasks": {
+        "family": "bernacchia-quadratic",
+        "shots": 30,
+        "queries": 2,
+        "settings": {"dim": 1, "sigma": 1.0, "nu": 0.5, "mean": 0.0},
+    },
+    "model": {"hidden": [60]},
+}
+TASKS = 3
+JUDGED = {"shots": 20, "queries": 50}
+LOSS = "half-mse"
+STATED = {
+    "tasks": "his quadratic family, σ = 1, ν = 0.5, w₀ = 0; p = 1: 30,001 parameters of 10,000 units leave "
+    "no other",
+    "samples": "n_t = 30, n_v = 2; in tests n_r = 20 and 50 to judge on",
+    "tasks per meta-step": f"{TASKS} (m), drawn anew",
+    "net": "1-60-1, ReLU",
+    "convention": "½ · mean, as Bernacchia",
+    "source": "numbers of his Figure 2; AdaptLR prints none for networks, and his for them are not at hand",
+}
+"""For protocols."""
+
+
+class Excess(NamedTuple):
+    r"""What the training rate does to :math:`E\|w_m - w_0\|^2` to first order in 1/m, under-parametrised.
+
+    .. math:: \frac1{m\,n_v^2h^2}\Big(\frac{\nu^2}p E\operatorname{tr}(B^\top B)^2
+        + \sigma^2 E\operatorname{tr} B^\top(I + \tfrac{\alpha^2}{n_t^2}X_vS_uX_v^\top)B\Big),
+        \qquad B = X_v(I - \tfrac\alpha{n_t}S_u),\; h = \tfrac1pE\operatorname{tr}(I - \tfrac\alpha{n_t}S_u)^2
+
+    for standard normal inputs, the expectation over :math:`X_v` taken in closed form.
+
+    Attributes:
+        values: ``(draws, p)``, eigenvalues of :math:`S_u/n_t`.
+        queries: :math:`n_v`.
+        shots: :math:`n_t`.
+    """
+
+    values: Tensor
+    queries: int
+    shots: int
+
+    @classmethod
+    def drawn(cls, made: torch.Generator, shots: int, queries: int, dim: int, draws: int) -> Excess:
+        """From support sets of standard normal inputs."""
+        x = torch.randn(draws, shots, dim, generator=made, dtype=torch.float64)
+        return cls(torch.linalg.eigvalsh(x.mT @ x / shots).clamp(min=0), queries, shots)
+
+    def spread(self, rate: float) -> float:
+        """The factor of ν², up to m: least at 0, where every task weighs all directions alike."""
+        a = (1 - rate * self.values).square()
+        n, p = self.queries, a.shape[1]
+        fourth = (n + 1) * a.square().sum(1) + a.sum(1).square()
+        return float(fourth.mean() / (n * p * a.mean() ** 2))
+
+    def noise(self, rate: float) -> float:
+        """The factor of σ², up to m."""
+        a, n = (1 - rate * self.values).square(), self.queries
+        own = rate**2 / self.shots * ((n + 1) * (a * self.values).sum(1) + self.values.sum(1) * a.sum(1))
+        return float((a.sum(1) + own).mean() / (n * a.mean() ** 2))
+
+    def least(self, nu: float, sigma: float, low: float = -2.0, high: float = 1.0) -> float:
+        """The training rate with the least excess."""
+        return minimise(lambda rate: nu**2 * self.spread(rate) + sigma**2 * self.noise(rate), low, high)

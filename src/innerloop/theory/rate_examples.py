@@ -1,0 +1,142 @@
+r"""AdaptLR's two examples (appendix E), exactly: traces of :math:`E S^2` and :math:`E S^3` from moments.
+
+Example 1 has polynomials of one normal number, Example 2 a matrix of independent entries. What the paper
+prints is here too, named so, because some of it is not the trace: its exponents of Example 1 multiply
+:math:`S_{jm}S_{jl}S_{jl}` where :math:`\operatorname{tr} S^3` has :math:`S_{jm}S_{ml}S_{lj}`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import product
+from typing import NamedTuple
+
+Number = float | Fraction
+
+
+class Traces(NamedTuple):
+    r""":math:`\operatorname{tr} E[S^2]` and :math:`\operatorname{tr} E[S^3]` for ``samples`` samples."""
+
+    square: Number
+    cube: Number
+    samples: int
+
+    @property
+    def rate(self) -> float:
+        r""":math:`\alpha^*_{lim} = K\operatorname{tr} E[S^2]/2\operatorname{tr} E[S^3]` (eq. 3.3)."""
+        return float(self.samples * self.square / (2 * self.cube))
+
+
+def normal_moments(count: int, variance: Number) -> list[Number]:
+    r""":math:`E[x^k]` of :math:`N(0, \sigma^2)` for k below ``count``: 0, or :math:`\sigma^k(k-1)!!`.
+
+    >>> normal_moments(7, 2)
+    [1, 0, 2, 0, 12, 0, 120]
+    """
+    return [0 if k % 2 else variance ** (k // 2) * math.prod(range(1, k, 2)) for k in range(count)]
+
+
+def counts(weights: Sequence[int], dim: int) -> list[int]:
+    """How many tuples of numbers below ``dim`` have each weighted sum: the coefficients of Figure 6.
+
+    With ``(1, 1)`` they are the paper's g₁, with ``(3, 1, 2)`` its g₂, with ``(1, 1, 1)`` its g₃.
+
+    >>> counts((1, 1), 3), counts((1, 1, 1), 2)
+    ([1, 2, 3, 2, 1], [1, 3, 3, 1])
+    """
+    found = [1]
+    for weight in weights:
+        longer = [0] * (len(found) + weight * (dim - 1))
+        for total, many in enumerate(found):
+            for index in range(dim):
+                longer[total + weight * index] += many
+        found = longer
+    return found
+
+
+def printed_g1(dim: int, index: int) -> int:
+    """g₁ as E.5 prints it, C(i + 1, 1) − 2C(i − d + 1, 1), with C(n, 1) = 0 for negative n.
+
+    >>> [printed_g1(3, i) for i in range(5)]
+    [1, 2, 3, 2, 1]
+    """
+    return index + 1 - 2 * max(index - dim + 1, 0)
+
+
+def polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
+    r"""Example 1: :math:`\varphi(x) = (1, x, \dots, x^{d-1})` with :math:`x \sim N(0, \sigma^2)`, exactly.
+
+    :math:`\operatorname{tr} S^3 = \sum_{abc}S_{ab}S_{bc}S_{ca}` with :math:`S_{ab} = \sum_i x_i^{a+b}`; the
+    three samples of a term are one, two or three.
+
+    >>> polynomial_traces(1, 5, 1).rate                       # S = K: ½
+    0.5
+    """
+    m, k = normal_moments(6 * dim, variance), samples
+    square = sum(
+        many * (k * m[2 * i] + k * (k - 1) * m[i] ** 2) for i, many in enumerate(counts((1, 1), dim))
+    )
+    cube: Number = sum(k * many * m[2 * i] for i, many in enumerate(counts((1, 1, 1), dim)))
+    if k > 1:
+        for a, b, c in product(range(dim), repeat=3):
+            cube += 3 * k * (k - 1) * m[a + 2 * b + c] * m[a + c]
+            cube += k * (k - 1) * (k - 2) * m[a + b] * m[b + c] * m[c + a]
+    return Traces(square, cube, samples)
+
+
+def printed_polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
+    """Example 1 as E.3 and E.4 print it; the second number is not the trace of a cube."""
+    m, k = normal_moments(6 * dim, variance), samples
+    cube: Number = 0
+    for a, b, c in product(range(dim), repeat=3):
+        cube += k * m[3 * a + b + 2 * c] + 3 * k * (k - 1) * m[2 * a + 2 * c] ** 2 * m[a + b]
+        cube += k * (k - 1) * (k - 2) * m[a + b + c] ** 3
+    return Traces(polynomial_traces(dim, samples, variance).square, cube, samples)
+
+
+def independent_traces(moments: Sequence[Number], samples: int, dim: int) -> Traces:
+    r"""Example 2: the entries of :math:`\Phi` are independent copies of ``Y``; exact for any K and d.
+
+    :math:`\operatorname{tr} S^p` is a sum of products of 2p entries, along a closed walk that visits p rows
+    and p columns. Which of those coincide is a partition of each; a partition into r blocks is met by
+    :math:`K(K-1)\cdots(K-r+1)` choices.
+
+    Args:
+        moments: :math:`E[Y^k]` for k from 0 to 6.
+        samples: K.
+        dim: d.
+
+    >>> independent_traces([1, 0, 1, 0, 3, 0, 15], 1, 1)      # Y² of a normal number: E Y⁴, E Y⁶
+    Traces(square=3, cube=15, samples=1)
+    """
+
+    def trace(power: int) -> Number:
+        total: Number = 0
+        for rows, columns in product(list(_partitions(power)), repeat=2):
+            cells = Counter((rows[i], columns[j % power]) for i in range(power) for j in (i, i + 1))
+            choices = math.perm(samples, len(set(rows))) * math.perm(dim, len(set(columns)))
+            total += choices * math.prod(moments[times] for times in cells.values())
+        return total
+
+    return Traces(trace(2), trace(3), samples)
+
+
+def printed_single_sample(moments: Sequence[Number]) -> float:
+    """α*_lim of Example 2 for K = 1 as E.12 prints it: E[Y⁴] / 2E[Y⁶]."""
+    return float(moments[4] / (2 * moments[6]))
+
+
+def _partitions(items: int) -> Iterator[tuple[int, ...]]:
+    """All ways to put that many items into blocks, each named by its first item's rank."""
+
+    def longer(head: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(head) == items:
+            yield head
+            return
+        for block in range(max(head, default=-1) + 2):
+            yield from longer((*head, block))
+
+    yield from longer(())

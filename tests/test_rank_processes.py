@@ -110,7 +110,15 @@ def test_a_killed_rank_changes_nothing(
     expected = undisturbed(2, monkeypatch)
     watched = Watched(tmp_path, monkeypatch)
     killer = watched.at_step(3, lambda: watched.started[1].send_signal(signal.SIGKILL))
-    arguments = ["train", "sine-maml", *SETTINGS, "run.ranks=2", f"run.folder={tmp_path}", "--json", "--quiet"]
+    arguments = [
+        "train",
+        "sine-maml",
+        *SETTINGS,
+        "run.ranks=2",
+        f"run.folder={tmp_path}",
+        "--json",
+        "--quiet",
+    ]
     assert launching.launch(arguments, 2) == 0
     killer.join(PATIENCE)
     assert watched.told == [3]

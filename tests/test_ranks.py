@@ -26,7 +26,13 @@ CLOSE = 1e-10
 """What another number of ranks may change in float64, beside the largest entry."""
 
 PICTURES = [
-    *("data.name=glyphs", "model.filters=2", "model.pooling=stride", "model.norm=running", "run.dtype=float64"),
+    *(
+        "data.name=glyphs",
+        "model.filters=2",
+        "model.pooling=stride",
+        "model.norm=running",
+        "run.dtype=float64",
+    ),
     *("tasks.ways=2", "tasks.queries=2", "outer.steps=2", "outer.batch=5", "outer.optimiser=adam"),
     *("outer.lr=0.01", "outer.schedule=constant", "outer.clip=1", "eval.episodes=7", "eval.queries=2"),
     *("eval.validation_episodes=3", "eval.every=1", "run.threads=1"),
@@ -58,7 +64,7 @@ def _toml(value: object) -> str:
 
 
 def largest_gap(found: TrainState, expected: TrainState) -> float:
-    """The largest difference in any parameter, statistic or moment, beside the largest entry of its tensor."""
+    """The largest difference in any parameter, statistic or moment, beside its tensor's largest entry."""
     one, two = found.tensors(), expected.tensors()
     assert list(one) == list(two)
     gaps = [float((one[n] - two[n]).abs().max()) / max(1.0, float(two[n].abs().max())) for n in two]

@@ -47,7 +47,9 @@ def launch(arguments: list[str], ranks: int, restarts: int = RESTARTS) -> int:
             if stopped or not _lost(code):
                 return code
             if attempt < restarts:
-                say(f"a rank was lost: all start again from the last checkpoint ({attempt + 1} of {restarts})")
+                say(
+                    f"a rank was lost: all start again from the last checkpoint ({attempt + 1} of {restarts})"
+                )
     problem = f"ranks were lost {restarts + 1} times: `innerloop resume last` goes on."
     say(f"error: {problem}")
     if "--json" in arguments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -92,10 +93,8 @@ def _end_with(parent: int | None) -> None:
     os.set_inheritable(parent, False)
 
     def wait() -> None:
-        try:
+        with contextlib.suppress(OSError):
             os.read(parent, 1)
-        except OSError:
-            pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="innerloop-parent", daemon=True).start()

@@ -103,7 +103,9 @@ class Group:
             first = (str(error).splitlines() or ["unknown"])[0]
             return LostRankError(f"rank {self.rank} lost its connection to the other ranks ({first}).")
         plural = "s" if len(names) > 1 else ""
-        verb = f"did not answer for {self.timeout:g} seconds" if "timed out" in str(error).lower() else "stopped"
+        verb = (
+            f"did not answer for {self.timeout:g} seconds" if "timed out" in str(error).lower() else "stopped"
+        )
         return LostRankError(f"rank{plural} {' and '.join(names)} {verb}.")
 
     def _missing(self) -> list[int]:
@@ -159,12 +161,13 @@ _current: Group | None = None
 def join(place: Place) -> Group:
     """Meets the other ranks; returns when all are there."""
     global _current
+    stores: Any = dist  # its stores are not in the list of names that it exports
     if place.store:
-        base = dist.FileStore(place.store, place.size)
+        base = stores.FileStore(place.store, place.size)
     else:
         serves = place.rank == 0 and not place.hosted
-        base = dist.TCPStore(place.address, place.port, place.size, serves, _MEET)
-    store = dist.PrefixStore(f"innerloop/attempt-{place.attempt}", base)
+        base = stores.TCPStore(place.address, place.port, place.size, serves, _MEET)
+    store = stores.PrefixStore(f"innerloop/attempt-{place.attempt}", base)
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(place.local_rank % torch.cuda.device_count())

@@ -1,8 +1,8 @@
 r"""Tasks divided among ranks: every rank takes some, and all end with the same numbers.
 
 For a meta-gradient each rank differentiates its own tasks to the end; what is finished is added up in one
-flat buffer, once per step. (``DistributedDataParallel`` reduces inside the backward pass, which is wrong where
-there is a second one.)
+flat buffer, once per step. (``DistributedDataParallel`` reduces inside the backward pass, which is wrong
+where there is a second one.)
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def ranked(run: MetaGradient, ranks: int) -> MetaGradient:
 
 
 class _Flat:
-    """One buffer with room for gradients, statistics, the loss of every task and a signature of every rank."""
+    """One buffer for gradients, statistics, the loss of every task and a signature of every rank."""
 
     def __init__(self, params: Params, buffers: Buffers, tasks: int, group: Group) -> None:
         self.params, self.buffers, self.rank = params, buffers, group.rank
@@ -103,14 +103,14 @@ class _Flat:
         self.signatures[self.rank] = torch.tensor(divmod(sum_of_bits, 1 << 16)).to(self.content)
 
     def compare(self, call: int) -> None:
-        """Refuses to go on with ranks whose parameters have parted: their gradients do not belong together."""
+        """Refuses to go on with ranks whose parameters have parted."""
         if call % COMPARED_EVERY != 1:
             return
         other = (self.signatures != self.signatures[0]).any(1).nonzero().flatten().tolist()
         if other:
             raise UserError(
-                f"rank {other[0]} has other parameters than rank 0 after the same steps: start all ranks with "
-                "the same processors, the same versions and the same number of threads."
+                f"rank {other[0]} has other parameters than rank 0 after the same steps: start all ranks on "
+                "processors of one kind, with the same versions of everything."
             )
 
     def trees(self) -> tuple[Params, Buffers]:
@@ -134,7 +134,7 @@ def checksum(tensors: Iterable[Tensor]) -> int:
     """
     found = 0
     for value in tensors:
-        content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
         found = zlib.crc32(content, found)
     return found
 

@@ -19,7 +19,7 @@ from innerloop.experiment.together import at_work
 from innerloop.experiment.validation import validation_of
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.schema import Recipe
-from innerloop.training.state import group_of, in_order, state_from
+from innerloop.training.state import TrainState, group_of, in_order, state_from
 
 Call = Callable[[Parts, Plan, dict[str, Tensor], dict[str, Any]], None]
 
@@ -47,13 +47,19 @@ def _fit(parts: Parts, plan: Plan, tensors: dict[str, Tensor], told: dict[str, A
     state = in_order(state_from(tensors, told["scalars"]), parts.params, parts.buffers)
     validation = validation_of(parts, plan) if told["validated"] else None
     # rank 0 logs and keeps checkpoints; where it looks at the parameters before it does, so do the others
-    save = (lambda state, tags: None) if told["saved"] else None
+    save = _keep_nothing if told["saved"] else None
     fit_parts(parts, state, plan=plan, steps=told["steps"], validation=validation, save=save)
+
+
+def _keep_nothing(state: TrainState, tags: tuple[str, ...]) -> None:
+    del state, tags
 
 
 def _judge(parts: Parts, plan: Plan, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
     device = parts.recipe.run.device
-    params, buffers = ({n: v.to(device) for n, v in group_of(tensors, g).items()} for g in ("params", "buffers"))
+    params, buffers = (
+        {n: v.to(device) for n, v in group_of(tensors, g).items()} for g in ("params", "buffers")
+    )
     judge(parts, params, buffers, told["split"], told["episodes"], plan, told["steps"])
 
 

@@ -160,6 +160,8 @@ def _carry_out(
     notes = [*notes, *_warnings(recipe), *ranks_notes(recipe, before)]
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
+        if ranks_here() > 1:
+            bar.line(f"{ranks_here()} ranks share the tasks of every step")
         if (remark := held_out(recipe)) is not None:
             bar.line(remark)
         for note in notes:

@@ -1,8 +1,8 @@
 """One run on many ranks. Rank 0 leads: it alone reads the command, decides, writes and talks.
 
 The others follow. What all do together is a call: train these parts from this state, or judge these weights.
-Rank 0 announces it with the recipe, its sizes and the tensors; then every rank does it, each with its share of
-the tasks (``Plan.ranks``). So followers need the data of the recipe, and no run directory.
+Rank 0 announces it with the recipe, its sizes and the tensors; then every rank does it, each with its share
+of the tasks (``Plan.ranks``). So followers need the data of the recipe, and no run directory.
 """
 
 from __future__ import annotations
@@ -138,12 +138,16 @@ def ranks_notes(recipe: Recipe, before: int | None) -> list[str]:
     """
     here, notes = ranks_here(), []
     if recipe.run.ranks not in (1, here):
-        notes.append(f"run.ranks={recipe.run.ranks} is read by the command innerloop only: one process trains.")
+        notes.append(
+            f"run.ranks={recipe.run.ranks} is read by the command innerloop only: one process trains."
+        )
     if before not in (None, here):
-        notes.append(f"this run was trained on {before} rank(s) and goes on with {here}: last digits may differ.")
+        notes.append(
+            f"this run was trained on {before} rank(s) and goes on with {here}: last digits may differ."
+        )
     if here > recipe.outer.batch:
         notes.append(
-            f"outer.batch={recipe.outer.batch} gives {here - recipe.outer.batch} of {here} ranks nothing to do "
+            f"outer.batch={recipe.outer.batch} leaves {here - recipe.outer.batch} of {here} ranks without a task "
             "in training."
         )
     return notes

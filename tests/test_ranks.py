@@ -97,7 +97,7 @@ def check_ranks(parts: Parts, modes: Sequence[str], counts: Sequence[int], patch
 # ---- every learner and objective, in every mode
 
 
-QUICK = ("maml", "meta-sgd", "r2d2", "imaml")
+QUICK = ("maml", "meta-sgd", "r2d2")
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,11 @@ def start_ranks(read: Callable[[], int], arguments: Sequence[str]) -> None:
     wanted = ranks_wanted(read)
     if wanted == 1:
         return
+    if not _PLACE and os.name == "nt":
+        raise UserError(
+            f"run.ranks={wanted} cannot start processes on Windows: `torchrun --nproc-per-node={wanted} -m "
+            "innerloop train RECIPE` does, without run.ranks."
+        )
     if not _PLACE:
         raise typer.Exit(launch(list(arguments), wanted))
     here = _PLACE[0].size

@@ -21,9 +21,16 @@ _OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", STORE, JOB, PAR
 
 
 class LostRankError(RuntimeError):
-    """A process that shares the work is gone, or does not answer; says which."""
+    """A process that shares the work is gone, or does not answer; says which.
 
-    exit_code = LOST
+    Args:
+        message: names it.
+        hung: whether it is there and does not answer.
+    """
+
+    def __init__(self, message: str, hung: bool = False) -> None:
+        super().__init__(message)
+        self.hung = hung
 
 
 class Place(NamedTuple):

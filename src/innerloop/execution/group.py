@@ -102,11 +102,9 @@ class Group:
         if not names:
             first = (str(error).splitlines() or ["unknown"])[0]
             return LostRankError(f"rank {self.rank} lost its connection to the other ranks ({first}).")
-        plural = "s" if len(names) > 1 else ""
-        verb = (
-            f"did not answer for {self.timeout:g} seconds" if "timed out" in str(error).lower() else "stopped"
-        )
-        return LostRankError(f"rank{plural} {' and '.join(names)} {verb}.")
+        hung, plural = "timed out" in str(error).lower(), "s" if len(names) > 1 else ""
+        verb = f"did not answer for {self.timeout:g} seconds" if hung else "stopped"
+        return LostRankError(f"rank{plural} {' and '.join(names)} {verb}.", hung)
 
     def _missing(self) -> list[int]:
         """Ranks whose process is gone; where there is none, those that are silent."""

@@ -25,6 +25,10 @@ COMPARED_EVERY = 50
 A = TypeVar("A")
 
 
+class AllRanksError(UserError):
+    """A mistake that all ranks meet alike: they are still in step."""
+
+
 def share_of(total: int, rank: int, size: int) -> tuple[int, int]:
     """The tasks ``start … stop − 1`` of a rank: neighbours, and nobody has two more than another.
 
@@ -108,7 +112,7 @@ class _Flat:
             return
         other = (self.signatures != self.signatures[0]).any(1).nonzero().flatten().tolist()
         if other:
-            raise UserError(
+            raise AllRanksError(
                 f"rank {other[0]} has other parameters than rank 0 after the same steps: start all ranks on "
                 "processors of one kind, with the same versions of everything."
             )
@@ -152,7 +156,7 @@ def shared_out(
         ranks: how many there are; 1 does it all here.
 
     Raises:
-        UserError: on all ranks, if ``work`` raises one on any.
+        AllRanksError: on all ranks, if ``work`` raises a user error on any.
 
     >>> shared_out(lambda numbers: [(torch.tensor(n),) for n in numbers], [3, 4], 1)
     [(tensor(3),), (tensor(4),)]
@@ -169,7 +173,7 @@ def shared_out(
     parts = group.gather(told)
     for part in parts:
         if "error" in part:
-            raise UserError(bytes(part["error"].tolist()).decode())
+            raise AllRanksError(bytes(part["error"].tolist()).decode())
     everything = {name: value for part in parts for name, value in part.items()}
     width = 1 + max((int(name.partition("/")[2]) for name in everything), default=-1)
     return [tuple(everything[f"{i}/{j}"] for j in range(width)) for i in range(len(items))]

@@ -9,13 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
-from innerloop.core.errors import UserError
 from innerloop.execution import Plan
 from innerloop.execution.group import Group
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.sizes import sizes_from
-from innerloop.experiment.together import at_work
+from innerloop.experiment.together import IN_STEP, at_work
 from innerloop.experiment.validation import validation_of
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.schema import Recipe
@@ -33,7 +32,7 @@ def carry_out(group: Group, told: dict[str, Any], tensors: dict[str, Tensor]) ->
     try:
         with at_work(group):
             CALLS[told["kind"]](parts, Plan(**told["plan"]), tensors, told["arguments"])
-    except UserError:
+    except IN_STEP:
         pass
 
 

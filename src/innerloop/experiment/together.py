@@ -19,15 +19,18 @@ import torch
 from torch import Tensor
 
 from innerloop.core.cores import available_cores, divide_cores
-from innerloop.core.errors import UserError
+from innerloop.core.errors import NonFiniteError
 from innerloop.core.ranks import LOST, LostRankError, Place
 from innerloop.execution import Plan
 from innerloop.execution.group import Group, group_here, join, leave
+from innerloop.execution.ranks import AllRanksError
 from innerloop.experiment.parts import Parts
 from innerloop.recipes.schema import Recipe
 
 _CALL = "call"
 END = "end"
+IN_STEP = (NonFiniteError, AllRanksError)
+"""Errors that all ranks find in numbers that all of them have: they end a call, and no more."""
 
 
 @contextmanager
@@ -72,7 +75,7 @@ def at_work(group: Group) -> Iterator[None]:
     group.busy = True
     try:
         yield
-    except UserError:  # found by all ranks in numbers that all have: they are still in step
+    except IN_STEP:
         raise
     except BaseException:
         group.whole = False
@@ -146,10 +149,7 @@ def ranks_notes(recipe: Recipe, before: int | None) -> list[str]:
             f"this run was trained on {before} rank(s) and goes on with {here}: last digits may differ."
         )
     if here > recipe.outer.batch:
-        notes.append(
-            f"outer.batch={recipe.outer.batch} leaves {here - recipe.outer.batch} of {here} ranks without a task "
-            "in training."
-        )
+        notes.append(f"{here} ranks share {recipe.outer.batch} task(s) of a step: some have none.")
     return notes
 
 
@@ -178,7 +178,8 @@ def follow(place: Place) -> int:
         try:
             carry_out(group, told, tensors)
         except LostRankError as error:
-            sys.stderr.write(f"rank {group.rank}: {error}\n")
+            if error.hung:  # perhaps rank 0 itself: who else would tell?
+                sys.stderr.write(f"rank {group.rank}: {error}\n")
             return LOST
         except BaseException as error:
             group.report(error)

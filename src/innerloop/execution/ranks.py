@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -38,6 +38,21 @@ def share_of(total: int, rank: int, size: int) -> tuple[int, int]:
     least, more = divmod(total, size)
     start = rank * least + min(rank, more)
     return start, start + least + (rank < more)
+
+
+class _Undrawn(NamedTuple):
+    size: int
+    slice: Callable[[int, int], Batch]
+
+
+def undrawn(size: int, draw: Callable[[int, int], Batch]) -> Batch:
+    """A batch of which a rank draws its own tasks only: :func:`ranked` asks it for its size and slices.
+
+    Args:
+        size: tasks in all.
+        draw: ``(start, stop)`` → those tasks.
+    """
+    return cast("Batch", _Undrawn(size, draw))
 
 
 def ranked(run: MetaGradient, ranks: int) -> MetaGradient:

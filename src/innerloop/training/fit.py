@@ -13,9 +13,10 @@ from innerloop.core.errors import NonFiniteError
 from innerloop.core.ranks import LostRankError
 from innerloop.core.statistics import Interval
 from innerloop.core.trees import global_norm
-from innerloop.core.types import Buffers, Params
+from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution import Gradient, Plan, meta_gradient
 from innerloop.execution.plan import torch_threads
+from innerloop.execution.ranks import undrawn
 from innerloop.learners.base import reported
 from innerloop.objectives.base import Objective
 from innerloop.runs.interrupts import held_interrupts
@@ -155,12 +156,19 @@ class _Loop:
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
         restore_optimiser(self.optimiser, self.leaves, state.optimiser)
         self.run = meta_gradient(objective.loss, plan, direction=objective.direction)
-        self.schedule, self.clip = schedule, clip
+        self.schedule, self.clip, self.ranks = schedule, clip, plan.ranks
         self.settled = True  # false while a step, or the validation that belongs to it, is half done
+
+    def tasks(self, sampler: Sampler, step: int, batch: int) -> Batch:
+        """The tasks of a step; where ranks share them, each draws its own."""
+        if self.ranks == 1:
+            return sampler.batch(step, batch)
+        first = step * batch
+        return undrawn(batch, lambda start, stop: sampler.episodes(range(first + start, first + stop)))
 
     def gradient(self, sampler: Sampler, step: int, batch: int) -> Gradient:
         """The meta-gradient on the tasks of a step; refuses losses that are not finite."""
-        gradient = self.run(self.leaves, self.state.buffers, sampler.batch(step, batch))
+        gradient = self.run(self.leaves, self.state.buffers, self.tasks(sampler, step, batch))
         bad = torch.nonzero(~torch.isfinite(gradient.losses))
         if len(bad):
             task = int(bad[0])

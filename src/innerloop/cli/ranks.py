@@ -14,7 +14,7 @@ import typer
 from innerloop.cli.launch import launch, ranks_wanted
 from innerloop.cli.output import say, write
 from innerloop.core.errors import UserError
-from innerloop.core.ranks import Place
+from innerloop.core.ranks import LOST, LostRankError, Place
 from innerloop.runs.files import json_line
 
 RANKED = ("train", "resume", "eval")
@@ -36,17 +36,24 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
     from innerloop.experiment.together import follow, leading
 
     _end_with(place.parent)
-    if place.rank:
-        return follow(place)
-    with leading(place) as group:
-        _PLACE.append(place)
-        try:
-            earlier = group.recall()
-            if given[0] == "train" and earlier is not None:
-                return _go_on(Path(earlier), given, run)
-            return run(given)
-        finally:
-            _PLACE.clear()
+    try:
+        if place.rank:
+            return follow(place)
+        with leading(place) as group:
+            return _lead(place, group.recall(), given, run)
+    except LostRankError as error:  # they never met
+        say(f"error: {error}")
+        return LOST
+
+
+def _lead(place: Place, earlier: str | None, given: list[str], run: Callable[[list[str]], int]) -> int:
+    _PLACE.append(place)
+    try:
+        if given[0] == "train" and earlier is not None:
+            return _go_on(Path(earlier), given, run)
+        return run(given)
+    finally:
+        _PLACE.clear()
 
 
 def _go_on(earlier: Path, given: list[str], run: Callable[[list[str]], int]) -> int:

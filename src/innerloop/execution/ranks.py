@@ -22,6 +22,9 @@ from innerloop.execution.group import Group, group_of
 COMPARED_EVERY = 50
 """Steps between comparisons of all parameters, rank with rank."""
 
+ROUND = 4
+"""Items of a rank between exchanges: a slow rank falls behind by no more than these."""
+
 A = TypeVar("A")
 
 
@@ -178,7 +181,15 @@ def shared_out(
     """
     if ranks == 1:
         return work(list(items))
-    group = group_of(ranks)
+    found: list[tuple[Tensor, ...]] = []
+    for start in range(0, len(items), ROUND * ranks):
+        found += _one_round(work, items[start : start + ROUND * ranks], group_of(ranks))
+    return found
+
+
+def _one_round(
+    work: Callable[[list[A]], list[tuple[Tensor, ...]]], items: Sequence[A], group: Group
+) -> list[tuple[Tensor, ...]]:
     mine = range(group.rank, len(items), group.size)
     try:
         found = work([items[i] for i in mine])
@@ -190,5 +201,5 @@ def shared_out(
         if "error" in part:
             raise AllRanksError(bytes(part["error"].tolist()).decode())
     everything = {name: value for part in parts for name, value in part.items()}
-    width = 1 + max((int(name.partition("/")[2]) for name in everything), default=-1)
+    width = 1 + max(int(name.partition("/")[2]) for name in everything)
     return [tuple(everything[f"{i}/{j}"] for j in range(width)) for i in range(len(items))]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.cores import available_cores, divide_cores
-from innerloop.core.errors import NonFiniteError
+from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.ranks import LOST, LostRankError, Place
 from innerloop.execution import Plan
 from innerloop.execution.group import Group, group_here, join, leave
@@ -103,7 +103,11 @@ def enter(place: Place) -> Group:
     """Joins the other ranks, with this rank's share of the machine's cores: they are divided, not shared."""
     divide_cores(place.local_size)
     torch.set_num_threads(available_cores())
-    return join(place)
+    try:
+        return join(place)
+    except RuntimeError as error:
+        line = (str(error).splitlines() or ["unknown"])[0]
+        raise LostRankError(f"rank {place.rank} could not meet the other ranks ({line}).") from error
 
 
 @contextmanager
@@ -180,6 +184,9 @@ def follow(place: Place) -> int:
         except LostRankError as error:
             if error.hung:  # perhaps rank 0 itself: who else would tell?
                 sys.stderr.write(f"rank {group.rank}: {error}\n")
+            return LOST
+        except UserError as error:
+            group.report(error)  # rank 0 tells it, with the name of this rank
             return LOST
         except BaseException as error:
             group.report(error)

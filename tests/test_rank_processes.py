@@ -16,6 +16,8 @@ import pytest
 
 import innerloop
 from innerloop.cli import launch as launching
+from innerloop.cli import ranks as cli_ranks
+from innerloop.cli.main import main
 from innerloop.execution import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
@@ -185,12 +187,15 @@ def test_torchrun_starts_and_restarts_it(
     check_whole(only_run(tmp_path), expected)
 
 
-def test_a_mistake_is_told_once(
-    tmp_path: Path, environment: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_mistake_is_told_before_ranks_are_started(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from innerloop.cli.main import main
-
-    monkeypatch.setattr(launching, "launch", lambda *_: pytest.fail("nothing is to be started"))
+    started: list[tuple[list[str], int]] = []
+    monkeypatch.setattr(cli_ranks, "launch", lambda *given: started.append(given) or 7)
     assert main(["train", "sine-maml", "run.ranks=0"]) == 2
     assert main(["train", "sine-maml", "run.ranks=2", "inner.stpes=3"]) == 2
     assert capfd.readouterr().err.count("error:") == 2
+    assert started == []
+    command = ["train", "sine-maml", "run.ranks=2"]
+    assert main(command) == 7  # whatever the ranks end with
+    assert started == [(command, 2)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +48,7 @@ def evaluate(
     """
     given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
 
-    start_ranks(lambda: look_at(find_run(run), given).run.ranks, sys.argv[1:])
+    start_ranks(lambda: look_at(find_run(run), given).run.ranks)
 
     def work() -> Result:
         found, other = _checked(run, against, given)

@@ -36,7 +36,7 @@ from innerloop.cli import (
 )
 from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, write
-from innerloop.cli.ranks import as_rank
+from innerloop.cli.ranks import as_rank, note_command
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.ranks import LOST, LostRankError, take_place
 from innerloop.recipes.library import shipped_names
@@ -122,6 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
+    note_command(given)
     problem, notes = "", []
     try:
         _check_verb(given)

@@ -21,6 +21,7 @@ RANKED = ("train", "resume", "eval")
 """Verbs whose work ranks share. Of any other, rank 0 does all."""
 
 _PLACE: list[Place] = []  # that of this process, while it carries out a command
+_COMMAND: list[str] = []  # what it carries out, without its name
 
 
 def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> int:
@@ -70,12 +71,16 @@ def _go_on(earlier: Path, given: list[str], run: Callable[[list[str]], int]) -> 
     return run(["resume", str(earlier), "--trust", *options])
 
 
-def start_ranks(read: Callable[[], int], arguments: Sequence[str]) -> None:
+def note_command(given: Sequence[str]) -> None:
+    """Keeps the command, for ranks that are started to carry it out."""
+    _COMMAND[:] = given
+
+
+def start_ranks(read: Callable[[], int]) -> None:
     """Where a recipe asks for ranks and this process is none, starts them, and ends with their exit code.
 
     Args:
         read: reads ``run.ranks``.
-        arguments: the command without its name.
 
     Raises:
         UserError: ``torchrun`` started another number.
@@ -89,7 +94,7 @@ def start_ranks(read: Callable[[], int], arguments: Sequence[str]) -> None:
             "innerloop train RECIPE` does, without run.ranks."
         )
     if not _PLACE:
-        raise typer.Exit(launch(list(arguments), wanted))
+        raise typer.Exit(launch(list(_COMMAND), wanted))
     here = _PLACE[0].size
     if here != wanted:
         raise UserError(

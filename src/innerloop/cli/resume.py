@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
 from innerloop.cli.ranks import start_ranks
@@ -41,7 +39,7 @@ def resume(
             f"`innerloop train {run} {' '.join(settings or [])}`."
         )
 
-    start_ranks(lambda: look_at(find_run(run)).run.ranks, sys.argv[1:])
+    start_ranks(lambda: look_at(find_run(run)).run.ranks)
 
     def work() -> Result:
         found = find_run(run)

@@ -37,7 +37,7 @@ def train(
     JSON: run, steps, metrics, tasks_per_second, notes.
     """
     given = check_settings(settings)
-    start_ranks(lambda: read_recipe(recipe, given).run.ranks, sys.argv[1:])
+    start_ranks(lambda: read_recipe(recipe, given).run.ranks)
 
     def work() -> Result:
         from innerloop.recipes.library import load_recipe

@@ -111,5 +111,5 @@ def cached_features(
     parts = np.split(different, range(batch, len(different), batch))
     device = next(iter(params.values())).device
     with torch.no_grad():
-        found = [z.to(device) for (z,) in shared_out(some, parts, plan.ranks)]
+        found = [z.to(device) for (z,) in shared_out(some, parts, plan.ranks, 4 * plan.threads)]
     return FeatureCache(different, torch.cat(found))

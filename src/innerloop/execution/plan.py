@@ -50,8 +50,8 @@ class Plan(NamedTuple):
         return 1 if self.mode == "threads" else self.threads
 
     def as_dict(self) -> dict[str, Any]:
-        """For the manifest."""
-        return self._asdict()
+        """For the manifest, which keeps the number of ranks apart: a run may go on with another."""
+        return {name: value for name, value in self._asdict().items() if name != "ranks"}
 
     def __str__(self) -> str:
         parts = [self.mode, f"{self.threads} thread{'s' if self.threads != 1 else ''}"]

@@ -23,7 +23,7 @@ COMPARED_EVERY = 50
 """Steps between comparisons of all parameters, rank with rank."""
 
 ROUND = 4
-"""Items of a rank between exchanges: a slow rank falls behind by no more than these."""
+"""Items of a rank between exchanges, unless more are asked for: a slow rank falls behind by no more."""
 
 A = TypeVar("A")
 
@@ -162,7 +162,7 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 
 
 def shared_out(
-    work: Callable[[list[A]], list[tuple[Tensor, ...]]], items: Sequence[A], ranks: int
+    work: Callable[[list[A]], list[tuple[Tensor, ...]]], items: Sequence[A], ranks: int, together: int = ROUND
 ) -> list[tuple[Tensor, ...]]:
     """``work`` on a list of items, divided among ranks; every rank gets all results, in the items' order.
 
@@ -172,6 +172,7 @@ def shared_out(
         work: some of the items → a tuple of tensors for each, always as many.
         items: the same on all ranks.
         ranks: how many there are; 1 does it all here.
+        together: items that a rank is given at a time.
 
     Raises:
         AllRanksError: on all ranks, if ``work`` raises a user error on any.
@@ -182,8 +183,8 @@ def shared_out(
     if ranks == 1:
         return work(list(items))
     found: list[tuple[Tensor, ...]] = []
-    for start in range(0, len(items), ROUND * ranks):
-        found += _one_round(work, items[start : start + ROUND * ranks], group_of(ranks))
+    for start in range(0, len(items), together * ranks):
+        found += _one_round(work, items[start : start + together * ranks], group_of(ranks))
     return found
 
 

@@ -138,6 +138,7 @@ def test_standard_errors_are_over_draws():
     [
         "bridge-fig1",
         "bridge-spectra",
+        "bridge-objectives",
         "bridge-agreement",
         "bridge-convergence",
         "metantk-regression",

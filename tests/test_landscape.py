@@ -15,6 +15,7 @@ from innerloop.theory.landscape_empirical import empirical_maml, empirical_nal
 from innerloop.theory.landscape_geography import (
     Geography,
     condition,
+    effective_dimension,
     environment,
     geography,
     limiting_gain,
@@ -160,6 +161,30 @@ def test_the_limiting_gain_needs_its_bracket() -> None:
     assert gain == pytest.approx(float(limiting_gain(env)), rel=1e-5)
     assert abs(gain - (1 + 4 / 0.1)) > 20  # eq. 12 as printed
     assert float(condition(env, 1e9).ratio) > 1e6
+
+
+def test_effective_dimension_of_a_power_law_is_its_sum() -> None:
+    """Remark 1: eigenvalues 1, ½, ¼, … have tr Σ/‖Σ‖ = 2 − 2^(1−d) in any basis, whatever their scale."""
+    d = 12
+    basis = torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(0), dtype=F64))[0]
+    values = 0.5 ** torch.arange(d, dtype=F64)
+    for scale in (1.0, 0.03):
+        assert_close(
+            effective_dimension(scale * (basis * values) @ basis.mT),
+            torch.tensor(2 - 2.0 ** (1 - d)).double(),
+        )
+    assert_close(effective_dimension(0.3 * torch.eye(d, dtype=F64)), torch.tensor(float(d)).double())
+
+
+def test_the_noise_of_the_step_is_below_the_effective_dimension() -> None:
+    """What d/m stands for, α² tr(Σ²)/m at α = 1/‖Σ‖, is at most tr Σ/(‖Σ‖ m), with equality for ρI only."""
+    for seed in range(5):
+        s, _, _ = draw(1, 3, 6, seed)
+        largest = torch.linalg.eigvalsh(s[0])[:, -1]
+        noise = s[0].square().sum((1, 2)) / largest**2
+        assert bool((noise < effective_dimension(s[0])).all())
+    side = condition(Geography(6, 0.2, 1.1, 1.0, 0.5, 0.1), shots=30)
+    assert float(side.effective_per_shot) == float(side.dimension_per_shot) == 6 / 30
 
 
 def test_table_3_has_its_samples_swapped() -> None:

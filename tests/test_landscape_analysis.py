@@ -50,6 +50,8 @@ def test_json_has_the_keys_and_the_papers_numbers(capsys: pytest.CaptureFixture[
     q = 0.2 / 1.1
     assert found["condition"]["hardness"] == pytest.approx(q * (1 - q) ** 2)
     assert found["condition"]["dimension_per_shot"] == pytest.approx(7 / 30)
+    assert found["condition"]["effective_dimension"] == 7
+    assert found["condition"]["effective_per_shot"] == pytest.approx(7 / 30)
     assert found["irreducible"]["noise"] == pytest.approx(0.005)
     assert {"kind", "settings", "seconds"} <= set(found)
 
@@ -103,6 +105,9 @@ def test_linear_tasks_give_their_geography_back(capsys: pytest.CaptureFixture[st
     assert place["R"] == pytest.approx(2, rel=0.1)
     assert place["rho_hard"] == pytest.approx(0.1, rel=0.05)
     assert place["rho_easy"] == pytest.approx(1.0, rel=0.05)
+    assert found["condition"]["dimension_per_shot"] == pytest.approx(5 / 100)
+    assert found["condition"]["effective_dimension"] == pytest.approx(5, rel=0.05)  # inputs are isotropic
+    assert "effective dimension" in "\n".join(landscape.render(found))
     assert found["applies"]
     assert set(found["hardness"]["measures"]) == {
         "loss after 1 step",

@@ -17,13 +17,14 @@ from innerloop.theory.landscape import adapted_curvature, weighted_optimum
 from innerloop.theory.landscape_data import (
     TaskFits,
     bootstrap,
+    estimated_dimension,
     fit_tasks,
     left_after_step,
     predict,
     sample_curvature,
     solutions,
 )
-from innerloop.theory.landscape_geography import Geography, geography
+from innerloop.theory.landscape_geography import Geography, effective_dimension, geography
 from innerloop.theory.permuted import REASON, permuted_landscape, with_constant
 from oracles.tolerance import assert_close
 
@@ -111,6 +112,21 @@ def test_what_estimating_optima_adds_is_taken_away() -> None:
     truth = float(exact.maml.risk)
     assert abs(float(corrected.maml_risk) - truth) < 0.4 * abs(float(naive.maml_risk) - truth)
     assert abs(float(corrected.r_hard) - 0.4) < 0.4 * abs(float(naive.r_hard) - 0.4)
+
+
+def test_effective_dimension_is_not_that_of_the_samples() -> None:
+    """Ten samples per feature: the closed form comes back, for one strong direction and for none.
+
+    The sample covariance's own tr/‖·‖ is far too small where all directions are alike.
+    """
+    d, n = 6, 60
+    x = torch.randn(400, n, d, generator=torch.Generator().manual_seed(1), dtype=F64)
+    for values in (torch.ones(d, dtype=F64), torch.tensor([9.0, 1, 1, 1, 1, 1], dtype=F64)):
+        known = effective_dimension(torch.diag(values))  # 6, and 14/9
+        fits = fit_tasks(x * values.sqrt(), torch.zeros(400, n, 1, dtype=F64))
+        assert float(estimated_dimension(fits) / known) == pytest.approx(1, abs=0.05)
+    alike = fit_tasks(x, torch.zeros(400, n, 1, dtype=F64))
+    assert float(effective_dimension(alike.covariances).mean()) < 4.5
 
 
 def test_hardness_orders_tasks_as_rho_does() -> None:

@@ -23,6 +23,7 @@ from innerloop.reproduce import (
     find,
     landscape_alphabets,
     landscape_cifar,
+    landscape_finite,
     landscape_images,
     landscape_logistic,
     landscape_neuron,
@@ -30,11 +31,26 @@ from innerloop.reproduce import (
     landscape_table2,
     landscape_table3,
 )
+from innerloop.theory.landscape_empirical import empirical_maml, empirical_nal
+from innerloop.theory.landscape_sgd import Moments
 from innerloop.training.reweighted import weighted_gradient
 from oracles.tolerance import assert_close, assert_mean
 
 F64 = torch.float64
-SMOKE = ("fig1", "fig2", "fig3", "fig4", "table1", "table2", "table3", "theorem1")
+SMOKE = (
+    "fig1",
+    "fig2",
+    "fig3",
+    "fig4",
+    "table1",
+    "table2",
+    "table3",
+    "proposition1",
+    "theorem1",
+    "theorem2",
+    "theorem3",
+    "hard-share",
+)
 
 
 @pytest.mark.parametrize("name", SMOKE)
@@ -66,6 +82,40 @@ def test_rows_of_table_3_say_their_rule_and_keep_to_it() -> None:
         assert row.holds is ("m = 500" not in row.what)
     assert "(2.1 deviations off)" in rows[2].ours
     assert "(1.9 deviations off)" in rows[0].ours
+
+
+# ---- finite samples: Theorems 2 and 3 ----
+
+
+def test_solutions_from_moments_equal_those_from_samples() -> None:
+    g = torch.Generator().manual_seed(3)
+    optima = torch.randn(5, 3, generator=g, dtype=F64)
+    data, moments = [], []
+    for n in (7, 9):
+        x = torch.randn(5, n, 3, generator=g, dtype=F64)
+        z = 0.4 * torch.randn(5, n, generator=g, dtype=F64)
+        data += [x, (x @ optima[..., None])[..., 0] + z]
+        moments.append(Moments(x.mT @ x / n, (x.mT @ z[..., None])[..., 0] / n))
+    (inner, outer), (x_in, y_in, x_out, y_out) = moments, data
+    assert_close(landscape_finite.nal_of_moments(inner, optima), empirical_nal(x_in, y_in))
+    found = landscape_finite.maml_of_moments(inner, outer, optima, 0.6)
+    assert_close(found, empirical_maml(x_in, y_in, x_out, y_out, 0.6))
+
+
+def test_the_environment_keeps_the_assumptions_and_moments_have_its_covariances() -> None:
+    g = torch.Generator().manual_seed(0)
+    env = landscape_finite.draw_environment(3, g)
+    values = torch.linalg.eigvalsh(env.covariances)
+    assert float(values.min()) >= landscape_finite.LEAST
+    assert float(values.max()) <= landscape_finite.LARGEST
+    assert float(env.optima.norm(dim=-1).max()) <= landscape_finite.LONGEST
+    assert_close(env.roots @ env.roots, env.covariances)
+    many = landscape_finite.take(env, torch.zeros(40_000, dtype=torch.long))
+    drawn = landscape_finite.task_moments(many, 5, g)
+    for i in range(3):
+        assert_mean(drawn.pull[:, i], 0.0)
+        for j in range(i + 1):
+            assert_mean(drawn.gram[:, i, j], float(env.covariances[0, i, j]))
 
 
 # ---- logistic regression ----

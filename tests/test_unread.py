@@ -63,6 +63,7 @@ def another(key: str, value: Any) -> Any:
         "data.size": 16,
         "tasks.mixture": [{"ways": 3}],
         "tasks.groups": ["Greek"],
+        "tasks.hard_groups": ["Greek"],
         "model.init": "no-such-run",
     }
     if key in given or get_origin(core) in (list, dict):

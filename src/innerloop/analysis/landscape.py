@@ -124,7 +124,8 @@ def render(result: dict[str, Any]) -> list[str]:
     size = "≫" if side["holds"] else ">" if side["ratio"] > 1 else "<"
     lines += [
         f"gain {result['gain']:.3f}: NAL's excess risk over MAML's, after a step of {result['inner_lr']:.4g}",
-        f"ρ_H/ρ_E(1−ρ_H/ρ_E)² = {side['hardness']:.4g} {size} d/m = {side['dimension_per_shot']:.4g}; "
+        f"ρ_H/ρ_E(1−ρ_H/ρ_E)² = {side['hardness']:.4g} {size} d/m = {side['dimension_per_shot']:.4g} "
+        f"(effective dimension tr Σ/‖Σ‖ = {side['effective_dimension']:g}: inputs are isotropic); "
         f"where ≫ and α = 1/ρ_E the gain tends to {result['limiting_gain']:.3f}",
         f"irreducible, in neither risk: noise {result['irreducible']['noise']:.3g}, "
         f"through the step {result['irreducible']['step']:.3g}",

@@ -19,7 +19,14 @@ from innerloop.experiment.targets import check_targets
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.schema import Recipe
 from innerloop.theory import hardness, permuted
-from innerloop.theory.landscape_data import bootstrap, fit_tasks, left_after_step, solutions
+from innerloop.theory.landscape_data import (
+    bootstrap,
+    estimated_dimension,
+    fit_tasks,
+    left_after_step,
+    solutions,
+)
+from innerloop.theory.landscape_geography import condition_of
 
 if TYPE_CHECKING:
     from innerloop.analysis.landscape import Settings
@@ -95,17 +102,14 @@ def _regression(z: Tensor, y: Tensor, settings: Settings, recipe: Recipe) -> dic
         out[name] = {"solution": solution.flatten().tolist()}
         out[name] |= {key: found[long][0] for key, long in keys.items()}
         out[name]["intervals"] = {key: list(found[long][1:]) for key, long in keys.items()}
-    q = found["rho_hard"][0] / found["rho_easy"][0]
+    scales = torch.tensor([found["rho_hard"][0], found["rho_easy"][0], z.shape[2], shots]).double()
+    side = condition_of(scales[0] / scales[1], scales[2], estimated_dimension(fits), scales[3])
     per_feature = z.shape[1] / z.shape[2]
     return {
         **out,
         "gain": found["gain"][0],
         "gain_interval": list(found["gain"][1:]),
-        "condition": {
-            "hardness": q * (1 - q) ** 2,
-            "dimension_per_shot": z.shape[2] / shots,
-            "ratio": q * (1 - q) ** 2 * shots / z.shape[2],
-        },
+        "condition": {key: float(value) for key, value in side._asdict().items()},
         "geography": {k: list(found[k]) for k in ("R", "r_hard", "r_easy", "rho_hard", "rho_easy")},
         "applies": per_feature >= LEAST,
         "reason": _why(per_feature, settings.features),
@@ -200,6 +204,12 @@ def render_estimates(result: dict[str, Any]) -> list[str]:
             "geography " + ", ".join(f"{k} {v[0]:.3g} ({v[1]:.3g}–{v[2]:.3g})" for k, v in place.items())
         )
         lines.append(f"one step of {result['inner_lr']:.4g} ({result['rate']}) on {result['shots']} samples")
+        side = result["condition"]
+        lines.append(
+            f"ρ_H/ρ_E(1−ρ_H/ρ_E)² = {side['hardness']:.3g} against d/m = {side['dimension_per_shot']:.3g}; "
+            f"effective dimension tr Σ/‖Σ‖ = {side['effective_dimension']:.3g} of {result['components']}, "
+            f"over m {side['effective_per_shot']:.3g}"
+        )
     else:
         lines.append("predicted gain 1, by symmetry")
     lines.append(f"because: {result['reason']}")

@@ -45,7 +45,7 @@ def search(
     \b
     Examples:
       innerloop search glyphs budget=60s
-      innerloop search cifar-fs budget=30m space.channels=16 score=naswot
+      innerloop search cifar-fs budget=30m space.channels=16 score=ntk
       innerloop search cifar-fs-protonet budget=1h k=6 eval.shots=5
       innerloop search my-pictures/ space=convnet budget=10m
       innerloop search cifar-fs --validate budget=20m cells=40

@@ -62,6 +62,7 @@ def choose_plan(
     chunk: int | None = None,
     threads: int | None = None,
     allow_vmap: bool = True,
+    weighted: bool = False,
 ) -> Measured:
     """The fastest way to take this meta-gradient on this machine, measured on a real batch.
 
@@ -77,13 +78,16 @@ def choose_plan(
         chunk: tasks at a time under ``vmap``.
         threads: cores to use; all if omitted.
         allow_vmap: false for what cannot run under it (recomputed inner steps).
+        weighted: whether tasks have weights: what is compiled here is then what training calls.
     """
     cores = threads or available_cores()
 
     def measure(plan: Plan, on: Batch = batch) -> float:
         with torch_threads(plan):
             run = meta_gradient(loss, plan, direction=direction)
-            return seconds_per_call(lambda: run(params, buffers, on))
+            like = next(iter(params.values()))
+            alike = like.new_full((on.size,), 1 / on.size) if weighted else None
+            return seconds_per_call(lambda: run(params, buffers, on, alike))
 
     seconds, remarks = _time_all(_candidates(execution, cores, batch.size, allow_vmap, chunk), batch, measure)
     best = min(seconds, key=lambda plan: seconds[plan])

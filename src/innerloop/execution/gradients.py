@@ -1,10 +1,13 @@
-r"""The meta-gradient :math:`\nabla_\theta \frac1T\sum_t L_t(\theta)` of a batch of tasks, in every mode."""
+r"""The meta-gradient :math:`\nabla_\theta \frac1T\sum_t L_t(\theta)` of a batch of tasks, in every mode.
+
+With weights :math:`w_t` that add up to one it is :math:`\nabla_\theta \sum_t w_t L_t(\theta)`.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -26,7 +29,7 @@ class Gradient(NamedTuple):
 
     Attributes:
         losses: one per task.
-        grads: the gradient of their mean.
+        grads: the gradient of their mean, or of their weighted sum.
         buffers: averaged over tasks.
     """
 
@@ -35,13 +38,19 @@ class Gradient(NamedTuple):
     buffers: Buffers
 
 
-MetaGradient: TypeAlias = Callable[[Params, Buffers, Batch], Gradient]
+class MetaGradient(Protocol):
+    """``(params, buffers, batch) -> Gradient``; ``weights``, one per task, add up to one."""
+
+    def __call__(
+        self, params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None
+    ) -> Gradient:
+        """The gradient on these tasks."""
 
 
 def meta_gradient(
     loss: TaskLoss | None = None, plan: Plan | None = None, *, direction: TaskDirection | None = None
 ) -> MetaGradient:
-    """A function ``(params, buffers, batch) -> Gradient``.
+    """A function ``(params, buffers, batch, weights=None) -> Gradient``; all tasks weigh the same without.
 
     Args:
         loss: the loss of one task, to be differentiated; or
@@ -72,12 +81,14 @@ def meta_gradient(
 def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
     mapped = map_tasks(direction, plan)
 
-    def run(params: Params, buffers: Buffers, batch: Batch) -> Gradient:
+    def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         with torch.no_grad():
             grads, losses, after = mapped(params, buffers, batch)
-        return Gradient(
-            losses, {k: v.mean(0) for k, v in grads.items()}, {k: v.mean(0) for k, v in after.items()}
-        )
+            if weights is None:
+                mean = {k: v.mean(0) for k, v in grads.items()}
+            else:
+                mean = {k: torch.tensordot(weights.to(v), v, 1) for k, v in grads.items()}
+        return Gradient(losses, mean, {k: v.mean(0) for k, v in after.items()})
 
     return run
 
@@ -93,7 +104,7 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
         after = {name: buffer.detach() for name, buffer in after.items()}
         return value.detach(), dict(zip(leaves, grads, strict=True)), after
 
-    def run(params: Params, buffers: Buffers, batch: Batch) -> Gradient:
+    def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         def one(task: Task) -> tuple[Tensor, Params, Buffers]:
             return one_task(params, buffers, task)
 
@@ -102,7 +113,8 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
             map_in_threads(one, tasks, plan.threads) if plan.mode == "threads" else [one(t) for t in tasks]
         )
         losses, grads, after = zip(*results, strict=True)
-        return Gradient(torch.stack(losses), mean_over_tasks(list(grads)), mean_over_tasks(list(after)))
+        mean = mean_over_tasks(list(grads)) if weights is None else _weighted(list(grads), weights.tolist())
+        return Gradient(torch.stack(losses), mean, mean_over_tasks(list(after)))
 
     return run
 
@@ -111,38 +123,52 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
 def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
     """``grad(mean ∘ vmap(loss))``: one batched computation for all tasks, in chunks if asked."""
 
-    def total(params: Params, buffers: Buffers, batch: TaskBatch) -> tuple[Tensor, tuple[Tensor, Buffers]]:
+    def total(
+        params: Params, buffers: Buffers, batch: TaskBatch, *weights: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Buffers]]:
         # parameters stay unbatched, so the first inner step runs on shared weights
         losses, after = torch.func.vmap(loss, in_dims=(None, None, 0))(params, buffers, Task(*batch))
-        return losses.mean(), (losses, {name: value.mean(0) for name, value in after.items()})
+        one = (weights[0] * losses).sum() if weights else losses.mean()
+        return one, (losses, {name: value.mean(0) for name, value in after.items()})
 
-    def whole(params: Params, buffers: Buffers, batch: TaskBatch) -> tuple[Params, tuple[Tensor, Buffers]]:
-        return torch.func.grad(total, has_aux=True)(params, buffers, batch)
+    def whole(
+        params: Params, buffers: Buffers, batch: TaskBatch, *weights: Tensor
+    ) -> tuple[Params, tuple[Tensor, Buffers]]:
+        return torch.func.grad(total, has_aux=True)(params, buffers, batch, *weights)
 
     step = {"full": compiled, "trace": captured, "off": lambda fn: fn}[plan.compile](whole)
 
-    def run(params: Params, buffers: Buffers, batch: Batch) -> Gradient:
+    def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         params, buffers = detach(params), detach(buffers)  # or autograd would record all of this once more
-        size = batch.size
-        groups = batch.groups() if isinstance(batch, RaggedBatch) else [(list(range(size)), batch)]
-        parts: list[TaskBatch] = []
-        for _, group in groups:
-            chunk = min(plan.chunk or group.size, group.size)
-            parts += [group.slice(i, min(i + chunk, group.size)) for i in range(0, group.size, chunk)]
-        results = [step(params, buffers, part) for part in parts]
+        parts = _parts(batch, plan.chunk)
+        given = [() if weights is None else (weights[places],) for places, _ in parts]
+        results = [step(params, buffers, part, *w) for (_, part), w in zip(parts, given, strict=True)]
         if len(results) == 1:
             grads, (losses, after) = results[0]
             return Gradient(losses, grads, after)
-        shares = [part.size / size for part in parts]
-        places = torch.tensor([i for mine, _ in groups for i in mine])
+        shares = [part.size / batch.size for _, part in parts]
+        places = torch.tensor([i for mine, _ in parts for i in mine])
         losses = torch.cat([aux[0] for _, aux in results])
         return Gradient(
             torch.empty_like(losses).index_copy_(0, places.to(losses.device), losses),
-            _weighted([g for g, _ in results], shares),
+            # weights add up over all parts, means have to be weighed by what they are means of
+            _weighted([g for g, _ in results], shares if weights is None else [1.0] * len(parts)),
             _weighted([aux[1] for _, aux in results], shares),
         )
 
     return run
+
+
+def _parts(batch: Batch, chunk: int | None) -> list[tuple[list[int], TaskBatch]]:
+    """Tasks of equal shape, at most ``chunk`` at a time, with their places in the batch."""
+    groups = batch.groups() if isinstance(batch, RaggedBatch) else [(list(range(batch.size)), batch)]
+    parts = []
+    for places, group in groups:
+        size = min(chunk or group.size, group.size)
+        for i in range(0, group.size, size):
+            end = min(i + size, group.size)
+            parts.append((places[i:end], group.slice(i, end)))
+    return parts
 
 
 def _weighted(trees: list[Params], shares: list[float]) -> Params:

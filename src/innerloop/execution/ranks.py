@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -73,17 +73,15 @@ def ranked(run: MetaGradient, ranks: int) -> MetaGradient:
     """
     calls = 0
 
-    def run_here(params: Params, buffers: Buffers, batch: Batch, *weights: Any) -> Gradient:
+    def run_here(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         nonlocal calls
         group = group_of(ranks)
         start, stop = share_of(batch.size, group.rank, group.size)
-        share, given = (stop - start) / batch.size, [w for w in weights if w is not None]
-        found = (
-            run(params, buffers, batch.slice(start, stop), *(w[start:stop] for w in given)) if share else None
-        )
+        share, given = (stop - start) / batch.size, None if weights is None else weights[start:stop]
+        found = run(params, buffers, batch.slice(start, stop), given) if share else None
         flat = _Flat(params, buffers, batch.size, group)
         if found is not None:
-            flat.put(found, start, stop, 1.0 if given else share, share)
+            flat.put(found, start, stop, share if given is None else 1.0, share)
         if calls % COMPARED_EVERY == 0:
             flat.sign(params, buffers)
         calls += 1

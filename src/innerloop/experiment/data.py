@@ -13,6 +13,7 @@ from innerloop.experiment.pictures import (
     Scale,
     build_image_sampler,
     build_source,
+    hard_groups,
     largest_ways,
     outputs_needed,
     scale_of,
@@ -20,6 +21,7 @@ from innerloop.experiment.pictures import (
 )
 from innerloop.experiment.sizes import Sizes, sizes_of_task
 from innerloop.experiment.words import recipe_words
+from innerloop.recipes.judged import has_hard_tasks
 from innerloop.recipes.schema import Recipe
 from innerloop.tasks import Sampler, get_family, make_sampler
 
@@ -46,6 +48,12 @@ class Data:
     def scale(self) -> Scale:
         """Mean and deviation that standardise the pictures."""
         return scale_of(self.recipe, lambda: self.pictures)
+
+    @functools.cached_property
+    @recipe_words()
+    def hard_groups(self) -> tuple[str, ...]:
+        """Groups of classes whose training tasks are hard; measured if the recipe names none."""
+        return hard_groups(self.recipe, self.pictures) if has_hard_tasks(self.recipe) else ()
 
     @functools.cached_property
     def train(self) -> Sampler:
@@ -79,7 +87,8 @@ class Data:
         recipe, training = self.recipe, split == "train"
         tasks, dtype = recipe.tasks, DTYPES[recipe.run.dtype]
         if tasks.family in IMAGE_FAMILIES:
-            return build_image_sampler(recipe, self.pictures, self.scale, split, dtype)
+            hard = self.hard_groups if training else ()
+            return build_image_sampler(recipe, self.pictures, self.scale, split, dtype, hard)
         return make_sampler(
             get_family(tasks.family),
             seed=recipe.run.seed if training else recipe.eval.seed,

@@ -57,6 +57,7 @@ def fit_parts(
             plan=plan,
             schedule=parts.schedule,
             clip=outer.clip,
+            hard_weight=outer.hard_weight,
             validation=validation,
             log=log,
             log_every=run.log_every,

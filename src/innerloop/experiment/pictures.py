@@ -21,6 +21,7 @@ from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
+from innerloop.tasks.hard_groups import by_hardness, hardest_groups
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
 
@@ -115,15 +116,30 @@ def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
             tuple(asked.groups) or None,
             asked.share,
             asked.name,
+            asked.hard,
         )
         for asked in kinds_asked(recipe, training)
     ]
 
 
+def hard_groups(recipe: Recipe, source: ImageSource) -> tuple[str, ...]:
+    """The groups whose training tasks are hard: those that are named, else the hardest of the split."""
+    tasks = recipe.tasks
+    return tuple(tasks.hard_groups) or hardest_groups(source, "train", tasks.ways, tasks.hardest)
+
+
 def build_image_sampler(
-    recipe: Recipe, source: ImageSource, scale: Scale, split: str, dtype: torch.dtype
+    recipe: Recipe,
+    source: ImageSource,
+    scale: Scale,
+    split: str,
+    dtype: torch.dtype,
+    hard: tuple[str, ...] = (),
 ) -> Sampler:
-    """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``."""
+    """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``.
+
+    Tasks of the groups in ``hard`` are drawn apart from others in training.
+    """
     training = split == "train"
     seed = recipe.run.seed if training else recipe.eval.seed
     transform = None
@@ -141,12 +157,15 @@ def build_image_sampler(
             dtype=dtype,
             device=recipe.run.device,
         )
+    kinds = build_kinds(recipe, training)
+    if training and hard:
+        kinds = by_hardness(kinds[0], source, split, hard, recipe.tasks.hard_share)
     with episode_words(len(recipe.tasks.mixture), training):
         return few_shot_sampler(
             source,
             split,
             seed=seed,
-            kinds=build_kinds(recipe, training),
+            kinds=kinds,
             balanced=recipe.tasks.balanced,
             mean=scale.mean,
             std=scale.std,

@@ -19,7 +19,7 @@ from innerloop.experiment.loading import best_or_last, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.rate import provisional, settled
-from innerloop.experiment.run_data import check_data, data_record, keep_data, with_kept_data
+from innerloop.experiment.run_data import check_data, data_record, hard_words, keep_data, with_kept_data
 from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes, remember_run
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
@@ -162,8 +162,9 @@ def _carry_out(
         bar.line(f"run: {run}")
         if ranks_here() > 1:
             bar.line(f"{ranks_here()} ranks share the tasks of every step")
-        if (remark := held_out(recipe)) is not None:
-            bar.line(remark)
+        for remark in (held_out(recipe), hard_words(parts.data)):
+            if remark is not None:
+                bar.line(remark)
         for note in notes:
             bar.line(f"warning: {note}")
         with ending(run, log, bar):
@@ -227,6 +228,7 @@ def _plan(parts: Parts, run: Path, bar: Progress) -> Plan:
         chunk=recipe.run.chunk,
         threads=recipe.run.threads,
         allow_vmap=not recipe.inner.checkpoint,
+        weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
     )
     plan = measured.plan
     update_manifest(

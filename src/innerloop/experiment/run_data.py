@@ -29,7 +29,16 @@ def data_record(data: Data) -> dict[str, Any]:
         "mean": mean,
         "std": std,
         **({"validation": said} if said else {}),
+        **({"hard_groups": list(data.hard_groups)} if data.hard_groups else {}),
     }
+
+
+def hard_words(data: Data) -> str | None:
+    """What is said of hard tasks before training; None where all are alike."""
+    if not data.hard_groups:
+        return None
+    how = "named" if data.recipe.tasks.hard_groups else "measured by nearest neighbours of pixels"
+    return f"hard tasks are those of {', '.join(data.hard_groups)} ({how})"
 
 
 def keep_data(data: Data, run: Path) -> None:

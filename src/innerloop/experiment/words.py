@@ -15,6 +15,10 @@ RECIPE_WORDS = {
     "covariances": "tasks.settings.covariances",
     "execution": "run.execution",
     "folder": "run.folder",
+    "hard_groups": "tasks.hard_groups",
+    "hard_share": "tasks.hard_share",
+    "hard_weight": "outer.hard_weight",
+    "hardest": "tasks.hardest",
     "head_start": "inner.head_start",
     "heads": "outer.heads",
     "label_orders": "eval.label_orders",
@@ -71,7 +75,11 @@ def episode_words(kinds: int, training: bool) -> Iterator[None]:
     """
     if not kinds:
         section = "tasks" if training else "eval"
-        table = {name: f"{section}.{name}" for name in ("ways", "shots", "queries")}
+        shape = ("ways", "shots", "queries")
+        table = {name: f"{section}.{name}" for name in shape}
+        # hard tasks and others are two kinds, which have their shape from here
+        table |= {f"kinds[{i}].{name}": f"{section}.{name}" for i in (0, 1) for name in shape}
+        table |= {f"kinds[{i}].choice": "tasks.choice" for i in (0, 1)}
     else:
         table = {
             f"kinds[{place}].{name}" if kinds > 1 else name: f"tasks.mixture[{place}].{name}"

@@ -24,8 +24,9 @@ SUMS: Mapping[str, tuple[str, ...]] = {
 }
 """Sums of ranks that have a name: those of the papers, and some of baselines."""
 
-DEFAULT_SCORE = "naswot"
-"""What a search ranks by if nothing is said."""
+DEFAULT_SCORE = "flops"
+"""What a search ranks by if nothing is said: on average the best on CIFAR-FS and Omniglot, which is not much
+(docs/scores.md)."""
 
 
 class SpaceSection(BaseModel):

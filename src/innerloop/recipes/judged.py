@@ -35,6 +35,18 @@ def kinds_asked(recipe: Recipe, training: bool) -> list[Kind]:
     ]
 
 
+def has_hard_tasks(recipe: Recipe) -> bool:
+    """Whether training draws tasks of hard groups apart from others.
+
+    >>> has_hard_tasks(Recipe.model_validate({"tasks": {"family": "few-shot", "hard_share": 0.5}}))
+    True
+    """
+    tasks = recipe.tasks
+    if tasks.family != FEW_SHOT or tasks.mixture:
+        return False
+    return tasks.hard_share is not None or recipe.outer.hard_weight != 1
+
+
 def refuse_mixed_ways(recipe: Recipe, training: bool) -> None:
     """Refuses a mixture of unequal ways where the network's own last layer, with a row per class, predicts.
 

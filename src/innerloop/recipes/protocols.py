@@ -14,7 +14,16 @@ CHANGED = "changed"
 """Entry of an evaluation: settings that were given to it and are not the run's own."""
 
 _NO_MATTER = (
-    *("name", "description", "outer.", "run.", "data.augment", "tasks.n_tasks", "tasks.resample"),
+    *(
+        "name",
+        "description",
+        "outer.",
+        "run.",
+        "data.augment",
+        "tasks.n_tasks",
+        "tasks.resample",
+        "tasks.hard",
+    ),
     *("eval.curve", "eval.every", "eval.patience", "eval.validation_episodes"),
 )
 _BUT = ("outer.loss", "run.dtype", "run.bfloat16")

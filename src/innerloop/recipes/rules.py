@@ -151,6 +151,23 @@ def _an_envelope_is_of_the_inner_loss(recipe: Recipe) -> str | None:
     )
 
 
+def _weights_need_hard_tasks(recipe: Recipe) -> str | None:
+    mixture = recipe.tasks.mixture
+    if recipe.outer.hard_weight == 1 or recipe.tasks.family != "few-shot":
+        return None
+    if recipe.outer.batch == 1:
+        return (
+            "outer.hard_weight weighs the tasks of a batch against each other, and outer.batch=1 has one: "
+            "raise outer.batch, or set tasks.hard_share."
+        )
+    if not mixture or {kind.hard for kind in mixture} == {True, False}:
+        return None
+    return (
+        "outer.hard_weight weighs hard tasks against others, and the kinds of tasks.mixture are "
+        f"{'all' if mixture[0].hard else 'none of them'} hard: set hard=true for some of them."
+    )
+
+
 def _settings_are_the_learners(recipe: Recipe) -> str | None:
     return "\n".join(method_problems(dict(recipe.inner), recipe.outer.objective)) or None
 
@@ -168,5 +185,6 @@ RECIPE_RULES: Rules = (
     _factors_go_with_milestones,
     _orders_are_of_labels,
     _an_envelope_is_of_the_inner_loss,
+    _weights_need_hard_tasks,
     _settings_are_the_learners,
 )

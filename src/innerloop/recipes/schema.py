@@ -43,6 +43,7 @@ class Kind(Section):
     queries: int = Field(15, ge=1, description="query pictures per class")
     choice: Choice = Field("any", description="as tasks.choice")
     groups: list[str] = Field([], description="as tasks.groups")
+    hard: bool = Field(False, description="whether outer.hard_weight weighs its tasks")
 
 
 class Data(Section):
@@ -90,6 +91,18 @@ class Tasks(Section):
     )
     mixture: list[Kind] = Field(
         [], description="few-shot: several kinds of tasks with their shares, instead of one"
+    )
+    hard_share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="few-shot: share of training tasks from hard groups; none means as often as they come",
+    )
+    hard_groups: list[str] = Field(
+        [], description="few-shot: groups whose tasks are hard; empty means those measured as hardest"
+    )
+    hardest: int = Field(
+        5, ge=1, description="few-shot: how many groups of the training split are hard where none are named"
     )
     minibatch: int = Field(64, ge=1, description="supervised: pictures per step")
     n_tasks: int | None = Field(
@@ -215,6 +228,11 @@ class Outer(Section):
     plateau_patience: int = Field(4, ge=1, description="schedule=plateau: validations without improvement")
     warmup: int = Field(0, ge=0, description="steps over which the rate rises linearly from zero")
     clip: float | None = Field(None, gt=0, description="clip the meta-gradient to this norm")
+    hard_weight: float = Field(
+        1.0,
+        gt=0,
+        description="few-shot: weight of hard tasks against others, normalised in each batch (Landscape's ζ)",
+    )
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="cross-entropy: this share of a label goes to the other classes, evenly"
     )

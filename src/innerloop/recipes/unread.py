@@ -13,6 +13,7 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.learners.table import LEARNERS, depends_on_order, reads
+from innerloop.recipes.judged import has_hard_tasks
 from innerloop.recipes.reading import Readers, When, unread_keys
 from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Data, Recipe
@@ -38,11 +39,14 @@ def _is_learner_judged(recipe: Recipe) -> bool:
 
 
 _PICTURES = _one_of("tasks.family", *PICTURES)
+_FEW_SHOT = _one_of("tasks.family", "few-shot")
 _FOLDER = When("a folder of pictures", lambda r: Path(r.data.name).expanduser().is_dir())
 _DRAWN = When("tasks that are drawn from a family", lambda r: r.tasks.family not in PICTURES)
 _ONE_KIND = When(
     "tasks without a tasks.mixture", lambda r: not (r.tasks.mixture and r.tasks.family in PICTURES)
 )
+_HARD = (_FEW_SHOT, _ONE_KIND, When("training with tasks.hard_share or outer.hard_weight", has_hard_tasks))
+_UNNAMED = When("training without tasks.hard_groups", lambda r: not r.tasks.hard_groups)
 _MLP = _one_of("model.kind", "mlp")
 _CONV4 = _one_of("model.kind", "conv4")
 _HEADS = When("heads on frozen features (eval.head)", lambda r: not _is_learner_judged(r))
@@ -102,6 +106,9 @@ READERS: Readers = {
     "tasks.groups": (_PICTURES, _ONE_KIND),
     "tasks.balanced": (_PICTURES,),
     "tasks.mixture": (_PICTURES,),
+    "tasks.hard_share": (_FEW_SHOT, _ONE_KIND),
+    "tasks.hard_groups": _HARD,
+    "tasks.hardest": (*_HARD, _UNNAMED),
     "tasks.minibatch": (_one_of("tasks.family", "supervised"),),
     "tasks.n_tasks": (_DRAWN,),
     "tasks.resample": (_DRAWN, When("a given tasks.n_tasks", lambda r: r.tasks.n_tasks is not None)),
@@ -135,6 +142,7 @@ READERS: Readers = {
     "outer.milestones": (_one_of("outer.schedule", "step"),),
     "outer.factor": (_one_of("outer.schedule", "step", "plateau"), _ONE_FACTOR),
     "outer.factors": (_one_of("outer.schedule", "step"),),
+    "outer.hard_weight": (_FEW_SHOT,),
     "outer.label_smoothing": (_LABELS, _QUERIES),
     "outer.plateau_patience": (_one_of("outer.schedule", "plateau"),),
     "eval.ways": (_PICTURES, _ONE_KIND),
@@ -158,6 +166,7 @@ _FIXED_RATE = When(
 )
 _ONLY_TRAINING = (
     *("data.augment", "tasks.minibatch", "tasks.n_tasks", "tasks.resample", "model.init"),
+    *("tasks.hard_share", "tasks.hard_groups", "tasks.hardest"),
     *("inner.truncate", "inner.checkpoint", "inner.split"),
     *(f"outer.{name}" for name in type(Recipe().outer).model_fields if name != "loss"),
     *("eval.every", "eval.patience", "eval.validation_episodes"),

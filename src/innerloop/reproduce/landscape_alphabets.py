@@ -145,16 +145,6 @@ def _name(names: list[str], start: str) -> str:
 
 def hardest_first(source: ImageSource, episodes: int) -> list[str]:
     """Alphabets by the error of the nearest neighbour of raw pixels on 5-way 1-shot tasks within each."""
-    from innerloop.core.types import TaskBatch
-    from innerloop.tasks.episodes import Shape
-    from innerloop.tasks.few_shot import Kind, few_shot_sampler
-    from innerloop.theory.hardness import nearest_neighbour_error
+    from innerloop.tasks.hard_groups import group_errors
 
-    errors = {}
-    for name in source.group_names:
-        kind = Kind(Shape(WAYS, 1, 5), "one-group", (name,))
-        batch = few_shot_sampler(source, "all", seed=0, kinds=[kind]).episodes(range(episodes))
-        assert isinstance(batch, TaskBatch)
-        flat = batch._replace(x_support=batch.x_support.flatten(2), x_query=batch.x_query.flatten(2))
-        errors[name] = float(nearest_neighbour_error(*flat[:4]).mean())
-    return sorted(errors, key=lambda name: -errors[name])
+    return list(group_errors(source, "all", WAYS, episodes))

@@ -7,10 +7,12 @@ from typing import Any
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 DIM, SHOTS = 10, (2000, 100)
-SIZES = {"smoke": (2, 4, 300), "cpu": (10, 10, 5000), "paper": (10, 20, 5000)}
+SIZES = {"smoke": (20, 4, 60), "cpu": (10, 10, 5000), "paper": (10, 20, 5000)}
 """Repeats, values of ρ_H, iterations."""
 NEARER = {2000: (0.05, 0.9), 100: (0.2, 0.6)}
 """Where "ρ_H/ρ_E is not close to zero or one": the middle shrinks as the samples get fewer."""
+NEARLY_ZERO = 1e-4
+"""A ρ_H for "goes to zero": far below d/m at both numbers of samples."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -34,7 +36,7 @@ def run(scale: str, say: Say) -> Reproduction:
             optima = {"hard task's optimum": 1.0, "easy task's optimum": -1.0} if what == "coordinate" else {}
             panels.append(panel("ρ_H (ρ_E = 1)", f"{title}, m = {shots}", curves, heights=optima))
         say(f"m={shots}: SGD at most {found['worst']:.1f} standard errors from the closed forms")
-        rows += _rows(shots, found, scale)
+        rows += _rows(shots, found, steps, scale)
     protocol = {
         "tasks": "two, optima 1 and −1 in 10 dimensions, ρ_E = 1, α = 1, ν² = 0.01",
         "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = m, rates as in C.1, {runs} repeats",
@@ -48,8 +50,8 @@ def run(scale: str, say: Say) -> Reproduction:
 def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     import torch
 
-    from innerloop.reproduce.landscape_linear import ends, intervals, standard_errors_off, two_tasks_drawer
-    from innerloop.theory.landscape import excess_risk
+    import innerloop.reproduce.landscape_linear as linear
+    from innerloop.theory.landscape import adapted_curvature, excess_risk
     from innerloop.theory.landscape_batch import compare
 
     eye, one = torch.eye(DIM, dtype=torch.float64), torch.ones(DIM, dtype=torch.float64)
@@ -63,19 +65,24 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     at = torch.linspace(0.05, 0.95, grid, dtype=torch.float64)
     there = environments(at)
     exact = compare(there, optima.expand(grid, -1, -1), lr=1.0, shots=shots)
-    out: dict[str, Any] = {"rho": rho.tolist(), "points_rho": at.tolist(), "worst": 0.0}
+    least = compare(environments(rho.new_tensor([NEARLY_ZERO])), optima[None], lr=1.0, shots=shots)
+    out: dict[str, Any] = {"rho": rho.tolist(), "points_rho": at.tolist(), "worst": 0.0, "ends_off": 0.0}
+    curvatures = {"nal": there, "maml": adapted_curvature(there, 1.0, shots)}
     for name in ("nal", "maml"):
-        draw = two_tasks_drawer(at, runs, DIM)
-        w = ends(draw, (runs, grid, DIM), name, shots, steps, seed=shots)
-        known = getattr(exact, name)
+        draw = linear.two_tasks_drawer(at, runs, DIM)
+        w = linear.ends(draw, (runs, grid, DIM), name, shots, steps, seed=shots)
+        known, curve, start = (getattr(found, name) for found in (exact, line, least))
         coordinate, risk = w[..., 0], excess_risk(w, there, optima.expand(grid, -1, -1), 1.0, shots)
-        off = standard_errors_off(coordinate, known.solution[:, 0])
-        out["worst"] = max(out["worst"], off)
-        points, ci = intervals(coordinate)
-        risks, risk_ci = intervals(risk)
+        out["worst"] = max(out["worst"], linear.standard_errors_off(coordinate, known.solution[:, 0]))
+        level = curvatures[name].mean(1)[:, 0, 0]
+        expected = linear.expected_ends(known.solution[:, 0], level, name, shots, steps)
+        out["ends_off"] = max(out["ends_off"], linear.standard_errors_off(w.mean(-1), expected))
+        points, ci = linear.intervals(coordinate)
+        risks, risk_ci = linear.intervals(risk)
         out[name] = {
-            "coordinate": getattr(line, name).solution[:, 0].tolist(),
-            "risk": getattr(line, name).risk.tolist(),
+            "coordinate": curve.solution[:, 0].tolist(),
+            "risk": curve.risk.tolist(),
+            "nearly_zero": [float(start.solution[0, 0]), float(start.risk)],
             "coordinate_points": points,
             "coordinate_ci95": ci,
             "risk_points": risks,
@@ -86,13 +93,16 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     return out
 
 
-def _rows(shots: int, found: dict[str, Any], scale: str) -> list[Row]:
+def _rows(shots: int, found: dict[str, Any], steps: int, scale: str) -> list[Row]:
+    from innerloop.reproduce.landscape_linear import ends_row
+
     low, high = NEARER[shots]
     middle = [i for i, r in enumerate(found["rho"]) if low <= r <= high]
     nearer = all(found["maml"]["coordinate"][i] > 0 for i in middle)
     gain = max(n / m for n, m in zip(found["nal"]["risk"], found["maml"]["risk"], strict=True))
     always = max(found["nal"]["coordinate"]) <= 1e-9
-    ends = found["maml"]["coordinate"][0], found["maml"]["coordinate"][-1]
+    start = found["maml"]["nearly_zero"][0]
+    left = [found[name]["nearly_zero"][1] / max(found[name]["risk"]) for name in ("nal", "maml")]
     rows = [
         row(f"m={shots}: MAML starts nearer the hard task for ρ_H in {low}–{high}", "yes", nearer, nearer),
         row(
@@ -107,9 +117,17 @@ def _rows(shots: int, found: dict[str, Any], scale: str) -> list[Row]:
             gain,
             gain > (10 if shots > 1000 else 1.5),
         ),
-        row(f"m={shots}: as ρ_H → 0 MAML goes to the easy task too", "yes", ends[0], ends[0] < 0.35),
+        row(f"m={shots}: as ρ_H → 0 (10⁻⁴) MAML goes to the easy task too", "to −1", start, start < -0.9),
+        row(
+            f"m={shots}: as ρ_H → 0 (10⁻⁴) both excess risks go to zero",
+            "to zero",
+            f"{left[0]:.4f} (NAL) and {left[1]:.4f} (MAML) of their largest",
+            max(left) < 0.05,
+        ),
     ]
-    if scale != "smoke":
+    if scale == "smoke":
+        rows.append(ends_row(f"m={shots}", found["ends_off"], steps))
+    else:
         gap = max(found[name]["largest_gap"] for name in ("nal", "maml"))
         rows.append(
             row(

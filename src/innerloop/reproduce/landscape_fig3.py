@@ -8,7 +8,7 @@ from innerloop.reproduce.rows import Reproduction, Say, row
 
 DIM, SHOTS, RHO_HARD, RHO_EASY = 10, 500, 0.1, 0.9
 RATIOS = {"(a, b) R²/r_H = 0.5": (0.5, 10.0), "(c, d) R²/r_H = 10": (10.0, 0.5)}
-SIZES = {"smoke": (2, 3, 300), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
+SIZES = {"smoke": (20, 3, 60), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
 """Repeats, values of R with points, iterations."""
 
 
@@ -16,6 +16,7 @@ def run(scale: str, say: Say) -> Reproduction:
     """R from 0.5 to 4 with R²/r_H and R²/r_E fixed."""
     from innerloop.plots.landscape import INKS
     from innerloop.plots.panels import Panel, line, panel, panels_figure, points
+    from innerloop.reproduce.landscape_linear import ends_row
 
     runs, grid, steps = SIZES[scale]
     panels: list[Panel] = []
@@ -42,7 +43,9 @@ def run(scale: str, say: Say) -> Reproduction:
                 gain > 1.5 if packed else gain < 1.5,
             )
         )
-        if scale != "smoke":
+        if scale == "smoke":
+            rows.append(ends_row(name, found["ends_off"], steps))
+        else:
             off = max(abs(p / gain - 1) for p in found["gain_points"])
             rows.append(
                 row(
@@ -64,7 +67,13 @@ def run(scale: str, say: Say) -> Reproduction:
 def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[str, Any]:
     import torch
 
-    from innerloop.reproduce.landscape_linear import ends, geography_drawer, intervals
+    from innerloop.reproduce.landscape_linear import (
+        ends,
+        expected_ends,
+        geography_drawer,
+        intervals,
+        standard_errors_off,
+    )
     from innerloop.theory.landscape_geography import Geography, geography, step_curvature
 
     R = torch.linspace(0.5, 4, 36, dtype=torch.float64)
@@ -73,10 +82,15 @@ def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[
     envs = [Geography(DIM, RHO_HARD, RHO_EASY, r, r**2 / hard, r**2 / easy) for r in at.tolist()]
     a_h, a_e = (step_curvature(rho, 1 / RHO_EASY, SHOTS, DIM) for rho in (RHO_HARD, RHO_EASY))
     out: dict[str, Any] = {"R": R.tolist(), "points_R": at.tolist(), "gain": line.gain.tolist()}
+    out["ends_off"] = 0.0
     means = {}
+    there = geography(Geography(DIM, RHO_HARD, RHO_EASY, at, at**2 / hard, at**2 / easy), 1 / RHO_EASY, SHOTS)
+    levels = {"nal": torch.full_like(at, (RHO_HARD + RHO_EASY) / 2), "maml": (a_h + a_e).expand(grid) / 2}
     for name in ("nal", "maml"):
         draw = geography_drawer(envs, runs, 1)
         w = ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=1 / RHO_EASY)
+        expected = expected_ends(getattr(there, name).coordinate, levels[name], name, SHOTS, steps)
+        out["ends_off"] = max(out["ends_off"], standard_errors_off(w.mean(-1), expected))
         # the excess risk of any w: both groups' optima are spread around their centres
         to_hard = (w - at[:, None]).square().sum(-1) + DIM * at**2 / hard
         to_easy = w.square().sum(-1) + DIM * at**2 / easy

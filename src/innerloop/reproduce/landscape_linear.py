@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.statistics import mean_interval
+from innerloop.reproduce.rows import Row, row
 from innerloop.theory.landscape_geography import Geography
 from innerloop.theory.landscape_sgd import LinearTasks, linear_sgd
 
@@ -78,6 +79,36 @@ def ends(
         steps=steps,
         generator=torch.Generator().manual_seed(seed),
         weigh=weigh,
+    )
+
+
+def expected_ends(limits: Tensor, curvature: Tensor, method: str, shots: int, steps: int) -> Tensor:
+    r"""Where SGD is on average after ``steps`` steps from zero, exactly: :math:`w^*(1-(1-\eta c)^t)`.
+
+    Every step has new samples, so that the mean of a gradient is :math:`c(w-w^*)` whatever was drawn before.
+
+    Args:
+        limits: coordinates of the population solution :math:`w^*`.
+        curvature: ``c``, the mean of ρ over tasks for NAL, of what a step leaves of it for MAML.
+        method: ``nal`` or ``maml``, which have their own rates.
+        shots: n₂.
+        steps: ``t``.
+
+    >>> one = torch.ones(1, dtype=F64)
+    >>> expected_ends(one, 20 * one, "nal", 500, 2)    # the rate is 1/40: half of what is left at every step
+    tensor([0.7500], dtype=torch.float64)
+    """
+    rate = NAL_RATE if method == "nal" else maml_rate(shots)
+    return limits * (1 - (1 - rate * curvature) ** steps)
+
+
+def ends_row(name: str, off: float, steps: int) -> Row:
+    """Whether SGD is on average where it must be after so few steps."""
+    return row(
+        f"{name}: SGD's mean coordinate after {steps} iterations is its exact expectation",
+        "w*(1 − (1 − ηc)^t)",
+        f"{off:.1f} standard errors off at most",
+        off < 4.5,
     )
 
 

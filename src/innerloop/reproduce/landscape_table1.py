@@ -222,7 +222,7 @@ FAILS = (
     "Large: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points",
     "Small: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points",
 )
-"""What does not hold at `cpu`: at the published rate SGD has not begun to learn after so few steps."""
+"""What is recorded as not holding at `cpu`: in trials SGD at the published rate did not begin to learn."""
 
 
 def _protocol(scale: str, budget: Any, alphabets: dict[str, list[str]]) -> dict[str, Any]:

@@ -170,7 +170,7 @@ FAILS = (
         for part in ("train hard", "test hard")
     ),
 )
-"""What does not hold at `cpu`: at the published rate SGD has not begun to learn after so few steps."""
+"""What is recorded as not holding at `cpu`: in trials on Omniglot such SGD did not begin to learn."""
 
 
 def _protocol(scale: str, budget: Any) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Kind(NamedTuple):
         groups: names of the groups to draw from; all of the split's if ``None``.
         share: how often, relative to the other kinds.
         name: for reports.
+        hard: whether these are the tasks that training may give more weight.
     """
 
     shape: Shape
@@ -50,6 +51,7 @@ class Kind(NamedTuple):
     groups: tuple[str, ...] | None = None
     share: float = 1.0
     name: str = ""
+    hard: bool = False
 
 
 class FewShot(NamedTuple):
@@ -239,8 +241,12 @@ def few_shot_sampler(
             xs, xq = transform(xs[None], [2 * i])[0], transform(xq[None], [2 * i + 1])[0]
         return Task(scale(xs), drawn.y_support, scale(xq), drawn.y_query, drawn.id)
 
+    def hard(indices: Sequence[int]) -> NDArray[np.bool_]:
+        return np.array([kind.hard for kind in kinds])[plan.kind_of(np.asarray(indices, dtype=np.int64))]
+
     name, alone = f"{source.name}/{split}", one if len(kinds) == 1 else None
-    return Sampler(episodes, None, name, lambda i: _files(plan, i), alone)
+    told = hard if any(kind.hard for kind in kinds) else None
+    return Sampler(episodes, None, name, lambda i: _files(plan, i), alone, told)
 
 
 def _mixed(

@@ -34,6 +34,7 @@ class Sampler(NamedTuple):
         name: what reports call it.
         files: episode number → the names of the files behind it, where there are files.
         alone: episode number → that episode, where there is a quicker way to a single one.
+        hard: indices → which of those episodes are hard, where the stream has hard ones.
     """
 
     episodes: Callable[[Sequence[int]], Batch]
@@ -41,6 +42,7 @@ class Sampler(NamedTuple):
     name: str = ""
     files: Callable[[int], dict[str, Any]] = _no_files
     alone: Callable[[int], Task] | None = None
+    hard: Callable[[Sequence[int]], NDArray[np.bool_]] | None = None
 
     def episode(self, i: int) -> Task:
         """The ``i``-th episode alone."""

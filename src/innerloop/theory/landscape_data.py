@@ -131,6 +131,20 @@ def left_after_step(fits: TaskFits, lr: float) -> Tensor:
     return ((s @ after) * after).sum((1, 2)) / ((s @ v) * v).sum((1, 2))
 
 
+def estimated_dimension(fits: TaskFits) -> Tensor:
+    r""":math:`\operatorname{tr}\Sigma/\|\Sigma\|` of the tasks (Landscape, Remark 1), their harmonic mean.
+
+    The largest eigenvalue of a sample covariance is too large, for isotropic inputs by
+    :math:`(1+\sqrt{d/n})^2`. So the direction is taken from one half of the samples and the variance along it
+    from the other. This is without bias where all directions are alike, and nearly so where one stands out;
+    between these the direction is not quite the best one, and the dimension comes out somewhat too large.
+    """
+    directions = torch.linalg.eigh(fits.halves).eigenvectors[..., -1:]
+    along = (directions.mT @ fits.halves.flip(0) @ directions).mean(0)[:, 0, 0]
+    share = (along / fits.covariances.diagonal(dim1=1, dim2=2).sum(-1)).mean()
+    return (1 / share).clamp(max=float(fits.covariances.shape[-1]))
+
+
 def solutions(fits: TaskFits, lr: float, inner_shots: float) -> tuple[Tensor, Tensor]:
     """The solutions of NAL and MAML for equally frequent tasks, each ``(d, k)``."""
     nal, maml = (

@@ -56,11 +56,21 @@ class GeographyLandscape(NamedTuple):
 
 
 class Condition(NamedTuple):
-    r"""Both sides of :math:`\tfrac{\rho_H}{\rho_E}(1-\tfrac{\rho_H}{\rho_E})^2\gg\tfrac dm`; their ratio."""
+    r"""Both sides of :math:`\tfrac{\rho_H}{\rho_E}(1-\tfrac{\rho_H}{\rho_E})^2\gg\tfrac dm`; their ratio.
+
+    Attributes:
+        hardness: the left side.
+        dimension_per_shot: the right side, ``d/m``.
+        ratio: the left over the right one.
+        effective_dimension: :math:`\operatorname{tr}\Sigma/\|\Sigma\|` (Remark 1), at most ``d``.
+        effective_per_shot: the same over ``m``, the right side with it in the place of ``d``.
+    """
 
     hardness: Tensor
     dimension_per_shot: Tensor
     ratio: Tensor
+    effective_dimension: Tensor
+    effective_per_shot: Tensor
 
 
 def step_curvature(
@@ -167,12 +177,31 @@ def limiting_gain(env: Geography) -> Tensor:
 def condition(env: Geography, shots: float | Tensor) -> Condition:
     r"""Both sides of :math:`\tfrac{\rho_H}{\rho_E}(1-\tfrac{\rho_H}{\rho_E})^2\gg\tfrac dm` (Corollary 2).
 
+    Inputs of a geography have covariance :math:`\rho I`, whose effective dimension is ``d`` itself.
+
     >>> [round(float(x), 3) for x in condition(Geography(10, 0.1, 0.9, 1.0, 0.5, 0.1), shots=500)]
-    [0.088, 0.02, 4.39]
+    [0.088, 0.02, 4.39, 10.0, 0.02]
     """
     q = _double(env.rho_hard) / env.rho_easy
-    left, right = q * (1 - q).square(), env.dim / _double(shots)
-    return Condition(left, right, left / right)
+    return condition_of(q, _double(env.dim), _double(env.dim), _double(shots))
+
+
+def condition_of(ratio: Tensor, dim: Tensor, effective: Tensor, shots: Tensor) -> Condition:
+    r"""The condition from :math:`\rho_H/\rho_E`, the dimension, the effective dimension and ``m``."""
+    left, right = ratio * (1 - ratio).square(), dim / shots
+    return Condition(left, right, left / right, effective, effective / shots)
+
+
+def effective_dimension(covariances: Tensor) -> Tensor:
+    r""":math:`\operatorname{tr}\Sigma/\|\Sigma\|` of every covariance (Remark 1): between 1 and ``d``.
+
+    The paper calls :math:`\operatorname{tr}\Sigma` the effective dimension, for :math:`\|\Sigma\|=O(1)`.
+
+    >>> effective_dimension(torch.diag(torch.tensor([2.0, 1.0, 1.0])))
+    tensor(2.)
+    """
+    largest = torch.linalg.eigvalsh(covariances)[..., -1]
+    return covariances.diagonal(dim1=-2, dim2=-1).sum(-1) / largest
 
 
 def environment(env: Geography, tasks: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

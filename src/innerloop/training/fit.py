@@ -22,6 +22,7 @@ from innerloop.objectives.base import Objective
 from innerloop.runs.interrupts import held_interrupts
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.optimisers import MakeOptimiser, optimiser_tensors, restore_optimiser
+from innerloop.training.reweighted import batch_weights
 from innerloop.training.schedules import Schedule, make_schedule
 from innerloop.training.state import TrainState
 
@@ -58,6 +59,7 @@ def fit(
     plan: Plan | None = None,
     schedule: Schedule | None = None,
     clip: float | None = None,
+    hard_weight: float = 1.0,
     validation: Validation | None = None,
     log: Log | None = None,
     log_every: int = 100,
@@ -80,6 +82,8 @@ def fit(
             those it had.
         schedule: factor on the rate by step.
         clip: largest norm of the meta-gradient.
+        hard_weight: weight of the sampler's hard tasks against the others, normalised within each batch
+            (Landscape's ζ); 1 weighs all alike.
         validation: how to judge on the way.
         log: receives records for ``metrics.jsonl``.
         log_every: steps between them.
@@ -89,9 +93,8 @@ def fit(
     Raises:
         NonFiniteError: with step, task and a hint; the last good state has been saved.
     """
-    loop = _Loop(
-        objective, state, optimiser, plan or Plan(), schedule or make_schedule("constant", steps), clip
-    )
+    rates = schedule or make_schedule("constant", steps)
+    loop = _Loop(objective, state, optimiser, plan or Plan(), rates, clip, hard_weight)
     pace, saved_at = _Pace(batch, state.step), -1
 
     def due(every: int) -> bool:
@@ -149,6 +152,7 @@ class _Loop:
         plan: Plan,
         schedule: Schedule,
         clip: float | None,
+        hard_weight: float,
     ) -> None:
         self.leaves = {name: value.detach().clone() for name, value in state.params.items()}
         self.state = state._replace(params=self.leaves)
@@ -156,7 +160,8 @@ class _Loop:
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
         restore_optimiser(self.optimiser, self.leaves, state.optimiser)
         self.run = meta_gradient(objective.loss, plan, direction=objective.direction)
-        self.schedule, self.clip, self.ranks = schedule, clip, plan.ranks
+        self.schedule, self.clip, self.hard_weight = schedule, clip, hard_weight
+        self.ranks = plan.ranks
         self.settled = True  # false while a step, or the validation that belongs to it, is half done
 
     def tasks(self, sampler: Sampler, step: int, batch: int) -> Batch:
@@ -168,7 +173,8 @@ class _Loop:
 
     def gradient(self, sampler: Sampler, step: int, batch: int) -> Gradient:
         """The meta-gradient on the tasks of a step; refuses losses that are not finite."""
-        gradient = self.run(self.leaves, self.state.buffers, self.tasks(sampler, step, batch))
+        weights = batch_weights(sampler, step, batch, self.hard_weight, self.leaves)
+        gradient = self.run(self.leaves, self.state.buffers, self.tasks(sampler, step, batch), weights)
         bad = torch.nonzero(~torch.isfinite(gradient.losses))
         if len(bad):
             task = int(bad[0])

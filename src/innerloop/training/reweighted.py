@@ -2,7 +2,7 @@ r"""SGD on any objective with weights on the tasks of a batch: Landscape's hard-
 
 ``erm`` is the paper's NAL objective, ``episodic(maml(…))`` its MAML objective. Oversampling hard tasks (the
 paper's ``p``) is a matter of the sampler: ``hard_share`` of the ``linear`` family, ``share`` of a few-shot
-kind.
+kind. Recipes have both for groups of classes, ``tasks.hard_share`` and ``outer.hard_weight``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.objectives.base import Objective
+from innerloop.tasks.sampler import Sampler
 
 
-def hard_weights(hard: Tensor, zeta: float) -> Tensor:
+def hard_weights(hard: Tensor, zeta: float, dtype: torch.dtype | None = None) -> Tensor:
     r"""Weights of the tasks of a batch: ζ for hard ones against 1, normalised *within the batch*.
 
     With ``h`` hard and ``e`` easy tasks a hard one weighs :math:`\zeta/(h\zeta+e)` (Landscape, C.1).
@@ -25,14 +26,31 @@ def hard_weights(hard: Tensor, zeta: float) -> Tensor:
     Args:
         hard: ``(…, tasks)``, which tasks are hard.
         zeta: ζ; 1 weighs all tasks alike.
+        dtype: of the weights; torch's default if omitted.
 
     >>> hard_weights(torch.tensor([True] * 6 + [False] * 4), zeta=2.0)[[0, 9]]
     tensor([0.1250, 0.0625])
     """
     if not zeta > 0:
         raise UserError(f"zeta must be positive, not {zeta}.")
-    weights = 1 + (zeta - 1) * hard.to(torch.get_default_dtype())
+    weights = 1 + (zeta - 1) * hard.to(dtype or torch.get_default_dtype())
     return weights / weights.sum(-1, keepdim=True)
+
+
+def batch_weights(sampler: Sampler, step: int, batch: int, zeta: float, params: Params) -> Tensor | None:
+    """What the tasks of the ``step``-th meta-batch weigh; None where all weigh the same.
+
+    Args:
+        sampler: the stream, which says which of its tasks are hard.
+        step: number of the meta-batch.
+        batch: its size.
+        zeta: as for :func:`hard_weights`.
+        params: what is trained: the weights are of its type.
+    """
+    if zeta == 1.0 or sampler.hard is None:
+        return None
+    hard = torch.from_numpy(sampler.hard(range(step * batch, (step + 1) * batch)))
+    return hard_weights(hard, zeta, torch.float64).to(next(iter(params.values())))
 
 
 def weighted_gradient(

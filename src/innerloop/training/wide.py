@@ -16,6 +16,7 @@ from innerloop.learners.base import Learner
 from innerloop.nets.network import Network
 from innerloop.objectives.episodic import all_samples
 from innerloop.objectives.multitask import multitask, task_head
+from innerloop.theory.convergence import linear_loss
 from innerloop.training.full_batch import descend, meta_outputs
 
 
@@ -28,6 +29,7 @@ class Course(NamedTuple):
         distance: ‖θ_T − θ_0‖.
         first: Φ̂ before training, the exact one.
         drift: ‖Φ̂_t − Φ̂_0‖_F, the largest over the times looked at.
+        residual: outputs less targets before training.
     """
 
     losses: list[float]
@@ -35,6 +37,7 @@ class Course(NamedTuple):
     distance: float
     first: Tensor
     drift: float
+    residual: Tensor
 
 
 def adapted_outputs(learner: Learner, tasks: TaskBatch) -> Callable[[Params], Tensor]:
@@ -98,7 +101,23 @@ def watch_course(
             drift = max(drift, float((jacobian_kernel(outputs, now, chunk) - first).norm()))
 
     end = descend(lambda p: (outputs(p) - targets).square().sum() / 2, params, eta, steps, watch)
-    return Course(losses, path, distance(end, params), first, drift)
+    with torch.no_grad():
+        residual = outputs(params) - targets
+    return Course(losses, path, distance(end, params), first, drift, residual)
+
+
+def off_linear(course: Course, eta: float) -> float:
+    r"""How far training is from its linearisation, in errors: :math:`\max_t|e_t-\bar e_t|/e_0`.
+
+    :math:`e_t=\sqrt{2L_t}`, and :math:`\bar e_t=\|(I-\eta\hat\Phi_0)^tr_0\|` if the kernel stood still.
+
+    >>> off_linear(watch_course(lambda p: p["w"], torch.zeros(1), {"w": torch.ones(1)}, 0.5, 2), 0.5)
+    0.0
+    """
+    times = torch.arange(len(course.losses), dtype=course.first.dtype)
+    still = linear_loss(course.first, course.residual[:, None], eta, times)
+    gap = (torch.tensor(course.losses).to(still).sqrt() - still.sqrt()).abs().max()
+    return float(gap) / course.losses[0] ** 0.5
 
 
 def distance(a: Params, b: Params) -> float:

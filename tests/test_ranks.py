@@ -119,6 +119,13 @@ OBJECTIVES = {
         "cifar-fs-protonet",
         ["tasks.mixture=[{ways=3,shots=1,queries=2},{ways=2,shots=2,queries=2}]", "outer.batch=4"],
     ),
+    "hard tasks weigh more": (
+        "cifar-fs-protonet",
+        [
+            "tasks.mixture=[{ways=2,shots=1,queries=2,hard=true},{ways=2,shots=2,queries=2}]",
+            "outer.hard_weight=3",
+        ],
+    ),
 }
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.core.ranks import take_place
+from innerloop.core.ranks import LostRankError, take_place
 from innerloop.core.types import Buffers, Params
 from innerloop.execution import Plan
 from innerloop.execution.ranks import checksum, share_of, shared_out
+from innerloop.experiment import together
+from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts, judge
-from innerloop.experiment.parts import Parts
+from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.validation import validation_of
 from innerloop.learners import LEARNERS
 from innerloop.recipes.library import load_recipe
@@ -230,3 +234,54 @@ def test_types_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = parts_of("cifar-fs-protonet", "run.dtype=float32", "outer.steps=1")
     found = in_ranks(2, lambda rank: fit_parts(parts, plan=Plan("loop", 1, ranks=2)), monkeypatch)
     assert _types(found[0].params, found[0].buffers) == {torch.float32}
+
+
+# ---- what stays with rank 0, and where it runs
+
+
+def test_what_no_recipe_says_stays_on_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = parts_of("sine-maml")
+    own = Parts(parts.recipe, build_data(parts.recipe, train=parts.data.train))
+    assert not own.by_recipe
+    assert parts.at_rate(0.5).by_recipe
+    told: list[str] = []
+
+    class Asked:
+        size, busy, whole, timeout = 3, False, True, 0.0
+
+        def announce(self, tensors: dict[str, Tensor]) -> None:
+            told.extend(tensors)
+
+    monkeypatch.setattr(together, "group_here", Asked)
+    with together.all_ranks("fit", own, Plan("loop", 2), {}) as plan:
+        assert plan == Plan("loop", 2)
+    assert told == []
+    with together.all_ranks("fit", parts, Plan("loop", 2), {"w": torch.ones(1)}) as plan:
+        assert plan == Plan("loop", 2, ranks=3)
+    assert told == ["call", "/w"]
+
+
+def test_ranks_that_are_out_of_step_are_told_nothing_more() -> None:
+    group: Any = SimpleNamespace(busy=False, whole=True)
+    for error, whole in ((NonFiniteError("loss"), True), (OSError("disk"), False)):
+        with pytest.raises(type(error)), together.at_work(group):
+            raise error
+        assert (group.busy, group.whole) == (False, whole)
+    with pytest.raises(LostRankError, match="out of step"):
+        together.announce(group, {}, {})
+
+
+def test_notes_on_ranks_say_what_changes() -> None:
+    recipe = load_recipe("sine-maml", ["run.ranks=4"])
+    (note,) = together.ranks_notes(recipe, None)
+    assert "run.ranks=4 is read by the command" in note
+    (note,) = together.ranks_notes(load_recipe("sine-maml"), 2)
+    assert "was trained on 2 rank(s) and goes on with 1" in note
+
+
+def test_auto_is_a_device_that_is_there() -> None:
+    recipe = load_recipe("sine-maml", ["run.device=auto"])
+    assert recipe.run.device == "auto"  # kept in the run: another machine may have another
+    parts = build(recipe)
+    torch.zeros(1, device=parts.recipe.run.device)
+    assert next(iter(parts.params.values())).device.type == parts.recipe.run.device

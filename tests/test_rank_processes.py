@@ -28,6 +28,7 @@ from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.training import TrainState
 from innerloop.training.state import state_from
+from oracles import ranks_that_hang
 from oracles.patience import PATIENCE, wait_until
 from oracles.rank_threads import in_ranks
 from oracles.tolerance import assert_trees_equal
@@ -185,6 +186,25 @@ def test_torchrun_starts_and_restarts_it(
         assert job.wait(PATIENCE) == 0
     assert watched.told == [20]
     check_whole(only_run(tmp_path), expected)
+
+
+@pytest.mark.slow
+def test_the_rank_that_hangs_is_named_and_a_late_one_is_not(tmp_path: Path, environment: None) -> None:
+    ranks, silent, late = 4, 2, 3
+    command = [sys.executable, ranks_that_hang.__file__]
+    more = [str(ranks), str(tmp_path / "store"), str(silent), str(late)]
+    started = [
+        subprocess.Popen([*command, str(rank), *more], stdout=subprocess.PIPE, text=True)
+        for rank in range(ranks)
+    ]
+    try:
+        told = [started[rank].communicate(timeout=PATIENCE)[0] for rank in (0, 1)]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    name = f"rank {silent} (process {started[silent].pid} on "
+    assert [name in text and "did not answer for 8 seconds" in text for text in told] == [True, True], told
 
 
 def test_a_mistake_is_told_before_ranks_are_started(

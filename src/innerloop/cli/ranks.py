@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,12 +40,17 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
     _end_with(place.parent)
     try:
         if place.rank:
-            return follow(place)
-        with leading(place) as group:
-            return _lead(place, group.recall(), given, run)
+            code, whole = follow(place)
+        else:
+            with leading(place) as group:
+                code = _lead(place, group.recall(), given, run)
+            whole = group.whole
     except LostRankError as error:  # they never met
         say(f"error: {error}")
-        return LOST
+        code, whole = LOST, False
+    if not whole:
+        _end_at_once(code)
+    return code
 
 
 def _lead(place: Place, earlier: str | None, given: list[str], run: Callable[[list[str]], int]) -> int:
@@ -101,6 +107,14 @@ def start_ranks(read: Callable[[], int]) -> None:
             f"run.ranks={wanted}, and the command was started on {here} ranks: leave run.ranks away under "
             "torchrun, or give it the same number."
         )
+
+
+def _end_at_once(code: int) -> None:
+    """Ends this process. The usual way waits for exchanges that are under way, with ranks that are gone."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 def _end_with(parent: int | None) -> None:

@@ -27,6 +27,7 @@ TIMEOUT = 600.0
 _MEET = timedelta(minutes=30)  # to start: one of them may have to convert a data set first
 _LISTEN = timedelta(days=365)  # between calls rank 0 may compile, measure or write as long as it likes
 _GRACE = 5.0  # seconds in which all that still live say so
+_TELL = 1.0  # seconds between notes of how far a rank is
 
 
 class Group:
@@ -44,6 +45,7 @@ class Group:
         self.rank, self.size, self.place = place.rank, place.size, place
         self.timeout, self.busy, self.whole = TIMEOUT, False, True
         self._base, self._store = base, store
+        self._count, self._told_at = 0, 0.0
         self._control = dist.new_group(backend="gloo", timeout=_LISTEN)
         store.set(f"who/{self.rank}", f"{os.getpid()} {socket.gethostname()}")
 
@@ -80,6 +82,8 @@ class Group:
         return content
 
     def _wait(self, start: Callable[[], Any], patient: bool = False) -> None:
+        if not patient:
+            self._arrive()
         try:
             start().wait(*(() if patient else (timedelta(seconds=self.timeout),)))
         except RuntimeError as error:
@@ -87,6 +91,13 @@ class Group:
             raise self._lost(error) from error
 
     # ---- who is missing
+
+    def _arrive(self) -> None:
+        """Says now and then how many exchanges this rank has come to: of slow steps, every one."""
+        self._count += 1
+        if time.monotonic() - self._told_at > _TELL:
+            self._told_at = time.monotonic()
+            self._store.set(f"at/{self.rank}", str(self._count))
 
     def report(self, error: BaseException) -> None:
         """Leaves the reason for which this rank stops, for the one that tells of it."""
@@ -113,15 +124,27 @@ class Group:
         deadline = time.monotonic() + _GRACE
         while True:
             dead = [rank for rank in others if self._dead(rank)]
-            silent = [rank for rank in others if not self._store.check([f"alive/{rank}"])]
+            silent = [rank for rank in others if not self._here(rank)]
             if dead or not silent or time.monotonic() > deadline:
                 return dead or silent
             time.sleep(0.1)
 
+    def _here(self, rank: int) -> bool:
+        """Whether a rank says that it lives, or has come to this exchange and waits as we do."""
+        if self._store.check([f"alive/{rank}"]):
+            return True
+        known = self._store.check([f"at/{rank}"])
+        return known and int(self._store.get(f"at/{rank}").decode()) >= self._count
+
     def _dead(self, rank: int) -> bool:
-        """Whether the process is known to be gone: it said why, or ran on this machine and does no more."""
+        """Whether the process is known to be gone: it said why, or ran on this machine and does no more.
+
+        One that noticed the loss as we did, and has ended since, is not the cause.
+        """
         if self._store.check([f"error/{rank}"]):
             return True
+        if self._store.check([f"alive/{rank}"]):
+            return False
         pid, _, host = self._who(rank).partition(" ")
         return host == socket.gethostname() and not process_lives(int(pid))
 

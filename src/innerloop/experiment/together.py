@@ -164,8 +164,12 @@ def remember_run(run: Path) -> None:
         group.remember(str(run.resolve()))
 
 
-def follow(place: Place) -> int:
-    """Any rank but 0: does what it is told until rank 0 ends; returns the exit code."""
+def follow(place: Place) -> tuple[int, bool]:
+    """Any rank but 0: does what it is told until rank 0 ends.
+
+    Returns:
+        The exit code, and whether no exchange is left under way.
+    """
     from innerloop.experiment.following import carry_out
 
     if hasattr(signal, "pthread_sigmask"):  # rank 0 decides when to stop, and ends the others
@@ -175,19 +179,19 @@ def follow(place: Place) -> int:
         try:
             told, tensors = listen(group)
         except LostRankError:
-            return 0  # rank 0 has ended, and its own exit code says how
+            return 0, False  # rank 0 has ended, and its own exit code says how
         if told["kind"] == END:
             leave()
-            return 0
+            return 0, True
         try:
             carry_out(group, told, tensors)
         except LostRankError as error:
             if error.hung:  # perhaps rank 0 itself: who else would tell?
                 sys.stderr.write(f"rank {group.rank}: {error}\n")
-            return LOST
+            return LOST, False
         except UserError as error:
             group.report(error)  # rank 0 tells it, with the name of this rank
-            return LOST
+            return LOST, False
         except BaseException as error:
             group.report(error)
             raise

@@ -10,17 +10,31 @@ import pytest
 import torch
 
 from innerloop import bench
-from innerloop.bench import harness, machine, maml, memory, peers, plain_loop, rows, sides, workloads
+from innerloop.bench import (
+    harness,
+    machine,
+    maml,
+    maml_conv,
+    memory,
+    peers,
+    plain_loop,
+    rows,
+    sides,
+    worker,
+    workloads,
+)
 from innerloop.bench.child import Child
 from innerloop.bench.harness import Comparison
 from innerloop.bench.rows import Side, Timing
 from innerloop.core.errors import UserError
 from innerloop.core.types import stack_tasks
+from innerloop.execution.processes import Processes
 from oracles.patience import wait_until
 
 SMALL = {
     "sine": {"tasks": 3, "hidden": 5},
     "conv": {"tasks": 2, "ways": 3, "queries": 2, "filters": 4},
+    "pooled": {"tasks": 2, "ways": 3, "shots": 2, "queries": 2, "filters": 4, "size": 16},
 }
 
 
@@ -34,7 +48,7 @@ def spec(workload, side, steps=2, **options):
 
 
 @pytest.mark.parametrize("library", ["higher", "torchopt"])
-@pytest.mark.parametrize("workload", ["sine", "conv"])
+@pytest.mark.parametrize("workload", SMALL)
 def test_plain_loop_agrees_with_the_libraries(workload, library):
     pytest.importorskip(library)
     expected = sides.build(spec(workload, "plain-loop"))()
@@ -44,9 +58,10 @@ def test_plain_loop_agrees_with_the_libraries(workload, library):
 
 
 @pytest.mark.parametrize(
-    "options", [{"mode": "threads"}, {"mode": "vmap"}, {"mode": "loop", "checkpoint": True}]
+    "options",
+    [{"mode": "threads"}, {"mode": "processes"}, {"mode": "vmap"}, {"mode": "loop", "checkpoint": True}],
 )
-@pytest.mark.parametrize("workload", ["sine", "conv"])
+@pytest.mark.parametrize("workload", SMALL)
 def test_ours_agrees_with_the_plain_loop(workload, options):
     expected = sides.build(spec(workload, "plain-loop"))()
     torch.testing.assert_close(
@@ -92,6 +107,11 @@ def test_the_cases_are_those_of_the_table():
     assert conv.batch.x_query.shape == (4, 75, 1, 28, 28)
     assert conv.params["conv3.weight"].shape == (64, 64, 3, 3)
     assert torch.bincount(conv.batch.y_query[0]).tolist() == [15] * 5
+    pooled = workloads.pooled(5, torch.float32)
+    assert pooled.batch.x_support.shape == (4, 25, 3, 84, 84)
+    assert pooled.batch.x_query.shape == (4, 75, 3, 84, 84)
+    assert pooled.params["conv3.weight"].shape == (32, 32, 3, 3)
+    assert torch.bincount(pooled.batch.y_support[0]).tolist() == [5] * 5
     assert stack_tasks(conv.batch.tasks()).x_query.equal(conv.batch.x_query)
 
 
@@ -260,6 +280,48 @@ def test_runs_without_any_peer_installed(monkeypatch):
     assert result["machine"]["sgemm_gflops"]["1"] > 0
     assert sum("is not installed" in line for line in said) == len(peers.LIBRARIES)
     assert any("same meta-gradient" in line for line in said)
+
+
+def test_memory_of_workers_counts_and_what_they_share_does_not():
+    def large(params, buffers, task):
+        return torch.ones(2**24).sum() * params["shared"].sum()  # 64 MB in the worker
+
+    processes, shared = Processes(large, 1), {"shared": torch.ones(2**23)}
+    processes(shared, {}, workloads.sine(1, torch.float32, tasks=2).batch)
+    own = worker.peak_with_workers_mb() - worker.peak_mb()
+    assert 64 <= own < 64 + 30
+    assert set(worker.worker_pids()) >= {os.getpid(), *processes.crew.pids}
+
+
+def test_the_processes_of_a_side_are_no_bystanders(monkeypatch):
+    class WithWorkers(Fake):
+        def ask(self, do, repeats):
+            return {**super().ask(do, repeats), "pids": [os.getpid(), 4242]}
+
+    watched = []
+    monkeypatch.setattr(
+        harness, "Bystanders", lambda pids: watched.append(pids) or SimpleNamespace(cores=lambda: 0.0)
+    )
+    monkeypatch.setattr(harness, "wait_for_quiet", lambda deadline: None)
+    harness.take_turns({"a": WithWorkers("a", [])}, rounds=1, block_seconds=0.1)
+    assert watched == [sorted({os.getpid(), 4242})]
+
+
+def test_pictures_are_measured_in_both_sizes_with_what_we_promise(monkeypatch):
+    asked = []
+
+    def run_cases(workload, cases, **options):
+        asked.append((workload, [(steps, [(w.name, w.at_least) for w in ways]) for steps, ways in cases]))
+        return {"cases": [options.get("prefix", "")], "machine": {}}
+
+    monkeypatch.setattr(maml_conv, "run_cases", run_cases)
+    assert maml_conv.run()["cases"] == ["", "canonical, "]
+    assert [name for name, _ in asked] == ["conv", "pooled"]
+    for _, cases in asked:
+        assert [(steps, *ways[0]) for steps, ways in cases] == [
+            (5, "processes", {"plain-loop": 2.0}),
+            (1, "processes", {"plain-loop": 1.6}),
+        ]
 
 
 def test_memory_is_watched_in_a_real_run():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import threading
 import time
@@ -222,16 +223,16 @@ def test_results_hang_on_no_graph(plan: Plan) -> None:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What ``auto`` takes for the time: it passes when a test says so, and never by itself."""
-    now = [0.0]
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What ``auto`` takes for the time: it passes when a test or a worker says so, never by itself."""
+    now = multiprocessing.RawArray("d", 1)
     monkeypatch.setattr(auto, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     return now
 
 
-def costly(clock: list[float], under_vmap: float, alone: float) -> Callable[..., tuple[Tensor, Tree]]:
+def costly(clock: Any, under_vmap: float, alone: float) -> Callable[..., tuple[Tensor, Tree]]:
     """A loss that takes as many seconds as we say, under vmap and otherwise."""
-    turn = threading.Lock()
+    turn = multiprocessing.Lock()
 
     def loss(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
         batched = torch._C._functorch.is_batchedtensor(task.x_query)
@@ -246,11 +247,9 @@ W = {"w": torch.ones(1, dtype=torch.float64)}
 
 
 @pytest.mark.parametrize(
-    ("under_vmap", "alone", "best"), [(0.2, 0.0, ("loop", "threads")), (0.0, 0.05, ("vmap",))]
+    ("under_vmap", "alone", "best"), [(0.2, 0.0, ("loop", "threads", "processes")), (0.0, 0.05, ("vmap",))]
 )
-def test_auto_takes_the_fastest(
-    under_vmap: float, alone: float, best: tuple[str, ...], clock: list[float]
-) -> None:
+def test_auto_takes_the_fastest(under_vmap: float, alone: float, best: tuple[str, ...], clock: Any) -> None:
     loss = costly(clock, under_vmap, alone)
     found = choose_plan(W, {}, problems.regression(4), loss=loss, steps=10, threads=2, compile="off")
     assert found.plan.mode in best
@@ -261,16 +260,15 @@ def test_auto_takes_the_fastest(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_auto_takes_the_fastest_of_any_speeds(
-    seed: int, clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_takes_the_fastest_of_any_speeds(seed: int, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way takes a time that was drawn for it, in proportion to the tasks; some are not worth trying."""
-    plans = [Plan("threads", 2), *(Plan(mode, n) for mode in ("loop", "vmap") for n in (1, 2))]  # type: ignore[arg-type]
+    plans = [Plan("threads", 2), Plan("processes", 2)]
+    plans += [Plan(mode, n) for mode in ("loop", "vmap") for n in (1, 2)]  # type: ignore[arg-type]
     dice = random.Random(seed)
     seconds = {(plan.mode, plan.threads): dice.uniform(0.01, 1.0) for plan in plans}
 
     def timed(loss: Any, plan: Plan, *, direction: Any) -> Callable[..., None]:
-        def run(params: Tree, buffers: Tree, batch: TaskBatch) -> None:
+        def run(params: Tree, buffers: Tree, batch: TaskBatch, weights: Tensor | None = None) -> None:
             clock[0] += seconds[plan.mode, plan.threads] * batch.size / 8
 
         return run
@@ -284,8 +282,8 @@ def test_auto_takes_the_fastest_of_any_speeds(
     assert len(found.milliseconds) + len(found.remarks) == len(plans)
 
 
-@pytest.mark.parametrize("mode", ["vmap", "threads", "loop"])
-def test_a_mode_that_is_asked_for_is_kept(mode: str, clock: list[float]) -> None:
+@pytest.mark.parametrize("mode", ["vmap", "threads", "processes", "loop"])
+def test_a_mode_that_is_asked_for_is_kept(mode: str, clock: Any) -> None:
     loss = costly(clock, 0.01, 0.01)
     found = choose_plan(W, {}, problems.regression(4), loss=loss, steps=10, execution=mode, chunk=3)
     assert found.plan.mode == mode
@@ -301,7 +299,7 @@ def unfit(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
 
 def test_what_cannot_be_vmapped_falls_back_with_a_remark() -> None:
     found = choose_plan(W, {}, problems.regression(4), loss=unfit, steps=10**9, threads=2)
-    assert found.plan.mode in ("loop", "threads")
+    assert found.plan.mode in ("loop", "threads", "processes")
     remarks = [r for r in found.remarks if "vmap is not possible here" in r]
     assert len(remarks) == 1
     assert ".item()" in remarks[0]
@@ -336,7 +334,7 @@ def test_what_cannot_run_at_all_says_so_itself() -> None:
 
 
 def test_modes_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(UserError, match="there are auto, vmap, threads and loop"):
+    with pytest.raises(UserError, match="there are auto, vmap, threads, processes and loop"):
         choose_plan(W, {}, problems.regression(4), loss=unfit, steps=10, execution="parallel")
     with pytest.raises(UserError, match=r"^checkpoint=true needs execution=threads"):
         choose_plan(W, {}, problems.regression(4), loss=unfit, steps=10, execution="vmap", allow_vmap=False)

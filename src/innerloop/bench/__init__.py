@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BENCHMARKS = {
     "maml-sine": "MAML on sinusoids, MLP 1-40-40-1, 25 tasks, against a plain loop, higher and torchopt",
-    "maml-conv": "MAML on 28×28 pictures, Conv4-64, 5-way 1-shot, 4 tasks, against the same",
+    "maml-conv": "MAML on pictures of 28×28 (Conv4-64) and 84×84 (Conv4-32), 4 tasks, against the same",
     "heads": "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators",
     "qp": "8 heads of MetaOptNet and R2D2, forward and backward, against a general solver and a linear head",
     "episodes": "Omniglot episodes to float tensors, one thread, against a numpy gather per episode",

@@ -120,6 +120,7 @@ def compare(
     say: Say,
     reference: str,
     patience: float | None = None,
+    warm: int = WARM,
 ) -> Comparison:
     """Builds all sides, makes sure that they compute the same, then lets them take turns.
 
@@ -130,11 +131,12 @@ def compare(
         say: receives lines for people.
         reference: name of the side whose gradient the others' must equal.
         patience: see :func:`take_turns`.
+        warm: calls before the first that counts.
     """
     with started(sides, say=say) as run:
         off = disagreement(run.results, reference)
         say(f"{len(sides)} sides compute the same meta-gradient (largest relative difference {off:.1g})")
-        found = measured(run, rounds, block_seconds, patience)
+        found = measured(run, rounds, block_seconds, patience, warm=warm)
     for remark in busy(found.bystanders):
         say(f"{remark} meanwhile: measure again on an idle machine before quoting")
     return Comparison(found.timings, off, found.bystanders)
@@ -171,18 +173,18 @@ def take_turns(
     and is taken again if others disturbed it. Every answer says how many cores ``others`` kept busy.
     """
     names = list(children)
-    repeats = {}
+    repeats, pids = {}, {child.process.pid for child in children.values()}
     for name in names:  # also the warm-up
-        seconds = children[name].ask("block", repeats=warm)["seconds"]
-        repeats[name] = max(1, min(1000, round(block_seconds / min(seconds))))
-    pids = [child.process.pid for child in children.values()]
+        answer = children[name].ask("block", repeats=warm)
+        repeats[name] = max(1, min(1000, round(block_seconds / min(answer["seconds"]))))
+        pids |= set(answer.get("pids", ()))  # a side may have processes of its own
     blocks: dict[str, list[Answer]] = {name: [] for name in names}
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     taken = 0
     while len(blocks[names[0]]) < rounds:
         wait_for_quiet(deadline)
         order = [names[(taken + j) % len(names)] for j in range(len(names))]
-        watch = Bystanders(pids)
+        watch = Bystanders(sorted(pids))
         answers = {name: children[name].ask("block", repeats=repeats[name]) for name in order}
         others = watch.cores()
         taken += 1

@@ -35,23 +35,31 @@ def run_cases(
     quick: bool,
     say: Say,
     sizes: dict[str, int] | None = None,
+    libraries: bool = True,
+    rounds: int = 11,
+    warm: int = harness.WARM,
+    prefix: str = "",
 ) -> dict[str, Any]:
     """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all.
 
     Args:
-        workload: ``sine`` or ``conv``.
+        workload: ``sine``, ``conv`` or ``pooled``.
         cases: inner steps, and our ways.
         quick: few short blocks, on one thread only.
         say: receives lines for people.
         sizes: smaller sizes, for tests.
+        libraries: whether ``higher`` and ``torchopt`` take part.
+        rounds: turns of every side, unless it is to be quick.
+        warm: calls before the first that counts.
+        prefix: of the names of the cases.
     """
     patience = 0.0 if quick else None
     machine = harness.machine(patience)
     speeds = ", ".join(f"{g:.0f} on {n}" for n, g in machine["sgemm_gflops"].items())
     say(f"{machine['cpu']}, {machine['cores']} cores; sgemm reaches {speeds} thread(s), in GFLOP/s")
-    found = peers.installed()
+    found = peers.installed() if libraries else []
     for name in peers.LIBRARIES:
-        if name not in found:
+        if libraries and name not in found:
             say(f"{name} is not installed and left out: pip install 'innerloop[peers]'")
     threads = [1] if quick else sorted({1, int(machine["cores"])})
     rows: list[dict[str, Any]] = []
@@ -65,16 +73,16 @@ def run_cases(
             for way in ways
             for side in on_threads(way.name, {**base, "side": "ours", **way.plan}, way.threads or threads)
         ]
-        rounds, seconds = (3, 0.05) if quick else (11, 0.5)
         result = harness.compare(
             sides,
-            rounds=rounds,
-            block_seconds=seconds,
+            rounds=3 if quick else rounds,
+            block_seconds=0.05 if quick else 0.5,
             say=say,
             reference=sides[0].name,
             patience=patience,
+            warm=warm,
         )
-        rows += table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]))
+        rows += table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]), prefix)
     return {"cases": rows, "machine": machine}
 
 
@@ -85,6 +93,7 @@ def table(
     names: Sequence[str],
     machine: dict[str, Any],
     flops: float,
+    prefix: str = "",
 ) -> list[dict[str, Any]]:
     """One row for every way of ours and every peer."""
     rows = []
@@ -96,7 +105,7 @@ def table(
             peer = better(result.timings, f"{name}@")
             rows.append(
                 {
-                    "case": f"{steps} step{'s' if steps > 1 else ''}, {way.name}",
+                    "case": f"{prefix}{steps} step{'s' if steps > 1 else ''}, {way.name}",
                     "peer": name,
                     **measures(ours, peer),
                     **effort(ours, peer),

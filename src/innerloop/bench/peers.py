@@ -25,14 +25,15 @@ def mlp_module(hidden: int) -> nn.Module:
     )
 
 
-def conv_module(filters: int, features: int, ways: int) -> nn.Module:
-    """Conv4 with strides of two; batch statistics always, as in MAML."""
+def conv_module(channels: int, filters: int, features: int, ways: int, pooling: bool = False) -> nn.Module:
+    """Conv4 with strides of two or max pooling; batch statistics always, as in MAML."""
     blocks: list[nn.Module] = []
     for i in range(4):
         blocks += [
-            nn.Conv2d(1 if i == 0 else filters, filters, 3, stride=2, padding=1),
+            nn.Conv2d(channels if i == 0 else filters, filters, 3, stride=1 if pooling else 2, padding=1),
             nn.BatchNorm2d(filters, track_running_stats=False),
             nn.ReLU(),
+            *([nn.MaxPool2d(2)] if pooling else []),
         ]
     return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(features, ways))
 
@@ -43,7 +44,8 @@ def module_for(kind: str, params: Params) -> nn.Module:
         module: nn.Module = mlp_module(params["layer0.weight"].shape[0])
     else:
         ways, features = params["head.weight"].shape
-        module = conv_module(params["conv0.weight"].shape[0], features, ways)
+        filters, channels = params["conv0.weight"].shape[:2]
+        module = conv_module(channels, filters, features, ways, pooling=kind == "pooled")
     own = list(module.parameters())
     if [tuple(p.shape) for p in own] != [tuple(p.shape) for p in params.values()]:
         raise ValueError("the peer's module has other shapes than ours")

@@ -21,8 +21,9 @@ Side = Callable[[], Params]
 def build(spec: dict[str, Any]) -> Side:
     """The side that ``spec`` asks for.
 
-    Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv"), ``steps``,
-    ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``, ``implicit`` (iMAML).
+    Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv", "pooled"),
+    ``steps``, ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``, ``implicit``
+    (iMAML).
     """
     work = workloads.make(spec)
     if spec["side"] == "ours":
@@ -31,7 +32,8 @@ def build(spec: dict[str, Any]) -> Side:
     fields = tuple(work.batch[:4])
     loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
     if spec["side"] == "plain-loop":
-        forward = plain_loop.mlp if work.kind == "mlp" else plain_loop.conv
+        forwards = {"mlp": plain_loop.mlp, "conv": plain_loop.conv, "pooled": plain_loop.pooled}
+        forward = forwards[work.kind]
         return lambda: plain_loop.meta_gradient(forward, loss, work.params, work.lr, work.steps, fields)
     factory = {"higher": peers.higher_gradient, "torchopt": peers.torchopt_gradient}[spec["side"]]
     return factory(work.kind, loss, work.params, work.lr, work.steps, fields)

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 Answer = dict[str, Any]
-TINY = {"sine": {"tasks": 2, "hidden": 2}, "conv": {"tasks": 2, "ways": 2, "queries": 1, "filters": 2}}
+TINY = {
+    "sine": {"tasks": 2, "hidden": 2},
+    "conv": {"tasks": 2, "ways": 2, "queries": 1, "filters": 2},
+    "pooled": {"tasks": 2, "ways": 2, "shots": 1, "queries": 1, "filters": 2, "size": 16},
+}
 
 
 def peak_mb() -> float:
@@ -27,6 +31,36 @@ def peak_mb() -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
+
+
+def peak_with_workers_mb() -> float:
+    """Peak memory of this process and of those that it has started, each page counted once.
+
+    What a worker shares with us (libraries and data that it was forked with, parameters and tasks) is ours:
+    of its own it has the rest of its peak.
+    """
+    import multiprocessing
+
+    total = peak_mb()
+    for process in multiprocessing.active_children():
+        folder = Path(f"/proc/{process.pid}")
+        if (folder / "smaps_rollup").exists():
+            shared = ("Shared_Clean:", "Shared_Dirty:")
+            total += (
+                _kilobytes(folder / "status", "VmHWM:") - _kilobytes(folder / "smaps_rollup", *shared)
+            ) / 1024
+    return total
+
+
+def _kilobytes(file: Path, *names: str) -> float:
+    return sum(float(row.split()[1]) for row in file.read_text().splitlines() if row.startswith(names))
+
+
+def worker_pids() -> list[int]:
+    """This process and those that it has started."""
+    import multiprocessing
+
+    return [os.getpid(), *(process.pid or 0 for process in multiprocessing.active_children())]
 
 
 def keep_freed_memory() -> None:
@@ -82,7 +116,8 @@ class Worker:
             start = time.perf_counter()
             self.call()
             seconds.append(time.perf_counter() - start)
-        return {"seconds": seconds, "peak_mb": peak_mb(), "empty_mb": self.empty_mb}
+        used = {"peak_mb": peak_with_workers_mb(), "empty_mb": self.empty_mb}
+        return {"seconds": seconds, **used, "pids": worker_pids()}
 
     def machine(self) -> Answer:
         """The limits of this machine."""

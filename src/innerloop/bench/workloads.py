@@ -17,7 +17,7 @@ class Workload(NamedTuple):
     """One meta-gradient to take.
 
     Attributes:
-        kind: ``mlp`` or ``conv``: which network the peers have to write.
+        kind: ``mlp``, ``conv`` or ``pooled``: which network the peers have to write.
         network: ours.
         params: where the meta-gradient is taken.
         batch: the tasks.
@@ -49,20 +49,43 @@ def conv(
 ) -> Workload:
     """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two."""
     network = conv4(1, 28, ways, filters=filters, pooling="stride")
+    batch = _noise(tasks, ways, 1, queries, (1, 28, 28), dtype)
+    return Workload("conv", network, _initial(network, dtype), batch, get_loss("cross-entropy"), 0.01, steps)
+
+
+def pooled(
+    steps: int,
+    dtype: torch.dtype,
+    tasks: int = 4,
+    ways: int = 5,
+    shots: int = 5,
+    queries: int = 15,
+    filters: int = 32,
+    size: int = 84,
+) -> Workload:
+    """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
+    network = conv4(3, size, ways, filters=filters, pooling="max")
+    batch = _noise(tasks, ways, shots, queries, (3, size, size), dtype)
+    params = _initial(network, dtype)
+    return Workload("pooled", network, params, batch, get_loss("cross-entropy"), 0.01, steps)
+
+
+def _noise(
+    tasks: int, ways: int, shots: int, queries: int, shape: tuple[int, int, int], dtype: torch.dtype
+) -> TaskBatch:
     generator = torch.Generator().manual_seed(1)
 
     def pictures(n: int) -> torch.Tensor:
-        return torch.randn(tasks, n, 1, 28, 28, generator=generator).to(dtype)
+        return torch.randn(tasks, n, *shape, generator=generator).to(dtype)
 
     labels = torch.arange(ways)
-    batch = TaskBatch(
-        pictures(ways),
-        labels.repeat(tasks, 1),
+    return TaskBatch(
+        pictures(ways * shots),
+        labels.repeat(shots).repeat(tasks, 1),
         pictures(ways * queries),
         labels.repeat(queries).repeat(tasks, 1),
         torch.arange(tasks),
     )
-    return Workload("conv", network, _initial(network, dtype), batch, get_loss("cross-entropy"), 0.01, steps)
 
 
 def _initial(network: Network, dtype: torch.dtype) -> Params:
@@ -73,5 +96,5 @@ def _initial(network: Network, dtype: torch.dtype) -> Params:
 def make(spec: dict[str, Any]) -> Workload:
     """The workload that a worker was asked for; ``sizes`` makes it smaller for tests."""
     dtype = getattr(torch, spec.get("dtype", "float32"))
-    factory: Callable[..., Workload] = sine if spec["workload"] == "sine" else conv
-    return factory(spec["steps"], dtype, **spec.get("sizes", {}))
+    factories: dict[str, Callable[..., Workload]] = {"sine": sine, "conv": conv, "pooled": pooled}
+    return factories[spec["workload"]](spec["steps"], dtype, **spec.get("sizes", {}))

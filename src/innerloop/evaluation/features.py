@@ -93,7 +93,8 @@ def cached_features(
         buffers: its running statistics.
         load: rows ``(n,)`` → pictures ``(n, C, H, W)`` or copies ``(n, copies, C, H, W)``.
         rows: which pictures; repetitions are computed once.
-        plan: in ``threads``, batches run in parallel; else one after the other with torch's own threads.
+        plan: where tasks have workers (``threads``, ``processes``), batches run in parallel threads, since a
+            forward pass hardly waits for Python; else one after the other with torch's own threads.
         batch: pictures at a time (no influence on the result).
     """
     plan, different = plan or Plan(), np.unique(rows)
@@ -105,7 +106,8 @@ def cached_features(
         return z.view(*x.shape[:-3], -1)
 
     def some(parts: list[Rows]) -> list[tuple[Tensor, ...]]:
-        found = map_in_threads(one, parts, plan.threads) if plan.mode == "threads" else list(map(one, parts))
+        several = plan.mode in ("threads", "processes")
+        found = map_in_threads(one, parts, plan.threads) if several else list(map(one, parts))
         return [(z,) for z in found]
 
     parts = np.split(different, range(batch, len(different), batch))

@@ -1,4 +1,4 @@
-"""Maps a function over tasks: in a loop, under ``vmap``, or in threads; compiled where it pays."""
+"""Maps a function over tasks: in a loop, under ``vmap``, in threads or processes; compiled where it pays."""
 
 from innerloop.execution.auto import choose_plan as choose_plan
 from innerloop.execution.gradients import Gradient as Gradient

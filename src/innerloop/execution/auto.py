@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError, spelt
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.execution.gradients import TaskDirection, TaskLoss, meta_gradient
+from innerloop.execution.gradients import InProcesses, TaskDirection, TaskLoss, meta_gradient
 from innerloop.execution.plan import (
     Compile,
     Plan,
@@ -18,6 +18,7 @@ from innerloop.execution.plan import (
     cpp_compiler,
     torch_threads,
 )
+from innerloop.execution.sending import WorkersError, start_method
 
 # What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
 # whether a run is long enough, never as a claim.
@@ -25,6 +26,7 @@ COMPILE_SECONDS = 45.0
 COMPILE_SPEEDUP = 4.0
 TRACE_SECONDS = 3.0
 TRACE_SPEEDUP = 1.5
+SPAWN_SECONDS = 10.0  # until workers that cannot be forked have started
 
 
 class Measured(NamedTuple):
@@ -85,11 +87,14 @@ def choose_plan(
     def measure(plan: Plan, on: Batch = batch) -> float:
         with torch_threads(plan):
             run = meta_gradient(loss, plan, direction=direction)
+            if isinstance(run, InProcesses):  # or a long call would be charged with it
+                run.start(params, buffers, on)
             like = next(iter(params.values()))
             alike = like.new_full((on.size,), 1 / on.size) if weighted else None
             return seconds_per_call(lambda: run(params, buffers, on, alike))
 
-    seconds, remarks = _time_all(_candidates(execution, cores, batch.size, allow_vmap, chunk), batch, measure)
+    plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
+    seconds, remarks = _time_all(plans, batch, measure, steps)
     best = min(seconds, key=lambda plan: seconds[plan])
     milliseconds = {_label(plan): 1000 * s for plan, s in seconds.items()}
     best = best._replace(reason=_why(milliseconds, execution))
@@ -108,7 +113,7 @@ def choose_plan(
 
 
 def _time_all(
-    plans: list[Plan], batch: Batch, measure: Callable[[Plan, Batch], float]
+    plans: list[Plan], batch: Batch, measure: Callable[[Plan, Batch], float], steps: int
 ) -> tuple[dict[Plan, float], list[str]]:
     """Seconds per meta-step of every plan that is possible and not hopeless, and remarks on the others."""
     seconds: dict[Plan, float] = {}
@@ -117,22 +122,29 @@ def _time_all(
     for plan in plans:
         try:
             best_so_far = min(seconds.values(), default=float("inf"))
+            if plan.mode == "processes" and _starts_in_vain(steps * best_so_far):
+                remarks.append(f"{_label(plan)}: the run is too short to start processes for")
+                continue
             if batch.size > 2 and seconds:
                 two = measure(plan, batch.slice(0, 2))
                 # under vmap more tasks may cost little more; a loop costs at least in proportion
                 at_least = two if plan.mode == "vmap" else two * batch.size / 2 / 1.5
                 if at_least > best_so_far:
-                    remarks.append(
-                        f"{_label(plan)}: {1000 * two:.3g} ms for two tasks, too slow to try on all"
-                    )
+                    took = f"{1000 * two:.3g} ms for two tasks"
+                    remarks.append(f"{_label(plan)}: {took}, too slow to try on all")
                     continue
             seconds[plan] = measure(plan, batch)
-        except (RuntimeError, NotImplementedError) as error:
+        except (RuntimeError, NotImplementedError, WorkersError) as error:
             failures.setdefault(plan.mode, error)
     if not seconds:
         raise next(iter(failures.values()))
     remarks += [f"{mode} is not possible here ({_first_line(error)})" for mode, error in failures.items()]
     return seconds, remarks
+
+
+def _starts_in_vain(total: float) -> bool:
+    """Whether a run of so many seconds is over before workers have paid for their start."""
+    return start_method() == "spawn" and total < 10 * SPAWN_SECONDS
 
 
 def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk: int | None) -> list[Plan]:
@@ -142,12 +154,15 @@ def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk:
             "{checkpoint}=true needs {execution}=threads or {execution}=loop.",
             names=("checkpoint", "execution"),
         )
-    if execution not in ("auto", "vmap", "threads", "loop"):
-        raise UserError(f"unknown execution '{execution}'; there are auto, vmap, threads and loop.")
+    if execution not in ("auto", "vmap", "threads", "processes", "loop"):
+        raise UserError(
+            f"unknown execution '{execution}'; there are auto, vmap, threads, processes and loop."
+        )
     counts = sorted({1, cores})
     plans: list[Plan] = []
-    if execution == "threads" or (execution == "auto" and cores > 1 and tasks > 1):
-        plans.append(Plan("threads", cores))
+    for mode in ("threads", "processes"):
+        if execution == mode or (execution == "auto" and cores > 1 and tasks > 1):
+            plans.append(Plan(mode, cores))
     if execution in ("auto", "loop"):
         plans += [Plan("loop", n) for n in counts]
     if execution == "vmap" or (execution == "auto" and allow_vmap):

@@ -18,7 +18,8 @@ from innerloop.core.types import Batch, Buffers, Params, RaggedBatch, Task, Task
 from innerloop.execution.compiled import captured, compiled
 from innerloop.execution.plan import Plan
 from innerloop.execution.pool import map_in_threads
-from innerloop.execution.tasks import map_tasks
+from innerloop.execution.processes import Processes
+from innerloop.execution.tasks import in_processes, map_tasks
 
 TaskLoss: TypeAlias = Callable[[Params, Buffers, Task], tuple[Tensor, Buffers]]
 TaskDirection: TypeAlias = Callable[[Params, Buffers, Task], tuple[Params, Tensor, Buffers]]
@@ -75,11 +76,12 @@ def meta_gradient(
     if plan.mode == "vmap":
         # a compiled function is worth keeping: measuring it and training with it must not compile it twice
         return _batched(loss, plan._replace(reason=""))
-    return _task_by_task(loss, plan)
+    return InProcesses(loss, plan.threads) if plan.mode == "processes" else _task_by_task(loss, plan)
 
 
 def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
-    mapped = map_tasks(direction, plan)
+    several = plan.mode == "processes"
+    mapped = in_processes(direction, plan, weights=True) if several else map_tasks(direction, plan)
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         with torch.no_grad():
@@ -95,14 +97,7 @@ def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
 
 def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
     """Each task's gradient by plain autograd; averaged in task order, so threads never change the result."""
-
-    def one_task(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Params, Buffers]:
-        with plain_autograd(), torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-            value, after = loss(leaves, buffers, task)
-            grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-        after = {name: buffer.detach() for name, buffer in after.items()}
-        return value.detach(), dict(zip(leaves, grads, strict=True)), after
+    one_task = _gradient_of_one(loss)
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         def one(task: Task) -> tuple[Tensor, Params, Buffers]:
@@ -112,11 +107,56 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
         results = (
             map_in_threads(one, tasks, plan.threads) if plan.mode == "threads" else [one(t) for t in tasks]
         )
-        losses, grads, after = zip(*results, strict=True)
-        mean = mean_over_tasks(list(grads)) if weights is None else _weighted(list(grads), weights.tolist())
-        return Gradient(torch.stack(losses), mean, mean_over_tasks(list(after)))
+        return _gathered(results, weights)
 
     return run
+
+
+def _gradient_of_one(
+    loss: TaskLoss,
+) -> Callable[[Params, Buffers, Task], tuple[Tensor, Params, Buffers]]:
+    def one_task(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Params, Buffers]:
+        with plain_autograd(), torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+            value, after = loss(leaves, buffers, task)
+            grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+        after = {name: buffer.detach() for name, buffer in after.items()}
+        return value.detach(), dict(zip(leaves, grads, strict=True)), after
+
+    return one_task
+
+
+def _gathered(results: list[tuple[Tensor, Params, Buffers]], weights: Tensor | None) -> Gradient:
+    losses, grads, after = zip(*results, strict=True)
+    mean = mean_over_tasks(list(grads)) if weights is None else _weighted(list(grads), weights.tolist())
+    return Gradient(torch.stack(losses), mean, mean_over_tasks(list(after)))
+
+
+class InProcesses:
+    """The same in worker processes, which end with this object; the results are the same to the last bit.
+
+    Args:
+        loss: the loss of one task.
+        count: how many processes.
+    """
+
+    def __init__(self, loss: TaskLoss, count: int) -> None:
+        self.processes = Processes(_gradient_of_one(loss), count, weights=True)
+
+    def __call__(
+        self, params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None
+    ) -> Gradient:
+        """The meta-gradient of a batch."""
+        results = self.processes(detach(params), detach(buffers), batch)
+        found = _gathered(results, weights)
+        if len(results) > 1:
+            return found
+        # the mean of one task is that task's own gradient, in memory that the next call writes to
+        return Gradient(found.losses, *({k: v.clone() for k, v in t.items()} for t in found[1:]))
+
+    def start(self, params: Params, buffers: Buffers, batch: Batch) -> None:
+        """Starts the processes, so that the first call is as any other."""
+        self.processes.start(detach(params), detach(buffers), batch)
 
 
 @functools.lru_cache(maxsize=8)

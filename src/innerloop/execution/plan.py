@@ -16,7 +16,7 @@ from innerloop.core.cores import available_cores as available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.trials import Outcome, try_out
 
-Mode = Literal["vmap", "threads", "loop"]
+Mode = Literal["vmap", "threads", "processes", "loop"]
 Compile = Literal["off", "trace", "full"]
 BFLOAT16_TRIAL = Path(__file__).with_name("try_bfloat16.py")
 COMPILER_TRIAL = Path(__file__).with_name("try_compiler.py")
@@ -27,8 +27,9 @@ class Plan(NamedTuple):
 
     Attributes:
         mode: ``vmap`` (all tasks in one batched computation), ``threads`` (whole tasks in parallel, one
-            intra-op thread each) or ``loop`` (one after the other).
-        threads: cores in use: pool size in ``threads``, intra-op threads otherwise.
+            intra-op thread each), ``processes`` (the same in worker processes, which do not wait for each
+            other's Python) or ``loop`` (one after the other).
+        threads: cores in use: workers in ``threads`` and ``processes``, intra-op threads otherwise.
         chunk: tasks at a time under ``vmap``, to bound memory; ``None`` is all at once.
         compile: ``full`` (generated C++), ``trace`` (the graph is captured once and replayed; needs no
             compiler) or ``off``. ``vmap`` only.
@@ -46,15 +47,16 @@ class Plan(NamedTuple):
 
     @property
     def intra_op(self) -> int:
-        """Threads that torch may use inside one operation: one where tasks have threads of their own."""
-        return 1 if self.mode == "threads" else self.threads
+        """Threads that torch may use inside one operation: one where tasks have workers of their own."""
+        return 1 if self.mode in ("threads", "processes") else self.threads
 
     def as_dict(self) -> dict[str, Any]:
         """For the manifest, which keeps the number of ranks apart: a run may go on with another."""
         return {name: value for name, value in self._asdict().items() if name != "ranks"}
 
     def __str__(self) -> str:
-        parts = [self.mode, f"{self.threads} thread{'s' if self.threads != 1 else ''}"]
+        workers = "worker" if self.mode == "processes" else "thread"
+        parts = [self.mode, f"{self.threads} {workers}{'s' if self.threads != 1 else ''}"]
         if self.chunk:
             parts.append(f"chunks of {self.chunk}")
         if self.mode == "vmap":

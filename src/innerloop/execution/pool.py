@@ -18,6 +18,11 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "innerloop-task", initializer=torch.set_num_threads, initargs=(1,))
 
 
+def forget_pools() -> None:
+    """For a process that was just forked: the pools that it remembers have their threads elsewhere."""
+    _pool.cache_clear()
+
+
 def map_in_threads(fn: Callable[[A], B], items: Iterable[A], threads: int) -> list[B]:
     """``fn`` over ``items`` in parallel; results in the order of the items, whichever finished first.
 

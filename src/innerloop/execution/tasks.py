@@ -13,6 +13,7 @@ from innerloop.core.autodiff import plain_autograd
 from innerloop.core.types import Batch, Buffers, Params, Task, TaskBatch
 from innerloop.execution.plan import Plan
 from innerloop.execution.pool import map_in_threads
+from innerloop.execution.processes import Processes
 
 Out = TypeVar("Out")
 TaskFunction = Callable[[Params, Buffers, Task], Out]
@@ -32,6 +33,8 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
     """
     if plan.mode == "vmap":
         return _vmapped(fn, plan.chunk)
+    if plan.mode == "processes":
+        return in_processes(fn, plan)
 
     def mapped(params: Params, buffers: Buffers, batch: Batch) -> Any:
         def one(task: Task) -> Any:
@@ -43,6 +46,19 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
         return stack_results([one(task) for task in batch.tasks()])
 
     return mapped
+
+
+def in_processes(
+    fn: TaskFunction[Any], plan: Plan, weights: bool = False
+) -> Callable[[Params, Buffers, Batch], Any]:
+    """:func:`map_tasks` in worker processes, which end with the returned function; ``weights`` as there."""
+
+    def one(params: Params, buffers: Buffers, task: Task) -> Any:
+        with plain_autograd():
+            return fn(params, buffers, task)
+
+    results = Processes(one, plan.threads, weights)
+    return lambda params, buffers, batch: stack_results(results(params, buffers, batch))
 
 
 def _vmapped(fn: TaskFunction[Any], chunk: int | None) -> Callable[[Params, Buffers, Batch], Any]:

@@ -12,6 +12,7 @@ from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import check_compiler, compiler_works
+from innerloop.execution.warned import worker_warnings
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts
@@ -167,7 +168,7 @@ def _carry_out(
                 bar.line(remark)
         for note in notes:
             bar.line(f"warning: {note}")
-        with ending(run, log, bar):
+        with ending(run, log, bar), worker_warnings(bar.line):
             parts, state = settled(recipe, parts, run, state, bar.line)
             plan = _plan(parts, run, bar)
             with MetricsWriter(run / "metrics.jsonl", tensorboard=recipe.run.tensorboard) as metrics:

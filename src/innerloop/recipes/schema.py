@@ -290,7 +290,9 @@ class Run(Section):
     bfloat16: bool = Field(
         False, description="compute in bfloat16 where it is safe; weights stay as they are"
     )
-    execution: Literal["auto", "vmap", "threads", "loop"] = Field("auto", description="how tasks are mapped")
+    execution: Literal["auto", "vmap", "threads", "processes", "loop"] = Field(
+        "auto", description="how tasks are mapped"
+    )
     compile: Literal["auto", "off", "trace", "full"] = Field(
         "auto", description="full needs a C++ compiler; trace captures the graph without one"
     )

@@ -201,5 +201,6 @@ def plan_view(plan: Any) -> dict[str, Any] | None:
 def _sentence(text: Any) -> str:
     words = str(text)
     first = words.partition(" ")[0]
-    plain = first.isalpha() and first not in ("vmap", "threads", "loop")  # names and settings keep their case
+    modes = ("vmap", "threads", "processes", "loop")  # names and settings keep their case
+    plain = first.isalpha() and first not in modes
     return (words[:1].upper() + words[1:] if plain else words) + ("" if words.endswith(".") else ".")

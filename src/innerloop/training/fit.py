@@ -17,6 +17,7 @@ from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution import Gradient, Plan, meta_gradient
 from innerloop.execution.plan import torch_threads
 from innerloop.execution.ranks import undrawn
+from innerloop.execution.sending import WorkersError
 from innerloop.learners.base import reported
 from innerloop.objectives.base import Objective
 from innerloop.runs.interrupts import held_interrupts
@@ -92,6 +93,7 @@ def fit(
 
     Raises:
         NonFiniteError: with step, task and a hint; the last good state has been saved.
+        WorkersError: worker processes died and died again; likewise.
     """
     rates = schedule or make_schedule("constant", steps)
     loop = _Loop(objective, state, optimiser, plan or Plan(), rates, clip, hard_weight)
@@ -120,7 +122,7 @@ def fit(
                     save(loop.snapshot(), ("best", "last") if improved else ("last",))
                     saved_at = loop.state.step
                 loop.settled = True
-    except (NonFiniteError, KeyboardInterrupt, LostRankError):
+    except (NonFiniteError, WorkersError, LostRankError, KeyboardInterrupt):
         if save and loop.settled and saved_at != loop.state.step and loop.broken() is None:
             save(loop.snapshot(), ("last",))
         raise

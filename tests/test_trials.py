@@ -143,7 +143,7 @@ def test_damaged_memories_are_no_memories(tmp_path: Path, content: str) -> None:
 def test_nowhere_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(script_of(tmp_path, "", "file")))
     assert try_out(script_of(tmp_path, "")).works
-    monkeypatch.setattr(trials, "user_cache", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    monkeypatch.setattr(trials, "user_cache", lambda: (_ for _ in ()).throw(UserError("no home")))
     assert kept_in(script_of(tmp_path, ""))[0] is None
     assert try_out(script_of(tmp_path, "")).works
 

@@ -11,6 +11,7 @@ import typer
 
 from innerloop.cli.options import Json, Quiet
 from innerloop.cli.output import Result, carry_out, pairs, say, table, write
+from innerloop.core.place import user_path
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -86,7 +87,7 @@ def get(
 
         options = FolderOptions(size=size, on_bad="skip" if skip_bad else "refuse")
         progress = _Progress(show=not quiet)
-        given = [path.expanduser() for path in archives or []]
+        given = [user_path(path) for path in archives or []]
         try:
             return fetch(name, given, again=again, options=options, progress=progress)
         finally:

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from innerloop.cli.output import say, write
-from innerloop.core.children import python_command
+from innerloop.core.children import ends_with_parent, python_command
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.core.ranks import ATTEMPT, JOB, LOST, PARENT, STORE
+from innerloop.core.ranks import ATTEMPT, JOB, LOST, STORE
 from innerloop.runs.files import json_line
 
 RESTARTS = 3
@@ -64,16 +64,15 @@ def _lost(code: int) -> bool:
 
 def _attempt(arguments: list[str], ranks: int, folder: Path, attempt: int) -> tuple[int, bool]:
     """All ranks once: rank 0's exit code, and whether a signal asked for the end."""
-    read, hold = os.pipe()  # the other end closes with this process, whatever ends it
     command = python_command("-m", "innerloop", *arguments)
     started: list[subprocess.Popen[bytes]] = []
     with _forwarding(started) as asked:
         try:
             for rank in range(ranks):
-                environment = {**os.environ, **_environment(rank, ranks, folder, attempt), PARENT: str(read)}
+                environment = {**os.environ, **_environment(rank, ranks, folder, attempt)}
                 started.append(
                     # a session of their own: Ctrl-C reaches this process alone, which passes it on once
-                    subprocess.Popen(command, env=environment, pass_fds=(read,), start_new_session=True)
+                    subprocess.Popen(command, env=environment, start_new_session=True)
                 )
             return _watch(started), bool(asked)
         finally:
@@ -81,8 +80,6 @@ def _attempt(arguments: list[str], ranks: int, folder: Path, attempt: int) -> tu
                 if child.poll() is None:
                     child.kill()
                 child.wait()
-            os.close(read)
-            os.close(hold)
 
 
 def _environment(rank: int, ranks: int, folder: Path, attempt: int) -> dict[str, str]:
@@ -96,6 +93,7 @@ def _environment(rank: int, ranks: int, folder: Path, attempt: int) -> dict[str,
         ATTEMPT: str(attempt),
         STORE: str(folder / f"store-{attempt}"),
         JOB: str(folder / "run"),
+        **ends_with_parent(),
     }
     usual = {"OMP_NUM_THREADS": share, **network}
     return {**{name: os.environ.get(name, value) for name, value in usual.items()}, **own}

@@ -65,7 +65,16 @@ def _runs(folder: Path, newest: int | None) -> list[dict[str, Any]]:
 
 
 def run_row(path: Path) -> dict[str, Any]:
-    """What a listing says about one run."""
+    """What a listing says about one run. One that is damaged does not hide the others."""
+    try:
+        return _sound_row(path)
+    except Exception:  # files that are not what we wrote fail in many ways; `show` says what is wrong
+        empty = dict.fromkeys(("seed", "started", "score", "mean", "ci95", "own_protocol"))
+        words = {"run": str(path), "recipe": path.parent.name, "status": "damaged", "steps": 0}
+        return {**empty, **words, "judged_by": "", "others": [], "found": ""}
+
+
+def _sound_row(path: Path) -> dict[str, Any]:
     from innerloop.recipes.protocols import brief, is_own
     from innerloop.report.load import headline, load_run, others
     from innerloop.report.redone import found_words

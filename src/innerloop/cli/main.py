@@ -6,7 +6,9 @@ interrupted.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import signal
 import sys
 import threading
@@ -35,12 +37,14 @@ from innerloop.cli import (
     train,
 )
 from innerloop.cli.options import LENIENT
-from innerloop.cli.output import say, write
+from innerloop.cli.output import say, show_all_characters, write, write_json
 from innerloop.cli.ranks import as_rank, note_command
+from innerloop.core.children import watch_parent
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.faults import in_words
 from innerloop.core.ranks import LOST, LostRankError, take_place
+from innerloop.core.telling import open_standard_streams, silence
 from innerloop.recipes.library import shipped_names
-from innerloop.runs.files import json_line
 
 INTERRUPTED = 130
 CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -116,7 +120,10 @@ def innerloop(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
+    open_standard_streams()
+    show_all_characters()
     _checkpoint_when_terminated()
+    watch_parent()
     place = take_place()
     return _run(given) if place is None else as_rank(place, given, _run)
 
@@ -125,8 +132,7 @@ def _run(given: list[str]) -> int:
     note_command(given)
     problem, notes = "", []
     try:
-        _check_verb(given)
-        code = app(args=given or ["--help"], prog_name="innerloop", standalone_mode=False)
+        code = _carried_out(given)
         if code != INTERRUPTED:  # newer typer makes this of Ctrl-C, older typer an exception
             return code if isinstance(code, int) else 0
         problem = "interrupted"
@@ -138,22 +144,56 @@ def _run(given: list[str]) -> int:
         code, problem = LOST, str(error)
     except (KeyboardInterrupt, typer.Abort):
         code, problem = INTERRUPTED, "interrupted"
-    except BrokenPipeError:  # `innerloop ls | head`: the reader has had enough
-        sys.stdout = None  # or Python complains about it once more at exit
-        return 0
-    except Exception as error:
-        traceback.print_exc()
-        code, problem = 1, f"{type(error).__name__}: {error}"
-        say(
-            "this is a bug in innerloop: please report the lines above with the output of `innerloop doctor`."
-        )
+    except (Exception, SystemExit) as error:
+        if _reader_has_gone(error):
+            silence(sys.stdout)
+            return 0
+        code, problem = _unforeseen(error)
     for line in problem.splitlines():
         say(f"error: {line}" if code != INTERRUPTED else line)
     for note in notes:
         say(f"warning: {note}")
     if "--json" in given and code != LOST:  # the next attempt answers
-        write(json_line({"error": problem, "exit_code": code, **({"notes": notes} if notes else {})}))
+        _write_error({"error": problem, "exit_code": code, **({"notes": notes} if notes else {})})
     return int(code)
+
+
+def _carried_out(given: list[str]) -> Any:
+    """Runs the verb; ``--help`` and ``--version`` are words also where JSON was asked for, inside of it."""
+    _check_verb(given)
+    told = io.StringIO()
+    words = "--json" in given and any(word in given for word in ("-h", "--help", "--version"))
+    arguments = [word for word in given if not (words and word == "--json")] or ["--help"]
+    with contextlib.redirect_stdout(told) if words else contextlib.nullcontext():
+        code = app(args=arguments, prog_name="innerloop", standalone_mode=False)
+    if words:
+        write_json({"version" if "--version" in given else "help": told.getvalue().rstrip()})
+    return code
+
+
+def _reader_has_gone(error: BaseException) -> bool:
+    """Whether standard output is a pipe that nobody reads (`innerloop ls | head`); libraries exit over it."""
+    cause = error.__context__ if isinstance(error, SystemExit) else error
+    return isinstance(cause, BrokenPipeError)
+
+
+def _unforeseen(error: BaseException) -> tuple[int, str]:
+    """What is neither done nor a user's mistake: a fault of the machine in a sentence, else a crash."""
+    if isinstance(error, SystemExit):
+        return (error.code if isinstance(error.code, int) else 1), ""
+    if (words := in_words(error)) is not None:
+        return 2, words
+    with contextlib.suppress(OSError, ValueError):
+        traceback.print_exc()
+    say("this is a bug in innerloop: please report the lines above with the output of `innerloop doctor`.")
+    return 1, f"{type(error).__name__}: {error}"
+
+
+def _write_error(found: dict[str, Any]) -> None:
+    try:
+        write_json(found)
+    except (OSError, ValueError):  # standard output is full or closed, which may be what went wrong
+        silence(sys.stdout)
 
 
 def _check_verb(given: list[str]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from innerloop.core.telling import tell
 from innerloop.runs.files import json_line
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Resul
     with _stdout_to_stderr() if as_json else contextlib.nullcontext():
         result = work()
     if as_json:
-        write(json_line(result))
+        write_json(result)
     else:
         render(result)
     return result
@@ -34,10 +36,20 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
+def write_json(value: Any) -> None:
+    """A line of JSON on standard output, whatever characters that can show."""
+    write(json_line(value, sys.stdout.encoding or "utf-8"))
+
+
+def show_all_characters() -> None:
+    """Standard output writes what it has no character for as an escape, as standard error does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def say(text: str) -> None:
-    """A line on standard error."""
-    sys.stderr.write(text.rstrip("\n") + "\n")
-    sys.stderr.flush()
+    """A line on standard error, if anybody listens."""
+    tell(text)
 
 
 def console() -> Console:

@@ -10,6 +10,7 @@ import typer
 from innerloop.cli.options import Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, write
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 
 ModelName = Annotated[
     str,
@@ -74,7 +75,7 @@ def predict(
     def work() -> Result:
         given = check_settings(queries, ("--support", "--trust", "--json", "--help", "--unsure-below"))
         settings = [item for item in given if "=" in item and not Path(item).exists()]
-        files = [Path(item).expanduser() for item in given if item not in settings]
+        files = [user_path(item) for item in given if item not in settings]
         from innerloop.experiment.model_place import find_model
 
         place = find_model(model)
@@ -85,7 +86,7 @@ def predict(
             )
         from innerloop.experiment.predict import predict_pictures
 
-        folder = None if support is None else support.expanduser()
+        folder = None if support is None else user_path(support)
         return predict_pictures(place, folder, files, settings, unsure_below, trust=trust)
 
     carry_out(json, work, _render)

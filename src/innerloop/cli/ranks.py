@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -37,7 +35,6 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
         return 0 if place.rank else run(given)
     from innerloop.experiment.together import follow, leading
 
-    _end_with(place.parent)
     try:
         if place.rank:
             code, whole = follow(place)
@@ -115,17 +112,3 @@ def _end_at_once(code: int) -> None:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(code)
-
-
-def _end_with(parent: int | None) -> None:
-    """Stops this process, as SIGTERM does, when the one that started it is gone."""
-    if parent is None:
-        return
-    os.set_inheritable(parent, False)
-
-    def wait() -> None:
-        with contextlib.suppress(OSError):
-            os.read(parent, 1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, name="innerloop-parent", daemon=True).start()

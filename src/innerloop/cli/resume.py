@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
 from innerloop.cli.ranks import start_ranks
@@ -11,11 +15,17 @@ from innerloop.core.errors import UserError
 from innerloop.recipes.started import look_at
 from innerloop.runs.directory import find_run
 
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Go on although the run seems to be running still: you know it is not."),
+]
+
 
 def resume(
     run: RunName,
     settings: Settings = None,
     trust: Trust = False,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -23,7 +33,9 @@ def resume(
 
     It starts from the last checkpoint, and the result is the same, bit for bit on the same machine, as if
     it had never stopped. It takes the run and nothing else: the settings are in its directory. A run with a
-    network or tasks of your own (model.kind=mine:net) needs --trust: its file names them, not you.
+    network or tasks of your own (model.kind=mine:net) needs --trust: its file names them, not you. Only one
+    process can work on a run. A run of an earlier version that was killed may seem to run, where another
+    program has its number now: --force goes on.
 
     \b
     Examples:
@@ -51,6 +63,6 @@ def resume(
             return resume_search(found, trust=trust, show=not quiet)
         from innerloop.experiment.run import resume as resume_run
 
-        return resume_run(found, trust=trust, progress=not quiet)
+        return resume_run(found, trust=trust, progress=not quiet, force=force)
 
     carry_out(json, work, lambda result: (render_search if "validate" in result else render_training)(result))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from innerloop.cli.options import Json, Settings, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, table, write
 from innerloop.cli.train import render_steps
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 from innerloop.runs.manifest import actual_status
 
 Name = Annotated[
@@ -54,7 +54,7 @@ def _is_recipe(name: str) -> bool:
     from innerloop.recipes.library import shipped_names
     from innerloop.runs.directory import MANIFEST, RECIPE, is_run
 
-    path = Path(name).expanduser()
+    path = user_path(name)
     return name in shipped_names() or (
         path.is_file() and path.name not in (MANIFEST, RECIPE) and not is_run(path)
     )
@@ -125,7 +125,7 @@ def _run(name: str, given: list[str]) -> Result:
         "diverged": bool(run.manifest.get("diverged")),
         "started": run.manifest.get("started"),
         "ended": run.manifest.get("ended"),
-        "command": " ".join(run.manifest.get("argv") or []),
+        "command": " ".join(map(str, run.manifest.get("argv") or [])),
         "versions": run.manifest.get("versions"),
         "plan": run.manifest.get("plan"),
         "steps": run.steps_done,

@@ -77,5 +77,7 @@ def render_steps(found: Result) -> None:
     rows = found.get("by_step") or []
     shown = sorted({round(i * (len(rows) - 1) / 6) for i in range(7)}) if len(rows) > 7 else range(len(rows))
     for row in [rows[i] for i in shown] if len(rows) > 1 else []:
-        text = score_text(found["score"], row["mean"], row["ci95"]).removeprefix(f"{found['score']} ")
+        text = score_text(str(found.get("score") or "score"), row["mean"], row["ci95"]).removeprefix(
+            f"{found.get('score') or 'score'} "
+        )
         write(f"  after {row['steps']:>2} step{' ' if row['steps'] == 1 else 's'}  {text}")

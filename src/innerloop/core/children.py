@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
 _VARIABLE = "PYTHONSAFEPATH"
+_PARENT = "INNERLOOP_PARENT"
 
 
 def python_command(*arguments: str) -> list[str]:
@@ -20,6 +24,32 @@ def python_command(*arguments: str) -> list[str]:
     ['-P', '-m', 'innerloop']
     """
     return [sys.executable, "-P", *arguments]
+
+
+def ends_with_parent() -> dict[str, str]:
+    """Environment of a child that shall not outlive this process, however that ends (:func:`watch_parent`).
+
+    >>> list(ends_with_parent())
+    ['INNERLOOP_PARENT']
+    """
+    return {_PARENT: str(os.getpid())}
+
+
+def watch_parent(every: float = 1.0) -> None:
+    """In a child: ends as after SIGTERM, with a checkpoint, once the process that started it is gone.
+
+    A process that is killed cannot end its children. Does nothing in processes that nobody started so, and on
+    Windows, where a parent's number stays.
+    """
+    parent = os.environ.pop(_PARENT, "")  # not for children of this one
+    if parent.isdecimal() and os.name == "posix":
+        threading.Thread(target=_end_with, args=(int(parent), every), daemon=True).start()
+
+
+def _end_with(parent: int, every: float) -> None:
+    while os.getppid() == parent:
+        time.sleep(every)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextlib.contextmanager

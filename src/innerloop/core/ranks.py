@@ -15,9 +15,8 @@ LOST = 75
 
 STORE = "INNERLOOP_RANKS_STORE"
 JOB = "INNERLOOP_RANKS_JOB"
-PARENT = "INNERLOOP_RANKS_PARENT"
 ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
-_OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", STORE, JOB, PARENT)
+_OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", STORE, JOB)
 
 
 class LostRankError(RuntimeError):
@@ -44,7 +43,6 @@ class Place(NamedTuple):
         attempt: how often all of them have been started again.
         store: the file in which they meet; None where ``torchrun`` gives an address.
         job: the file that keeps the run's directory between attempts; None where ``torchrun`` keeps it.
-        parent: descriptor of a pipe that closes when the process that started them is gone.
         address: where ``torchrun`` lets them meet.
         port: likewise.
         hosted: whether ``torchrun`` itself answers there, and goes on to when ranks are started again.
@@ -57,7 +55,6 @@ class Place(NamedTuple):
     attempt: int = 0
     store: str | None = None
     job: str | None = None
-    parent: int | None = None
     address: str = "localhost"
     port: int = 0
     hosted: bool = False
@@ -88,7 +85,6 @@ def take_place(environment: MutableMapping[str, str] | None = None) -> Place | N
         attempt=int(variables.get(ATTEMPT) or 0),
         store=taken[STORE] or None,
         job=taken[JOB] or None,
-        parent=int(taken[PARENT]) if taken[PARENT] else None,
         address=variables.get("MASTER_ADDR") or "localhost",
         port=int(variables.get("MASTER_PORT") or 0),
         hosted=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",

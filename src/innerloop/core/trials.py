@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.children import python_command
+from innerloop.core.errors import UserError
 from innerloop.core.place import user_cache
 
 PATIENCE = 600.0
@@ -185,5 +186,5 @@ def _folder() -> Path | None:
     """Where outcomes are kept; None for a user without a home. No data set's name begins with a dot."""
     try:
         return user_cache() / ".trials"
-    except RuntimeError:
+    except UserError:
         return None

@@ -121,7 +121,8 @@ class Archive:
 
     def _zip_names(self) -> list[str]:
         with zipfile.ZipFile(self.path) as archive:
-            return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+            names = [entry.filename for entry in archive.infolist()]
+            return [name for name in names if not name.endswith("/")]  # is_dir stumbles over an empty name
 
     def _tar_names(self) -> list[str]:
         names = []
@@ -164,6 +165,10 @@ def _tidy(name: str) -> str:
 
 def _check_inside(name: str, archive: Path) -> None:
     path = PurePosixPath(name.replace("\\", "/"))
+    if not path.parts:
+        raise UserError(
+            f"{archive.name} was refused: it holds a file without a name, as no publisher's does."
+        )
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
         raise UserError(
             f"{archive.name} was refused: its file '{name}' points outside of it, as no publisher's does."

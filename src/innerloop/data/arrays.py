@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -71,14 +72,17 @@ def arrays_layout(
 ) -> Layout:
     """Sort rows by class, in the order they have within it."""
     images, given = _channels_last(np.asarray(X)), np.asarray(y)
+    _check_kind(images)
     if given.ndim != 1 or len(given) != len(images) or not len(images):
         raise UserError(
             f"X holds {len(images)} pictures, and y of shape {given.shape} is not a label for each of them."
         )
+    _check_labels(given)
     found, labels = np.unique(given, return_inverse=True)
     names = [str(name) for name in (found if class_names is None else class_names)]
-    if len(names) != len(found):
-        raise UserError(f"there are {len(found)} classes in y and {len(names)} class names.")
+    _check_names(names, len(found))
+    if groups is not None and np.ndim(groups) != 1:
+        raise UserError(f"groups of shape {np.shape(groups)} are no list: give each class its group.")
     if groups is not None and len(groups) != len(names):
         raise UserError(
             f"there are {len(names)} classes and {len(groups)} groups: give each class its group."
@@ -95,6 +99,35 @@ def arrays_layout(
         group_names,
         divide(names) if splits is None else named_splits(splits, names, "splits"),
     )
+
+
+def _check_kind(pictures: NDArray[Any]) -> None:
+    if pictures.dtype.kind not in "buif":
+        raise UserError(
+            f"pictures must be uint8, or floats between 0 and 1; these are {pictures.dtype}: save pixels."
+        )
+    if not pictures[:1].size and len(pictures):
+        raise UserError(f"pictures of shape {pictures.shape} have no pixels: save them anew.")
+
+
+def _check_labels(labels: NDArray[Any]) -> None:
+    """Whole numbers and text; floats too, if they are numbers at all."""
+    plain = labels.dtype.kind in "buifUST" or all(
+        isinstance(label, (int, np.integer, str)) for label in labels
+    )
+    if not plain:
+        raise UserError(
+            f"labels must be whole numbers or text, and these are {labels.dtype}: save them anew."
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise UserError("labels hold NaN or infinity, which name no class: leave those pictures out.")
+
+
+def _check_names(names: Sequence[str], classes: int) -> None:
+    if len(names) != classes:
+        raise UserError(f"there are {classes} classes in y and {len(names)} class names.")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise UserError(f"the class name '{twice[0]}' is there twice: give every class a name of its own.")
 
 
 def _fill(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -88,4 +89,8 @@ def _class_names(known: Any, labels: Sequence[int | str]) -> list[str] | None:
     numbers = sorted({label for label in labels if isinstance(label, int)})
     if known is None or len(numbers) < len(set(labels)) or not numbers:
         return None
-    return [str(known[label]) for label in numbers] if 0 <= numbers[0] <= numbers[-1] < len(known) else None
+    if not 0 <= numbers[0] <= numbers[-1] < len(known):
+        return None
+    names = {label: str(known[label]) for label in numbers}
+    often = Counter(names.values())  # ImageNet has two cranes: their numbers tell them apart
+    return [name if often[name] == 1 else f"{name} ({label})" for label, name in names.items()]

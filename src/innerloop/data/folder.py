@@ -21,6 +21,7 @@ from innerloop.data.pictures import (
     BadPictureError,
     Colour,
     Fit,
+    check_is_file,
     fit_picture,
     in_threads,
     is_picture,
@@ -70,7 +71,7 @@ def scan(root: Path) -> list[Found]:
     """
     found: list[Found] = []
     seen: set[tuple[int, int]] = set()
-    for folder, inner, names in os.walk(root, followlinks=True):
+    for folder, inner, names in os.walk(root, followlinks=True, onerror=_unlistable):
         here = os.stat(folder)
         if (here.st_dev, here.st_ino) in seen:  # a link that leads back up
             inner.clear()
@@ -78,12 +79,32 @@ def scan(root: Path) -> list[Found]:
         seen.add((here.st_dev, here.st_ino))
         inner[:] = [name for name in inner if not name.startswith((".", "__MACOSX"))]
         for name in filter(is_picture, names):
-            path = Path(folder, name)
-            state = path.stat()
-            found.append(Found(path.relative_to(root).as_posix(), state.st_size, state.st_mtime_ns))
+            found.append(_found(root, Path(folder, name)))
     if not found:
         raise UserError(f"{root} holds no pictures: it needs one folder per class with pictures in it.")
     return sorted(found)
+
+
+def _found(root: Path, path: Path) -> Found:
+    name = path.relative_to(root).as_posix()
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"the name {os.fsencode(name)!r} in {root} is not UTF-8: rename it, so that its class has a name."
+        ) from None
+    try:
+        state = path.stat()
+    except OSError:  # a link to nowhere, or to itself: looking at it says so, and it may be left out
+        return Found(name, 0, 0)
+    return Found(name, state.st_size, state.st_mtime_ns)
+
+
+def _unlistable(error: OSError) -> None:
+    """A folder that cannot be listed is told; classes would be missing without a word."""
+    raise UserError(
+        f"the folder {error.filename} cannot be listed ({error.strerror}): make it readable, or move it away."
+    ) from None
 
 
 def fingerprint(root: Path, found: Sequence[Found], *more: Any) -> str:
@@ -135,6 +156,7 @@ def _heads(root: Path, paths: Sequence[str], options: FolderOptions) -> dict[str
 
 def _look(root: Path, thoroughly: bool, path: str) -> Head | str:
     try:
+        check_is_file(root / path)
         with Image.open(root / path) as picture:
             head = picture.size, picture.mode
         if thoroughly:  # only decoding shows that the rest is whole

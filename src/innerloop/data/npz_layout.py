@@ -32,6 +32,12 @@ def npz_layout(path: Path) -> Layout:
     labels, names = _first(table, _LABELS), _first(table, _NAMES)
     if images is None:
         raise UserError(f"{path.name} has no array called images (or X): it has {', '.join(every)}.")
+    if names is not None and names.ndim != 1:
+        raise UserError(
+            f"the names in {path.name} have shape {names.shape}: save a list, one name per class."
+        )
+    if not images.ndim:
+        raise UserError(f"images in {path.name} is of shape (), a single number: save an array of pictures.")
     if labels is None and names is not None and len(names) == len(images) and images.ndim in (4, 5):
         labels = np.repeat(np.arange(len(images)), images.shape[1])
         images = images.reshape(-1, *images.shape[2:])

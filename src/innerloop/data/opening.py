@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.place import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue, published_splits
 from innerloop.data.folder import FolderOptions, OnBad, fingerprint, folder_layout, scan
 from innerloop.data.get import how_to_get
@@ -67,9 +68,9 @@ def open_source(
         source = open_store(data_folder() / name, name)
     else:
         options = FolderOptions(size, colour, fit, on_bad, min_images)
-        source = open_path(Path(name).expanduser(), options, progress)
+        source = open_path(user_path(name), options, progress)
     if split_file is not None:
-        listed = read_split_file(Path(split_file).expanduser(), source.class_names)
+        listed = read_split_file(user_path(split_file), source.class_names)
         source = source._replace(splits=_numbers(listed))
     elif splits == ALL:
         source = source._replace(splits={ALL: np.arange(source.n_classes)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -52,6 +53,8 @@ def open_picture(data: bytes | Path) -> Image.Image:
         BadPictureError: it cannot be decoded.
     """
     try:
+        if isinstance(data, Path):
+            check_is_file(data)
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
             picture.load()
             return flatten(ImageOps.exif_transpose(picture))
@@ -60,9 +63,27 @@ def open_picture(data: bytes | Path) -> Image.Image:
     except Image.DecompressionBombError:
         raise BadPictureError("it unpacks to an enormous picture") from None
     except Exception as error:  # decoders of damaged files fail in many ways
-        if isinstance(data, Path) and not data.is_file():
-            raise BadPictureError("there is no such file") from None
         raise BadPictureError(reason_of(error)) from None
+
+
+def check_is_file(path: Path) -> None:
+    """Refuses what would wait for ever when it is opened (a pipe), and what is not there.
+
+    Raises:
+        BadPictureError: there is no such file, or it is something else.
+    """
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        raise BadPictureError(
+            "it is a link to nowhere" if path.is_symlink() else "there is no such file"
+        ) from None
+    except OSError as error:
+        raise BadPictureError(error.strerror or "it cannot be read") from None
+    if not stat.S_ISREG(kind):
+        raise BadPictureError(
+            "it is a folder" if stat.S_ISDIR(kind) else "it is no file but a pipe or a device"
+        )
 
 
 def fit_picture(picture: Image.Image, size: int, colour: Colour, fit: Fit = "crop") -> NDArray[np.uint8]:

@@ -6,13 +6,13 @@ import os
 import re
 from pathlib import Path
 
-from innerloop.core.place import user_cache
+from innerloop.core.place import user_cache, user_path
 
 
 def data_folder() -> Path:
     """``$INNERLOOP_DATA``, else the user's cache folder as the platform has it."""
     if named := os.environ.get("INNERLOOP_DATA"):
-        return Path(named).expanduser()
+        return user_path(named)
     return user_cache()
 
 

@@ -21,7 +21,7 @@ from innerloop.execution.sending import Parcel, WorkersError, start_method
 from innerloop.execution.warned import WorkerWarning
 from innerloop.execution.worker import Answer, Job, Ours, Setting, serve
 
-LIVES = 2  # workers that may die of the same task: the third would, too
+LIVES = 3  # workers that die at the same task of a batch before it is taken for the cause
 PATIENCE = 5.0  # seconds in which a worker that has nothing to do must have ended
 
 
@@ -172,7 +172,7 @@ class Crew:
         how = ended(worker.process.exitcode)
         if deaths >= LIVES:
             raise WorkersError(
-                f"{worker} {how} at task {worker.jobs[0].number} of the batch, as one did before it: "
+                f"{worker} {how} at task {worker.jobs[0].number} of the batch, as {LIVES - 1} did before it: "
                 "set {execution}=loop, which needs least memory.",
                 names=("execution",),
             )

@@ -49,7 +49,7 @@ class Processes:
         """The results, in the order of the tasks.
 
         Raises:
-            WorkersError: a task killed two workers, none can be started, or a tensor is on another device.
+            WorkersError: three died at the same task, none can be started, or a tensor is on another device.
         """
         tasks = batch.tasks()
         setting, jobs, size = self._layout(params, buffers, tasks)

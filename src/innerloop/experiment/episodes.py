@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from innerloop.core.place import user_path
 from innerloop.data import ImageSource
 from innerloop.data.hashing import file_hash, text_hash
 from innerloop.data.opening import own_store
@@ -45,7 +46,7 @@ def _pictures(data: Data, split: str) -> str:
     A folder's pictures are its files. Other pictures have a size of their own, and opening them in it only
     maps a file; the files of a folder would all have to be converted once more.
     """
-    folder = Path(data.name).expanduser()
+    folder = user_path(data.name)
     if is_own(data.name) and own_store(data.name) is None and folder.is_dir():
         source = plain_source(data)
         told = [_class(source, int(c), folder) for c in split_classes(source, split)]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.execution import Plan
@@ -25,7 +27,8 @@ from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, typed_keys
 from innerloop.recipes.started import recipe_of
 from innerloop.recipes.unread import unread
-from innerloop.runs.checkpoints import load_checkpoint
+from innerloop.runs.checkpoints import DamagedCheckpointError, load_checkpoint
+from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest
 from innerloop.training.state import TrainState, in_order, state_from
 
@@ -118,12 +121,21 @@ def _sizes(run: Path, recipe: Recipe, trained: Recipe, state: TrainState) -> Siz
     recorded = manifest.get("sizes")
     pictures = trained.tasks.family in IMAGE_FAMILIES
     if recorded is not None:
-        sizes = sizes_from(recorded)
+        sizes = _kept_sizes(run, recorded)
     elif pictures and (manifest.get("data") or {}).get("shape"):
         sizes = _from_weights(trained, manifest["data"]["shape"], state)
     else:  # a run of an earlier version that kept neither
         sizes = build_data(trained).sizes
     return sizes._replace(ways=largest_ways(recipe)) if pictures else sizes
+
+
+def _kept_sizes(run: Path, recorded: Any) -> Sizes:
+    try:
+        return sizes_from(recorded)
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{run / MANIFEST}: its 'sizes' are not those of a network. Was it edited by hand?"
+        ) from None
 
 
 def _from_weights(trained: Recipe, shape: Sequence[int], state: TrainState) -> Sizes:
@@ -150,12 +162,48 @@ def _check_fit(model: Params, saved: Params, run: Path) -> None:
         )
 
 
+def check_whole(saved: TrainState, like: TrainState, run: Path) -> None:
+    """Refuses a checkpoint whose tensors are not those of the network, which no training writes.
+
+    Raises:
+        DamagedCheckpointError: names them.
+    """
+    pairs = ((saved.params, like.params), (saved.buffers, like.buffers))
+    wrong = [n for given, needed in pairs for n, v in needed.items() if _unlike(given.get(n), v)]
+    wrong += [n for n, v in saved.optimiser.items() if _unfit(v, like.params.get(n.rpartition("/")[0]))]
+    if wrong:
+        raise DamagedCheckpointError(
+            f"a checkpoint of {run} is damaged (its {', '.join(wrong[:3])} are not those of the network): "
+            f"train it anew with `innerloop train {run}`."
+        )
+
+
+def _unlike(given: Tensor | None, needed: Tensor) -> bool:
+    return (
+        given is None
+        or given.shape != needed.shape
+        or given.is_floating_point() != needed.is_floating_point()
+    )
+
+
+def _unfit(entry: Tensor, param: Tensor | None) -> bool:
+    """Whether an entry of the optimiser is of no parameter, or can be no number for each of its entries.
+
+    A count of steps is a single number, and Adafactor keeps sums over rows and over columns.
+    """
+    if param is None:
+        return True
+    sides = zip(entry.shape, param.shape, strict=False)
+    return entry.dim() not in (0, param.dim()) or any(n not in (1, size) for n, size in sides)
+
+
 def best_or_last(recipe: Recipe, run: Path, state: TrainState) -> tuple[tuple[Params, Buffers], str]:
     """The weights that ``eval.weights`` asks for, and what to call them."""
     if recipe.eval.weights == "best":
         saved = load_checkpoint(run, "best")
         if saved is not None:
             best = state_from(*saved)
+            check_whole(best, state, run)
             params = {name: best.params[name].to(value) for name, value in state.params.items()}
             buffers = {name: best.buffers[name].to(value) for name, value in state.buffers.items()}
             return (params, buffers), f"best by validation (step {best.step})"

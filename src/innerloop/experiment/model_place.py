@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 from innerloop.runs.directory import find_run, is_run
 
 SUFFIX = ".safetensors"
@@ -28,7 +29,7 @@ def find_model(text: str | Path) -> Path:
     Raises:
         UserError: it is none of these.
     """
-    path = Path(text).expanduser()
+    path = user_path(text)
     if path.suffix == SUFFIX and not is_run(path):
         if not path.is_file():
             raise UserError(f"there is no model file {path}: FewShotClassifier.save writes one.")

@@ -11,6 +11,7 @@ format   holds
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from innerloop.core.errors import UserError
+from innerloop.core.faults import in_words
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.labelling import FittedHead
@@ -32,6 +34,7 @@ from innerloop.nets import Network
 from innerloop.recipes.settings import make_recipe, typed_keys
 from innerloop.recipes.trust import admit
 from innerloop.runs.files import plain
+from innerloop.runs.tensors import write_tensors
 
 _NAME = "innerloop-few-shot-classifier-"
 FORMAT = f"{_NAME}3"
@@ -98,18 +101,19 @@ def write_predictor(
 
 
 def _write(path: Path, groups: Groups, about: dict[str, Any]) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     tensors = {
         f"{group}/{name}": value.detach().cpu().contiguous().clone()
         for group, members in groups.items()
         for name, value in members.items()
     }
+    words = {"innerloop": json.dumps(plain({"format": FORMAT, **about}))}
+    half = path.with_name(f".{path.name}-{os.getpid()}.tmp")  # what is there stays until the new one is whole
     try:
-        save_file(tensors, path, {"innerloop": json.dumps(plain({"format": FORMAT, **about}))})
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"cannot write {path}: {error}.") from None
+        write_tensors(half, tensors, words)
+        os.replace(half, path)
+    except OSError as error:
+        half.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {in_words(error) or error}") from None
 
 
 def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False) -> Saved:
@@ -139,7 +143,15 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
         if about.get("adapted"):
             adapted = _adapted(predictor, about["adapted"], groups.get("task", {}), about["recipe"])
         return Saved(predictor, adapted, about["arguments"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        RuntimeError,
+        OverflowError,
+    ) as error:
         raise UserError(f"{path} is damaged ({type(error).__name__}: {error}): save it again.") from None
 
 
@@ -161,8 +173,10 @@ def _read(path: Path) -> tuple[dict[str, Any], Groups]:
             for name in file.keys():  # noqa: SIM118
                 group, _, member = name.partition("/")
                 groups.setdefault(group, {})[member] = file.get_tensor(name)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}.") from None
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise UserError(
+            f"cannot read {path}: {(str(error).splitlines() or ['no reason given'])[0]}."
+        ) from None
     if not isinstance(about, dict) or about.get("format") not in (FORMAT, *OLDER):
         raise UserError(
             f"{path} is not a model that FewShotClassifier.save wrote: for a run, give its directory."

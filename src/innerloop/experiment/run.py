@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import NonFiniteError, Problems, UserError
+from innerloop.core.faults import in_words
 from innerloop.core.losses import score_name
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import check_compiler, compiler_works
@@ -16,7 +18,7 @@ from innerloop.execution.warned import worker_warnings
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts
-from innerloop.experiment.loading import best_or_last, load_run
+from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.rate import provisional, settled
@@ -32,10 +34,12 @@ from innerloop.recipes.settings import recipe_to_toml
 from innerloop.recipes.started import recipe_of
 from innerloop.recipes.unread import rate_warning, refuse_stray_tables
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
-from innerloop.runs.directory import RECIPE, create_run
+from innerloop.runs.directory import MANIFEST, RECIPE, create_run
 from innerloop.runs.files import write_text_atomic
+from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, truncate_after
+from innerloop.runs.process import alive
 from innerloop.runs.progress import Progress, RunLog, progress
 from innerloop.training import TrainState
 from innerloop.training.state import in_order, state_from
@@ -69,46 +73,70 @@ def train(
     problems.refuse()
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
-    write_text_atomic(run / RECIPE, text)
-    kept = {
-        "device": parts.recipe.run.device,
-        "data": data_record(parts.data),
-        "sizes": parts.sizes.as_dict(),
-        "recipe": recipe.model_dump(),
-    }
-    start_manifest(run, argv, text, kept)
-    keep_data(parts.data, run)
-    remember_run(run)
-    return _carry_out(recipe, parts, run, parts.first, progress, notes)
+    with sole_writer(run):
+        write_text_atomic(run / RECIPE, text)
+        kept = {
+            "device": parts.recipe.run.device,
+            "data": data_record(parts.data),
+            "sizes": parts.sizes.as_dict(),
+            "recipe": recipe.model_dump(),
+        }
+        start_manifest(run, argv, text, kept)
+        keep_data(parts.data, run)
+        remember_run(run)
+        return _carry_out(recipe, parts, run, parts.first, progress, notes)
 
 
 @recipe_words()
-def resume(run: Path, *, trust: bool = False, progress: bool = True) -> dict[str, Any]:
+def resume(run: Path, *, trust: bool = False, progress: bool = True, force: bool = False) -> dict[str, Any]:
     """Continues a run where its last checkpoint left it; the result is as if it had never stopped.
 
-    Takes the run and nothing else: its recipe and its plan are in its directory. ``trust`` says whether code
-    that the recipe names may be imported.
+    Takes the run and nothing else: its recipe and its plan are in its directory.
+
+    Args:
+        run: its directory.
+        trust: whether code that the recipe names may be imported.
+        progress: whether to show progress on standard error.
+        force: go on although the manifest names a process that seems to be alive.
 
     Raises:
+        UserError: another process works on it.
         ChangedRecipeError: the recipe is not the one that the run was started with.
         DamagedCheckpointError: the checkpoint is not as it was saved.
         UntrustedCodeError: the recipe names code from outside, and is not trusted.
     """
-    recipe = recipe_of(run, trust=trust)
-    manifest = _manifest_or_new(run, recipe)
-    if manifest["status"] == "finished":
+    with sole_writer(run) as locked_before:  # first of all: two at once would mix what they write
+        recipe = recipe_of(run, trust=trust)
+        manifest = _manifest_or_new(run, recipe)
+        if manifest["status"] == "finished":
+            raise UserError(
+                f"{run} is finished; `innerloop eval {run}` judges it, `innerloop train` starts another."
+            )
+        if not (locked_before or force):
+            _refuse_running(run, manifest)
+        _check_plan(run, manifest.get("plan") or {})
+        recipe, notes = _same_data(recipe, run)
+        parts = build(provisional(recipe))
+        saved = load_checkpoint(run, "last")
+        state = parts.first
+        if saved is not None:
+            state = in_order(state_from(*saved), parts.params, parts.buffers)
+            check_whole(state, parts.first, run)
+        truncate_after(run / "metrics.jsonl", state.step)
+        return _carry_out(recipe, parts, run, state, progress, notes)
+
+
+def _refuse_running(run: Path, manifest: dict[str, Any]) -> None:
+    """Runs of earlier versions had no lock: the process that they name may be theirs, or have its number."""
+    if (
+        manifest["status"] == "running"
+        and manifest.get("pid") != os.getpid()
+        and alive(manifest) is not False
+    ):
         raise UserError(
-            f"{run} is finished; `innerloop eval {run}` judges it, `innerloop train` starts another."
+            f"{run} is still running (process {manifest.get('pid')}): stop that first; if that is another "
+            "program, add --force."
         )
-    if manifest["status"] == "running" and _alive(manifest.get("pid")):
-        raise UserError(f"{run} is still running (process {manifest['pid']}): stop that first.")
-    _check_plan(run, manifest.get("plan") or {})
-    recipe, notes = _same_data(recipe, run)
-    parts = build(provisional(recipe))
-    saved = load_checkpoint(run, "last")
-    state = in_order(state_from(*saved), parts.params, parts.buffers) if saved else parts.first
-    truncate_after(run / "metrics.jsonl", state.step)
-    return _carry_out(recipe, parts, run, state, progress, notes)
 
 
 def _same_data(recipe: Recipe, run: Path) -> tuple[Recipe, list[str]]:
@@ -135,28 +163,12 @@ def _manifest_or_new(run: Path, recipe: Recipe) -> dict[str, Any]:
         return start_manifest(run, None, (run / RECIPE).read_text(encoding="utf-8"), kept)
 
 
-def _alive(pid: int | None) -> bool:
-    import os
-
-    if not pid or pid == os.getpid():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _carry_out(
     recipe: Recipe, parts: Parts, run: Path, state: TrainState, show: bool, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    import os
-
     started, log = time.perf_counter(), RunLog(run / "log.txt")
     before = read_manifest(run).get("ranks", 1) if state.step else None
-    update_manifest(run, status="running", pid=os.getpid(), diverged=False, ranks=ranks_here())
+    update_manifest(run, status="running", diverged=False, ranks=ranks_here())
     first_step, steps = state.step, recipe.outer.steps
     notes = [*notes, *_warnings(recipe), *ranks_notes(recipe, before)]
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
@@ -198,14 +210,19 @@ def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        update_manifest(run, status="interrupted", reason="interrupted; `innerloop resume` continues it")
-        bar.line(f"interrupted: `innerloop resume {run}` continues it")
+        with suppress(OSError):
+            update_manifest(run, status="interrupted", reason="interrupted; `innerloop resume` continues it")
+            bar.line(f"interrupted: `innerloop resume {run}` continues it")
         raise
     except BaseException as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        # numbers that were not finite would not be the next time either: a sweep need not try again
-        update_manifest(run, status="failed", reason=reason, diverged=isinstance(error, NonFiniteError))
-        log.line(f"failed: {error}")
+        told = in_words(error) or str(error)
+        reason = (told.splitlines() or [type(error).__name__])[0]
+        with suppress(
+            OSError
+        ):  # on a full disk nothing can be written, and the first error is the one to tell
+            # numbers that were not finite would not be the next time either: a sweep need not try again
+            update_manifest(run, status="failed", reason=reason, diverged=isinstance(error, NonFiniteError))
+            log.line(f"failed: {told}")
         raise
 
 
@@ -214,7 +231,10 @@ def _plan(parts: Parts, run: Path, bar: Progress) -> Plan:
     recipe = parts.recipe
     recorded = read_manifest(run).get("plan")
     if recorded:
-        plan = Plan(**{name: recorded[name] for name in Plan._fields if name in recorded})
+        known = Plan().as_dict()
+        if lost := [name for name in known if name not in recorded]:
+            raise UserError(f"{run / MANIFEST}: its 'plan' has no '{lost[0]}'. Was it edited by hand?")
+        plan = Plan(**{name: recorded[name] for name in known})
         bar.line(f"execution as before: {plan}")
         return plan
     measured = choose_plan(

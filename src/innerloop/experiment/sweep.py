@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.children import python_command
+from innerloop.core.children import ends_with_parent, python_command
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 from innerloop.experiment.grid import Cell, make_cells, unread_in
 from innerloop.experiment.sweep_table import SweptRun, table_of
 from innerloop.experiment.words import recipe_words
@@ -63,7 +64,7 @@ def sweep(
     digest = hashlib.sha256(repr([(c.label, recipe_to_toml(c.recipe)) for c in cells]).encode()).hexdigest()[
         :8
     ]
-    folder = Path(base.run.folder) / f"sweep-{base.name}-{digest}"
+    folder = user_path(base.run.folder) / f"sweep-{base.name}-{digest}"
     done = itertools.count(1)
     running: set[subprocess.Popen[str]] = set()
     lock = threading.Lock()
@@ -116,7 +117,7 @@ def _run_cell(
     if earlier and read_status(earlier[-1]) in ("finished", DIVERGED):
         say(f"{cell.label}: {read_status(earlier[-1])} before")
         return earlier[-1]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(share)}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(share), **ends_with_parent()}
     if earlier:
         command = ["resume", str(earlier[-1])]
     else:

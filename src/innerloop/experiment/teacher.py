@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import DTYPES, Data
 from innerloop.experiment.kept import KEPT, read_kept
@@ -35,7 +36,7 @@ def load_teacher(recipe: Recipe, sizes: Sizes, data: Data) -> Teacher | None:
     """
     if recipe.outer.teacher is None or recipe.outer.objective != "erm":
         return None
-    run = Path(recipe.outer.teacher).expanduser()
+    run = user_path(recipe.outer.teacher)
     taught, theirs = _finished(run)
     _check_code(taught, recipe, run)
     _check_sizes(theirs, sizes, run)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from torch import Tensor
 
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 from innerloop.core.random import generator
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Params
@@ -20,6 +19,7 @@ from innerloop.objectives.multitask import PREFIX as HEADS
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
+from innerloop.runs.tensors import read_tensors
 from innerloop.training.state import group_of
 
 NOISY = ("cells", "r2d2-conv", "resnet12", "resnet12-thin", "wrn-28-10")  # training switches their noise on
@@ -48,7 +48,7 @@ def first_weights(recipe: Recipe, model: Model) -> tuple[Params, Buffers]:
 
 def read_weights(source: str) -> dict[str, Tensor]:
     """The network's weights in a run (its best checkpoint, else its last) or a ``.safetensors`` file."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir() and is_run(path):
         found = load_checkpoint(path, "best") or load_checkpoint(path, "last")
         if found is None:
@@ -57,9 +57,7 @@ def read_weights(source: str) -> dict[str, Tensor]:
         # learned rates and the like are the learner's, not the network's
         return {name: value for name, value in {**params, **buffers}.items() if not is_own(name)}
     if path.suffix == ".safetensors" and path.is_file():
-        from safetensors.torch import load_file
-
-        return load_file(path)
+        return read_tensors(path)
     raise UserError(f"model.init={source} is neither a run directory nor a .safetensors file.")
 
 

@@ -117,7 +117,19 @@ def _timm(model: str, sizes: tuple[int, int, int], settings: Mapping[str, Any]) 
 
 
 def _own(path: str, settings: Mapping[str, Any]) -> nn.Module:
-    return _checked(load_object(path)(**settings), path)
+    make = load_object(path)
+    if not callable(make):
+        raise UserError(f"{path} is a {type(make).__name__} and no function that returns a torch module.")
+    try:
+        inspect.signature(make).bind(**settings)
+    except TypeError as error:
+        raise UserError(
+            f"{path} cannot be called with model.settings ({error}): give what it needs there, or name a "
+            "function of your own that takes no more."
+        ) from None
+    except ValueError:  # made in C, and does not say what it takes
+        pass
+    return _checked(make(**settings), path)
 
 
 def _checked(module: object, source: str) -> nn.Module:

@@ -20,6 +20,9 @@ from innerloop.nets.winograd import conv3x3
 
 # below these the transforms cost more than the multiplications they save (measured; docs/backbones.md)
 WINOGRAD_CHANNELS, WINOGRAD_TILES = 64, 32
+UNSAFE_CHANNELS = 8
+"""Below so many channels, standing last, torch 2.13's backward of a strided 1×1 convolution writes past its
+memory: places are picked first."""
 
 
 def layout(x: Tensor) -> Tensor:
@@ -30,6 +33,8 @@ def layout(x: Tensor) -> Tensor:
 def conv2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     """Convolution without bias; odd kernels keep the size of the map (before striding)."""
     padding = weight.shape[-1] // 2
+    if stride > 1 and padding == 0 and x.shape[1] < UNSAFE_CHANNELS:
+        x, stride = x[:, :, ::stride, ::stride], 1  # what a 1×1 kernel sees of it
     if not is_plain():
         return primitives.conv2d(x, weight, None, stride, padding)
     if stride == 1 and winograd_pays(x, weight):

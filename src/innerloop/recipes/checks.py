@@ -14,6 +14,8 @@ from innerloop.recipes.problems import allowed, kind, likeliest, near, show, sug
 from innerloop.recipes.rules import WITHOUT_RULES
 
 Model = TypeVar("Model", bound=BaseModel)
+_LARGEST_WHOLE = 2**63 - 1
+_LARGEST = 1e38  # more is no number in single precision
 
 
 class Told(NamedTuple):
@@ -42,7 +44,7 @@ def checked(
         listing: the command that lists all settings.
     """
     _make_whole(data, fields)
-    told = _not_finite(data, fields)
+    told = _not_finite(data, fields) + _out_of_bounds(data, fields)
     made, wrong = _validated(model, fields, data, listing)
     known = {each.key for each in told}
     told += [each for each in wrong if each.key not in known]
@@ -92,6 +94,47 @@ def _not_finite(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[T
             wanted = allowed(fields[key]) if takes_inf(fields[key]) else "finite"
             told.append(Told(key, f"{key} must be {wanted}, not {bad[0]}"))
     return told
+
+
+def _out_of_bounds(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[Told]:
+    """Numbers that no computer holds in the way we use them, and text that no file can hold."""
+    told = []
+    for key, table, leaf in _places(data, fields):
+        bad = [text for value in _leaves(table[leaf]) if (text := _impossible(value)) is not None]
+        if bad:
+            told.append(Told(key, f"{key} {bad[0]}"))
+    return told
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Everything in nested lists and tables, also the names of what is in tables."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, dict):
+            waiting += [*found, *found.values()]
+        elif isinstance(found, list):
+            waiting += found
+        else:
+            yield found
+
+
+def _impossible(value: Any) -> str | None:
+    if isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
+        return f"must lie between -2^63 and 2^63, not {show(value)}"
+    if isinstance(value, float) and _LARGEST < abs(value) < math.inf:
+        return f"must lie between -{_LARGEST:g} and {_LARGEST:g}, not {show(value)}"
+    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+        return f"must be text without zero bytes and in UTF-8, not {show(value)}"
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _explain(item: Any, fields: Mapping[str, FieldInfo], listing: str) -> Told:

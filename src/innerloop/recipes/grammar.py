@@ -15,10 +15,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic.fields import FieldInfo
 
+from innerloop.core.faults import printable, shortened
 from innerloop.recipes.checks import Told, checked
 from innerloop.recipes.problems import is_table, kind, near, show, suggest
 from innerloop.recipes.rules import Ruled, broken
 
+_DIGITS = 1000  # what is longer is no number that anybody means, and Python reads no more than 4,300
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 Model = TypeVar("Model", bound=Ruled)
@@ -82,13 +84,13 @@ def read_value(text: str) -> Any:
     if "#" not in text or text[0] in "\"'[{":  # elsewhere TOML would drop what follows as a comment
         try:
             parsed = tomllib.loads(f"v = {text}")
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):  # no TOML, numbers of thousands of digits, thousands of brackets
             parsed = {}
         if parsed.keys() == {"v"} and not isinstance(parsed["v"], (date, time)):
             return parsed["v"]
     if text.startswith("[") and text.endswith("]") and not re.search(r"[\[\]{}\"']", text[1:-1]):
         return [read_value(part) for part in text[1:-1].split(",") if part.strip()]
-    if _NUMBER.fullmatch(text):
+    if _NUMBER.fullmatch(text) and len(text) < _DIGITS:
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
     return text
 
@@ -97,8 +99,9 @@ def parse(items: Sequence[str], grammar: Grammar[Any]) -> tuple[dict[str, Assign
     """Keys and values, short names spelled out, and what is no setting. Does not ask which settings exist."""
     typed: dict[str, Assignment] = {}
     problems: list[Told] = []
-    for item in _join_flags(items):
-        key, equals, raw = (part.strip() for part in item.partition("="))
+    for given in _join_flags(items):
+        key, equals, raw = (part.strip() for part in given.partition("="))
+        item = shortened(printable(given))
         bare = re.split(r"[\s=]", key.lstrip("-"), maxsplit=1)[0]
         if key.startswith("-"):
             problems.append(Told(bare, _dashes(item, grammar)))
@@ -109,7 +112,9 @@ def parse(items: Sequence[str], grammar: Grammar[Any]) -> tuple[dict[str, Assign
             what = "value" if key else "key"
             problems.append(Told(bare, f"'{item}' has no {what}: write key=value without spaces"))
         elif (key := grammar.short.get(key, key)) in typed:
-            problems.append(Told(key, f"{key} is given twice ({typed[key].raw} and {raw})"))
+            problems.append(
+                Told(key, f"{key} is given twice ({shortened(typed[key].raw)} and {shortened(raw)})")
+            )
         else:
             typed[key] = Assignment(key, read_value(raw), raw)
     return typed, problems
@@ -194,7 +199,7 @@ def _assign(data: dict[str, Any], assignment: Assignment, grammar: Grammar[Any])
         return [told for part in parts for told in _assign(data, part, grammar)]
     elif not any(_is_table(fields.get(".".join(path[:n]))) for n in range(1, len(path))):
         known = [*fields, *grammar.nearby]
-        text = f"unknown setting '{key}'{suggest(key, known, grammar.listing)}"
+        text = f"unknown setting '{shortened(printable(key))}'{suggest(key, known, grammar.listing)}"
         return [Told(key, text, tuple(near(key, known)))]
     table: Any = data
     for name in path[:-1]:

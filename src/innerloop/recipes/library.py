@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.place import user_path
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import item_problems, make_recipe, read_toml, typed_keys
 from innerloop.recipes.trust import admit
@@ -72,7 +73,7 @@ def recipe_text(source: str) -> tuple[str, str]:
     """
     if source in shipped_names():
         return shipped_text(source), source
-    path = find_run(source) if source == "last" else Path(source).expanduser()
+    path = find_run(source) if source == "last" else user_path(source)
     if path.is_dir() and (path / RECIPE).is_file():
         path = path / RECIPE
     if not path.is_file():
@@ -120,7 +121,7 @@ def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) 
 
 
 def _is_of_a_run(source: str) -> bool:
-    path = Path(source).expanduser()
+    path = user_path(source)
     return source == "last" or (is_run(path) if path.is_dir() else path.name == RECIPE)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from innerloop.core.faults import printable, shortened
 from innerloop.learners.entry import KINDS
 from innerloop.recipes.schema import Recipe
 
@@ -166,5 +167,5 @@ def show(value: Any) -> str:
     ("'relu'", '[1, 2]', 'true', 'none', '0.001')
     """
     if isinstance(value, str):
-        return f"'{value}'"
-    return "none" if value is None else json.dumps(value, default=str, ensure_ascii=False)
+        return f"'{shortened(printable(value))}'"
+    return "none" if value is None else shortened(json.dumps(value, default=str, ensure_ascii=False))

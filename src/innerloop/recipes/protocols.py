@@ -134,13 +134,15 @@ def _span(values: Any) -> str:
 def evaluation_line(found: Mapping[str, Any]) -> str:
     """One number with its interval and its protocol."""
     protocol = found.get("protocol") or {}
-    parts = ["95 % CI", f"{found['episodes']} tasks"]
+    parts = ["95 % CI", f"{found.get('episodes', '?')} tasks"]
     parts += [brief(found)] if protocol else []
     parts += [f"norm={protocol['norm']}"] if protocol.get("norm") not in (None, "none") else []
     parts += [f"weights: {protocol['weights']}"] if "weights" in protocol else []
     lost = found.get("unconverged_heads")
     parts += [f"{lost} heads not solved to 1e-6: try eval.normalise_features=true"] if lost else []
-    return f"{score_text(found['score'], found['mean'], found['ci95'])} ({', '.join(parts)})"
+    return (
+        f"{score_text(found.get('score') or 'score', found['mean'], found.get('ci95'))} ({', '.join(parts)})"
+    )
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -145,7 +145,9 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     """The data in TOML text; ``source`` names it in messages."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UserError(f"{source} is not valid TOML: it is nested too deeply.") from None
+    except ValueError as error:  # also numbers of thousands of digits
         hint = "; text needs quotes there" if "Invalid value" in str(error) else ""
         raise UserError(f"{source} is not valid TOML: {error}{hint}.") from None
 

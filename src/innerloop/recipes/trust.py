@@ -11,11 +11,11 @@ comes from :func:`innerloop.recipes.library.read_recipe`. Importing this file do
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection
 from typing import Any
 
 from innerloop.core.errors import UserError
+from innerloop.core.telling import tell
 from innerloop.recipes.schema import Recipe
 
 _TIMM = "timm:"
@@ -88,7 +88,7 @@ def admit_all(recipes: list[Recipe], typed: Collection[str], source: str, trust:
     if named and not trust:
         raise UntrustedCodeError(source, ", ".join(named))
     if named:
-        sys.stderr.write(f"trusted: {source} names {', '.join(named)}, which is imported\n")
+        tell(f"trusted: {source} names {', '.join(named)}, which is imported")
     return recipes
 
 

@@ -8,10 +8,10 @@ import torch.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 from innerloop.learners.table import LEARNERS, depends_on_order, reads
 from innerloop.recipes.judged import has_hard_tasks
 from innerloop.recipes.reading import Readers, When, unread_keys
@@ -40,7 +40,7 @@ def _is_learner_judged(recipe: Recipe) -> bool:
 
 _PICTURES = _one_of("tasks.family", *PICTURES)
 _FEW_SHOT = _one_of("tasks.family", "few-shot")
-_FOLDER = When("a folder of pictures", lambda r: Path(r.data.name).expanduser().is_dir())
+_FOLDER = When("a folder of pictures", lambda r: user_path(r.data.name).is_dir())
 _DRAWN = When("tasks that are drawn from a family", lambda r: r.tasks.family not in PICTURES)
 _ONE_KIND = When(
     "tasks without a tasks.mixture", lambda r: not (r.tasks.mixture and r.tasks.family in PICTURES)

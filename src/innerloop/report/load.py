@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.recipes.protocols import own_evaluation
+from innerloop.recipes.protocols import expected_protocol, own_evaluation
 from innerloop.runs.directory import RECIPE, is_run
 from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
@@ -17,6 +17,19 @@ from innerloop.runs.metrics import read_metrics
 
 WITHOUT_RECIPE = ("analyze", "reproduce", "reproduce-all", "search")
 _ABSENT = object()
+_LARGEST = 1e300  # a float can hold no more, and whole numbers of any size stand in JSON
+_ENTRIES: dict[str, Any] = {
+    "score": str,
+    "ci95": int | float,
+    "episodes": int,
+    "protocol": dict,
+    "changed": dict,
+    "scores": list,
+    "by_step": list,
+    "unconverged_heads": int,
+    "time": str,
+}
+"""What entries of an evaluation are, where they are there."""
 
 
 class RunData(NamedTuple):
@@ -119,10 +132,18 @@ def _recipe(file: Path, problems: list[str]) -> tuple[dict[str, Any], str]:
         problems.append(f"there is no readable {RECIPE}.")
         return {}, ""
     try:
-        return tomllib.loads(text), text
-    except tomllib.TOMLDecodeError as error:
-        problems.append(f"{RECIPE} is not valid TOML: {error}.")
+        recipe = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        problems.append(f"{RECIPE} is not valid TOML: {reason}.")
         return {}, text
+    try:
+        own_evaluation(recipe, [{}])
+        expected_protocol(recipe)
+    except (KeyError, TypeError, ValueError, AttributeError):  # settings of another kind than any version had
+        problems.append(f"{RECIPE} holds settings that cannot be read.")
+        return {}, text
+    return recipe, text
 
 
 def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
@@ -137,14 +158,35 @@ def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
         lost = isinstance(value, dict) and value.get("mean") is None and value.get("not_finite")
         if lost:
             value["mean"] = math.nan  # JSON has no word for it
-        if not isinstance(value, dict) or not isinstance(value.get("mean"), int | float):
+        if not isinstance(value, dict) or not _is_number(value.get("mean")):
             problems.append(f"eval/{file.name} holds no mean.")
+            continue
+        if (odd := _odd_entry(value)) is not None:
+            problems.append(f"eval/{file.name} is damaged: its '{odd}' is nothing that an evaluation writes.")
             continue
         number = file.stem.rpartition("-")[2]
         order = int(number) if number.isdigit() else 0
         found.append((str(value.get("time", "")), order, file.name, {**value, "file": file.name}))
     for *_, evaluation in sorted(found, key=lambda row: row[:3]):
         yield evaluation
+
+
+def _odd_entry(evaluation: Mapping[str, Any]) -> str | None:
+    """The name of an entry that is of another kind than evaluations write, if there is one."""
+    for name, kind in _ENTRIES.items():
+        if not isinstance(evaluation.get(name), kind | None):
+            return name
+    steps = evaluation.get("by_step") or []
+    sound = all(
+        isinstance(row, dict) and isinstance(row.get("steps"), int) and {"mean", "ci95"} <= row.keys()
+        for row in steps
+    )
+    numbers = [row.get(name) for row in steps if isinstance(row, dict) for name in ("mean", "ci95")]
+    return None if sound and all(n is None or _is_number(n) for n in numbers) else "by_step"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (type(value) is int and abs(value) < _LARGEST)
 
 
 def headline(run: RunData) -> dict[str, Any] | None:

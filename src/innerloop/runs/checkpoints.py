@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from innerloop.core.errors import UserError
-from innerloop.runs.files import read_json, sync_file, sync_folder, write_json_atomic
+from innerloop.runs.files import (
+    DamagedFileError,
+    check_plain_file,
+    read_object,
+    sync_file,
+    sync_folder,
+    write_json_atomic,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +42,7 @@ _TEMPORARY = ".tmp-"
 _READ_ATTEMPTS = 5
 _FLOAT = "__float__"
 _SUM = "sha256"
+_DIRECTORY = re.compile(r"step-\d+(-\d+)?")
 
 
 class DamagedCheckpointError(UserError):
@@ -98,32 +107,44 @@ def load_checkpoint(run: Path, tag: str = "last") -> tuple[dict[str, Tensor], di
 
 
 def _load(folder: Path, tag: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     problem: Exception | None = None
     for _ in range(_READ_ATTEMPTS):
         try:
-            pointer = read_json(folder / f"{tag}.json")
+            pointer = read_object(folder / f"{tag}.json")
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except DamagedFileError as error:
             raise DamagedCheckpointError(f"{error}") from None
         try:
-            where = folder / str(pointer["checkpoint"])
-            _verify(where / STATE, pointer.get(_SUM))
-            about = _decode(read_json(where / STATE))
-            _verify(where / TENSORS, about.get(_SUM))
-            return load_file(where / TENSORS), about["state"]
+            return _read(folder / _name(pointer), pointer.get(_SUM))
         except FileNotFoundError as error:
             problem = error  # replaced while we read: the pointer now names the next one
-        except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
             raise DamagedCheckpointError(
                 f"the checkpoint '{tag}' of {folder.parent} is damaged ({error})"
             ) from None
     raise DamagedCheckpointError(
         f"the checkpoint '{tag}' of {folder.parent} names files that are gone ({problem})"
     )
+
+
+def _read(where: Path, expected: str | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from innerloop.runs.tensors import read_tensors
+
+    _verify(where / STATE, expected)
+    about = _decode(read_object(where / STATE))
+    _verify(where / TENSORS, about.get(_SUM))
+    if not isinstance(about["state"], dict):
+        raise ValueError(f"{STATE} holds no state")
+    return read_tensors(where / TENSORS), about["state"]
+
+
+def _name(pointer: Mapping[str, Any]) -> str:
+    """The directory that a pointer names; only one beside it can be meant."""
+    name = pointer["checkpoint"]
+    if not isinstance(name, str) or not _DIRECTORY.fullmatch(name):
+        raise ValueError(f"it names {json.dumps(name)[:60]}, which is no checkpoint")
+    return name
 
 
 def _verify(path: Path, expected: str | None) -> None:
@@ -133,6 +154,7 @@ def _verify(path: Path, expected: str | None) -> None:
 
 
 def _checksum(path: Path) -> str:
+    check_plain_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -153,23 +175,25 @@ def _way_out(run: Path, damaged: str) -> str:
 
 
 def checkpoint_step(run: Path, tag: str = "last") -> int | None:
-    """The step of the checkpoint that ``tag`` names, without reading it; None where there is none."""
+    """The step of the checkpoint that ``tag`` names, without reading it; None where none can be read."""
     try:
-        return int(read_json(run / FOLDER / f"{tag}.json")["step"])
-    except FileNotFoundError:
+        step = read_object(run / FOLDER / f"{tag}.json").get("step")
+    except (FileNotFoundError, DamagedFileError):
         return None
+    return step if isinstance(step, int) else None
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     import torch
-    from safetensors.torch import save_file
+
+    from innerloop.runs.tensors import write_tensors
 
     # the format wants contiguous tensors that share no memory, which views and tied parameters do
     copies = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
-    save_file(copies, path)
+    write_tensors(path, copies)
     sync_file(path)
 
 
@@ -186,7 +210,10 @@ def _publish(temporary: Path, folder: Path, step: int) -> Path:
 
 
 def _clean(folder: Path) -> None:
-    named = {str(read_json(pointer)["checkpoint"]) for pointer in folder.glob("*.json")}
+    try:
+        named = {_name(read_object(pointer)) for pointer in folder.glob("*.json")}
+    except (ValueError, KeyError, OSError):  # a damaged pointer: what it named may be all that is left
+        return
     for path in folder.iterdir():
         stale = path.name.startswith(_TEMPORARY) or (path.name.startswith("step-") and path.name not in named)
         if stale and path.is_dir():

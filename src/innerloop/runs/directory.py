@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.place import user_path
 
 MANIFEST = "manifest.json"
 RECIPE = "recipe.toml"
@@ -22,7 +23,7 @@ def create_run(folder: Path, name: str, seed: int, now: datetime | None = None) 
         seed: written into the name so that a listing tells seeds apart.
         now: the time to use (tests); the current local time when left out.
     """
-    parent = folder / (re.sub(r"[^\w.+=-]+", "-", name).strip("-.") or "unnamed")
+    parent = user_path(folder) / (re.sub(r"[^\w.+=-]+", "-", name).strip("-.") or "unnamed")
     stem = f"{(now or datetime.now()).strftime('%Y%m%d-%H%M%S')}-s{seed}"
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -45,14 +46,21 @@ def create_run(folder: Path, name: str, seed: int, now: datetime | None = None) 
 
 def is_run(path: Path) -> bool:
     """Whether ``path`` is the directory of a run."""
-    return (path / MANIFEST).is_file() or (path / RECIPE).is_file()
+    return any(_is_file(path / name) for name in (MANIFEST, RECIPE))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, or a folder that may not be looked into
+        return False
 
 
 def list_runs(folder: Path) -> list[Path]:
     """All runs below ``folder``, oldest first; also those one level deeper, where a sweep keeps its own."""
-    found = {file.parent for depth in ("*/*", "*/*/*") for file in folder.glob(f"{depth}/{MANIFEST}")}
-    found |= {file.parent for depth in ("*/*", "*/*/*") for file in folder.glob(f"{depth}/{RECIPE}")}
-    return sorted(found, key=_age)
+    names = [f"{depth}/{name}" for depth in ("*/*", "*/*/*") for name in (MANIFEST, RECIPE)]
+    found = {file.parent for name in names for file in folder.glob(name)}
+    return sorted(filter(is_run, found), key=_age)
 
 
 def find_run(text: str, folder: Path = Path("runs")) -> Path:
@@ -63,7 +71,7 @@ def find_run(text: str, folder: Path = Path("runs")) -> Path:
     Raises:
         UserError: nothing or more than one thing is meant; the message lists what there is.
     """
-    path = Path(text).expanduser()
+    path = user_path(text)
     if text and is_run(path):
         return path
     if path.name in (MANIFEST, RECIPE) and is_run(path.parent):
@@ -106,6 +114,13 @@ def _some(labels: list[str]) -> str:
 def _age(run: Path) -> tuple[str, int, str]:
     match = _NAME.match(run.name)
     if match is None:
-        modified = datetime.fromtimestamp(run.stat().st_mtime)
+        modified = datetime.fromtimestamp(_changed(run))
         return modified.strftime("%Y%m%d-%H%M%S"), 1, run.as_posix()
     return match[1], int(match[3] or 1), run.as_posix()
+
+
+def _changed(run: Path) -> float:
+    try:
+        return max(0.0, run.stat().st_mtime)
+    except OSError:  # removed while we look
+        return 0.0

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from innerloop.core.errors import UserError
+from innerloop.core.faults import in_words
 
 
 def plain(value: Any) -> Any:
@@ -29,13 +33,24 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def json_line(value: Any) -> str:
-    """One line of strict JSON.
+def json_line(value: Any, encoding: str = "utf-8") -> str:
+    r"""One line of strict JSON, in characters that ``encoding`` has; others are written as escapes.
 
     >>> json_line({"step": 3, "loss": float("inf")})
     '{"step": 3, "loss": null}'
+    >>> json_line("±"), json_line("±", "ascii")
+    ('"±"', '"\\u00b1"')
     """
-    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+    return _as_json(plain(value), encoding)
+
+
+def _as_json(value: Any, encoding: str = "utf-8", indent: int | None = None) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):  # also names of files that are not text at all
+        return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
+    return text
 
 
 def sync_folder(folder: Path) -> None:
@@ -76,20 +91,72 @@ def write_text_atomic(path: Path, text: str) -> None:
 
 def write_json_atomic(path: Path, obj: Any) -> None:
     """Replace ``path`` by ``obj`` as strict, indented JSON (NaN and infinities as null) in one step."""
-    write_text_atomic(path, json.dumps(plain(obj), ensure_ascii=False, allow_nan=False, indent=2) + "\n")
+    write_text_atomic(path, _as_json(plain(obj), indent=2) + "\n")
+
+
+class DamagedFileError(UserError, ValueError):
+    """A file that we wrote is not what we wrote: one sentence that names it."""
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file.
+    """The contents of a JSON file, whatever became of it.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not JSON; the message names the file.
+        DamagedFileError: it is not JSON, or no file at all; the message names it.
     """
+    text = read_plain_file(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise DamagedFileError(f"{path} is not valid JSON: {reason}") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """As :func:`read_json`, for a file that holds an object.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFileError: it holds something else.
+    """
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise DamagedFileError(f"{path} does not hold an object. Was it edited by hand?")
+    return found
+
+
+def read_plain_file(path: Path) -> bytes:
+    """The bytes of a file; what would wait for ever when it is opened (a pipe) is not opened.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFileError: it is a folder, a link to itself, a pipe, or cannot be read.
+    """
+    check_plain_file(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def check_plain_file(path: Path) -> None:
+    """Refuses what is no file; raises as :func:`read_plain_file`."""
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if not stat.S_ISREG(kind):
+        what = "a folder" if stat.S_ISDIR(kind) else "a pipe or a device"
+        raise DamagedFileError(f"{path} is {what} and no file: move it away")
+
+
+def _unreadable(path: Path, error: Exception) -> DamagedFileError:
+    return DamagedFileError((in_words(error) or f"{path} cannot be read ({error})").rstrip("."))
 
 
 def _umask() -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from innerloop.core.telling import tell
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -28,7 +29,7 @@ def held_interrupts() -> Iterator[Callable[[], None]]:
         if arrived:
             raise KeyboardInterrupt
         arrived.append(number)
-        sys.stderr.write("interrupted: finishing this step (once more to stop at once)\n")
+        tell("interrupted: finishing this step (once more to stop at once)")
 
     def check() -> None:
         if arrived:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import sys
 from collections.abc import Mapping
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from innerloop._version import __version__
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.runs.directory import MANIFEST
-from innerloop.runs.files import read_json, write_json_atomic
+from innerloop.runs.files import DamagedFileError, json_line, read_object, write_json_atomic
+from innerloop.runs.process import alive, identity
 
 ENDED = ("finished", "interrupted", "failed")
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("status", "reason", "started", "ended", "device", "platform", "recipe_sha256"), (str,)),
+    **dict.fromkeys(("plan", "data", "versions", "sizes", "recipe", "rate", "asked"), (dict,)),
+    "argv": (list,),
+}
+"""What entries of a manifest are, where they are there at all; others may be anything."""
 
 
 def version_of(package: str) -> str | None:
@@ -54,7 +61,7 @@ def start_manifest(
         "recipe_sha256": hashlib.sha256(recipe_text.encode()).hexdigest(),
         "data": {},
         "plan": None,
-        "pid": os.getpid(),
+        **identity(),
         "executable": sys.executable,
         "started": now(),
         "ended": None,
@@ -73,8 +80,7 @@ def update_manifest(run: Path, **fields: Any) -> dict[str, Any]:
     if status in ENDED:
         fields.setdefault("ended", now())
     elif status == "running":
-        fields.setdefault("ended", None)
-        fields.setdefault("reason", None)
+        fields = {"ended": None, "reason": None, **fields, **identity()}
     manifest.update(fields)
     write_json_atomic(run / MANIFEST, manifest)
     return manifest
@@ -87,30 +93,28 @@ def read_manifest(run: Path) -> dict[str, Any]:
         UserError: the run has none, or it is damaged.
     """
     try:
-        manifest = read_json(run / MANIFEST)
+        manifest = read_object(run / MANIFEST)
     except FileNotFoundError:
         raise UserError(
             f"{run} has no {MANIFEST}: it is not a run, or was killed before it started."
         ) from None
-    except ValueError as error:
-        raise UserError(f"{error}. Was it edited by hand?") from None
-    if not isinstance(manifest, dict):
-        raise UserError(f"{run / MANIFEST} does not hold an object. Was it edited by hand?")
-    return manifest
+    except DamagedFileError as error:
+        raise UserError(
+            f"{error}. Was it edited by hand?" if str(error)[-1:] != "?" else str(error)
+        ) from None
+    for name, kinds in _KINDS.items():
+        if not isinstance(manifest.get(name), (*kinds, NoneType)):
+            raise UserError(
+                f"{run / MANIFEST}: its '{name}' is {json_line(manifest[name])[:40]}, which no run writes. "
+                "Was it edited by hand?"
+            )
+    return {"status": "unknown", **manifest}
 
 
 def actual_status(manifest: Mapping[str, Any]) -> str:
     """The manifest's word, except that a run whose process is gone was killed, whatever it last wrote."""
     status = str(manifest.get("status") or "unknown")
-    pid = manifest.get("pid")
-    if status == "running" and isinstance(pid, int):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return "killed"
-        except OSError:
-            pass
-    return status
+    return "killed" if status == "running" and alive(manifest) is False else status
 
 
 def now() -> str:

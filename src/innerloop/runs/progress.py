@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+from innerloop.core.telling import tell
 from innerloop.core.words import duration
 
 REFRESH = 0.1  # seconds between redraws of the bar: training steps may be much shorter
@@ -66,7 +67,7 @@ class Progress:
         self._drawn = clock
         self._recent.append((clock, step))
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, numbers=self._describe(numbers))
+            self._draw(lambda bar: bar.update(self._task, completed=step, numbers=self._describe(numbers)))
         waited = clock - self._said_at
         due = waited >= QUIET or (waited >= SHORTEST and step - self._said_step >= SHARE * self._total)
         if due or (step >= self._total and self._said_step < self._total):
@@ -76,15 +77,21 @@ class Progress:
     def line(self, text: str) -> None:
         """Show one line of text above the bar, and keep it in the log."""
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._draw(lambda bar: bar.console.print(text, markup=False, highlight=False, soft_wrap=True))
         self._say(text)
 
     def _say(self, text: str) -> None:
-        if self._stream is not None:
-            self._stream.write(text.rstrip() + "\n")
-            self._stream.flush()
+        if self._stream is not None and not tell(text.rstrip(), self._stream):
+            self._stream = None  # nobody reads any more: the run goes on, and its log tells
         if self._log is not None:
             self._log.line(text.rstrip())
+
+    def _draw(self, work: Callable[[Any], None]) -> None:
+        """Changes the bar; a terminal that has gone takes nothing with it."""
+        try:
+            work(self._bar)
+        except (OSError, SystemExit):  # rich leaves the program where its reader has gone
+            self._bar = None
 
     def _describe(self, numbers: dict[str, float]) -> str:
         parts = [f"{name} {value:.4g}" for name, value in numbers.items()]

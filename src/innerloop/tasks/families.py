@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import load_object
 from innerloop.tasks.linear import linear, mixed_linear
@@ -33,5 +36,17 @@ def get_family(name: str) -> Family:
             f"unknown task family '{name}'{did_you_mean(name, FAMILIES)}; there are {known}, "
             "or give your own as package.module:function."
         )
-    family: Family = load_object(name)
-    return family
+    return _checked(load_object(name), name)
+
+
+def _checked(family: Any, name: str) -> Family:
+    """What a name led to, refused where it cannot be called as a family is."""
+    try:
+        inspect.signature(family).bind_partial(None, 1, 1)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"'{name}' cannot be called with draws, shots and queries, as a family of tasks is: name a "
+            "function that takes them."
+        ) from None
+    made: Family = family
+    return made

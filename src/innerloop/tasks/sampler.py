@@ -155,6 +155,8 @@ def make_sampler(
         task = sample if n_tasks is None else task_order(stream, n_tasks, sample)
         draws = Draws(stream, task, sample if resample else task, dtype=dtype)
         batch = family(draws, shots, queries, **settings)
+        if not isinstance(batch, TaskBatch):
+            raise UserError(f"the family {name} gave a {type(batch).__name__}: it must return a TaskBatch.")
         if noise > 0:
             batch = _add_noise(batch, draws, noise)
         return batch.to(device=device, dtype=dtype)

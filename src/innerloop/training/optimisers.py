@@ -14,6 +14,7 @@ from innerloop.core.types import Params
 MakeOptimiser: TypeAlias = Callable[[Params], torch.optim.Optimizer]
 
 OPTIONS = ("options", "meta-optimiser")
+_LARGEST_RATE = 1e30  # what optimisers make of more, such as ten times it, single precision cannot hold
 
 
 def optimiser_classes() -> dict[str, type[torch.optim.Optimizer]]:
@@ -45,6 +46,11 @@ def make_optimiser(name: str, lr: float, **options: Any) -> MakeOptimiser:
             f"unknown {{meta-optimiser}} '{name}'{did_you_mean(name.lower(), known)}; "
             f"there are {', '.join(sorted(known))}.",
             names=("meta-optimiser",),
+        )
+    if not abs(lr) <= _LARGEST_RATE:
+        raise UserError(
+            f"{{the optimiser's lr}}={lr:g} is no rate to learn at: give at most {_LARGEST_RATE:g}.",
+            names=("the optimiser's lr",),
         )
     chosen = known[name.lower()]
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 
 
@@ -64,12 +65,24 @@ def state_from(tensors: dict[str, Tensor], scalars: dict[str, Any]) -> TrainStat
     True
     """
     known = {name: scalars[name] for name in TrainState._fields if name in scalars}
+    wrong = [name for name in ("step", *known) if not _is_sound(name, known.get(name))]
+    if wrong:
+        raise UserError(
+            f"the checkpoint is damaged (its '{wrong[0]}' is {known.get(wrong[0])!r}): train it anew with "
+            "`innerloop train RUN`."
+        )
     return TrainState(
         params=group_of(tensors, "params"),
         buffers=group_of(tensors, "buffers"),
         optimiser=group_of(tensors, "optimiser"),
         **known,
     )
+
+
+def _is_sound(name: str, value: Any) -> bool:
+    if name in ("best", "rate_scale"):
+        return isinstance(value, (int, float)) or (name == "best" and value is None)
+    return isinstance(value, int) and value >= 0
 
 
 def in_order(state: TrainState, params: Params, buffers: Buffers) -> TrainState:

@@ -9,8 +9,11 @@ import typer
 
 from innerloop.cli.options import Json, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
+from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_steps
 from innerloop.core.words import difference_text, score_text
+from innerloop.recipes.started import look_at
+from innerloop.runs.directory import find_run
 
 Against = Annotated[
     str | None,
@@ -45,6 +48,8 @@ def evaluate(
     """
     given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
 
+    start_ranks(lambda: look_at(find_run(run), given).run.ranks)
+
     def work() -> Result:
         found, other = _checked(run, against, given)
         from innerloop.experiment.compare import compare_runs
@@ -61,8 +66,6 @@ def _checked(run: str, against: str | None, given: list[str]) -> tuple[Path, Pat
     """The runs; everything that is wrong with them and the settings is told before torch is imported."""
     from innerloop.core.errors import Problems
     from innerloop.recipes.settings import item_problems
-    from innerloop.recipes.started import look_at
-    from innerloop.runs.directory import find_run
 
     problems, runs = Problems(), []
     for name in (run, against) if against is not None else (run,):

@@ -1,6 +1,7 @@
 """The command ``innerloop``: registers the verbs and turns every end into an exit code.
 
-0 done, 1 crash, 2 user error (no traceback), 3 a reproduction row is not as recorded, 130 interrupted.
+0 done, 1 crash, 2 user error (no traceback), 3 a reproduction row is not as recorded, 75 a rank was lost, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ from innerloop.cli import (
 )
 from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, show_all_characters, write, write_json
+from innerloop.cli.ranks import as_rank, note_command
 from innerloop.core.children import watch_parent
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.faults import in_words
+from innerloop.core.ranks import LOST, LostRankError, take_place
 from innerloop.core.telling import open_standard_streams, silence
 from innerloop.recipes.library import shipped_names
 
@@ -121,6 +124,12 @@ def main(arguments: list[str] | None = None) -> int:
     show_all_characters()
     _checkpoint_when_terminated()
     watch_parent()
+    place = take_place()
+    return _run(given) if place is None else as_rank(place, given, _run)
+
+
+def _run(given: list[str]) -> int:
+    note_command(given)
     problem, notes = "", []
     try:
         code = _carried_out(given)
@@ -131,6 +140,8 @@ def main(arguments: list[str] | None = None) -> int:
         code, problem, notes = 2, str(error), list(getattr(error, "__notes__", ()))
     except USAGE_ERROR as error:
         code, problem = 2, _usage(error)
+    except LostRankError as error:
+        code, problem = LOST, str(error)
     except (KeyboardInterrupt, typer.Abort):
         code, problem = INTERRUPTED, "interrupted"
     except (Exception, SystemExit) as error:
@@ -142,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"error: {line}" if code != INTERRUPTED else line)
     for note in notes:
         say(f"warning: {note}")
-    if "--json" in given:
+    if "--json" in given and code != LOST:  # the next attempt answers
         _write_error({"error": problem, "exit_code": code, **({"notes": notes} if notes else {})})
     return int(code)
 

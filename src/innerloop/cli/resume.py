@@ -8,9 +8,12 @@ import typer
 
 from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
+from innerloop.cli.ranks import start_ranks
 from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
+from innerloop.recipes.started import look_at
+from innerloop.runs.directory import find_run
 
 Force = Annotated[
     bool,
@@ -48,9 +51,9 @@ def resume(
             f"`innerloop train {run} {' '.join(settings or [])}`."
         )
 
-    def work() -> Result:
-        from innerloop.runs.directory import find_run
+    start_ranks(lambda: look_at(find_run(run)).run.ranks)
 
+    def work() -> Result:
         found = find_run(run)
         from innerloop.pilot.keep import is_search
 

@@ -6,7 +6,9 @@ import sys
 
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, write
+from innerloop.cli.ranks import start_ranks
 from innerloop.core.words import score_text
+from innerloop.recipes.library import read_recipe
 
 
 def train(
@@ -35,6 +37,7 @@ def train(
     JSON: run, steps, metrics, tasks_per_second, notes.
     """
     given = check_settings(settings)
+    start_ranks(lambda: read_recipe(recipe, given).run.ranks)
 
     def work() -> Result:
         from innerloop.recipes.library import load_recipe

@@ -17,6 +17,7 @@ from innerloop.data.augment import augment, lee2019
 from innerloop.data.source import ImageSource
 from innerloop.execution.plan import Plan
 from innerloop.execution.pool import map_in_threads
+from innerloop.execution.ranks import shared_out
 from innerloop.nets.network import Network
 from innerloop.tasks.few_shot import image_loader, standardiser
 
@@ -104,8 +105,13 @@ def cached_features(
             z, _ = network.features(params, buffers, x.reshape(-1, *x.shape[-3:]), "stored")
         return z.view(*x.shape[:-3], -1)
 
-    parts = np.split(different, range(batch, len(different), batch))
-    with torch.no_grad():
+    def some(parts: list[Rows]) -> list[tuple[Tensor, ...]]:
         several = plan.mode in ("threads", "processes")
         found = map_in_threads(one, parts, plan.threads) if several else list(map(one, parts))
+        return [(z,) for z in found]
+
+    parts = np.split(different, range(batch, len(different), batch))
+    device = next(iter(params.values())).device
+    with torch.no_grad():
+        found = [z.to(device) for (z,) in shared_out(some, parts, plan.ranks, 4 * plan.threads)]
     return FeatureCache(different, torch.cat(found))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import Buffers, Params
@@ -16,10 +17,12 @@ from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_protocol
 from innerloop.evaluation.scores import Evaluation
 from innerloop.execution import Plan
 from innerloop.execution.plan import torch_threads
+from innerloop.execution.ranks import shared_out
 from innerloop.nets.network import Network
 from innerloop.tasks.few_shot import FewShot, Kind, few_shot
 
 TOGETHER = 200  # episodes whose heads are fitted at a time, to bound memory
+ALONE = 20  # episodes that are loaded at a time: TOGETHER is a multiple of it
 
 
 def evaluate_head(
@@ -82,27 +85,34 @@ def evaluate_head(
             judge = by_cached_features(network, params, buffers, pictures, protocol, plan, used)
         else:
             judge = by_episode_features(network, params, buffers, pictures, protocol, plan)
-        scores, unconverged = _scores(episodes, protocol.episodes, judge)
+        # where episodes are judged one by one, ranks share them in smaller portions
+        together = ALONE if protocol.head == FINE_TUNING and plan.ranks > 1 else TOGETHER
+        scores, unconverged = _scores(episodes, protocol.episodes, judge, together, plan.ranks)
     return Evaluation(scores, mean_interval(scores), "accuracy", unconverged)
 
 
-def _by_kind(episodes: FewShot, count: int) -> list[tuple[Rows, int]]:
-    """Episode numbers of every kind, at most :data:`TOGETHER` at a time."""
+def _by_kind(episodes: FewShot, count: int, together: int = TOGETHER) -> list[tuple[Rows, int]]:
+    """Episode numbers of every kind, at most ``together`` at a time."""
     index = np.arange(count)
     which = episodes.kind_of(index)
     groups = [(index[which == kind], int(kind)) for kind in np.unique(which)]
     return [
-        (part, kind) for mine, kind in groups for part in np.split(mine, range(TOGETHER, len(mine), TOGETHER))
+        (part, kind) for mine, kind in groups for part in np.split(mine, range(together, len(mine), together))
     ]
 
 
-def _scores(episodes: FewShot, count: int, judge: Judge) -> tuple[list[float], int]:
+def _scores(
+    episodes: FewShot, count: int, judge: Judge, together: int, ranks: int
+) -> tuple[list[float], int]:
+    def some(groups: list[tuple[Rows, int]]) -> list[tuple[Tensor, ...]]:
+        found = [judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways) for index, kind in groups]
+        return [(verdict.accuracy.double().cpu(), torch.tensor(verdict.unconverged)) for verdict in found]
+
     out, unconverged = np.full(count, np.nan), 0
-    for index, kind in _by_kind(episodes, count):
-        ways = episodes.kinds[kind].shape.ways
-        verdict = judge(episodes.rows(index, kind), ways)
-        out[index] = verdict.accuracy.double().cpu().numpy()
-        unconverged += verdict.unconverged
+    groups = _by_kind(episodes, count, together)
+    for (index, _), (accuracy, left) in zip(groups, shared_out(some, groups, ranks), strict=True):
+        out[index] = accuracy.numpy()
+        unconverged += int(left)
     return [float(value) for value in out], unconverged
 
 

@@ -14,6 +14,7 @@ from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.evaluation.episodes import Episodes
 from innerloop.execution import Plan, map_tasks
 from innerloop.execution.plan import torch_threads
+from innerloop.execution.ranks import shared_out
 from innerloop.learners.base import Learner
 from innerloop.tasks.sampler import Sampler
 
@@ -73,14 +74,18 @@ def evaluate(
         proven = learner.converged(adapted) if learner.converged else outputs.new_ones((), dtype=torch.bool)
         return score(loss, outputs, task.y_query), proven
 
-    # compiling is for training: evaluation is short and its shapes vary
-    mapped = map_tasks(one, (plan or Plan())._replace(compile="off"))
-    scores: list[float] = []
-    unconverged = 0
-    with torch_threads(plan), torch.no_grad():
-        for start in range(0, episodes, batch):
-            indices = range(start, min(start + batch, episodes))
-            found, proven = mapped(params, buffers, sampler.episodes(indices))
-            scores += found.double().tolist()
-            unconverged += int((~proven).sum())
+    given, plan = plan, (plan or Plan())._replace(compile="off")  # it is short, and its shapes vary
+    mapped = map_tasks(one, plan)
+    if plan.ranks > 1 and plan.mode != "vmap":  # under vmap, last bits may depend on how many are batched
+        batch = max(1, min(batch, math.ceil(episodes / (8 * plan.ranks))))
+    spans = [range(start, min(start + batch, episodes)) for start in range(0, episodes, batch)]
+
+    def some(spans: list[range]) -> list[tuple[Tensor, ...]]:
+        found = [mapped(params, buffers, sampler.episodes(indices)) for indices in spans]
+        return [(scores.double(), (~proven).sum()) for scores, proven in found]
+
+    with torch_threads(given), torch.no_grad():
+        parts = shared_out(some, spans, plan.ranks)
+    scores = [value for part, _ in parts for value in part.tolist()]
+    unconverged = sum(int(count) for _, count in parts)
     return Evaluation(scores, mean_interval(scores), score_name(loss), unconverged)

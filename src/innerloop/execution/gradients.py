@@ -65,6 +65,10 @@ def meta_gradient(
     {'w': tensor(6.)}
     """
     plan = plan or Plan()
+    if plan.ranks > 1:
+        from innerloop.execution.ranks import ranked
+
+        return ranked(meta_gradient(loss, plan._replace(ranks=1), direction=direction), plan.ranks)
     if direction is not None:
         return _averaged(direction, plan)
     if loss is None:

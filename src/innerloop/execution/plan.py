@@ -34,6 +34,8 @@ class Plan(NamedTuple):
         compile: ``full`` (generated C++), ``trace`` (the graph is captured once and replayed; needs no
             compiler) or ``off``. ``vmap`` only.
         reason: why this was chosen, in one sentence.
+        ranks: processes among which tasks are divided, each of which runs its own so; they must have met
+            (:func:`innerloop.execution.group.join`), and all do the same.
     """
 
     mode: Mode = "loop"
@@ -41,6 +43,7 @@ class Plan(NamedTuple):
     chunk: int | None = None
     compile: Compile = "off"
     reason: str = ""
+    ranks: int = 1
 
     @property
     def intra_op(self) -> int:
@@ -48,8 +51,8 @@ class Plan(NamedTuple):
         return 1 if self.mode in ("threads", "processes") else self.threads
 
     def as_dict(self) -> dict[str, Any]:
-        """For the manifest."""
-        return self._asdict()
+        """For the manifest, which keeps the number of ranks apart: a run may go on with another."""
+        return {name: value for name, value in self._asdict().items() if name != "ranks"}
 
     def __str__(self) -> str:
         workers = "worker" if self.mode == "processes" else "thread"
@@ -58,6 +61,8 @@ class Plan(NamedTuple):
             parts.append(f"chunks of {self.chunk}")
         if self.mode == "vmap":
             parts.append(f"compile={self.compile}")
+        if self.ranks > 1:
+            parts.append(f"{self.ranks} ranks")
         return ", ".join(parts)
 
 

@@ -37,6 +37,7 @@ class Data:
 
     def __init__(self, recipe: Recipe, pictures: ImageSource | None, train: Sampler | None) -> None:
         self.recipe, self._pictures, self._train = recipe, pictures, train
+        self.by_recipe = pictures is None and train is None  # else it holds what no recipe says
 
     @functools.cached_property
     def pictures(self) -> ImageSource:

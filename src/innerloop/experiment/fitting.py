@@ -9,6 +9,7 @@ from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import in_label_orders, test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.together import all_ranks
 from innerloop.experiment.weights import for_test
 from innerloop.training import TrainState, fit
 from innerloop.training.fit import Log, Save, Validation
@@ -42,23 +43,27 @@ def fit_parts(
         NonFiniteError: a loss or a weight is not finite.
     """
     outer, run = parts.recipe.outer, parts.recipe.run
-    return fit(
-        parts.objective,
-        parts.first if state is None else state,
-        parts.data.train,
-        parts.optimiser,
-        steps=outer.steps if steps is None else steps,
-        batch=outer.batch,
-        plan=plan,
-        schedule=parts.schedule,
-        clip=outer.clip,
-        hard_weight=outer.hard_weight,
-        validation=validation,
-        log=log,
-        log_every=run.log_every,
-        save=save,
-        save_every=run.save_every,
-    )
+    state, steps = parts.first if state is None else state, outer.steps if steps is None else steps
+    judged, saved = validation is not None, save is not None
+    told = {"scalars": state.scalars(), "steps": steps, "validated": judged, "saved": saved}
+    with all_ranks("fit", parts, plan, state.tensors(), **told) as plan:
+        return fit(
+            parts.objective,
+            state,
+            parts.data.train,
+            parts.optimiser,
+            steps=steps,
+            batch=outer.batch,
+            plan=plan,
+            schedule=parts.schedule,
+            clip=outer.clip,
+            hard_weight=outer.hard_weight,
+            validation=validation,
+            log=log,
+            log_every=run.log_every,
+            save=save,
+            save_every=run.save_every,
+        )
 
 
 def judge(
@@ -81,8 +86,15 @@ def judge(
         plan: how to run it.
         steps: inner steps; as the recipe says if omitted. Then the learner judges, whatever ``eval.head`` is.
     """
+    tensors = TrainState(0, params, buffers, {}).tensors()
+    with all_ranks("judge", parts, plan, tensors, split=split, episodes=episodes, steps=steps) as plan:
+        return _judge(parts, *for_test(params, buffers), split, episodes, plan, steps)
+
+
+def _judge(
+    parts: Parts, params: Params, buffers: Buffers, split: str, episodes: int, plan: Plan, steps: int | None
+) -> Evaluation:
     recipe, data = parts.recipe, parts.data
-    params, buffers = for_test(params, buffers)
     if recipe.eval.head != "learner" and steps is None:
         return evaluate_head(
             parts.network,

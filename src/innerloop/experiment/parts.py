@@ -40,7 +40,7 @@ class Parts:
     def __init__(
         self, recipe: Recipe, data: Data | None = None, sizes: Sizes | None = None, model: Model | None = None
     ) -> None:
-        self.recipe = recipe
+        self.recipe = recipe = placed(recipe)
         self.data = build_data(recipe) if data is None else data
         self._sizes, self._model = sizes, model
 
@@ -75,6 +75,11 @@ class Parts:
         return make_schedule(
             outer.schedule, outer.steps, outer.milestones, outer.factor, outer.warmup, outer.factors
         )
+
+    @property
+    def by_recipe(self) -> bool:
+        """Whether the recipe and the sizes say all there is: another process can build the same parts."""
+        return self._model is None and self.data.by_recipe
 
     @property
     def network(self) -> Network:
@@ -122,6 +127,7 @@ def build(recipe: Recipe) -> Parts:
         UserError: for whatever does not fit together, a line each.
     """
     problems, tasks = Problems(), []
+    recipe = placed(recipe)
     with problems.collect():
         check_device(recipe.run.device)
     here = recipe.run.model_copy(update={"device": "cpu"}) if problems else recipe.run
@@ -144,6 +150,19 @@ def build(recipe: Recipe) -> Parts:
                 *for_test(parts.params, parts.buffers), tasks[0].episode(0).x_support, "batch"
             )
     return parts
+
+
+def placed(recipe: Recipe) -> Recipe:
+    """The recipe with the device that ``auto`` means here: a graphics card if torch has one.
+
+    >>> placed(Recipe()).run.device
+    'cpu'
+    """
+    if recipe.run.device != "auto":
+        return recipe
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    device = kind.type if kind is not None and kind.type in ("cuda", "mps") else "cpu"
+    return recipe.model_copy(update={"run": recipe.run.model_copy(update={"device": device})})
 
 
 def check_device(device: str) -> None:

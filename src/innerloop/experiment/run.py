@@ -23,6 +23,7 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.rate import provisional, settled
 from innerloop.experiment.run_data import check_data, data_record, hard_words, keep_data, with_kept_data
+from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes, remember_run
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
@@ -75,13 +76,14 @@ def train(
     with sole_writer(run):
         write_text_atomic(run / RECIPE, text)
         kept = {
-            "device": recipe.run.device,
+            "device": parts.recipe.run.device,
             "data": data_record(parts.data),
             "sizes": parts.sizes.as_dict(),
             "recipe": recipe.model_dump(),
         }
         start_manifest(run, argv, text, kept)
         keep_data(parts.data, run)
+        remember_run(run)
         return _carry_out(recipe, parts, run, parts.first, progress, notes)
 
 
@@ -165,11 +167,14 @@ def _carry_out(
     recipe: Recipe, parts: Parts, run: Path, state: TrainState, show: bool, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
     started, log = time.perf_counter(), RunLog(run / "log.txt")
-    update_manifest(run, status="running", diverged=False)
+    before = read_manifest(run).get("ranks", 1) if state.step else None
+    update_manifest(run, status="running", diverged=False, ranks=ranks_here())
     first_step, steps = state.step, recipe.outer.steps
-    notes = [*notes, *_warnings(recipe)]
+    notes = [*notes, *_warnings(recipe), *ranks_notes(recipe, before)]
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
+        if ranks_here() > 1:
+            bar.line(f"{ranks_here()} ranks share the tasks of every step")
         for remark in (held_out(recipe), hard_words(parts.data)):
             if remark is not None:
                 bar.line(remark)
@@ -226,15 +231,16 @@ def _plan(parts: Parts, run: Path, bar: Progress) -> Plan:
     recipe = parts.recipe
     recorded = read_manifest(run).get("plan")
     if recorded:
-        if lost := [name for name in Plan._fields if name not in recorded]:
+        known = Plan().as_dict()
+        if lost := [name for name in known if name not in recorded]:
             raise UserError(f"{run / MANIFEST}: its 'plan' has no '{lost[0]}'. Was it edited by hand?")
-        plan = Plan(**{name: recorded[name] for name in Plan._fields})
+        plan = Plan(**{name: recorded[name] for name in known})
         bar.line(f"execution as before: {plan}")
         return plan
     measured = choose_plan(
         parts.params,
         parts.buffers,
-        parts.data.train.batch(0, recipe.outer.batch),
+        parts.data.train.batch(0, own_tasks(recipe.outer.batch)),
         loss=parts.objective.loss,
         direction=parts.objective.direction,
         steps=recipe.outer.steps,

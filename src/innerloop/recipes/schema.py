@@ -281,7 +281,11 @@ class Run(Section):
     """Where and how it runs."""
 
     seed: int = Field(0, ge=0, description="one seed for initialisation and training tasks (short: seed=)")
-    device: str = Field("cpu", description="a torch device")
+    device: str = Field("cpu", description="cpu, cuda, mps, another torch device, or auto: what there is")
+    ranks: int = Field(1, ge=1, le=1024, description="processes of this machine that share a run's tasks")
+    rank_timeout: float = Field(
+        600.0, gt=0, description="seconds after which a rank that does not answer is given up"
+    )
     dtype: Literal["float32", "float64"] = Field("float32", description="floating point type")
     bfloat16: bool = Field(
         False, description="compute in bfloat16 where it is safe; weights stay as they are"

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import torch
 
 from innerloop.core.errors import NonFiniteError
+from innerloop.core.ranks import LostRankError
 from innerloop.core.statistics import Interval
 from innerloop.core.trees import global_norm
-from innerloop.core.types import Buffers, Params
+from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution import Gradient, Plan, meta_gradient
 from innerloop.execution.plan import torch_threads
+from innerloop.execution.ranks import undrawn
 from innerloop.execution.sending import WorkersError
 from innerloop.learners.base import reported
 from innerloop.objectives.base import Objective
@@ -120,7 +122,7 @@ def fit(
                     save(loop.snapshot(), ("best", "last") if improved else ("last",))
                     saved_at = loop.state.step
                 loop.settled = True
-    except (NonFiniteError, WorkersError, KeyboardInterrupt):
+    except (NonFiniteError, WorkersError, LostRankError, KeyboardInterrupt):
         if save and loop.settled and saved_at != loop.state.step and loop.broken() is None:
             save(loop.snapshot(), ("last",))
         raise
@@ -161,12 +163,20 @@ class _Loop:
         restore_optimiser(self.optimiser, self.leaves, state.optimiser)
         self.run = meta_gradient(objective.loss, plan, direction=objective.direction)
         self.schedule, self.clip, self.hard_weight = schedule, clip, hard_weight
+        self.ranks = plan.ranks
         self.settled = True  # false while a step, or the validation that belongs to it, is half done
+
+    def tasks(self, sampler: Sampler, step: int, batch: int) -> Batch:
+        """The tasks of a step; where ranks share them, each draws its own."""
+        if self.ranks == 1:
+            return sampler.batch(step, batch)
+        first = step * batch
+        return undrawn(batch, lambda start, stop: sampler.episodes(range(first + start, first + stop)))
 
     def gradient(self, sampler: Sampler, step: int, batch: int) -> Gradient:
         """The meta-gradient on the tasks of a step; refuses losses that are not finite."""
         weights = batch_weights(sampler, step, batch, self.hard_weight, self.leaves)
-        gradient = self.run(self.leaves, self.state.buffers, sampler.batch(step, batch), weights)
+        gradient = self.run(self.leaves, self.state.buffers, self.tasks(sampler, step, batch), weights)
         bad = torch.nonzero(~torch.isfinite(gradient.losses))
         if len(bad):
             task = int(bad[0])

@@ -1,0 +1,197 @@
+"""One run on many ranks. Rank 0 leads: it alone reads the command, decides, writes and talks.
+
+The others follow. What all do together is a call: train these parts from this state, or judge these weights.
+Rank 0 announces it with the recipe, its sizes and the tensors; then every rank does it, each with its share
+of the tasks (``Plan.ranks``). So followers need the data of the recipe, and no run directory.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from innerloop.core.cores import available_cores, divide_cores
+from innerloop.core.errors import NonFiniteError, UserError
+from innerloop.core.ranks import LOST, LostRankError, Place
+from innerloop.execution import Plan
+from innerloop.execution.group import Group, group_here, join, leave
+from innerloop.execution.ranks import AllRanksError
+from innerloop.experiment.parts import Parts
+from innerloop.recipes.schema import Recipe
+
+_CALL = "call"
+END = "end"
+IN_STEP = (NonFiniteError, AllRanksError)
+"""Errors that all ranks find in numbers that all of them have: they end a call, and no more."""
+
+
+@contextmanager
+def all_ranks(
+    kind: str, parts: Parts, plan: Plan, tensors: Mapping[str, Tensor], **arguments: Any
+) -> Iterator[Plan]:
+    """Has all ranks do what the block does, and yields the plan by which each does its share.
+
+    The plan itself where this process is alone, or where the parts are not those of a recipe (pictures in
+    memory, a model that was handed in): others could not build them.
+
+    Args:
+        kind: a key of ``CALLS`` in :mod:`innerloop.experiment.following`.
+        parts: what it is done with.
+        plan: how a rank does it.
+        tensors: what it starts from.
+        arguments: plain data that the call needs besides.
+    """
+    group = group_here()
+    if group is None or not parts.by_recipe:
+        yield plan
+        return
+    if group.busy:  # part of a call already: all ranks come here by themselves
+        yield plan._replace(ranks=group.size)
+        return
+    group.timeout = parts.recipe.run.rank_timeout
+    told = {
+        "kind": kind,
+        "recipe": parts.recipe.model_dump(),
+        "sizes": parts.sizes.as_dict(),
+        "plan": plan.as_dict(),
+        "arguments": arguments,
+    }
+    announce(group, told, tensors)
+    with at_work(group):
+        yield plan._replace(ranks=group.size)
+
+
+@contextmanager
+def at_work(group: Group) -> Iterator[None]:
+    """While a call is carried out; one that ends out of step with the others is the last."""
+    group.busy = True
+    try:
+        yield
+    except IN_STEP:
+        raise
+    except BaseException:
+        group.whole = False
+        raise
+    finally:
+        group.busy = False
+
+
+def announce(group: Group, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Sends a call to all other ranks."""
+    if not group.whole:
+        raise LostRankError("the ranks are out of step after an earlier failure: start them again.")
+    text = torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
+    group.announce({_CALL: text, **{f"/{name}": value for name, value in tensors.items()}})
+
+
+def listen(group: Group) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The next call: what :func:`announce` was given."""
+    heard = group.listen()
+    told: dict[str, Any] = json.loads(bytes(heard.pop(_CALL).tolist()))
+    return told, {name[1:]: value for name, value in heard.items()}
+
+
+def enter(place: Place) -> Group:
+    """Joins the other ranks, with this rank's share of the machine's cores: they are divided, not shared."""
+    divide_cores(place.local_size)
+    torch.set_num_threads(available_cores())
+    try:
+        return join(place)
+    except RuntimeError as error:
+        line = (str(error).splitlines() or ["unknown"])[0]
+        raise LostRankError(f"rank {place.rank} could not meet the other ranks ({line}).") from error
+
+
+@contextmanager
+def leading(place: Place) -> Iterator[Group]:
+    """Rank 0, while it leads; at the end the others are told, unless they have stopped already."""
+    group = enter(place)
+    try:
+        yield group
+    finally:
+        try:
+            if group.whole:
+                announce(group, {"kind": END}, {})
+                leave()
+        except (LostRankError, RuntimeError):
+            pass  # they end by themselves once they hear nothing
+
+
+def ranks_here() -> int:
+    """How many ranks share the work of this process; 1 if it is alone."""
+    group = group_here()
+    return 1 if group is None else group.size
+
+
+def own_tasks(tasks: int) -> int:
+    """The most tasks of a batch that one rank gets."""
+    return -(-tasks // ranks_here())
+
+
+def ranks_notes(recipe: Recipe, before: int | None) -> list[str]:
+    """What to say of a number of ranks that is not the one asked for, or has changed.
+
+    Args:
+        recipe: what is trained.
+        before: the number of ranks that trained it so far; None for a new run.
+    """
+    here, notes = ranks_here(), []
+    if recipe.run.ranks not in (1, here):
+        notes.append(
+            f"run.ranks={recipe.run.ranks} is read by the command innerloop only: one process trains."
+        )
+    if before not in (None, here):
+        notes.append(
+            f"this run was trained on {before} rank(s) and goes on with {here}: last digits may differ."
+        )
+    if here > recipe.outer.batch:
+        notes.append(f"{here} ranks share {recipe.outer.batch} task(s) of a step: some have none.")
+    return notes
+
+
+def remember_run(run: Path) -> None:
+    """If ranks are lost and all are started again, they go on with this run."""
+    group = group_here()
+    if group is not None:
+        group.remember(str(run.resolve()))
+
+
+def follow(place: Place) -> tuple[int, bool]:
+    """Any rank but 0: does what it is told until rank 0 ends.
+
+    Returns:
+        The exit code, and whether no exchange is left under way.
+    """
+    from innerloop.experiment.following import carry_out
+
+    if hasattr(signal, "pthread_sigmask"):  # rank 0 decides when to stop, and ends the others
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    group = enter(place)
+    while True:
+        try:
+            told, tensors = listen(group)
+        except LostRankError:
+            return 0, False  # rank 0 has ended, and its own exit code says how
+        if told["kind"] == END:
+            leave()
+            return 0, True
+        try:
+            carry_out(group, told, tensors)
+        except LostRankError as error:
+            if error.hung:  # perhaps rank 0 itself: who else would tell?
+                sys.stderr.write(f"rank {group.rank}: {error}\n")
+            return LOST, False
+        except UserError as error:
+            group.report(error)  # rank 0 tells it, with the name of this rank
+            return LOST, False
+        except BaseException as error:
+            group.report(error)
+            raise

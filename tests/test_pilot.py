@@ -13,15 +13,18 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.words import seconds_in
+from innerloop.data.glyphs import glyphs
 from innerloop.pilot import trials
 from innerloop.pilot.asked import is_recipe, understand
 from innerloop.pilot.budget import LEAST_STEPS, affordable, least_seconds
+from innerloop.pilot.keep import begin
 from innerloop.pilot.problem import pose
 from innerloop.pilot.run import resume_search, search
 from innerloop.pilot.rungs import affordable_rungs, halved, shortest
 from innerloop.pilot.shortlisting import random_field
 from innerloop.pilot.trials import Costs
 from innerloop.pilot.workers import in_processes
+from innerloop.runs.lock import sole_writer
 from innerloop.search import cell_space, count_parameters, random_candidate
 
 TINY = [
@@ -224,6 +227,21 @@ def test_an_interrupted_race_goes_on_to_the_same_bits(monkeypatch: pytest.Monkey
     assert again["worth"]["seconds"]["scoring"] > 0  # what was scored before the interruption counts
     chosen = [(Path(each["run"]) / "chosen.toml").read_text(encoding="utf-8") for each in (whole, again)]
     assert chosen[0].splitlines()[1:] == chosen[1].splitlines()[1:]
+
+
+def test_two_at_once_and_a_damaged_manifest_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    run = begin(_asked(*_race_items()), glyphs(), validate=False, argv=None)
+    with sole_writer(run):
+        assert main(["resume", str(run)]) == 2
+        assert "is being worked on by" in capsys.readouterr().err
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    for damaged in ({}, {"recipe": 3}, {**manifest["asked"], "settings": {"space": {"name": "x"}, "k": "y"}}):
+        told = {**manifest, "asked": damaged, "status": "interrupted"}
+        (run / "manifest.json").write_text(json.dumps(told), encoding="utf-8")
+        assert main(["resume", str(run)]) == 2
+        assert "error:" in capsys.readouterr().err
+    assert main(["search", "~nosuchuser/pictures"]) == 2
+    assert "~nosuchuser" in capsys.readouterr().err
 
 
 def _ends_after(count: int, carry_out: Any) -> Any:

@@ -60,7 +60,7 @@ def resume(
         if is_search(found):
             from innerloop.pilot.run import resume_search
 
-            return resume_search(found, trust=trust, show=not quiet)
+            return resume_search(found, trust=trust, show=not quiet, force=force)
         from innerloop.experiment.run import resume as resume_run
 
         return resume_run(found, trust=trust, progress=not quiet, force=force)

@@ -6,10 +6,10 @@ Importing this does not import torch.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import Problems, UserError, did_you_mean
+from innerloop.core.place import user_path
 from innerloop.pilot.settings import Common, model_for
 from innerloop.recipes.flat import flat_reading
 from innerloop.recipes.library import load_recipe, shipped_names
@@ -140,7 +140,7 @@ def is_recipe(source: str) -> bool:
     >>> is_recipe("cifar-fs-protonet"), is_recipe("mine.toml"), is_recipe("cifar-fs")
     (True, True, False)
     """
-    path = Path(source).expanduser()
+    path = user_path(source)
     return source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path)
 
 
@@ -151,13 +151,13 @@ def _recipe(source: str, items: Sequence[str], trust: bool) -> Recipe:
     from innerloop.data.opening import own_store
 
     known = [*catalogue(), EMBEDDED]
-    if source not in known and own_store(source) is None and not Path(source).expanduser().exists():
+    if source not in known and own_store(source) is None and not user_path(source).exists():
         hint = did_you_mean(source, [*known, *shipped_names()])
         raise UserError(
             f"'{source}' is neither a dataset, a folder, nor a recipe{hint}: `innerloop data ls` and "
             "`innerloop ls` list those there are."
         )
-    name = Path(source).expanduser().name or "pictures"
+    name = user_path(source).name or "pictures"
     data = {"name": source, "standardise": True}
     return make_recipe({"name": f"search-{name}", "data": data, **BASE}, items)
 

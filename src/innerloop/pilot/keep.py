@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from innerloop.core.errors import UserError
 from innerloop.data import ImageSource
 from innerloop.pilot.asked import Asked
@@ -79,8 +81,13 @@ def is_search(run: Path) -> bool:
         return False
 
 
-def reopened(run: Path, *, trust: bool = False) -> tuple[Asked, bool]:
+def reopened(run: Path, *, trust: bool = False, alone: bool = False) -> tuple[Asked, bool]:
     """What an interrupted search was asked, and whether it is a validation.
+
+    Args:
+        run: its directory.
+        trust: whether code that its recipe names may be imported.
+        alone: that no other process works on it, whatever its manifest says.
 
     Raises:
         UserError: it is finished, or still running.
@@ -90,14 +97,18 @@ def reopened(run: Path, *, trust: bool = False) -> tuple[Asked, bool]:
     status = actual_status(manifest)
     if status == "finished":
         raise UserError(f"{run} is finished: `innerloop report {run}` makes its page again.")
-    if status == "running":
+    if status == "running" and not alone:
         raise UserError(f"{run} is still running (process {manifest.get('pid')}): stop that first.")
-    kept: dict[str, Any] = manifest["asked"]
-    recipe = admit(make_recipe(kept["recipe"]), set(), str(run), trust)
-    model = model_for(kept["validate"], kept["settings"]["space"]["name"])
-    return Asked(
-        kept["source"], model.model_validate(kept["settings"]), recipe, tuple(kept["free"]), []
-    ), kept["validate"]
+    try:
+        kept: dict[str, Any] = manifest["asked"]
+        recipe = admit(make_recipe(kept["recipe"]), set(), str(run), trust)
+        model = model_for(kept["validate"], kept["settings"]["space"]["name"])
+        settings = model.model_validate(kept["settings"])
+        return Asked(kept["source"], settings, recipe, tuple(kept["free"]), []), kept["validate"]
+    except (KeyError, TypeError, ValidationError):
+        raise UserError(
+            f"{run / 'manifest.json'} does not say what was asked: begin the search anew."
+        ) from None
 
 
 def check_pictures(run: Path, source: ImageSource) -> None:

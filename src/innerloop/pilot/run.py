@@ -21,6 +21,7 @@ from innerloop.pilot.settings import Search, Validate
 from innerloop.pilot.validate import validate as validate_scores
 from innerloop.report import write_page
 from innerloop.runs.files import write_json_atomic
+from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress, RunLog, progress
 
@@ -51,24 +52,33 @@ def search(
     started = time.monotonic() if started is None else started
     problem = pose(asked)
     run = begin(asked, problem.draws.source, validate=validate, argv=argv)
-    return _carry_on(run, asked, problem, validate, workers, show, started, asked.notes)
+    with sole_writer(run):
+        return _carry_on(run, asked, problem, validate, workers, show, started, asked.notes)
 
 
 @recipe_words()
 def resume_search(
-    run: Path, *, trust: bool = False, workers: int | None = None, show: bool = True
+    run: Path, *, trust: bool = False, workers: int | None = None, show: bool = True, force: bool = False
 ) -> dict[str, Any]:
     """Goes on with a search that was interrupted; what it finds is what it would have found.
+
+    Args:
+        run: its directory.
+        trust: whether code that its recipe names may be imported.
+        workers: processes of one thread each; as many as there are cores if omitted.
+        show: whether to show progress on standard error.
+        force: go on although the manifest names a process that seems to be alive.
 
     Raises:
         UserError: it is finished or running, or the pictures have changed.
         UntrustedCodeError: its recipe names code from outside, and is not trusted.
     """
     started = time.monotonic()
-    asked, validate = reopened(run, trust=trust)
-    problem = pose(asked)
-    check_pictures(run, problem.draws.source)
-    return _carry_on(run, asked, problem, validate, workers, show, started)
+    with sole_writer(run) as locked_before:
+        asked, validate = reopened(run, trust=trust, alone=locked_before or force)
+        problem = pose(asked)
+        check_pictures(run, problem.draws.source)
+        return _carry_on(run, asked, problem, validate, workers, show, started)
 
 
 def _carry_on(

@@ -109,7 +109,8 @@ def test_the_plan_is_written_before_the_first_step(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(run_module, "fit_parts", fit)
     with pytest.raises(KeyboardInterrupt):
         train(tiny(tmp_path, "run.execution=auto"), progress=False)
-    assert {name: seen["written"][name] for name in seen["used"]._fields} == seen["used"].as_dict()
+    told = seen["used"].as_dict()
+    assert {name: seen["written"][name] for name in told} == told
     slow = [remark for remark in seen["written"]["remarks"] if "too slow to try on all" in remark]
     assert len(seen["written"]["milliseconds"]) + len(slow) >= 2
 

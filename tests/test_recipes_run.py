@@ -22,6 +22,7 @@ from innerloop.recipes.library import load_recipe, shipped_names
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml
 from innerloop.runs.checkpoints import load_checkpoint
+from innerloop.runs.lock import LOCK
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import FAMILIES
@@ -229,7 +230,9 @@ def test_finished_and_running_runs_are_not_resumed(tmp_path: Path) -> None:
     run = trained(tmp_path)
     with pytest.raises(UserError, match="is finished"):
         resume(run, progress=False)
-    update_manifest(run, status="running", pid=os.getppid())
+    update_manifest(run, status="running")
+    update_manifest(run, pid=os.getppid(), process_started=None)  # of another process, which is alive
+    (run / LOCK).unlink()  # as earlier versions left it: only the manifest tells
     with pytest.raises(UserError, match="still running"):
         resume(run, progress=False)
 

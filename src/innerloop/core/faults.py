@@ -12,7 +12,7 @@ import re
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MEANINGS = {
-    **dict.fromkeys(_FULL, "the disk is full: free some space, or write to another disk (run.folder)"),
+    **dict.fromkeys(_FULL, "the disk is full: free some space, or write to another disk"),
     **dict.fromkeys(
         _FORBIDDEN, "it may not be read or written: change its permissions, or use another folder"
     ),
@@ -24,7 +24,7 @@ _MEANINGS = {
     errno.ENFILE: "too many files are open on this machine: close some programs",
     errno.EIO: "the disk does not answer (input/output error): copy what is on it to another one",
     errno.ESTALE: "the network disk has lost it (stale file handle): try again",
-    errno.ENOMEM: "there is not enough memory: use less at a time (run.chunk, outer.batch, run.threads)",
+    errno.ENOMEM: "there is not enough memory: use smaller batches or chunks, or fewer threads",
 }
 _NO_MEMORY = re.compile(
     r"can't allocate memory|not enough memory|out of memory|cannot allocate memory|unable to allocate", re.I
@@ -36,7 +36,7 @@ def in_words(error: BaseException) -> str | None:
     """A sentence with the fix, if the machine or the file system is the reason; None for all other errors.
 
     >>> in_words(OSError(errno.ENOSPC, "No space left on device", "runs/a"))
-    'runs/a: the disk is full: free some space, or write to another disk (run.folder).'
+    'runs/a: the disk is full: free some space, or write to another disk.'
     >>> in_words(KeyError("a")) is None
     True
     """

@@ -124,7 +124,7 @@ def _own(path: str, settings: Mapping[str, Any]) -> nn.Module:
         inspect.signature(make).bind(**settings)
     except TypeError as error:
         raise UserError(
-            f"{path} cannot be called with model.settings ({error}): give what it needs there, or name a "
+            f"{path} cannot be called with its settings ({error}): give what it needs there, or name a "
             "function of your own that takes no more."
         ) from None
     except ValueError:  # made in C, and does not say what it takes

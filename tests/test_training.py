@@ -343,7 +343,11 @@ def test_a_diverging_run_says_so() -> None:
 @pytest.mark.parametrize("save_every", [1, 1000])
 def test_parameters_that_are_not_finite_are_never_kept(save_every: int) -> None:
     slope = Objective("slope", loss=lambda p, b, task: (p["w"].sum() + 0 * task.x_query.sum(), b))
-    huge = make_optimiser("sgd", 1.7e308)  # the second step overflows, from finite loss and gradient
+
+    def huge(params: dict[str, Tensor]) -> torch.optim.Optimizer:
+        """The second step overflows, from finite loss and gradient."""
+        return torch.optim.SGD(list(params.values()), lr=1.7e308)
+
     _, state = quadratic()
     kept = Kept()
     with pytest.raises(NonFiniteError, match="not finite"):

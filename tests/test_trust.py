@@ -253,6 +253,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "experiment/grid.py",  # asks for all cells together
         "experiment/sweep.py",  # compares with a run that lies there already
         "cli/show.py",  # prints
+        "cli/train.py",  # looks how many ranks to start; each of them asks
     } | ({"data/catalogue.py"} & users)
     saved = {
         path.relative_to(SOURCES).as_posix()

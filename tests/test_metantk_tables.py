@@ -126,6 +126,8 @@ def test_what_is_asked_of_searches_and_recipes_is_known(scale: str) -> None:
         recipe = make_recipe(recipe_of(case, to_table(PUBLISHED["metanas"])))
         assert recipe.eval.weights == "last"
         assert recipe.run.seed == case.seed
+        kinds = {"smoke": "conv4", "cpu": "resnet12-thin", "paper": "resnet12"}
+        assert recipe.model.kind == (kinds[scale] if case.method == "RFS" else "cells")
         heads = heads_of(case)
         assert [settings["shots"] for settings in heads.values()] == ([1, 2] if scale == "smoke" else [1, 5])
         if scale == "paper":

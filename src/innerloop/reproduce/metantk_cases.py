@@ -143,7 +143,7 @@ def _shipped(case: Case) -> Recipe:
     if case.method == "RFS":  # as long as a network of cells, which is fewer steps
         one_core = ["tasks.minibatch=32", "outer.batch=1", "outer.steps=1500", "outer.warmup=100"]
         judged = ["eval.weights=last", "run.execution=loop", "run.threads=1"]
-        return load_recipe("cifar-fs-supervised-cpu", [seed, *one_core, *judged])
+        return load_recipe("cifar-fs-supervised-thin", [seed, *one_core, *judged])
     return load_recipe("cifar-fs-cells-cpu", [seed])
 
 

@@ -189,6 +189,7 @@ def protocol(scale: str) -> dict[str, Any]:
         "network": f"{2 if scale == 'smoke' else '5 (and at paper 8)'} cells, {CHANNELS[scale]} channels",
         "search": f"Algorithm 1 with the intended Kaiming re-initialisation; {pruned}; 3 tasks of 5 classes "
         "with 1 + 1 pictures at 32×32. The NTK of TE-NAS has as many pictures as MetaNTK (footnote 11)",
+        "ResNet-12": "a thin one at cpu, 2.0 million parameters, for as much time of one core as cells have",
         "baselines": "Largest: most parameters and FLOPs of 30 random cells; NASWOT: the best of 30 by it",
         "training": "RFS without distillation; the last weights are judged",
         "heads": "appendix E: 1-shot SVC (C = 0.2 with 5 cells), 5-shot logistic regression (C = 0.6)",

@@ -31,7 +31,7 @@ HOLDS: dict[str, dict[str, bool]] = {
     "cpu": {"printed": False, "entries": True, "equal": False, "ours": True},
     "paper": {"printed": False, "entries": True, "equal": True, "ours": True},
 }
-"""What is expected of scales that have not been run here; a run records what it finds."""
+"""What was found at `cpu`, and what is expected of `paper`, which has not been run."""
 
 
 def run(scale: str, say: Say) -> Reproduction:

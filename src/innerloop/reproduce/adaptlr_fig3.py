@@ -54,7 +54,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "band": "deviation over seeds",
         "σ̂² of H.3": "mean entry of FᵀF, the cosines between classes",
     }
-    figures = {NAME: panels_figure(_panels(curves, seeds))}
+    figures = {NAME: panels_figure(_panels(curves, seeds), shared_legend=True)}
     rows = _smoke_rows(curves) if scale == "smoke" else _rows(curves, scale)
     return Reproduction(rows, figures, curves, protocol)
 

@@ -57,7 +57,9 @@ def test_a_row_sets_two_ranks_beside_one():
     assert (row["case"], row["peer"], row["ratio"]) == ("5 steps, two ranks", ranks.ONE, 2.0)
     assert (row["at_least"], row["at_most"], row["threads"]) == (1.7, 0.05, "2 × 1 / 1")
     assert (row["all_reduce_share"], row["waiting_share"]) == (0.012, 0.034)
-    assert row["notes"].startswith("all-reduce 1.2 % of a step (at most 5 %), waiting for the last rank 3.4 %")
+    assert row["notes"].startswith(
+        "all-reduce 1.2 % of a step (at most 5 %), waiting for the last rank 3.4 %"
+    )
     other = ranks.row_of(1, "threads", timings([2.0, 2.0], [1.0, 1.0]), share, ["quiet"])
     assert (other["case"], other["ratio"], other["at_least"]) == ("1 step, threads", 2.0, None)
     assert "all_reduce_share" not in other
@@ -206,7 +208,9 @@ def test_the_table_has_every_way_and_the_picture_shows_it():
     rows = cost_table.extrapolated(STEP, LINK)
     assert {row["way"] for row in rows} == {way.name for way in cost_table.ways(LINK)}
     slow = cost_table.LINKS["10 Gbit/s Ethernet"]
-    machines = [row for row in rows if "10 Gbit/s" in row["way"] and "32 cores" in row["way"] and row["grows"]]
+    machines = [
+        row for row in rows if "10 Gbit/s" in row["way"] and "32 cores" in row["way"] and row["grows"]
+    ]
     for row in machines:  # of 32 cores with 4 tasks each
         expected = step_seconds(STEP, slow, 4 * row["cores"], row["cores"] // 32, 32)
         assert row["ms"] == pytest.approx(1e3 * expected)

@@ -43,10 +43,18 @@ def job(tmp_path):
         told.write_text("")
         made = tmp_path / "runs" / "job-7" / "sine-maml" / "now-s0" / "manifest.json"
         environment = {
-            **{"PATH": f"{tmp_path}:{os.environ['PATH']}", "TOLD": str(told), "CODE": str(code)},
-            **{"MAKES": str(made) if run else "", "MANIFEST": json.dumps({"status": status}), "SIGNAL": ""},
-            **{"INNERLOOP_RUNS": str(tmp_path / "runs"), "SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"},
-            **{"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_CPUS_PER_TASK": "8", **variables},
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "TOLD": str(told),
+            "CODE": str(code),
+            "MAKES": str(made) if run else "",
+            "MANIFEST": json.dumps({"status": status}),
+            "SIGNAL": "",
+            "INNERLOOP_RUNS": str(tmp_path / "runs"),
+            "SLURM_JOB_ID": "7",
+            "SLURM_NTASKS": "2",
+            "SLURM_JOB_NODELIST": "n[1-2]",
+            "SLURM_CPUS_PER_TASK": "8",
+            **variables,
         }
         command = [BASH, ROOT / "examples" / "slurm" / script, *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -66,7 +74,8 @@ def test_scripts_are_whole_and_shown(script):
     first = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
     # sbatch reads its options up to the first command
     assert not any(line.startswith("#SBATCH") for line in lines[first:])
-    assert {"--requeue", "--signal=TERM@180"} <= {line.split()[1] for line in lines if line.startswith("#SBATCH")}
+    options = {line.split()[1] for line in lines if line.startswith("#SBATCH")}
+    assert {"--requeue", "--signal=TERM@180"} <= options
     page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
     assert f'--8<-- "examples/slurm/{script.name}"' in page
     assert script.name in (ROOT / "scripts" / "slurm_here.sh").read_text(encoding="utf-8")

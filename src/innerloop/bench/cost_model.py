@@ -1,7 +1,7 @@
 r"""What a meta-step costs on many ranks, from what was measured on few.
 
-With :math:`T` tasks a step, :math:`R` ranks of :math:`c` cores each, and the work of a rank divided into whole
-tasks, the busiest core has :math:`k = \lceil\lceil T/R\rceil/c\rceil` of them, and a step takes
+With :math:`T` tasks a step and :math:`R` ranks of :math:`c` cores each, the busiest core has
+:math:`k = \lceil\lceil T/R\rceil/c\rceil` tasks, and a step takes
 
 .. math:: t(R) = k\,t_\text{task} + t_\text{fixed} + \sigma\sqrt{2k\ln(Rc)} + t_\text{ring}(R),\qquad
     t_\text{ring}(R) = 2(R-1)\Bigl(\ell + \frac{n}{R\,b}\Bigr).
@@ -67,7 +67,7 @@ def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
     >>> busiest(10, 4), busiest(10, 2, cores=4), busiest(4, 64)
     (3, 2, 1)
     """
-    return -(-(-(-tasks // ranks)) // cores)
+    return math.ceil(math.ceil(tasks / ranks) / cores)
 
 
 def waiting_seconds(step: Step, share: int, cores: int) -> float:
@@ -78,15 +78,13 @@ def waiting_seconds(step: Step, share: int, cores: int) -> float:
 def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
     """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each.
 
-    >>> step_seconds(Step(0.1, 0.01, 0.0, 1e6), Link(0.0, 1e9), tasks=4, ranks=2)
+    >>> round(step_seconds(Step(0.1, 0.01, 0.0, 1e6), Link(0.0, 1e9), tasks=4, ranks=2), 6)
     0.211
     """
     share = busiest(tasks, ranks, cores)
     computing = share * step.task + step.fixed
     return (
-        computing
-        + waiting_seconds(step, share, ranks * cores)
-        + all_reduce_seconds(ranks, step.size, link)
+        computing + waiting_seconds(step, share, ranks * cores) + all_reduce_seconds(ranks, step.size, link)
     )
 
 
@@ -105,8 +103,7 @@ def efficiency(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -
 
 
 def fitted(exchanges: Sequence[Exchange]) -> Link:
-    r"""The link whose ring is nearest to what was measured, in relative terms: least squares of
-    :math:`t_\text{ring}/t - 1`.
+    r"""The link whose ring is nearest to what was measured: least squares of :math:`t_\text{ring}/t - 1`.
 
     Args:
         exchanges: of two ranks or more, and of two sizes or more.

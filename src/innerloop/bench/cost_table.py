@@ -37,9 +37,11 @@ class Way(NamedTuple):
 
 
 def ways(here: Link) -> list[Way]:
-    """A rank for every core, and one for every machine; on assumed networks, and on the one that was measured."""
+    """A rank for every core, and one for every machine; on the measured link and on assumed ones."""
     every = [Way(f"{name}, a rank per core", link) for name, link in {HERE: here, **LINKS}.items()]
-    whole = [Way(f"{name}, a rank per {PER_MACHINE} cores", link, PER_MACHINE) for name, link in LINKS.items()]
+    whole = [
+        Way(f"{name}, a rank per {PER_MACHINE} cores", link, PER_MACHINE) for name, link in LINKS.items()
+    ]
     return every + whole
 
 
@@ -67,7 +69,7 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
 
 
 def cost_figure(model: Mapping[str, Any]) -> Figure:
-    """Speed-up at a fixed batch, and efficiency of a batch that grows with the cores; see :func:`cost_panels`."""
+    """Speed-up at a fixed batch, and efficiency of one that grows with the cores; see :func:`cost_panels`."""
     from innerloop.plots.panels import panels_figure
 
     return panels_figure(cost_panels(model), width=5.2, height=4.0)
@@ -96,9 +98,7 @@ def cost_panels(model: Mapping[str, Any]) -> list[Panel]:
         grown.append(line(way.name, [float(n) for n in counts], values))
     return [
         panel(f"cores ({slow}, a rank per core)", "speed-up over one core", fixed, log_x=True, log_y=True),
-        panel(
-            "cores", f"efficiency, {PER_CORE} tasks for every core", grown, log_x=True, limits=(0.0, 1.05)
-        ),
+        panel("cores", f"efficiency, {PER_CORE} tasks for every core", grown, log_x=True, limits=(0.0, 1.05)),
     ]
 
 
@@ -111,8 +111,8 @@ def sentences(steps: int, model: Mapping[str, Any]) -> list[str]:
         f"{1e3 * step.fixed:.2f} ms; {step.size / 1e6:.2f} MB are exchanged, here in "
         f"{1e6 * here.latency:.0f} µs and {here.bandwidth / 1e9:.1f} GB/s a link"
     )
-    told = speed_up(step, here, 4, 2)
-    check = f"{name}: two ranks are {told:.2f}× one by this model, and {model['measured_speed_up'][2]:.2f}× measured"
+    told, seen = speed_up(step, here, 4, 2), model["measured_speed_up"][2]
+    check = f"{name}: two ranks are {told:.2f}× one by this model, and {seen:.2f}× measured"
     rows = [row for row in model["extrapolated"] if row["cores"] == 256 and row["grows"]]
     far = "; ".join(f"{row['way']} {100 * row['efficiency']:.0f} %" for row in rows)
     return [made, check, f"{name}, efficiency on 256 cores with {PER_CORE} tasks for each: {far}"]

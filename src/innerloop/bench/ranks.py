@@ -1,4 +1,4 @@
-"""One step on several processes: ranks, workers and threads side by side, and what hundreds of ranks would cost."""
+"""A step on several processes: ranks, workers and threads side by side, and what hundreds of ranks cost."""
 
 from __future__ import annotations
 

@@ -108,10 +108,9 @@ def fixed_part(spec: dict[str, Any], ranks: int) -> Call:
     work = workloads.make(spec)
     leaves = {name: value.clone().requires_grad_() for name, value in work.params.items()}
     optimiser = torch.optim.Adam(leaves.values())
-    found = Gradient(torch.zeros(work.batch.size), work.params, {})
 
-    def nothing(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
-        return found
+    def nothing(params: Params, _buffers: Buffers, batch: Batch, _weights: Tensor | None = None) -> Gradient:
+        return Gradient(torch.zeros(batch.size), params, {})
 
     run = ranked(nothing, ranks)
 
@@ -161,9 +160,9 @@ class Team:
         announce(self.group, {"kind": "once"}, {})
         return self.member.call()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         try:
-            if self.group.whole:
+            if failed is None:  # else they are out of step, and end when they lose the connection
                 announce(self.group, {"kind": END}, {})
         finally:
             leave()

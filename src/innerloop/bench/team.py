@@ -109,8 +109,9 @@ def fixed_part(spec: dict[str, Any], ranks: int) -> Call:
     leaves = {name: value.clone().requires_grad_() for name, value in work.params.items()}
     optimiser = torch.optim.Adam(leaves.values())
 
-    def nothing(params: Params, _buffers: Buffers, batch: Batch, _weights: Tensor | None = None) -> Gradient:
-        return Gradient(torch.zeros(batch.size), params, {})
+    def nothing(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
+        losses = torch.zeros(batch.size) if weights is None else weights
+        return Gradient(losses, params, buffers)
 
     run = ranked(nothing, ranks)
 

@@ -30,7 +30,9 @@ def test_without_calibration_it_is_logistic_regression():
     new, _ = rows(seed=1)
     ours = FewShotHead(C=0.7, normalise=False, calibrate=False).fit(X, y)
     theirs = LogisticRegression(C=0.7, tol=1e-12, solver="newton-cholesky").fit(X, y)
-    np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(new), atol=1e-5)  # √(relative gap)
+    np.testing.assert_allclose(
+        ours.predict_proba(new), theirs.predict_proba(new), atol=1e-5
+    )  # √(relative gap)
     assert ours.expected_ is None
 
 

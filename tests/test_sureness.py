@@ -20,7 +20,6 @@ from innerloop.evaluation.sureness import (
 from innerloop.evaluation.sureness.expected import share_of
 from innerloop.evaluation.sureness.heldout import HeldOut, Way, divisions, nearest_mean
 
-
 SOLVED = 1e-5
 """Heads are proven to a relative gap of 1e-10 in the objective, hence ‖W − W*‖ ≤ √(2·1e-10·objective)."""
 

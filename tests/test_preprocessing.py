@@ -122,4 +122,4 @@ def test_exif_turns_a_picture() -> None:
     picture.save(file, "PNG", exif=exif)
     assert decode(file.getvalue()).size == (20, 30)
     expected = ImageOps.exif_transpose(Image.open(io.BytesIO(file.getvalue())))
-    assert list(decode(file.getvalue()).getdata()) == list(expected.getdata())
+    assert decode(file.getvalue()).tobytes() == expected.tobytes()

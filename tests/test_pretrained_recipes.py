@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.experiment import pretrained
 from innerloop.experiment.model import build_network
-from innerloop.experiment.pretrained import own_scale, seen_notes
 from innerloop.experiment.predictor_loading import load_model
+from innerloop.experiment.pretrained import own_scale, seen_notes
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
 from innerloop.nets import backbone
@@ -27,16 +29,28 @@ from innerloop.runs.manifest import read_manifest
 KIND = "efficientnet-lite0"
 
 
+def pictures_in(folder: Path) -> Path:
+    draw = np.random.default_rng(0)
+    for split in ("train", "val", "test"):
+        for name in ("a", "b"):
+            place = folder / split / f"{split}-{name}"
+            place.mkdir(parents=True)
+            for i in range(2):
+                values = draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(values).save(place / f"{i}.png")
+    return folder
+
+
 def recipe(folder: Path, **model: Any) -> Recipe:
     return make_recipe(
         {
-            "data": {"name": "glyphs", "size": 32, "colour": "rgb"},
+            "data": {"name": str(pictures_in(folder / "pictures")), "size": 32, "colour": "rgb"},
             "tasks": {"family": "few-shot", "ways": 2, "shots": 1, "queries": 1},
             "model": {"kind": KIND, "norm": "running", "init": "pretrained", **model},
             "inner": {"method": "protonet", "loss": "cross-entropy"},
             "outer": {"steps": 1, "batch": 1, "lr": 1e-6},
             "eval": {"episodes": 2, "validation_episodes": 1, "head": "centroid"},
-            "run": {"execution": "loop", "compile": "off", "threads": 1, "folder": str(folder)},
+            "run": {"execution": "loop", "compile": "off", "threads": 1, "folder": str(folder / "runs")},
         }
     )
 
@@ -56,7 +70,7 @@ def test_a_run_starts_from_published_weights_and_keeps_their_scale(
     monkeypatch.setattr(pretrained, "overlap", lambda seen, name: f"{seen} has seen {name}.")
     found = train(recipe(tmp_path), progress=False)
     run = Path(found["run"])
-    assert found["notes"] == ["ImageNet-1k has seen glyphs."]
+    assert found["notes"] == [f"ImageNet-1k has seen {tmp_path / 'pictures'}."]
     assert read_json(Path(found["metrics"]["file"]))["notes"] == found["notes"]
     assert read_manifest(run)["data"]["mean"] == [127 / 255] * 3
     monkeypatch.setattr(pretrained, "published_weights", lambda _: pytest.fail("they are needed again"))

@@ -1,4 +1,4 @@
-"""Features as a careful user's script computes them: torch modules, batches of 32, Pillow, one thread count."""
+"""Features as a careful user's script computes them: torch modules, batches of 32, Pillow."""
 
 from __future__ import annotations
 

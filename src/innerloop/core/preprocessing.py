@@ -1,4 +1,4 @@
-"""What pictures must go through before a network with given weights sees them. Plain data: no pictures here."""
+"""What pictures must go through before a network with given weights sees them. Plain data."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _check_numbers(how: Preprocessing) -> None:
     for name, numbers in (("mean", how.mean), ("std", how.std)):
         if numbers is not None and (len(numbers) != how.channels or not all(map(math.isfinite, numbers))):
             raise UserError(
-                f"preprocessing: {name}={list(numbers)} must be {how.channels} finite number(s), one for each "
+                f"preprocessing: {name}={list(numbers)} must be {how.channels} finite number(s), one per "
                 "channel."
             )
     if not (math.isfinite(how.factor) and how.factor > 0) or (how.std and min(how.std) <= 0):
@@ -144,7 +144,7 @@ def preprocessing_from(record: Mapping[str, Any]) -> Preprocessing:
     True
     """
     try:
-        values = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
         return check_preprocessing(Preprocessing(**values))
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"the record of the preprocessing is damaged ({error}).") from None

@@ -2,8 +2,8 @@
 
 from innerloop.core.preprocessing import Preprocessing as Preprocessing
 from innerloop.features.backbone import Backbone as Backbone
-from innerloop.features.extracting import extract as extract
 from innerloop.features.extracting import Features as Features
+from innerloop.features.extracting import extract as extract
 from innerloop.features.opening import open_backbone as open_backbone
 from innerloop.features.overlap import overlap as overlap
 from innerloop.features.progress import TimeLeft as TimeLeft

@@ -117,7 +117,7 @@ class Backbone(NamedTuple):
         return x
 
 
-def _bytes_of(value: Tensor) -> memoryview:
+def _bytes_of(value: Tensor) -> bytes:
     """The bytes of a tensor, whatever its type."""
     flat = value.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8))
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

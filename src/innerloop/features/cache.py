@@ -1,8 +1,9 @@
 """Features on disk, found again by what a picture holds. Rows are kept as they come.
 
-A folder per backbone (its fingerprint) holds pairs of files: ``N.values``, rows of float32, and ``N.keys``, for
-each row the sha256 of the picture and a checksum of the row. The row is written first: one without its key is
-not there, and one that does not fit its checksum is not used. Every process that writes has a pair of its own.
+A folder per backbone (its fingerprint) holds pairs of files: ``N.values``, rows of float32, and ``N.keys``,
+for each row the sha256 of the picture and a checksum of the row. The row is written first: one without its
+key is not there, and one that does not fit its checksum is not used. Every process that writes has a pair of
+its own.
 """
 
 from __future__ import annotations
@@ -80,7 +81,11 @@ class FeatureFiles:
             return {}
         places = {digest: row for row, (digest, _) in enumerate(known[:rows]) if digest in wanted}
         kept = {digest: np.array(stored[row], np.float32) for digest, row in places.items()}
-        return {digest: row for digest, row in kept.items() if zlib.crc32(row) == known[places[digest]][1]}
+        return {
+            digest: row
+            for digest, row in kept.items()
+            if zlib.crc32(row.tobytes()) == known[places[digest]][1]
+        }
 
     def add(self, digests: Sequence[Digest], rows: Rows) -> None:
         """Keeps rows; where they cannot be written this is told once, and they are not kept."""
@@ -90,7 +95,9 @@ class FeatureFiles:
             keys, values = self._open()
             rows = np.ascontiguousarray(rows, np.dtype("<f4"))
             values.write(rows.tobytes())
-            keys.write(b"".join(_KEY.pack(d, zlib.crc32(r)) for d, r in zip(digests, rows, strict=True)))
+            keys.write(
+                b"".join(_KEY.pack(d, zlib.crc32(r.tobytes())) for d, r in zip(digests, rows, strict=True))
+            )
         except OSError as error:
             self._broken = True
             tell(f"features are not kept: {in_words(error) or error}")

@@ -27,7 +27,7 @@ from innerloop.features.opening import open_backbone
 from innerloop.features.plans import plans_for, run_parts
 
 BATCH = 8
-"""Pictures that a worker takes at a time: more would not be faster, and their maps leave the processor's cache."""
+"""Pictures that a worker takes at a time: maps of more leave the processor's cache."""
 
 
 class Features(NamedTuple):
@@ -157,8 +157,8 @@ def _compute(
             values = forward()(x).float().cpu().numpy()
         if not np.isfinite(values).all():
             raise UserError(
-                f"{backbone.name} with weights from {backbone.weights} gives features that are no numbers: its "
-                "weights are damaged, or of another network."
+                f"{backbone.name} with weights from {backbone.weights} gives features that are no numbers: "
+                "its weights are damaged, or of another network."
             )
         done += [(digest, row) for (digest, _), row in zip(ready, values, strict=True)]
     return done

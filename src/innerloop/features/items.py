@@ -109,8 +109,8 @@ def _item(number: int, one: Any) -> Item:
     array = one.detach().cpu().numpy() if hasattr(one, "detach") else np.asarray(one)
     if array.ndim not in (2, 3) or array.dtype.kind not in "buif":
         raise UserError(
-            f"{name} is a {type(one).__name__} of shape {array.shape}: give a file name, a picture of Pillow, or "
-            "an array (H, W), (H, W, C) or (C, H, W)."
+            f"{name} is a {type(one).__name__} of shape {array.shape}: give a file name, a picture, "
+            "or an array (H, W), (H, W, C) or (C, H, W)."
         )
     return Item(name, array)
 

@@ -123,8 +123,8 @@ def _filled(
     missing = [name for name in buffers if name not in given and _torch_name(name) not in given]
     if missing:
         raise UserError(
-            f"{source} has no statistics for {missing[0]}, so that pictures cannot be judged one by one: give "
-            "weights that were trained with running statistics."
+            f"{source} has no statistics for {missing[0]}, so that pictures cannot be judged one by one: "
+            "give weights that were trained with running statistics."
         )
     return load_weights(params, {**left, **spare}, source), buffers
 

@@ -40,7 +40,7 @@ def overlap(seen: str, dataset: str) -> str | None:
         return f"this is no test on new classes: the weights were trained on {seen}, and {reason}."
     if seen == UNKNOWN and any(dataset in table for table in SEEN.values()):
         return (
-            "this may be no test on new classes: what the weights were trained on is not known here, and they "
-            f"may have seen the classes of {dataset}."
+            "this may be no test on new classes: what the weights were trained on is not known here, and "
+            f"they may have seen the classes of {dataset}."
         )
     return None

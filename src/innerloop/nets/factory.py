@@ -58,7 +58,8 @@ def backbone(
         size: image side.
         outputs: output dimension.
         norm: the norm policy.
-        head: of models of other libraries and own modules: the name of the last layer (the last ``nn.Linear`` if omitted).
+        head: of models of other libraries and own modules: the name of the last layer (the last
+            ``nn.Linear`` if omitted).
         settings: further arguments of the backbone, of ``timm.create_model`` or of the factory.
 
     Raises:

@@ -62,7 +62,7 @@ def fold(layer: Layer, params: Params, buffers: Buffers) -> Folded:
 
 
 def folded_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> Features:
-    """The features of :func:`innerloop.nets.efficientnet_lite.efficientnet_lite` with these stored statistics.
+    """The features of an EfficientNet-Lite with these stored statistics.
 
     Args:
         version: 0 to 4.

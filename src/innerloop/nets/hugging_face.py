@@ -43,7 +43,7 @@ KINDS: dict[str, Pooling] = {
     **dict.fromkeys(MEAN, "mean"),
     "clip_vision_model": "pooled",
 }
-"""What stands for a picture, by ``model_type``: the class token, what the model pools itself, the pooled token
+"""What stands for a picture, by ``model_type``: the class token, what the model pools itself, that
 through the projection that was trained against texts, or the mean of all tokens."""
 _SPARE_POOLER = ("vit", "deit", "data2vec-vision")
 """Their pooling layer is untrained in most files, and the class token does without it."""
@@ -55,8 +55,9 @@ class PooledVision(nn.Module):
     def __init__(self, model: nn.Module, pooling: Pooling, dimension: int, outputs: int) -> None:
         super().__init__()
         towers = hasattr(model, "vision_model") and hasattr(model, "text_model")
-        self.body = model.vision_model if towers else model
-        self.projection = model.visual_projection if pooling == "projected" else nn.Identity()
+        self.body = model.get_submodule("vision_model") if towers else model
+        projects = pooling == "projected"
+        self.projection = model.get_submodule("visual_projection") if projects else nn.Identity()
         self.pooling = pooling
         self.head = nn.Linear(dimension, outputs)
 
@@ -113,8 +114,8 @@ def pooling_of(name: str, kind: str, asked: object = None) -> Pooling:
         raise UserError(f"pooling={asked!r} is unknown; there are {', '.join(get_args(Pooling))}.")
     if kind not in KINDS:
         raise UserError(
-            f"{PREFIX}{name} is of the kind '{kind}', and what stands for a picture is not known for it: give "
-            "the setting pooling, class, pooled or mean, as its authors say."
+            f"{PREFIX}{name} is of the kind '{kind}', and what stands for a picture is not known for it: "
+            "give the setting pooling, class, pooled or mean, as its authors say."
         )
     return KINDS[kind]
 

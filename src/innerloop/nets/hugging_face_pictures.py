@@ -37,8 +37,8 @@ def read_preprocessing(name: str) -> Preprocessing:
             break
     else:
         raise UserError(
-            f"{PREFIX}{name} has no {FILES[0]}, so how pictures must look for it is not known: save its image "
-            "processor beside it, or give preprocessing=Preprocessing(…)."
+            f"{PREFIX}{name} has no {FILES[0]}, so how pictures must look for it is not known: save its "
+            "image processor beside it, or give preprocessing=Preprocessing(…)."
         )
     try:
         record = json.loads(text)

@@ -1,4 +1,4 @@
-"""How a model of timm wants its pictures: its ``pretrained_cfg``, in our words. Not run with the real library."""
+"""How a model of timm wants its pictures: its ``pretrained_cfg``, in our words. Not run with the real one."""
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ class Model(Section):
 
     kind: str = Field(
         "mlp",
-        description="mlp, conv4, convnet, cells, r2d2-conv, resnet12, resnet12-thin, wrn-28-10, efficientnet-lite0 … "
-        "lite4, timm:NAME, hf:NAME-or-FOLDER, or package.module:factory of your own",
+        description="mlp, conv4, convnet, cells, r2d2-conv, resnet12, resnet12-thin, wrn-28-10, "
+        "efficientnet-lite0 … lite4, timm:NAME, hf:NAME-or-FOLDER, or package.module:factory of your own",
     )
     hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")
     activation: Activation = Field("relu", description="mlp: nonlinearity")

@@ -108,7 +108,8 @@ class Backbone(NamedTuple):
     ) -> Tensor:
         """Prepared pictures ``(n, H, W, C)`` as the network sees them: ``(n, C, H, W)``, channels last."""
         how = self.preprocessing
-        x = torch.from_numpy(np.ascontiguousarray(pictures)).permute(0, 3, 1, 2).to(device, dtype)
+        pixels = torch.from_numpy(np.require(pictures, requirements=["C", "W"]))
+        x = pixels.permute(0, 3, 1, 2).to(device, dtype)
         if how.factor != 1:
             x *= how.factor
         for numbers, apply in ((how.mean, Tensor.sub_), (how.std, Tensor.div_)):

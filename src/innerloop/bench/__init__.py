@@ -59,7 +59,7 @@ def figure(result: dict[str, Any]) -> Figure:
     if result["name"] == "ranks":
         from innerloop.bench.cost_table import cost_figure
 
-        return cost_figure(result["models"]["5"])
+        return cost_figure(result["models"])
     from innerloop.bench.metakernel_growth import growth_figure
 
     return growth_figure(result["growth"])

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from innerloop.experiment.judged import Judged as Judged
     from innerloop.experiment.trained import Run as Run
     from innerloop.experiment.trained import load as load
+    from innerloop.features import Backbone as Backbone
+    from innerloop.features import Features as Features
+    from innerloop.features import Preprocessing as Preprocessing
+    from innerloop.features import extract as extract
+    from innerloop.features import open_backbone as open_backbone
     from innerloop.learners import Learner as Learner
     from innerloop.learners import anil as anil
     from innerloop.learners import boil as boil
@@ -67,6 +72,7 @@ _HOMES = {
     "innerloop.experiment.experiment": ("Experiment",),
     "innerloop.experiment.judged": ("Judged",),
     "innerloop.experiment.trained": ("Run", "load"),
+    "innerloop.features": ("Backbone", "Features", "Preprocessing", "extract", "open_backbone"),
     "innerloop.learners": ("Learner", "anil", "boil", "maml", "maml_lslr", "meta_sgd", "non_adaptive"),
     "innerloop.nets": ("Network", "conv4", "from_module", "mlp"),
     "innerloop.objectives": ("Objective", "episodic", "erm", "multitask", "reptile"),

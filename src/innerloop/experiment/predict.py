@@ -12,7 +12,8 @@ from innerloop.core.errors import UserError
 from innerloop.data import open_source
 from innerloop.data.pictures import is_picture
 from innerloop.data.source import labels
-from innerloop.experiment.predictor import Adapted, Predictor
+from innerloop.experiment.adapted import Adapted
+from innerloop.experiment.predictor import Predictor
 from innerloop.experiment.predictor_files import Saved
 from innerloop.experiment.predictor_loading import load_model
 from innerloop.experiment.words import recipe_words
@@ -65,9 +66,10 @@ def predict_pictures(
                 "label": _plain(label),
                 "probability": sure,
                 "unsure": unsure,
+                "unknown": unknown,
                 "probabilities": {str(name): float(value) for name, value in zip(names, row, strict=True)},
             }
-            for file, label, sure, unsure, row in zip(files, *made, strict=True)
+            for file, label, sure, unsure, row, unknown in zip(files, *made, strict=True)
         ],
     }
 

@@ -317,7 +317,9 @@ def test_what_is_exported_agrees(run: Run, pictures: np.ndarray, tmp_path: Path)
 
 
 def test_a_classifier_is_a_recipe_that_builds_its_network(trained: FewShotClassifier) -> None:
-    recipe = recipe_for({**trained.get_params(), "filters": 4, "ways": 3, "norm": "running", "augment": True}, 28)
+    recipe = recipe_for(
+        {**trained.get_params(), "filters": 4, "ways": 3, "norm": "running", "augment": True}, 28
+    )
     assert (recipe.inner.method, recipe.model.norm, recipe.data.augment) == ("protonet", "running", "lee2019")
     parts = build(recipe.model_copy(update={"data": recipe.data.model_copy(update={"name": "glyphs"})}))
     ours = trained.backbone.params

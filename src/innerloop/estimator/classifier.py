@@ -31,6 +31,7 @@ from innerloop.experiment.classifier_recipe import (
     with_adaptation,
 )
 from innerloop.experiment.look import Look
+from innerloop.experiment.predict import BACKBONE
 from innerloop.experiment.predictor import Predictor, list_labels, of_backbone
 from innerloop.experiment.predictor_files import Saved, write_predictor
 from innerloop.experiment.predictor_loading import load_model
@@ -38,7 +39,6 @@ from innerloop.features import Backbone, TimeLeft, open_backbone
 from innerloop.nets.norms import check_policy
 
 OTHER_HEADS = ("learner", FINE_TUNING)
-BACKBONE = "efficientnet-lite0"
 
 
 class NotReadyError(UserError, NotFittedError):  # type: ignore[misc]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from innerloop.core.random import Draws as Draws
     from innerloop.core.types import Task as Task
     from innerloop.core.types import TaskBatch as TaskBatch
+    from innerloop.estimator.head import FewShotHead as FewShotHead
     from innerloop.evaluation.comparison import compare as compare
     from innerloop.evaluation.episodes import Episodes as Episodes
     from innerloop.evaluation.frozen import evaluate_head as evaluate_head
@@ -65,6 +66,7 @@ _HOMES = {
     "innerloop.core.losses": ("get_loss",),
     "innerloop.core.random": ("Draws",),
     "innerloop.core.types": ("Task", "TaskBatch"),
+    "innerloop.estimator.head": ("FewShotHead",),
     "innerloop.evaluation": ("Episodes", "Protocol", "compare", "evaluate", "evaluate_head"),
     "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
     "innerloop.experiment.experiment": ("Experiment",),

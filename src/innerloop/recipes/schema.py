@@ -279,6 +279,9 @@ class Eval(Section):
     curve: bool = Field(
         True, description="also score after every number of inner steps up to inner.test_steps"
     )
+    baselines: bool = Field(
+        True, description="pictures: also judge what needs no training, on the first 200 of the test tasks"
+    )
 
 
 class Run(Section):

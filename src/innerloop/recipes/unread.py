@@ -160,6 +160,7 @@ READERS: Readers = {
     "eval.head_steps": (_one_of("eval.head", "finetune"),),
     "eval.label_orders": (_LEARNER_JUDGED, _ORDERED),
     "eval.curve": (_by_method("test_steps"), _LEARNER_JUDGED),
+    "eval.baselines": (_PICTURES,),
     "run.chunk": (_one_of("run.execution", "auto", "vmap"),),
 }
 """What training and the judging after it read."""

@@ -19,6 +19,7 @@ tidy() {
     scancel --user=root >/dev/null 2>&1 || true
     sleep 2
     for pid in "${daemons[@]}"; do kill "$pid" 2>/dev/null || true; done
+    wait  # or they would still write what is removed next
     [ -n "${KEEP:-}" ] && say "kept $work" || rm -rf "$work"
 }
 

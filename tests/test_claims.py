@@ -141,7 +141,9 @@ def test_who_was_taken_over_sees_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"lease": "x"}', '{"lease": 1e99}'])
-def test_a_claim_that_was_never_written_whole_is_taken_over_after_the_lease(tmp_path: Path, text: str) -> None:
+def test_a_claim_that_was_never_written_whole_is_taken_over_after_the_lease(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "a~1").write_text(text)
     clock = Clock()
     claims = Claims(tmp_path, clock=clock)

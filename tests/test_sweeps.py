@@ -164,11 +164,18 @@ def test_without_optuna_one_sentence_says_what_to_do(
 
 
 def test_only_values_that_were_asked_for_are_read_from_a_study() -> None:
-    space, _ = make_space("sine-maml", ["inner.lr=log(1e-3,1)", "inner.steps=int(1,4)", "inner.method=[maml,anil]"])
+    space, _ = make_space(
+        "sine-maml", ["inner.lr=log(1e-3,1)", "inner.steps=int(1,4)", "inner.method=[maml,anil]"]
+    )
     points = Points(space)
     good = {"inner.lr": 0.1, "inner.steps": 2, "inner.method": "anil"}
     assert points.settings(good) == good
-    for key, value in (("inner.lr", 7.0), ("inner.steps", 9), ("inner.method", "os:system"), ("inner.lr", "x")):
+    for key, value in (
+        ("inner.lr", 7.0),
+        ("inner.steps", 9),
+        ("inner.method", "os:system"),
+        ("inner.lr", "x"),
+    ):
         assert points.settings({**good, key: value}) is None
         assert not points.is_asked_for({**good, key: value})
     assert points.is_asked_for({})  # not drawn yet
@@ -233,8 +240,12 @@ def test_processes_join_and_the_run_of_a_killed_one_is_finished_by_another(tmp_p
     first, second = (json.loads(Path(f"{i}.json").read_text()) for i in range(2))
     assert first == second
     numbers = [(row["settings"], row["mean"], row["ci95"], row["validation"]) for row in first["table"]]
-    assert numbers == [(row["settings"], row["mean"], row["ci95"], row["validation"]) for row in whole["table"]]
-    assert len(list(Path("shared").glob("*/*/*/manifest.json"))) == 3  # the killed run went on in its directory
+    assert numbers == [
+        (row["settings"], row["mean"], row["ci95"], row["validation"]) for row in whole["table"]
+    ]
+    assert (
+        len(list(Path("shared").glob("*/*/*/manifest.json"))) == 3
+    )  # the killed run went on in its directory
     assert "execution as before" in (half.parent / "log.txt").read_text()
     study = plain_study(Path("shared"))
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3
@@ -413,7 +424,15 @@ def test_three_commands_share_a_sweep_and_one_is_killed() -> None:
 def test_the_command_draws_prunes_and_writes_a_page(capfd: pytest.CaptureFixture[str]) -> None:
     few = [item for item in TINY if "outer.steps" not in item and "validation_episodes" not in item]
     words = ["sweep", "sine-maml", *few, "outer.steps=2000", "eval.every=200", "eval.validation_episodes=50"]
-    words += ["inner.lr=log(1e-6,0.05)", "inner.steps=int(1,3)", "--trials", "10", "--prune", "--storage", "here"]
+    words += [
+        "inner.lr=log(1e-6,0.05)",
+        "inner.steps=int(1,3)",
+        "--trials",
+        "10",
+        "--prune",
+        "--storage",
+        "here",
+    ]
     assert main(words) == 0
     shown = capfd.readouterr()
     assert "best validation first" in shown.out

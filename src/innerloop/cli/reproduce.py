@@ -30,7 +30,7 @@ Storage = Annotated[
     typer.Option(
         "--storage",
         metavar="FOLDER",
-        help="Share the work through this folder: the same command again, here or on another machine, joins in.",
+        help="Share the work through this folder: the same command elsewhere joins in.",
     ),
 ]
 

@@ -25,7 +25,9 @@ from innerloop.recipes.trust import admit_all
 from innerloop.recipes.unread import unread
 
 SEED = "run.seed"
-_MOST_PROBES = 200  # combinations of ends of ranges that are tried before a sweep; beyond it, one range at a time
+_MOST_PROBES = (
+    200  # combinations of ends of ranges that are tried before a sweep; beyond it, one range at a time
+)
 
 
 class Cell(NamedTuple):
@@ -138,7 +140,7 @@ def make_space(
         problems.add("a sweep needs at least one range or list, such as inner.lr=log(1e-3,1).")
     if SEED in asked.ranges or SEED in asked.lists:
         problems.add(
-            "seed is not to be searched for: draw runs with one seed, then sweep over seeds with the best settings."
+            "seed is not to be searched for: draw with one seed, then sweep the best settings over seeds."
         )
     lists = {key: values for key, values in asked.lists.items() if values and key != SEED}
     ranges = {key: found for key, found in asked.ranges.items() if key != SEED}

@@ -10,7 +10,6 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.recipes.grammar import Assignment, read_value
 from innerloop.recipes.problems import kind, known_settings
 
-
 _MOST = 2.0**53  # beyond it not every whole number is a float, which is what samplers compute with
 _CALL = re.compile(r"([A-Za-z_]+)\((.*)\)")
 EXAMPLES = {"uniform": "uniform(0,0.5)", "log": "log(1e-3,1)", "int": "int(1,10)", "logint": "logint(4,64)"}
@@ -86,7 +85,8 @@ def read_range(key: str, how: str, inside: str) -> Range:
     typed = f"{key}={how}({inside})"
     if how not in EXAMPLES:
         raise UserError(
-            f"{typed}: there is no range '{how}'{did_you_mean(how, EXAMPLES)}; write {', '.join(EXAMPLES.values())}."
+            f"{typed}: there is no range '{how}'{did_you_mean(how, EXAMPLES)}; "
+            f"write {', '.join(EXAMPLES.values())}."
         )
     ends = [read_value(part) for part in inside.split(",")]
     if len(ends) != 2 or not all(_is_number(end) for end in ends):

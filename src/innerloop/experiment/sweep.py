@@ -11,7 +11,15 @@ from typing import Any
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import Problems, did_you_mean
 from innerloop.core.place import user_path
-from innerloop.experiment.grid import Cell, SweepSpace, described, make_cells, make_space, sweep_name, unread_in
+from innerloop.experiment.grid import (
+    Cell,
+    SweepSpace,
+    described,
+    make_cells,
+    make_space,
+    sweep_name,
+    unread_in,
+)
 from innerloop.experiment.sweep_journal import optuna_problem
 from innerloop.experiment.sweep_runs import Child, judged, run_cell, stop
 from innerloop.experiment.sweep_study import SAMPLERS
@@ -70,7 +78,15 @@ def sweep(
     notes = unread_in(cells, assignments)
     where = user_path(space.base.run.folder if storage is None else storage)
     return sweep_together(
-        where, space, cells, notes, trials=trials, sampler=sampler or SAMPLERS[0], prune=prune, jobs=jobs, show=progress
+        where,
+        space,
+        cells,
+        notes,
+        trials=trials,
+        sampler=sampler or SAMPLERS[0],
+        prune=prune,
+        jobs=jobs,
+        show=progress,
     )
 
 
@@ -80,7 +96,9 @@ def _option_problems(shared: bool, trials: int | None, sampler: str | None, prun
     if trials is not None and trials < 1:
         problems.add(f"--trials {trials} draws nothing: give at least 1.")
     if sampler is not None and sampler not in SAMPLERS:
-        problems.add(f"--sampler is {' or '.join(SAMPLERS)}, not '{sampler}'{did_you_mean(sampler, SAMPLERS)}.")
+        problems.add(
+            f"--sampler is {' or '.join(SAMPLERS)}, not '{sampler}'{did_you_mean(sampler, SAMPLERS)}."
+        )
     elif sampler is not None and trials is None:
         problems.add("--sampler says how runs are drawn: also say how many, such as --trials 20.")
     if prune and not shared:
@@ -129,5 +147,3 @@ def _grid_here(cells: list[Cell], notes: list[str], jobs: int | None, progress: 
     rows = table_of([judged(cell.settings, run) for cell, run in zip(cells, runs, strict=True)])
     check_scores(rows, len(runs), folder)
     return {"folder": str(folder), "runs": [str(run) for run in runs], "table": rows, "notes": notes}
-
-

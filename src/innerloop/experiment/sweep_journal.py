@@ -16,7 +16,7 @@ JOURNAL = "optuna.journal"
 """Optuna's file in a shared folder, with all studies of the folder."""
 
 LEAST = (4, 3)
-"""The first Optuna whose journal does not wait for ever for a process that was killed while it wrote there."""
+"""The first Optuna whose journal does not wait for ever for a process that was killed in it."""
 
 
 def optuna_problem() -> str:
@@ -31,7 +31,9 @@ def optuna_problem() -> str:
         return ""
     least = ".".join(map(str, LEAST))
     here = f"{found} is installed" if found else "it is not installed"
-    return f"sweeps that are shared or drawn need Optuna {least}, and {here}: `pip install 'innerloop[optuna]'`."
+    return (
+        f"sweeps that are shared or drawn need Optuna {least}, and {here}: `pip install 'innerloop[optuna]'`."
+    )
 
 
 def open_journal(path: Path) -> Any:

@@ -34,8 +34,11 @@ class Points:
 
         found: dict[str, Any] = {}
         for key, each in self.space.ranges.items():
-            kind = IntDistribution if each.whole else FloatDistribution
-            found[key] = kind(each.low, each.high, log=each.log)
+            found[key] = (
+                IntDistribution(int(each.low), int(each.high), log=each.log)
+                if each.whole
+                else FloatDistribution(each.low, each.high, log=each.log)
+            )
         for key, values in self.space.choices.items():
             found[key] = CategoricalDistribution([told(value) for value in values])
         return found

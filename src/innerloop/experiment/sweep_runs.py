@@ -244,6 +244,6 @@ def judged(settings: dict[str, Any], run: Path) -> SweptRun:
         drawn = told_episodes(recipe, found, read_manifest(run))
         return SweptRun(settings, found, drawn, validation=validation)
     if status in (DIVERGED, PRUNED):
-        evaluation = {"score": score, "mean": None, "ci95": None, "scores": []}
+        evaluation: dict[str, Any] = {"score": score, "mean": None, "ci95": None, "scores": []}
         return SweptRun(settings, evaluation, None, status, validation)
     raise UserError(f"{run} has no evaluation by its own protocol: `innerloop eval {run}` makes one.")

@@ -62,7 +62,9 @@ def work_on(study: SharedStudy, jobs: int | None, prune: bool, notes: list[str],
     jobs = max(1, min(jobs or available_cores(), left))
     share = max(1, available_cores() // jobs)
     with show_progress(left + ended, study.name, show, unit="runs", start=ended) as bar:
-        about = f"{left + ended} runs in {study.folder}, {left} to do, {jobs} at a time with {share} core(s) each"
+        about = (
+            f"{left + ended} runs in {study.folder}, {left} to do, {jobs} at a time with {share} core(s) each"
+        )
         bar.line("\n".join([about, *(f"warning: {note}" for note in notes)]))
         worker = _Worker(study, Team(jobs, share, prune), bar)
         with ThreadPoolExecutor(jobs) as pool:
@@ -121,7 +123,9 @@ class _Worker:
             run = run_cell(piece.cell, self.study.folder, self.team.share, self.bar.line, self.running, watch)
         except (FailedRunError, InterruptedRunError) as error:
             if watch.lost:
-                self.bar.line(f"{piece.cell.label}: this process was silent for too long, another has taken over")
+                self.bar.line(
+                    f"{piece.cell.label}: this process was silent for too long, another has taken over"
+                )
                 return
             if watch.pruned and isinstance(error, InterruptedRunError):
                 run = list_runs_of(self.study.folder, piece.cell.label)[-1]
@@ -181,7 +185,7 @@ class _Watch:
         ends = self.piece.cell.recipe.outer.steps
         if self.prune and last.step < ends and self.study.clearly_worse(self.piece, found):
             self.pruned = (
-                f"pruned at step {last.step} of {ends}: validation {last.mean:.4g} ± {last.ci95:.2g} is worse than "
-                "the median of finished runs; `innerloop resume` continues it"
+                f"pruned at step {last.step} of {ends}: validation {last.mean:.4g} ± {last.ci95:.2g} is "
+                "worse than the median of finished runs; `innerloop resume` continues it"
             )
             child.terminate()

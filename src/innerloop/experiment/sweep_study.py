@@ -70,7 +70,8 @@ class SharedStudy:
         self._drawing = threading.Lock()
         self._states = optuna.trial.TrialState
         self._pruner = optuna.pruners.MedianPruner(n_startup_trials=BEFORE_PRUNING)
-        direction = "maximize" if self._sign > 0 else "minimize"
+        directions = optuna.study.StudyDirection
+        direction = directions.MAXIMIZE if self._sign > 0 else directions.MINIMIZE
         with quiet_optuna():
             self._storage = open_journal(storage / JOURNAL)
             self._study = optuna.create_study(

@@ -74,7 +74,10 @@ def _result(
     rows = table_of(results, by_validation=drawn)
     check_scores(rows, len(results), study.folder)
     runs = [newest[label] for label in sorted(whole, key=lambda label: _place(whole[label].cell, rows))]
-    again = [f"{each.cell.label} failed ({printable(each.failed)}): the same command again tries it again" for each in failed]
+    again = [
+        f"{each.cell.label} failed ({printable(each.failed)}): the same command again tries it again"
+        for each in failed
+    ]
     result = {
         "folder": str(study.folder),
         "runs": [str(run) for run in runs],
@@ -90,7 +93,7 @@ def _result(
 
 
 def _lost(cell: Cell) -> SweptRun:
-    evaluation = {"score": score_of(cell.recipe), "mean": None, "ci95": None, "scores": []}
+    evaluation: dict[str, Any] = {"score": score_of(cell.recipe), "mean": None, "ci95": None, "scores": []}
     return SweptRun(cell.settings, evaluation, None, "failed")
 
 
@@ -103,6 +106,7 @@ def _place(cell: Cell, rows: list[dict[str, Any]]) -> int:
 def _page(study: SharedStudy, runs: list[Path]) -> Path:
     """The page that compares the best runs; of processes that end at the same time, the first writes it."""
     from innerloop.experiment.pages import write_report
+
     out = study.folder / "report.html"
     with study.claims.alone("page"):
         changed = max((run / MANIFEST).stat().st_mtime for run in runs)

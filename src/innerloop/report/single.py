@@ -27,7 +27,7 @@ ENDINGS = {
     "failed": ("bad", "It failed."),
     "pruned": (
         "warn",
-        "A sweep stopped it, because finished runs were better at the same step; “innerloop resume” continues it.",
+        "A sweep stopped it: finished runs were better at the same step; “innerloop resume” continues it.",
     ),
     "running": (
         "warn",

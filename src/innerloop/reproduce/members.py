@@ -1,4 +1,4 @@
-"""Which reproduction of a batch comes next, and where one that is finished lies: alone, or beside other processes.
+"""Which reproduction of a batch comes next, and where a finished one lies: alone, or beside others.
 
 Processes that share a folder leave finished reproductions there for each other. Each first does those that no
 other has begun, then helps with what is left: long ones have parts, which are shared, too.

@@ -1,10 +1,10 @@
 """Parts of reproductions that processes on any machines share through a folder.
 
-No part is computed twice at the same time, those of a process that died are taken over, and a process does not
-wait for a part while there is another one to compute.
+No part is computed by two processes at the same time, those of a process that died are taken over, and none
+waits for a part while there is another one to compute.
 
-:mod:`innerloop.reproduce.parts` is left as it is: finished parts are kept for a hash of the source behind them,
-and it stands behind many. :func:`shared` puts functions of the same names into its place for a while.
+:mod:`innerloop.reproduce.parts` is left as it is: finished parts are kept for a hash of the source behind
+them, and it stands behind many. :func:`shared` puts functions of the same names into its place for a while.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Claims:
         lease = told.get("lease")
         wait = float(lease) if isinstance(lease, (int, float)) and 0 < lease < 86400 else self._lease
         before = self._seen.get(name)
-        # a watcher that was itself stopped for long has not watched: holder and watcher may have slept together
+        # a watcher that was itself stopped has not watched: holder and watcher may have slept together
         still = before is not None and before.state == state and now - before.last <= wait / 2
         self._seen[name] = _Seen(state, before.since if before and still else now, now)
         return still and now - self._seen[name].since > wait

@@ -20,7 +20,7 @@ $(STAMP)/base: pyproject.toml
 	touch $@
 
 $(STAMP)/dev: $(STAMP)/base
-	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e ".[dev,peers,tensorboard]"
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e ".[dev,peers,tensorboard,pretrained]"
 	-$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
 	touch $@
 
@@ -32,7 +32,7 @@ demo: $(STAMP)/base      ## train, evaluate and write a page on embedded tasks (
 	$(BIN)/innerloop demo
 
 test: lint               ## lint, tests, doctests, and the wheel in an empty environment
-	$(BIN)/python -m pytest -n 2 -m "not slow" --durations=10
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=40
 	$(MAKE) --no-print-directory wheel-check
 
 test-slow: $(STAMP)/dev  ## the long tests too

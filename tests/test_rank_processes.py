@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import innerloop
 from innerloop.cli import launch as launching
 from innerloop.cli import ranks as cli_ranks
 from innerloop.cli.main import main
@@ -39,14 +38,6 @@ SETTINGS = [
     *("eval.every=20", "eval.validation_episodes=4", "eval.episodes=10", "eval.weights=last"),
     *("run.log_every=1", "run.save_every=10"),
 ]
-
-
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children import this package."""
-    homes = [str(Path(innerloop.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, homes)))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def undisturbed(ranks: int, patch: pytest.MonkeyPatch) -> tuple[TrainState, list[float]]:
@@ -148,6 +139,18 @@ def test_a_killed_leader_and_a_stopped_rank_change_nothing(
     pid = watched.started[3].pid
     assert f"rank 1 (process {pid} on " in (err := capfd.readouterr().err)
     assert "did not answer for 10 seconds" in err
+    check_whole(only_run(tmp_path), expected)
+
+
+@pytest.mark.slow
+def test_ranks_with_worker_processes_of_their_own_give_the_same_bits(
+    tmp_path: Path, environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = undisturbed(2, monkeypatch)
+    own = ["run.execution=processes", "run.threads=2", f"run.folder={tmp_path}", "--quiet"]
+    others = [setting for setting in SETTINGS if not setting.startswith(("run.execution", "run.threads"))]
+    assert launching.launch(["train", "sine-maml", *others, *own], 2) == 0
+    assert read_manifest(only_run(tmp_path))["plan"]["mode"] == "processes"
     check_whole(only_run(tmp_path), expected)
 
 

@@ -35,7 +35,7 @@ def sole_writer(run: Path) -> Iterator[bool]:
     except OSError as error:
         raise UserError(in_words(error) or f"{run} cannot be written ({error.strerror}).") from None
     try:
-        if not _locked(handle):
+        if not take_lock(handle):
             raise UserError(f"{run} is being worked on by {_holder(handle)}: wait for it, or stop it first.")
         told = json.dumps({name: identity()[name] for name in ("pid", "host")}).encode()
         with contextlib.suppress(OSError):  # a full disk: the lock holds without words
@@ -46,8 +46,8 @@ def sole_writer(run: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def _locked(handle: int) -> bool:
-    """Takes the lock, if nobody has it. Disks without locks give it to everybody."""
+def take_lock(handle: int) -> bool:
+    """Takes the lock of an open file or folder, if nobody has it. Disks without locks give it to everybody."""
     try:
         import fcntl
     except ImportError:

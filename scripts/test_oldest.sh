@@ -22,7 +22,6 @@ fi
 mkdir -p "$root/project" "$root/dev/shm" "$root/proc"
 mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
 mountpoint -q "$root/dev/shm" || mount -t tmpfs tmpfs "$root/dev/shm"  # torch shares memory there
-[ -e "$root/dev/null" ] || mount --bind /dev "$root/dev"
 trap 'umount -l "$root/dev/shm" "$root/proc" 2>/dev/null || true' EXIT
 for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
   if [ -e "$file" ]; then cp -L "$file" "$root$file"; fi

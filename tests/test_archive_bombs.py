@@ -1,14 +1,18 @@
-"""Archives and pictures that unpack to far more than they are: refused with a sentence before memory fills."""
+"""Archives and pictures that unpack to far more than they are: refused before memory fills."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import struct
 import tarfile
 import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +52,7 @@ def refused(path: Path) -> None:
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert "\n" not in str(caught.value)
-        assert most < 4 * MEGABYTE
+        assert most < 6 * MEGABYTE
 
 
 def zipped(path: Path) -> Path:
@@ -60,8 +64,22 @@ def overlapping(path: Path) -> Path:
     return write_zip(path / "bomb.zip", {f"{n}.png": ZEROS[:MEGABYTE] for n in range(20)} | {"a.png": b"1"})
 
 
-def packed(kind: str) -> Callable[[Path], Path]:
-    return lambda path: write_tar(path / f"bomb.tar.{kind}", {"a.png": ZEROS}, f"w:{kind}")
+def packed(path: Path, compress: Callable[..., bytes]) -> Path:
+    plain = write_tar(path / "bomb.tar", {"a.png": ZEROS}, "w:")
+    plain.write_bytes(compress(plain.read_bytes()))
+    return plain
+
+
+def by_gzip(path: Path) -> Path:
+    return packed(path, gzip.compress)
+
+
+def by_bzip2(path: Path) -> Path:
+    return packed(path, bz2.compress)
+
+
+def by_xz(path: Path) -> Path:
+    return packed(path, partial(lzma.compress, preset=0))
 
 
 def long_header(path: Path) -> Path:
@@ -85,9 +103,7 @@ def sparse(path: Path) -> Path:
     return path / "bomb.tar"
 
 
-@pytest.mark.parametrize(
-    "make", [zipped, overlapping, packed("gz"), packed("bz2"), packed("xz"), long_header, sparse]
-)
+@pytest.mark.parametrize("make", [zipped, overlapping, by_gzip, by_bzip2, by_xz, long_header, sparse])
 def test_bombs_are_refused(make: Callable[[Path], Path], tmp_path: Path) -> None:
     refused(make(tmp_path))
     assert [file.name.startswith("bomb") for file in tmp_path.iterdir()] == [True]
@@ -104,7 +120,9 @@ def test_a_size_that_is_only_said_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["zip", "gz"])
 def test_too_many_files_are_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     members = {f"{n}": b"" for n in range(200)} | {"a.png": b""}
-    path = write_zip(tmp_path / "many.zip", members) if kind == "zip" else write_tar(tmp_path / "m.tgz", members)
+    path = (
+        write_zip(tmp_path / "many.zip", members) if kind == "zip" else write_tar(tmp_path / "m.tgz", members)
+    )
     assert len(Archive(path).names) == 201
     monkeypatch.setattr(bounds, "MOST_FILES", 100)
     refused(path)
@@ -125,7 +143,7 @@ def test_what_shrinks_as_data_do_is_read(tmp_path: Path) -> None:
     np.savez_compressed(path, images=drawing, labels=np.arange(400) // 20)
     assert drawing.size > MEGABYTE > path.stat().st_size
     assert len(open_path(path, FolderOptions()).images) == 400
-    assert Archive(write_tar(tmp_path / "a.tar.gz", {"a.png": ZEROS[:MEGABYTE] + bytes(range(256)) * 40})).names
+    assert Archive(write_tar(tmp_path / "a.tar.gz", {"a": drawing.tobytes()})).names == ("a",)
 
 
 def test_arrays_that_are_bombs(tmp_path: Path) -> None:

@@ -19,7 +19,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and look
 
 def endurance(tmp_path: Path, *words: str) -> list[dict[str, Any]]:
     """What the script found; everything that it makes is in a folder of the test."""
-    path = [str(Path(__file__).parent), str(Path(innerloop.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    path = [
+        str(Path(__file__).parent),
+        str(Path(innerloop.__file__).parents[1]),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     out = tmp_path / "out.json"
     done = subprocess.run(
         [sys.executable, "-P", "-m", "endurance", "--out", str(out), *words],

@@ -22,7 +22,9 @@ from PIL import Image
 pytest.importorskip("hypothesis")
 
 from hypothesis import strategies as st
+from typer.main import get_command
 
+from innerloop.cli import main as command
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
@@ -266,7 +268,11 @@ def test_checkpoints(cases: int, tmp_path: Path) -> None:
 
 
 @CASES
-def test_run_directories(cases: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_directories(
+    cases: int, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # put together once and not for every call, which is most of what a call takes
+    monkeypatch.setattr(command, "app", get_command(command.app))
     names = ["manifest.json", "recipe.toml", "metrics.jsonl"]
     names += [str(file.relative_to(RUN)) for file in (RUN / "eval").glob("*.json")]
     runs = [tmp_path / "runs" / "sine-maml" / f"20260101-000000-s{seed}" for seed in range(AT_ONCE)]

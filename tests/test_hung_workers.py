@@ -1,13 +1,11 @@
-"""A worker process that neither answers nor computes is found, named and replaced; a slow one is left alone."""
+"""A worker that neither answers nor computes is found, named and replaced; a slow one is left alone."""
 
 from __future__ import annotations
 
 import itertools
-import itertools
 import os
 import signal
 import time
-import warnings
 import warnings
 from collections.abc import Callable
 from pathlib import Path

@@ -105,8 +105,8 @@ def _soak(given: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     _write("| --- | --- | --- | --- | --- | --- |")
     for one in found:
         _write(
-            f"| {one.name} | {one.count:,} | {one.seconds:.0f} | {one.megabytes:.0f} | {one.growth:+.2f} MB | "
-            f"{one.files[0]} ({one.files[1]:+d}) |"
+            f"| {one.name} | {one.count:,} | {one.seconds:.0f} | {one.megabytes:.0f} | "
+            f"{one.growth:+.2f} MB | {one.files[0]} ({one.files[1]:+d}) |"
         )
     return [one.as_dict() for one in found], all(one.flat for one in found)
 

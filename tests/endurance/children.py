@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-FILE_OPERATIONS = frozenset(
-    ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.truncate", "os.utime")
-    + ("tempfile.mkstemp", "tempfile.mkdtemp", "shutil.rmtree", "os.link", "mmap.__new__", "subprocess.Popen")
-)
+FILE_OPERATIONS = {
+    *("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.truncate", "os.utime"),
+    *("os.link", "tempfile.mkstemp", "tempfile.mkdtemp", "shutil.rmtree", "mmap.__new__", "subprocess.Popen"),
+}
 """What Python announces to audit hooks of its work on files: kills fall between any two of these."""
 
 READ_A_LEFTOVER = 99
@@ -172,7 +172,7 @@ def watch_files(moment: Moment | None, leftovers: Sequence[str]) -> list[int]:
     last = None if moment is None else moment.operation
 
     def seen(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in FILE_OPERATIONS or os.getpid() != owner:
+        if event not in FILE_OPERATIONS or os.getpid() != owner or _imports(event, arguments):
             return
         count[0] += 1
         if count[0] == last:
@@ -184,6 +184,11 @@ def watch_files(moment: Moment | None, leftovers: Sequence[str]) -> list[int]:
 
     sys.addaudithook(seen)
     return count
+
+
+def _imports(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether a module is loaded, which nothing depends on."""
+    return event == "open" and str(arguments[0]).endswith((".py", ".pyc", ".so"))
 
 
 def _reads(arguments: tuple[Any, ...], leftovers: Sequence[str]) -> bool:

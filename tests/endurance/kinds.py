@@ -21,10 +21,10 @@ from innerloop.runs.directory import list_runs
 
 TRAINED = [
     *("run.execution=vmap", "run.compile=off", "run.threads=1", "run.log_every=3", "run.save_every=7"),
-    *("tasks.n_tasks=50", "model.hidden=[6]", "outer.steps=150", "outer.batch=2", "outer.optimiser=radam"),
+    *("tasks.n_tasks=50", "model.hidden=[6]", "outer.steps=60", "outer.batch=2", "outer.optimiser=radam"),
     # every update depends on a sum over all parameters, and the rate on the whole past
     *("outer.clip=2", "outer.schedule=plateau", "outer.plateau_patience=2"),
-    *("eval.every=20", "eval.validation_episodes=4", "eval.episodes=20"),
+    *("eval.every=12", "eval.validation_episodes=4", "eval.episodes=10"),
 ]
 RACED = [
     *("space=convnet", "space.depths=[1,2]", "space.widths=[2,3]", "space.kernels=[3]", "tasks.ways=5"),
@@ -70,11 +70,11 @@ class Work:
         return {}
 
     def check(self, shared: Path, folder: Path) -> None:
-        """All runs are whole, and ``ls`` lists them."""
+        """All runs are whole, and ``show`` reads them."""
         for run in list_runs(folder):
             check_run(run)
-        listed = carry_out(["ls", str(folder), "--json"], folder / "ls.txt")
-        assert listed.code == 0, listed.output[-500:]
+            shown = carry_out(["show", str(run), "--json"], folder / "show.txt")
+            assert shown.code == 0, shown.output[-500:]
 
 
 class Training(Work):
@@ -123,7 +123,7 @@ class Evaluation(Work):
 
 
 class Conversion(Work):
-    """``data get NAME --from FOLDER --again``: in every other round it takes the place of an older data set."""
+    """``data get NAME --from FOLDER --again``: every other time in the place of an older data set."""
 
     name = "data conversion"
 
@@ -162,7 +162,7 @@ class Sweep(Work):
 
     def words(self, shared: Path, folder: Path) -> list[str]:
         few = [item for item in TRAINED if not item.startswith("outer.steps")]
-        swept = ["seed=[0,1]", "outer.steps=60", *few, f"run.folder={folder}"]
+        swept = ["seed=[0,1]", "outer.steps=30", *few, f"run.folder={folder}"]
         return ["sweep", "sine-maml", *swept, "--jobs", "1", "-q", "--json"]
 
     def content(self, folder: Path, output: str) -> Any:
@@ -199,7 +199,9 @@ class Search(Work):
 
 
 # Features that are extracted once and kept would be a kind of their own: there is no such command yet.
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (Training(), Evaluation(), Conversion(), Sweep(), Search())}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (Training(), Evaluation(), Conversion(), Sweep(), Search())
+}
 
 
 def _store(folder: Path) -> Path:

@@ -16,7 +16,7 @@ WARM_UP = 0.25
 """The first part of a run, in which libraries allocate what they keep."""
 
 MOST_GROWTH = 2.0
-"""Megabytes that memory may grow by between the second and the last quarter of a run: noise of the allocator."""
+"""Megabytes that memory may grow by after the warm-up, from the first third to the last: the allocator's."""
 
 
 class Sample(NamedTuple):
@@ -37,7 +37,7 @@ class Soaked(NamedTuple):
         seconds: that it took.
         samples: how often it was looked at, after the warm-up.
         megabytes: of memory, at the median.
-        growth: megabytes more in the last quarter than in the second, at the medians.
+        growth: megabytes more in the last third after the warm-up than in the first, at the medians.
         slope: megabytes per hour, by least squares.
         files: most open files after the warm-up, and how many more than at its end.
     """

@@ -85,7 +85,9 @@ def storm(
             if kind.content(here, (here / "output.txt").read_text(errors="replace")) != whole:
                 raise Damage("the end is not that of an undisturbed run")
         except Exception as error:  # told, and the storm goes on with a new round
-            tally.problems.append(f"round {tally.rounds}, kill {tally.kills}: {type(error).__name__}: {error}")
+            tally.problems.append(
+                f"round {tally.rounds}, kill {tally.kills}: {type(error).__name__}: {error}"
+            )
         finally:
             wait_for_orphans()
         tally.rounds += 1
@@ -146,7 +148,9 @@ def _round(
             tally.refused += 1
             wait_for_orphans()
         else:
-            what = "read what a kill had left" if ended.code == READ_A_LEFTOVER else f"ended with {ended.code}"
+            what = (
+                "read what a kill had left" if ended.code == READ_A_LEFTOVER else f"ended with {ended.code}"
+            )
             raise Damage(f"{words[0]} {what}: {ended.output[-1500:]}")
 
 

@@ -13,7 +13,17 @@ from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.metrics import read_metrics
 
 TIMES = frozenset(
-    ("seconds", "tasks_per_second", "time", "made", "over_budget", "spent", "started", "ended", "milliseconds")
+    (
+        "seconds",
+        "tasks_per_second",
+        "time",
+        "made",
+        "over_budget",
+        "spent",
+        "started",
+        "ended",
+        "milliseconds",
+    )
 )
 """Entries that a clock decides; everything else must be the same, bit for bit."""
 

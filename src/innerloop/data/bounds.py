@@ -47,7 +47,7 @@ def check_size(path: Path, unpacked: int, files: int = 0) -> None:
     """
     if unpacked > room(path):
         raise UserError(
-            f"{path.name} was refused: it says that it unpacks to more than {room(path):,} bytes, which is far "
+            f"{path.name} was refused: it says that it unpacks to more than {room(path):,} bytes, far "
             f"more than its own {path.stat().st_size:,}; no data set does that."
         )
     if files > MOST_FILES:

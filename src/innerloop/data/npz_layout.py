@@ -61,7 +61,7 @@ def _open_npz(path: Path) -> tuple[dict[str, NDArray[Any]], list[str]]:
             return {key: table[key] for key in table.files if key in wanted}, list(table.files)
     except FileNotFoundError:
         raise UserError(f"there is no file {path}.") from None
-    except UserError:
+    except (UserError, MemoryError):
         raise
     except Exception as error:  # a damaged archive fails in many ways
         raise UserError(

@@ -158,7 +158,7 @@ class Crew:
         return [answers[number] for number in sorted(answers)]
 
     def _end_hanging(self, workers: Iterable[Worker], watch: silence.Silence) -> None:
-        """Kills those that neither answer nor compute: the end of their connection tells of it as of any death."""
+        """Kills those that neither answer nor compute; their connection tells of it, as of any death."""
         for worker in workers:
             pid = worker.process.pid or 0
             if pid not in self._hung and watch.hangs(pid):

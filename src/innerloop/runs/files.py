@@ -104,7 +104,7 @@ def write_json_atomic(path: Path, obj: Any) -> None:
 
 
 def write_json_new(names: Iterable[Path], obj: Any) -> Path:
-    """Write ``obj`` as JSON under the first of some names that nobody has, and return it; nothing is replaced.
+    """Write ``obj`` as JSON under the first of some names that is free, and return it; nothing is replaced.
 
     Two processes that do this at once get two names: the system gives a name once.
     """

@@ -47,7 +47,7 @@ def sole_writer(run: Path) -> Iterator[bool]:
 
 
 def take_lock(handle: int) -> bool:
-    """Takes the lock of an open file or folder, if nobody has it. Disks without locks give it to everybody."""
+    """Takes the lock of an open file or folder, if nobody has it. A disk without locks gives it to all."""
     try:
         import fcntl
     except ImportError:

@@ -32,7 +32,7 @@ demo: $(STAMP)/base      ## train, evaluate and write a page on embedded tasks (
 	$(BIN)/innerloop demo
 
 test: lint               ## lint, tests, doctests, and the wheel in an empty environment
-	$(BIN)/python -m pytest -n 2 -m "not slow" --durations=10
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=40
 	$(MAKE) --no-print-directory wheel-check
 
 test-slow: $(STAMP)/dev  ## the long tests too

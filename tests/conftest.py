@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import innerloop
 from innerloop.core.types import TaskBatch
 from innerloop.execution.plan import bfloat16_works, compiler_works
 from innerloop.nets import Network, conv4, mlp
@@ -44,6 +45,14 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data at {folder}: set INNERLOOP_TEST_DATA")
     return folder
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that a test starts import this package, and use one thread."""
+    homes = [str(Path(innerloop.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, homes)))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture

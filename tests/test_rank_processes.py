@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import innerloop
 from innerloop.cli import launch as launching
 from innerloop.cli import ranks as cli_ranks
 from innerloop.cli.main import main
@@ -39,14 +38,6 @@ SETTINGS = [
     *("eval.every=20", "eval.validation_episodes=4", "eval.episodes=10", "eval.weights=last"),
     *("run.log_every=1", "run.save_every=10"),
 ]
-
-
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children import this package."""
-    homes = [str(Path(innerloop.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, homes)))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def undisturbed(ranks: int, patch: pytest.MonkeyPatch) -> tuple[TrainState, list[float]]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 BENCHMARKS = {
     "maml-sine": "MAML on sinusoids, MLP 1-40-40-1, 25 tasks, against a plain loop, higher and torchopt",
     "maml-conv": "MAML on pictures of 28×28 (Conv4-64) and 84×84 (Conv4-32), 4 tasks, against the same",
+    "ranks": "a MAML step on two ranks, worker processes and threads; the all-reduce; a model of its cost",
     "heads": "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators",
     "qp": "8 heads of MetaOptNet and R2D2, forward and backward, against a general solver and a linear head",
     "episodes": "Omniglot episodes to float tensors, one thread, against a numpy gather per episode",
@@ -27,7 +28,7 @@ BENCHMARKS = {
 }
 """Names and what they measure. Nothing here imports torch."""
 
-DRAWN = ("metakernel",)
+DRAWN = ("metakernel", "ranks")
 """Those whose result can be drawn, by :func:`figure`."""
 
 
@@ -54,6 +55,10 @@ def run(name: str, *, quick: bool = False, say: Callable[[str], None] = print) -
 
 def figure(result: dict[str, Any]) -> Figure:
     """The picture of a result of :func:`run`, for the benchmarks of :data:`DRAWN`."""
+    if result["name"] == "ranks":
+        from innerloop.bench.cost_table import cost_figure
+
+        return cost_figure(result["models"]["5"])
     from innerloop.bench.metakernel_growth import growth_figure
 
     return growth_figure(result["growth"])

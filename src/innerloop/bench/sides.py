@@ -23,7 +23,7 @@ def build(spec: dict[str, Any]) -> Side:
 
     Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv", "pooled"),
     ``steps``, ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``, ``implicit``
-    (iMAML).
+    (iMAML), ``ranks`` (processes that have met, each of which calls this).
     """
     work = workloads.make(spec)
     if spec["side"] == "ours":
@@ -41,7 +41,8 @@ def build(spec: dict[str, Any]) -> Side:
 
 def ours(work: workloads.Workload, spec: dict[str, Any]) -> Side:
     """The public way: a learner, an objective and a plan."""
-    plan = Plan(spec["mode"], spec["threads"], compile=spec.get("compile", "off"))
+    options = {"compile": spec.get("compile", "off"), "ranks": spec.get("ranks", 1)}
+    plan = Plan(spec["mode"], spec["threads"], **options)
     torch.set_num_threads(plan.intra_op)
     gradient = meta_gradient(episodic(_learner(work, spec), work.loss).loss, plan)
     return lambda: gradient(work.params, {}, work.batch).grads

@@ -41,15 +41,16 @@ def peak_with_workers_mb() -> float:
     """
     import multiprocessing
 
-    total = peak_mb()
-    for process in multiprocessing.active_children():
-        folder = Path(f"/proc/{process.pid}")
-        if (folder / "smaps_rollup").exists():
-            shared = ("Shared_Clean:", "Shared_Dirty:")
-            total += (
-                _kilobytes(folder / "status", "VmHWM:") - _kilobytes(folder / "smaps_rollup", *shared)
-            ) / 1024
-    return total
+    return peak_mb() + sum(own_peak_mb(process.pid or 0) for process in multiprocessing.active_children())
+
+
+def own_peak_mb(pid: int) -> float:
+    """Peak memory of a process in MB without what it shares with others now; 0 where that is not told."""
+    folder = Path(f"/proc/{pid}")
+    if not (folder / "smaps_rollup").exists():
+        return 0.0
+    shared = _kilobytes(folder / "smaps_rollup", "Shared_Clean:", "Shared_Dirty:")
+    return (_kilobytes(folder / "status", "VmHWM:") - shared) / 1024
 
 
 def _kilobytes(file: Path, *names: str) -> float:

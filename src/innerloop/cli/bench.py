@@ -20,7 +20,7 @@ Picture = Annotated[
 ]
 _SHOWN = (
     *("case", "peer", "ours_ms", "peer_ms", "ratio", "at_least", "ours_mb", "peer_mb"),
-    *("gflops", "sgemm_share", "threads", "repeats"),
+    *("gflops", "sgemm_share", "all_reduce_share", "threads", "repeats"),
 )
 
 
@@ -32,6 +32,7 @@ def bench(name: Name, quick: Quick = False, figure: Picture = None, json: Json =
       innerloop bench maml-sine
       innerloop bench memory --quick --json
       innerloop bench metakernel --figure growth.png
+      innerloop bench ranks --figure cost.png
 
     Both sides alternate in one run of the command, each in its own process. Peers that are not installed are
     left out: `pip install 'innerloop[peers]'` brings them. The plain loop is always there.
@@ -77,6 +78,8 @@ def _render(result: Result) -> None:
         if case.get("notes"):
             notes = case["notes"] if isinstance(case["notes"], str) else "; ".join(case["notes"])
             write(f"{case['case']}, {case.get('peer', '')}: {notes}")
+    for line in result.get("summary") or []:
+        write(line)
     if "figure" in result:
         write(f"figure: {result['figure']}")
 
@@ -85,7 +88,7 @@ def _cell(column: str, value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        if column == "sgemm_share":
-            return f"{100 * value:.0f} %"
+        if column in ("sgemm_share", "all_reduce_share"):
+            return f"{100 * value:.{0 if column == 'sgemm_share' else 1}f} %"
         return f"{value:.2f}×" if column in ("ratio", "at_least") else f"{value:,.2f}"
     return str(value)

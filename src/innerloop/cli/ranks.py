@@ -16,7 +16,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.ranks import LOST, LostRankError, Place
 from innerloop.runs.files import json_line
 
-RANKED = ("train", "resume", "eval")
+RANKED = ("train", "resume", "eval", "search")
 """Verbs whose work ranks share. Of any other, rank 0 does all."""
 
 _PLACE: list[Place] = []  # that of this process, while it carries out a command
@@ -34,10 +34,11 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
     if not given or given[0] not in RANKED:
         return 0 if place.rank else run(given)
     from innerloop.experiment.together import follow, leading
+    from innerloop.pilot.following import carry_out
 
     try:
         if place.rank:
-            code, whole = follow(place)
+            code, whole = follow(place, carry_out)
         else:
             with leading(place) as group:
                 code = _lead(place, group.recall(), given, run)
@@ -53,7 +54,7 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
 def _lead(place: Place, earlier: str | None, given: list[str], run: Callable[[list[str]], int]) -> int:
     _PLACE.append(place)
     try:
-        if given[0] == "train" and earlier is not None:
+        if given[0] in ("train", "search") and earlier is not None:
             return _go_on(Path(earlier), given, run)
         return run(given)
     finally:
@@ -94,7 +95,7 @@ def start_ranks(read: Callable[[], int]) -> None:
     if not _PLACE and os.name == "nt":
         raise UserError(
             f"run.ranks={wanted} cannot start processes on Windows: `torchrun --nproc-per-node={wanted} -m "
-            "innerloop train RECIPE` does, without run.ranks."
+            "innerloop …` with the same command does, without run.ranks."
         )
     if not _PLACE:
         raise typer.Exit(launch(list(_COMMAND), wanted))

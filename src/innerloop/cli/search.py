@@ -10,6 +10,7 @@ import typer
 
 from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write
+from innerloop.cli.ranks import start_ranks
 from innerloop.core.errors import UserError
 from innerloop.core.words import duration, score_text
 
@@ -60,7 +61,8 @@ def search(
     with their accuracy.
 
     Settings of the search are listed by --keys; those of a recipe (tasks.shots=5, seed=1) are taken too.
-    After Ctrl-C, `innerloop resume last` goes on.
+    After Ctrl-C, `innerloop resume last` goes on. run.ranks=2, or torchrun, divides the candidates among
+    processes, on several machines too if they share the folder of the run.
 
     \b
     JSON: shortlist (each genotype, from, scores, accuracy, ci95), chosen, worth, reliability, recipe,
@@ -68,6 +70,7 @@ def search(
     better_half), candidates, reliability, seconds, run, report.
     """
     began = time.monotonic()  # importing torch is part of the budget
+    start_ranks(lambda: _ranks(source, settings or [], validate))
 
     def work() -> Result:
         given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest, validate))
@@ -82,6 +85,12 @@ def search(
         return run_search(asked, validate=validate, workers=jobs, argv=argv, show=not quiet, started=began)
 
     carry_out(json, work, render_search)
+
+
+def _ranks(source: str, given: list[str], validate: bool) -> int:
+    from innerloop.pilot.asked import understand
+
+    return understand(source, given, validate=validate).recipe.run.ranks
 
 
 def _problems(source: str, given: list[str], validate: bool) -> list[str]:

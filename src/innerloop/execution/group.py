@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,17 @@ def leave() -> None:
 def group_here() -> Group | None:
     """The group of this process; None where it is alone."""
     return _current
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """While this process works by itself, and other ranks at something else: then it has no group."""
+    global _current
+    held, _current = _current, None
+    try:
+        yield
+    finally:
+        _current = held
 
 
 def group_of(ranks: int) -> Group:

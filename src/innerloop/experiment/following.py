@@ -26,8 +26,7 @@ Call = Callable[[Parts, Plan, dict[str, Tensor], dict[str, Any]], None]
 @recipe_words()
 def carry_out(group: Group, told: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """One call of rank 0; errors that all ranks meet alike are told there, and end only the call."""
-    recipe = Recipe.model_validate(told["recipe"])
-    group.timeout = recipe.run.rank_timeout
+    group.timeout = told["timeout"]
     parts = _parts(json.dumps(told["recipe"]), json.dumps(told["sizes"]))
     try:
         with at_work(group):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from innerloop.execution.group import Group, group_here, join, leave
 from innerloop.execution.ranks import AllRanksError
 from innerloop.experiment.parts import Parts
 from innerloop.recipes.schema import Recipe
+
+Carry = Callable[[Group, dict[str, Any], dict[str, Tensor]], None]
+"""Carries out a call: what :func:`announce` was given."""
 
 _CALL = "call"
 END = "end"
@@ -56,17 +59,36 @@ def all_ranks(
     if group.busy:  # part of a call already: all ranks come here by themselves
         yield plan._replace(ranks=group.size)
         return
-    group.timeout = parts.recipe.run.rank_timeout
     told = {
-        "kind": kind,
         "recipe": parts.recipe.model_dump(),
         "sizes": parts.sizes.as_dict(),
         "plan": plan.as_dict(),
         "arguments": arguments,
     }
-    announce(group, told, tensors)
+    with called(kind, parts.recipe.run.rank_timeout, told, tensors) as ranks:
+        yield plan._replace(ranks=ranks)
+
+
+@contextmanager
+def called(
+    kind: str, timeout: float, told: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
+) -> Iterator[int]:
+    """Has all ranks carry out a call while the block does, and yields how many they are; 1 if it is alone.
+
+    Args:
+        kind: of the call.
+        timeout: seconds after which a rank that does not answer is given up.
+        told: plain data that others need for it.
+        tensors: what it starts from.
+    """
+    group = group_here()
+    if group is None:
+        yield 1
+        return
+    group.timeout = timeout
+    announce(group, {"kind": kind, "timeout": timeout, **told}, tensors or {})
     with at_work(group):
-        yield plan._replace(ranks=group.size)
+        yield group.size
 
 
 @contextmanager
@@ -164,14 +186,16 @@ def remember_run(run: Path) -> None:
         group.remember(str(run.resolve()))
 
 
-def follow(place: Place) -> tuple[int, bool]:
+def follow(place: Place, carry_out: Carry) -> tuple[int, bool]:
     """Any rank but 0: does what it is told until rank 0 ends.
+
+    Args:
+        place: of this process.
+        carry_out: does it.
 
     Returns:
         The exit code, and whether no exchange is left under way.
     """
-    from innerloop.experiment.following import carry_out
-
     if hasattr(signal, "pthread_sigmask"):  # rank 0 decides when to stop, and ends the others
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     group = enter(place)

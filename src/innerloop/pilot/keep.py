@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
 from innerloop.data import ImageSource
+from innerloop.execution.plain import from_leader
 from innerloop.pilot.asked import Asked
 from innerloop.pilot.settings import model_for
 from innerloop.recipes.settings import make_recipe, recipe_to_toml
@@ -32,11 +33,13 @@ class Sitting(NamedTuple):
 
     Attributes:
         run: its directory.
-        workers: processes of one thread each.
+        workers: processes of one thread each, on every rank.
         spent: seconds that earlier ones took.
         clock: seconds since this one began.
         say: receives lines for people.
         counting: ``(total, unit)`` → a context whose progress is told how many of the total are done.
+        ranks: processes that all carry out this search, and share its jobs.
+        leads: whether this one decides, writes and talks.
     """
 
     run: Path
@@ -45,6 +48,23 @@ class Sitting(NamedTuple):
     clock: Callable[[], float]
     say: Say
     counting: Callable[[int, str], AbstractContextManager[Progress]]
+    ranks: int = 1
+    leads: bool = True
+
+    @property
+    def hands(self) -> int:
+        """Jobs at a time, on all ranks together."""
+        return self.workers * self.ranks
+
+    @property
+    def alone(self) -> Sitting:
+        """The same, with no other rank taking part."""
+        return self._replace(ranks=1)
+
+    @property
+    def measured(self) -> Path | None:
+        """The file of measurements, on the rank that keeps it."""
+        return self.run / MEASURED if self.leads else None
 
     @property
     def seconds(self) -> float:
@@ -120,9 +140,19 @@ def check_pictures(run: Path, source: ImageSource) -> None:
         )
 
 
-def decided(run: Path, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What measured times decided: as before where it was kept, so that a resumed search is the same."""
-    file = run / f"{what}.json"
-    if not file.is_file():
-        write_json_atomic(file, decide())
-    return dict(read_json(file))
+def decided(sitting: Sitting, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What measured times decided: as before where it was kept, so that a resumed search is the same.
+
+    Args:
+        sitting: this go at the search; rank 0 decides for all.
+        what: the name of the file that keeps it.
+        decide: what is measured for it, rank 0 measures alone (:attr:`Sitting.alone`).
+    """
+    file = sitting.run / f"{what}.json"
+
+    def made() -> dict[str, Any]:
+        if not file.is_file():
+            write_json_atomic(file, decide())
+        return dict(read_json(file))
+
+    return dict(from_leader(made, sitting.ranks))

@@ -15,7 +15,6 @@ from innerloop.pilot.rungs import FRESH, Rungs, affordable_rungs, shortest
 from innerloop.pilot.settings import Search
 from innerloop.pilot.shortlisting import Ranking, random_field, ranked, scores_of
 from innerloop.pilot.trials import Costs, Trial, carried_out, timed
-from innerloop.pilot.workers import in_processes
 from innerloop.pilot.worth import closing, judged_worth
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.files import write_text_atomic
@@ -53,7 +52,7 @@ def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]
         ``protocol``.
     """
     scored = ranked(problem, settings, sitting)
-    plan = decided(sitting.run, "plan", lambda: _decide(problem, settings, sitting, scored))
+    plan = decided(sitting, "plan", lambda: _decide(problem, settings, sitting, scored))
     rungs = Rungs(plan["steps"], [(a, b) for a, b in plan["fields"]], plan["episodes"])
     k, extra = plan["k"], plan["extra"]
     chance = random_field(problem.space, problem.seed, scored.order[:k], extra)
@@ -72,7 +71,9 @@ def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]
     seconds = {"scoring": scored.seconds, **_spent(racers)}
     worth = judged_worth(racers, last, seconds, k)
     chosen = last.chosen
-    recipe = _write_recipe(problem, chosen, sitting.run, settings)
+    recipe = sitting.run / CHOSEN
+    if sitting.leads:
+        _write_recipe(problem, chosen, recipe, settings)
     entries = [_entry(problem, racer, scores[racer.name], last.fresh.get(racer.name)) for racer in racers]
     entries.sort(key=lambda e: (-len(e["rungs"]), e["accuracy"] is None, -(e["accuracy"] or 0.0)))
     for entry in entries:
@@ -95,20 +96,20 @@ def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]
 def _decide(problem: Problem, settings: Search, sitting: Sitting, scored: Ranking) -> dict[str, Any]:
     """How many candidates, and how long they are trained, from measured costs."""
     some = [problem.short_recipe_of(candidate, 10) for candidate in scored.order[:TIMED]]
-    costs = mean_costs([cost for _, cost in in_processes(timed, some, sitting.workers)])
+    costs = mean_costs(timed(some, sitting.workers))
     left = settings.seconds - sitting.seconds
     most = min(MOST_K, len(scored.order), problem.space.total // 3)
     wanted = [min(settings.k, len(scored.order))] if settings.k else range(max(1, most), 0, -1)
     for k in wanted:
-        extra = _extra(k, costs, scored.seconds, left * sitting.workers)
+        extra = _extra(k, costs, scored.seconds, left * sitting.hands)
         for more in {extra: None, 0: None}:
             rungs = affordable_rungs(
-                k, k + more, sitting.workers, costs, left, settings.steps, settings.episodes
+                k, k + more, sitting.hands, costs, left, settings.steps, settings.episodes
             )
             if rungs is not None:
                 return {**rungs._asdict(), "k": k, "extra": more, "seconds_of": costs._asdict()}
     k = settings.k or 1
-    needed = sitting.seconds + shortest(k, k, sitting.workers, costs, settings.episodes)
+    needed = sitting.seconds + shortest(k, k, sitting.hands, costs, settings.episodes)
     what = "one candidate and a random one" if k == 1 else f"{k} candidates and {k} random ones"
     raise too_small(settings.budget, needed, what, ", or a lower k=" if k > 1 else "")
 
@@ -137,7 +138,7 @@ def _raced(problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Ra
             trials = [
                 _trial(problem, sitting.run, racer, rungs, f"rung-{rung + 1}", steps) for racer in running
             ]
-            for racer, result in zip(running, carried_out(trials, sitting.workers, tick), strict=True):
+            for racer, result in zip(running, carried_out(trials, sitting, tick), strict=True):
                 racer.results.append(result)
             for field, n in zip(fields, sizes, strict=True):
                 fields[field] = sorted(fields[field][:n], key=lambda racer: -racer.place)
@@ -160,7 +161,7 @@ def _fresh(
         )
         for racer in finalists
     ]
-    return carried_out(trials, sitting.workers, lambda _: None)
+    return carried_out(trials, sitting, lambda _: None)
 
 
 def _trial(problem: Problem, run: Path, racer: Racer, rungs: Rungs, name: str, steps: int) -> Trial:
@@ -195,7 +196,7 @@ def _entry(
     }
 
 
-def _write_recipe(problem: Problem, chosen: Racer, run: Path, settings: Search) -> Path:
+def _write_recipe(problem: Problem, chosen: Racer, path: Path, settings: Search) -> None:
     """The recipe that trains the chosen candidate in full."""
     source = Path(problem.recipe.data.name).name
     recipe = problem.recipe_of(chosen.candidate).model_copy(
@@ -204,9 +205,7 @@ def _write_recipe(problem: Problem, chosen: Racer, run: Path, settings: Search) 
             "description": f"found by `innerloop search` on {source}: {chosen.name}, score={settings.score}",
         }
     )
-    path = run / CHOSEN
     command = f"innerloop train {path}"
     write_text_atomic(
         path, recipe_to_toml(recipe, f"{command}\n\n{problem.space.describe(chosen.candidate)}")
     )
-    return path

@@ -12,9 +12,10 @@ from typing import Any
 
 from innerloop.core.cores import available_cores
 from innerloop.experiment.run import ending
+from innerloop.experiment.together import called, ranks_here, remember_run
 from innerloop.experiment.words import recipe_words
 from innerloop.pilot.asked import Asked
-from innerloop.pilot.keep import RESULT, Sitting, begin, check_pictures, reopened
+from innerloop.pilot.keep import KIND, RESULT, Sitting, begin, check_pictures, reopened
 from innerloop.pilot.problem import Problem, pose
 from innerloop.pilot.race import race
 from innerloop.pilot.settings import Search, Validate
@@ -93,7 +94,8 @@ def _carry_on(
 ) -> dict[str, Any]:
     log = RunLog(run / "log.txt")
     spent = float(read_manifest(run).get("spent") or 0.0)
-    update_manifest(run, status="running", pid=os.getpid())
+    update_manifest(run, status="running", pid=os.getpid(), ranks=ranks_here())
+    remember_run(run)
     teller = Progress(1, "search", 0, sys.stderr if show else None, log, None)
 
     def counting(total: int, unit: str) -> AbstractContextManager[Progress]:
@@ -108,7 +110,8 @@ def _carry_on(
         teller.line(f"warning: {note}")
     with ending(run, log, teller):
         try:
-            found = _found(problem, asked, sitting)
+            with called(KIND, *_call(run, asked, workers)) as ranks:
+                found = answer(problem, asked, sitting._replace(ranks=ranks))
         finally:
             update_manifest(run, spent=sitting.seconds)
     result = {
@@ -119,6 +122,7 @@ def _carry_on(
         "seconds": sitting.seconds,
         "over_budget": max(0.0, sitting.seconds - asked.settings.seconds),
         "workers": sitting.workers,
+        "ranks": ranks,
         "settings": asked.settings.model_dump(),
         "notes": [*notes],
         "run": str(run),
@@ -128,7 +132,20 @@ def _carry_on(
     return {**result, "report": str(write_page([run]))}
 
 
-def _found(problem: Problem, asked: Asked, sitting: Sitting) -> dict[str, Any]:
+def _call(run: Path, asked: Asked, workers: int | None) -> tuple[float, dict[str, Any]]:
+    """How long ranks wait for each other, and what they are told: a candidate may take the whole budget."""
+    limit = asked.settings.seconds + asked.recipe.run.rank_timeout
+    return limit, {"run": str(run.resolve()), "workers": workers}
+
+
+def answer(problem: Problem, asked: Asked, sitting: Sitting) -> dict[str, Any]:
+    """What was asked: the outcome of a race, or of a validation. All ranks of a search come here.
+
+    Args:
+        problem: from :func:`~innerloop.pilot.problem.pose`.
+        asked: what to search for.
+        sitting: this go at it.
+    """
     if isinstance(asked.settings, Validate):
         return validate_scores(problem, asked.settings, sitting)
     assert isinstance(asked.settings, Search)

@@ -62,15 +62,16 @@ def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
     """Candidates by ``method=``, the best first."""
     if settings.method == "shortlist":
         return _scored_pool(problem, settings, sitting)
-    decided(sitting.run, "pruning", lambda: {"seconds": _fits(problem, settings, sitting)})
+    decided(sitting, "pruning", lambda: {"seconds": _fits(problem, settings, sitting)})
     found = search(
         settings.method,
         problem.space,
         problem.draws,
         seed=problem.seed,
         workers=sitting.workers,
-        keep=sitting.run / MEASURED,
+        keep=sitting.measured,
         say=sitting.say,
+        ranks=sitting.ranks,
     )
     told = {**found.reliability, "rounds": found.rounds}
     return Ranking([each.candidate for each in found.ranked], _seconds_of_scoring(sitting), lambda _: told)
@@ -78,16 +79,17 @@ def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
 
 def _seconds_of_scoring(sitting: Sitting) -> float:
     """Of all measurements until now, those before an interruption too; asked again, it is the same."""
-    measured = read_kept(sitting.run / MEASURED).values()
-    return float(
-        decided(sitting.run, "scoring", lambda: {"seconds": sum(m.seconds for m in measured)})["seconds"]
-    )
+
+    def total() -> dict[str, float]:
+        return {"seconds": sum(m.seconds for m in read_kept(sitting.run / MEASURED).values())}
+
+    return float(decided(sitting, "scoring", total)["seconds"])
 
 
 def _fits(problem: Problem, settings: Search, sitting: Sitting) -> float:
     """Seconds that pruning will take; it must leave time for the pilot, and that is told before it begins."""
     method = find_method(settings.method).settings
-    needed = foreseen_seconds(problem.space, problem.draws, method) / sitting.workers
+    needed = foreseen_seconds(problem.space, problem.draws, method) / sitting.hands
     sitting.say(f"method={settings.method} will take about {duration(round(needed))}")
     if needed > MOST_PRUNING * settings.seconds:
         whole = sitting.seconds + needed / MOST_PRUNING
@@ -99,7 +101,7 @@ def _fits(problem: Problem, settings: Search, sitting: Sitting) -> float:
 
 def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
     """Random candidates ranked by the score; as many as a quarter of the budget allows, unless told."""
-    size = decided(sitting.run, "pool", lambda: {"pool": _pool_size(problem, settings, sitting)})["pool"]
+    size = decided(sitting, "pool", lambda: {"pool": _pool_size(problem, settings, sitting)})["pool"]
     pool = random_pool(problem.space, size, problem.seed)
     scores = scores_of(problem, settings, sitting, pool)
     return Ranking(
@@ -118,8 +120,9 @@ def scores_of(problem: Problem, settings: Search, sitting: Sitting, candidates: 
         problem.draws,
         settings.repeats,
         workers=sitting.workers,
-        keep=sitting.run / MEASURED,
+        keep=sitting.measured,
         say=sitting.say,
+        ranks=sitting.ranks,
     )
 
 
@@ -129,7 +132,7 @@ def _pool_size(problem: Problem, settings: Search, sitting: Sitting) -> int:
         return largest
     some = random_pool(problem.space, min(2, largest), problem.seed)
     before = sitting.clock()
-    scores_of(problem, settings, sitting, some)
+    scores_of(problem, settings, sitting.alone, some)
     each = max(1e-3, sitting.clock() - before) / len(some)  # of one after the other: a cautious guess
     return max(min(LEAST_POOL, largest), min(largest, int(SHARE * settings.seconds / each)))
 

@@ -10,11 +10,10 @@ from innerloop.core.errors import UserError
 from innerloop.pilot.agreement import agreement, better_half, split_half
 from innerloop.pilot.budget import CAUTION, affordable, least_seconds, mean_costs, too_small
 from innerloop.pilot.describe import candidate_record, protocol_of
-from innerloop.pilot.keep import MEASURED, Sitting, decided
+from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.settings import SUMS, Validate
 from innerloop.pilot.trials import Trial, carried_out, timed
-from innerloop.pilot.workers import in_processes
 from innerloop.search.reliability import mean_tau
 from innerloop.search.scores.ranks import rank_sums
 from innerloop.search.scores.table import SCORES
@@ -45,10 +44,11 @@ def validate(problem: Problem, settings: Validate, sitting: Sitting) -> dict[str
         problem.draws,
         settings.repeats,
         workers=sitting.workers,
-        keep=sitting.run / MEASURED,
+        keep=sitting.measured,
         say=sitting.say,
+        ranks=sitting.ranks,
     )
-    length = decided(sitting.run, "length", lambda: _decide(problem, settings, sitting, cells))
+    length = decided(sitting, "length", lambda: _decide(problem, settings, sitting, cells))
     sitting.say(
         f"each of {len(cells)} candidates: {length['steps']} steps, {length['episodes']} validation tasks"
     )
@@ -64,7 +64,7 @@ def validate(problem: Problem, settings: Validate, sitting: Sitting) -> dict[str
     ]
     with sitting.counting(len(trials), "candidates") as bar:
         done = itertools.count(1)
-        found = carried_out(trials, sitting.workers, lambda _: bar.update(next(done)))
+        found = carried_out(trials, sitting, lambda _: bar.update(next(done)))
     return {
         **compared(scores, found, chance=1 / problem.ways, seed=problem.seed),
         "candidates": [
@@ -79,12 +79,12 @@ def validate(problem: Problem, settings: Validate, sitting: Sitting) -> dict[str
 
 def _decide(problem: Problem, settings: Validate, sitting: Sitting, cells: Sequence[Any]) -> dict[str, Any]:
     some = [problem.short_recipe_of(cell, 10) for cell in cells[:TIMED]]
-    costs = mean_costs([cost for _, cost in in_processes(timed, some, sitting.workers)])
+    costs = mean_costs(timed(some, sitting.workers))
     left = settings.seconds - sitting.seconds
-    share = CAUTION * left * min(sitting.workers, len(cells)) / len(cells)
+    share = CAUTION * left * min(sitting.hands, len(cells)) / len(cells)
     length = affordable(share, costs, settings.steps, settings.episodes)
     if length is None:
-        needed = len(cells) * least_seconds(costs, settings.episodes) / sitting.workers / CAUTION
+        needed = len(cells) * least_seconds(costs, settings.episodes) / sitting.hands / CAUTION
         raise too_small(
             settings.budget, sitting.seconds + needed, f"{len(cells)} candidates", ", or fewer cells="
         )

@@ -88,11 +88,22 @@ def _dots(panel: Axes, plane: Plane) -> None:
 
 
 def bars_figure(
-    groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, unit: str = "%"
+    groups: Mapping[str, Mapping[str, tuple[float, float]]],
+    title: str,
+    unit: str = "%",
+    columns: int | None = None,
 ) -> Figure:
-    """Draws one panel per group: a horizontal bar per method with its interval and its number."""
+    """Draws one panel per group: a horizontal bar per method with its interval and its number.
+
+    Args:
+        groups: by panel, by method: its value and the half-width of its interval.
+        title: of the figure.
+        unit: of all values.
+        columns: panels in a row; all of them if omitted.
+    """
     height = 0.55 + 0.34 * max(len(group) for group in groups.values())
-    figure, axes = side_by_side(len(groups), len(groups), 3.5, height)
+    columns = columns or len(groups)
+    figure, axes = side_by_side(len(groups), columns, 3.5, height)
     for i, (panel, (name, rows)) in enumerate(zip(axes, groups.items(), strict=True)):
         panel.grid(visible=False)
         names = list(rows)[::-1]
@@ -108,7 +119,9 @@ def bars_figure(
         for y, (value, error) in enumerate(zip(values, errors, strict=True)):
             edge = value + (error if error == error else 0)
             panel.annotate(f"  {value:.1f}", (edge, y), va="center", color=INK, fontsize=TEXT - 1)
-        panel.set_yticks(range(len(names)), names if i == 0 else [""] * len(names), fontsize=TEXT, color=INK)
+        panel.set_yticks(
+            range(len(names)), names if i % columns == 0 else [""] * len(names), fontsize=TEXT, color=INK
+        )
         panel.set_xlim(0, 113 if unit == "%" else None)
         label(panel, x=f"accuracy, {unit}" if unit == "%" else unit, y=name)
     figure.suptitle(title, color=INK, fontsize=TEXT + 0.5, x=0.01, ha="left")

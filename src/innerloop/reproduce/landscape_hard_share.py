@@ -130,7 +130,8 @@ def _figure(found: dict[str, Any]) -> Figure:
         for case, arms in found.items()
         for kind in KINDS
     }
-    return bars_figure(groups, "Hard tasks more often, or with more weight: accuracy on test tasks, %")
+    title = "Hard tasks more often, or with more weight: accuracy on test tasks, %"
+    return bars_figure(groups, title, columns=len(KINDS))
 
 
 def _bar(runs: list[dict[str, Any]], kind: str) -> tuple[float, float]:

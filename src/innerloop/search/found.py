@@ -41,8 +41,10 @@ class Means(NamedTuple):
         workers: processes of one thread; as many as there are cores if omitted.
         keep: a file for finished measurements.
         say: told a line now and then.
+        ranks: processes that all carry out the same search, see :class:`~innerloop.search.pool.Bench`.
     """
 
     workers: int | None = None
     keep: Path | None = None
     say: Callable[[str], None] | None = None
+    ranks: int = 1

@@ -79,6 +79,7 @@ def search(
     workers: int | None = None,
     keep: Path | None = None,
     say: Callable[[str], None] | None = None,
+    ranks: int = 1,
 ) -> Found:
     """Looks for architectures before any is trained.
 
@@ -92,6 +93,7 @@ def search(
         keep: a file for finished measurements: the same call goes on there after an interrupt, and finds what
             it would have found.
         say: told a line now and then, with the time that is left.
+        ranks: processes that all make this call, and share the work; it changes no number either.
 
     Raises:
         UserError: for unknown methods and settings, and for what cannot be searched.
@@ -107,7 +109,7 @@ def search(
     [26880.0, 25760.0]
     """
     entry = find_method(method)
-    means = Means(workers, keep, say)
+    means = Means(workers, keep, say, ranks)
     found: Found = load_object(entry.function)(
         space, draws, _settled(method, entry, settings or {}), seed, means
     )

@@ -24,6 +24,7 @@ from innerloop.core.children import safe_path
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.heap import keep_freed_memory
+from innerloop.execution.plain import from_leader, plain_out
 from innerloop.execution.plan import Plan, torch_threads
 from innerloop.search.draws import Draw, Draws, digest
 from innerloop.search.measure import Job, Measured, job_key, measure, space_print
@@ -33,6 +34,7 @@ Tick = Callable[[int, bool], None]
 """Told after every job its place among the jobs, and whether it was kept from an earlier search."""
 
 _DRAWS_HELD = 8
+_TOGETHER = 4  # jobs of a worker between exchanges of ranks: what an interrupt may lose
 
 
 class Bench:
@@ -43,14 +45,20 @@ class Bench:
         draws: repeat → data.
         workers: processes; as many as there are cores if omitted, 1 measures in this process.
         keep: a file to which every finished measurement is appended, and where finished ones are found.
+        ranks: processes that all run the same jobs on a bench of their own, each its share; rank 0 keeps all.
     """
 
     def __init__(
-        self, space: Space[Any], draws: Draws, workers: int | None = None, keep: Path | None = None
+        self,
+        space: Space[Any],
+        draws: Draws,
+        workers: int | None = None,
+        keep: Path | None = None,
+        ranks: int = 1,
     ) -> None:
         if workers is not None and workers < 1:
             raise UserError(f"workers={workers} is no number of processes: give 1 or more.")
-        self.space, self.keep = space, keep
+        self.space, self.keep, self.ranks = space, keep, ranks
         self.draws: Draws = lru_cache(_DRAWS_HELD)(draws)
         self.workers = (workers or available_cores()) if _can_be_sent(space, draws) else 1
         self.seconds = 0.0
@@ -70,12 +78,13 @@ class Bench:
     def run(self, jobs: Sequence[Job], tick: Tick = lambda _, __: None) -> list[Measured]:
         """The measurements, in the order of the jobs."""
         keys = [job_key(self._print, job, self.look(job.draw)[0]) for job in jobs]
+        self._learn(keys)
         for place, key in enumerate(keys):
             if key in self._known:
                 tick(place, True)
         new = {key: place for place, key in enumerate(keys) if key not in self._known}
         todo = sorted(new.values())
-        for place, found in self._several(jobs, todo) if self._parallel(todo) else self._here(jobs, todo):
+        for place, found in self._on_ranks(jobs, todo) if self.ranks > 1 else self._measured(jobs, todo):
             self._record(keys[place], found)
             tick(place, False)
         return [self._known[key] for key in keys]
@@ -87,8 +96,30 @@ class Bench:
             self._seen[draw] = digest(made), made.seed
         return self._seen[draw]
 
-    def _parallel(self, todo: list[int]) -> bool:
-        return self.workers > 1 and len(todo) > 1
+    def _learn(self, keys: Sequence[str]) -> None:
+        """On ranks, what rank 0 knows is known to all, so that all have the same left to do."""
+        if self.ranks > 1:
+            lines = from_leader(
+                lambda: [_line(key, self._known[key]) for key in keys if key in self._known], self.ranks
+            )
+            self._known.update(_read_lines(lines))
+
+    def _on_ranks(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
+        """Everybody's results, round by round."""
+        together = _TOGETHER * self.workers
+
+        def share(places: list[int]) -> list[str]:
+            found = dict(self._measured(jobs, places))
+            return [_line("", found[place]) for place in places]
+
+        for start in range(0, len(todo), together * self.ranks):
+            some = todo[start : start + together * self.ranks]
+            for place, line in zip(some, plain_out(share, some, self.ranks, together), strict=True):
+                yield place, _measured(json.loads(line))
+
+    def _measured(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
+        parallel = self.workers > 1 and len(todo) > 1
+        return self._several(jobs, todo) if parallel else self._here(jobs, todo)
 
     def _record(self, key: str, found: Measured) -> None:
         self._known[key] = found
@@ -193,12 +224,16 @@ def read_kept(file: Path) -> dict[str, Measured]:
         text = text[: text.rfind("\n") + 1]
         file.write_text(text, encoding="utf-8")
     try:
-        rows = [json.loads(line) for line in text.splitlines()]
-        return {row["key"]: _measured(row) for row in rows}
+        return _read_lines(text.splitlines())
     except (ValueError, KeyError, TypeError):
         raise UserError(
             f"{file} holds no measurements of a search: give another file, or remove it."
         ) from None
+
+
+def _read_lines(lines: Sequence[str]) -> dict[str, Measured]:
+    rows = [json.loads(line) for line in lines]
+    return {row["key"]: _measured(row) for row in rows}
 
 
 def _measured(row: dict[str, Any]) -> Measured:

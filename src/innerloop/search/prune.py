@@ -54,7 +54,7 @@ def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, m
     candidates = sum(len(stage.items) for stage, _ in counts)
     watch = Watch(_work(counts, settings), "measurements", means.say)
     decisions: list[Decision] = []
-    with Bench(space, draws, means.workers, means.keep) as bench:
+    with Bench(space, draws, means.workers, means.keep, means.ranks) as bench:
         budget = Budget((settings.budget - settings.repeats) * candidates, candidates)
         for number, (stage, choices, base) in enumerate(_stages(left, settings, decisions)):
             stage_bench = StageBench(bench, settings, seed, number, stage, choices, base, watch)

@@ -61,6 +61,7 @@ def score_candidates(
     workers: int | None = None,
     keep: Path | None = None,
     say: Say | None = None,
+    ranks: int = 1,
 ) -> Scores:
     """Every score of every candidate, on the same draws for all of them.
 
@@ -74,6 +75,7 @@ def score_candidates(
         workers: processes of one thread; as many as there are cores if omitted.
         keep: a file for finished measurements: an interrupted call goes on there, with the same numbers.
         say: told a line now and then.
+        ranks: processes that all make this call, and share the work.
 
     Raises:
         UserError: for unknown scores, and for nothing to do.
@@ -97,7 +99,7 @@ def score_candidates(
         for repeat in range(repeats)
         for candidate in candidates
     ]
-    with Bench(space, draws, workers, keep) as bench:
+    with Bench(space, draws, workers, keep, ranks) as bench:
         watch = Watch(len(jobs), "measurements", say)
         found = bench.run(jobs, lambda _, kept: watch.tick(kept=kept))
         seconds = bench.seconds

@@ -152,7 +152,15 @@ def _scores(
     space: Space[Any], pool: list[Any], names: tuple[str, ...], draws: Draws, repeats: int, means: Means
 ) -> Scores:
     return score_candidates(
-        space, pool, names, draws, repeats, workers=means.workers, keep=means.keep, say=means.say
+        space,
+        pool,
+        names,
+        draws,
+        repeats,
+        workers=means.workers,
+        keep=means.keep,
+        say=means.say,
+        ranks=means.ranks,
     )
 
 

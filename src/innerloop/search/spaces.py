@@ -189,7 +189,7 @@ def _shape(variant: ConvVariant) -> dict[str, Any]:
 
 def _describe(v: ConvVariant) -> str:
     filters = f"{v.width} filters {v.kernel}×{v.kernel}"
-    return f"{v.depth} blocks of {filters}, halved by {v.pooling}, norm {v.norm}"
+    return f"{v.depth} block{'s' if v.depth > 1 else ''} of {filters}, halved by {v.pooling}, norm {v.norm}"
 
 
 SPACES: dict[str, Callable[..., Space[Any]]] = {"cells": cell_space, "convnet": conv_space}

@@ -1,0 +1,132 @@
+r"""What a meta-step costs on many ranks, from what was measured on few.
+
+With :math:`T` tasks a step and :math:`R` ranks of :math:`c` cores each, the busiest core has
+:math:`k = \lceil\lceil T/R\rceil/c\rceil` tasks, and a step takes
+
+.. math:: t(R) = k\,t_\text{task} + t_\text{fixed} + \sigma\sqrt{2k\ln(Rc)} + t_\text{ring}(R),\qquad
+    t_\text{ring}(R) = 2(R-1)\Bigl(\ell + \frac{n}{R\,b}\Bigr).
+
+The third term is what all wait for the slowest core, if the times of tasks are independent and normal with a
+deviation of :math:`\sigma`: an upper bound of the expected maximum. The last is a ring all-reduce of
+:math:`n` bytes over links of latency :math:`\ell` and bandwidth :math:`b`. It does not overlap with tasks:
+gradients are exchanged when they are finished. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Step(NamedTuple):
+    """What a meta-step costs, in seconds of one core.
+
+    Attributes:
+        task: of one task.
+        fixed: what every rank does whatever its share is: laying out the buffer, the meta-optimiser.
+        spread: the standard deviation of a task's time.
+        size: bytes that ranks exchange.
+    """
+
+    task: float
+    fixed: float
+    spread: float
+    size: float
+
+
+class Link(NamedTuple):
+    """What connects neighbours of the ring: seconds until something arrives, and bytes a second."""
+
+    latency: float
+    bandwidth: float
+
+
+class Exchange(NamedTuple):
+    """One measured all-reduce: of how many bytes, among how many ranks, in how many seconds."""
+
+    ranks: int
+    size: float
+    seconds: float
+
+
+def all_reduce_seconds(ranks: int, size: float, link: Link) -> float:
+    """The time of a ring: every rank sends ``size / ranks`` bytes to its neighbour, 2 (ranks − 1) times.
+
+    >>> all_reduce_seconds(1, 1e6, Link(1e-3, 1e9)), all_reduce_seconds(2, 1e6, Link(1e-3, 1e9))
+    (0.0, 0.003)
+    """
+    return 2 * (ranks - 1) * (link.latency + size / ranks / link.bandwidth)
+
+
+def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
+    """The most tasks that one core has to do.
+
+    >>> busiest(10, 4), busiest(10, 2, cores=4), busiest(4, 64)
+    (3, 2, 1)
+    """
+    return math.ceil(math.ceil(tasks / ranks) / cores)
+
+
+def waiting_seconds(step: Step, share: int, cores: int) -> float:
+    """How much longer than the average the slowest of so many cores takes for ``share`` tasks, at most."""
+    return step.spread * math.sqrt(2 * share * math.log(cores))
+
+
+def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
+    """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each.
+
+    >>> round(step_seconds(Step(0.1, 0.01, 0.0, 1e6), Link(0.0, 1e9), tasks=4, ranks=2), 6)
+    0.211
+    """
+    share = busiest(tasks, ranks, cores)
+    computing = share * step.task + step.fixed
+    return (
+        computing + waiting_seconds(step, share, ranks * cores) + all_reduce_seconds(ranks, step.size, link)
+    )
+
+
+def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
+    """How many times faster the same step is than on one core.
+
+    >>> speed_up(Step(0.1, 0.0, 0.0, 0.0), Link(0.0, 1e9), tasks=64, ranks=8, cores=8)
+    64.0
+    """
+    return step_seconds(step, link, tasks, 1) / step_seconds(step, link, tasks, ranks, cores)
+
+
+def efficiency(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
+    """The speed-up per core."""
+    return speed_up(step, link, tasks, ranks, cores) / (ranks * cores)
+
+
+def fitted(exchanges: Sequence[Exchange]) -> Link:
+    r"""The link whose ring is nearest to what was measured: least squares of :math:`t_\text{ring}/t - 1`.
+
+    Args:
+        exchanges: of two ranks or more, and of two sizes or more.
+
+    >>> link = Link(50e-6, 2e9)
+    >>> measured = [Exchange(2, n, all_reduce_seconds(2, n, link)) for n in (1e3, 1e6)]
+    >>> [float(f"{value:.3g}") for value in fitted(measured)]
+    [5e-05, 2000000000.0]
+    """
+    rows = np.array([[2 * (e.ranks - 1), 2 * (e.ranks - 1) * e.size / e.ranks] for e in exchanges])
+    times = np.array([e.seconds for e in exchanges])
+    unit = np.abs(rows / times[:, None]).max(0)  # or bytes and seconds are too far apart for the solver
+    (latency, per_byte), *_ = np.linalg.lstsq(rows / times[:, None] / unit, np.ones(len(times)), rcond=None)
+    return Link(max(0.0, float(latency / unit[0])), float(unit[1] / max(per_byte, 1e-300)))
+
+
+def task_and_fixed(seconds: dict[int, float]) -> tuple[float, float]:
+    """Seconds of a task and what does not depend on their number: the line nearest to ``{tasks: seconds}``.
+
+    >>> [round(seconds, 9) for seconds in task_and_fixed({1: 3.0, 2: 5.0, 4: 9.0})]
+    [2.0, 1.0]
+    """
+    tasks, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
+    centred = tasks - tasks.mean()
+    slope = float(centred @ times / (centred @ centred))
+    return slope, float(times.mean() - slope * tasks.mean())

@@ -38,6 +38,7 @@ def endurance(tmp_path: Path, *words: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_few_kills_of_evaluation_and_conversion(tmp_path: Path) -> None:
     """Training has its own storm in ``test_resume.py``."""
     found = endurance(tmp_path, "kills", "--each", "5", "--kinds", "evaluation,data conversion")

@@ -283,6 +283,7 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of address space that holds")
 def test_a_process_that_runs_out_of_memory(tmp_path: Path) -> None:
     pictures = tmp_path / "a.npz"

@@ -193,7 +193,7 @@ class Search(Work):
         same = ("shortlist", "chosen", "reliability", "rungs", "sentence")
         return {
             "told": {name: untimed(told[name]) for name in same},
-            "recipe": (run / "chosen.toml").read_text(encoding="utf-8").splitlines()[1:],
+            "recipe": _without_places((run / "chosen.toml").read_text(encoding="utf-8")),
             "trials": results,
         }
 
@@ -202,6 +202,11 @@ class Search(Work):
 KINDS: dict[str, Kind] = {
     kind.name: kind for kind in (Training(), Evaluation(), Conversion(), Sweep(), Search())
 }
+
+
+def _without_places(recipe: str) -> list[str]:
+    """The lines of a recipe but for its command and its folder."""
+    return [line for line in recipe.splitlines()[1:] if not line.startswith("folder = ")]
 
 
 def _store(folder: Path) -> Path:

@@ -21,6 +21,7 @@ MOST_IN_A_ROUND = 12
 BEING_ENDED = "is being worked on"
 """What is told to a command that comes while processes of the killed one are still ending."""
 
+FINISHED = " is finished"
 INTERRUPTED = 130
 
 
@@ -82,8 +83,10 @@ def storm(
         here = folder / f"round-{tally.rounds}"
         try:
             _round(kind, shared, here, tally, lambda: _moment(draw, usual, number), draw, kills)
-            if kind.content(here, (here / "output.txt").read_text(errors="replace")) != whole:
-                raise Damage("the end is not that of an undisturbed run")
+            found = kind.content(here, (here / "output.txt").read_text(errors="replace"))
+            if found != whole:
+                raise Damage(f"the end is not that of an undisturbed run: {difference(found, whole)}")
+            shutil.rmtree(here, ignore_errors=True)
         except Exception as error:  # told, and the storm goes on with a new round
             tally.problems.append(
                 f"round {tally.rounds}, kill {tally.kills}: {type(error).__name__}: {error}"
@@ -91,13 +94,27 @@ def storm(
         finally:
             wait_for_orphans()
         tally.rounds += 1
-        if len(tally.problems) < 3:
-            shutil.rmtree(here, ignore_errors=True)
         say(f"{kind.name}: {tally.kills} kills in {tally.rounds} rounds, {len(tally.problems)} problems")
         if len(tally.problems) >= 10:
             break
     tally.seconds = time.monotonic() - started
     return tally
+
+
+def difference(found: Any, whole: Any, where: str = "") -> str:
+    """Where two contents differ first, and what stands there.
+
+    >>> difference({"a": [1, 2]}, {"a": [1, 3]})
+    'a/1: 2, not 3'
+    """
+    if isinstance(found, dict) and isinstance(whole, dict) and found.keys() == whole.keys():
+        pairs = [(str(key), found[key], whole[key]) for key in found]
+    elif isinstance(found, list) and isinstance(whole, list) and len(found) == len(whole):
+        pairs = [(str(place), one, two) for place, (one, two) in enumerate(zip(found, whole, strict=True))]
+    else:
+        return f"{where}: {str(found)[:300]}, not {str(whole)[:300]}"
+    name, one, two = next((name, one, two) for name, one, two in pairs if one != two)
+    return difference(one, two, f"{where}/{name}" if where else name)
 
 
 def _undisturbed(kind: Kind, shared: Path, folder: Path) -> tuple[Any, Ended]:
@@ -137,7 +154,7 @@ def _round(
         tally.leftovers += len(left)
         words = kind.words(shared, folder)
         ended = carry_out(words, folder / "output.txt", at, left, kind.environment(folder))
-        if ended.code == 0:
+        if ended.code == 0 or (ended.code == 2 and FINISHED in ended.output):  # killed after its last word
             return
         if _was_killed(ended, at):
             _count(tally, at)

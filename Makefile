@@ -20,7 +20,7 @@ $(STAMP)/base: pyproject.toml
 	touch $@
 
 $(STAMP)/dev: $(STAMP)/base
-	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e ".[dev,peers,tensorboard]"
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e ".[dev,peers,tensorboard,pretrained]"
 	-$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
 	touch $@
 

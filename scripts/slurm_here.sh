@@ -69,7 +69,8 @@ start() {
     if ! munge -n >/dev/null 2>&1; then
         [ -s /etc/munge/munge.key ] || mungekey --create
         mkdir -p /run/munge && chown munge: /run/munge /etc/munge/munge.key
-        su munge -s /bin/sh -c "munged --foreground" >"$work/munged.log" 2>&1 & daemons+=($!)
+        # setpriv becomes munged, so that ending it ends munged
+        setpriv --reuid=munge --regid=munge --init-groups munged --foreground >"$work/munged.log" 2>&1 & daemons+=($!)
     fi
     slurmctld -D >"$work/slurmctld.out" 2>&1 & daemons+=($!)
     slurmd -D -N "$me" >"$work/slurmd.out" 2>&1 & daemons+=($!)
@@ -131,12 +132,23 @@ interrupted() { # what --signal does when the time is nearly up: a signal to the
     local job; job=$(train interrupted)
     wait_for "the first steps" 120 far "$work/interrupted/job-$job" 20
     scancel --signal=TERM "$job"
-    wait_for "the requeue" 120 pending "$job"
+    wait_for "the requeue" 120 pending_again "$job"
     [ "$(status_of "$work/interrupted/job-$job")" = '"status": "interrupted"' ] || fail "no checkpoint was saved"
     say "interrupted: a checkpoint, and the job is queued again"
     scontrol update "JobId=$job" StartTime=now
     finished interrupted "$job"
 }
+
+time_up() { # the same by Slurm's own clock, which counts minutes
+    local job
+    job=$(INNERLOOP_RUNS=$work/time_up submit "${TWO_HERE[@]}" --time=2 --signal=TERM@60 --output="$work/time_up.log" \
+        "$scripts/train.sbatch" "${SMALL[@]}" outer.steps=1000000)
+    wait_for "the end of the time" 240 pending_again "$job"
+    [ "$(status_of "$work/time_up/job-$job")" = '"status": "interrupted"' ] || fail "no checkpoint was saved"
+    scancel "$job"
+    say "time_up: a checkpoint before the end of the time, and the job is queued again"
+}
+pending_again() { pending "$1" && scontrol show job "$1" -o | grep -q 'Restarts=1'; }
 
 killed() {
     local job; job=$(train killed)
@@ -181,5 +193,5 @@ configure
 start
 say "$(slurmctld -V), node $me is idle"
 export PATH=$bin:$PATH
-for case in ${CASES:-undisturbed interrupted killed cancelled swept}; do "$case"; done
+for case in ${CASES:-undisturbed interrupted time_up killed cancelled swept}; do "$case"; done
 say "done"

@@ -84,10 +84,10 @@ def test_the_model_is_made_of_what_was_measured():
 
 def test_all_ways_compute_the_same_step_and_parts_of_it_are_fewer_tasks():
     all_sides = {side.name: side.spec for side in ranks.sides_of(5, {})}
-    assert [all_sides[name].get("ranks", 1) * all_sides[name]["threads"] for name in ranks.PEERS] == [2] * 4
+    assert [all_sides[name].get("ranks", 1) * all_sides[name]["threads"] for name in ranks.PEERS] == [2] * 3
     assert all_sides[ranks.ONE]["threads"] == 1
     assert {all_sides[name]["mode"] for name in (ranks.ONE, ranks.TWO)} == {"loop"}
-    assert [spec["sizes"].get("tasks") for spec in all_sides.values()] == [None] * 5 + [2, 1]
+    assert [spec["sizes"].get("tasks") for spec in all_sides.values()] == [None] * 4 + [2, 1]
 
 
 def test_two_ranks_of_the_benchmark_have_the_gradient_of_one(monkeypatch):
@@ -164,6 +164,9 @@ def test_the_busiest_core_has_what_rank_shares_give_it():
             shares = [execution_ranks.share_of(tasks, rank, size) for rank in range(size)]
             assert busiest(tasks, size) == max(stop - start for start, stop in shares)
     assert busiest(10, 2, cores=4) == math.ceil(5 / 4)
+    # ranks without a task cost their place in the ring and no more
+    free = Link(0.0, math.inf)
+    assert step_seconds(STEP, free, 4, 64) == pytest.approx(step_seconds(STEP, free, 4, 4))
 
 
 def test_perfect_parts_scale_perfectly_and_others_do_not():
@@ -219,11 +222,11 @@ def test_the_table_has_every_way_and_the_picture_shows_it():
         assert row["efficiency"] == pytest.approx(row["speed_up"] / row["cores"])
     assert max(row["cores"] for row in rows) == 512
     found = {"step": STEP._asdict(), "link": LINK._asdict(), "measured_speed_up": {1: 1.0, 2: 1.8}}
-    left, right = cost_table.cost_panels(found)
-    assert [one["name"] for one in left["lines"]][-1] == "measured here, 4 tasks"
-    assert left["lines"][-1]["y"] == [1.0, 1.8]
+    left, right = cost_table.cost_panels({"5": found, "1": found})
+    assert left["lines"][-1]["name"] == "4 tasks, measured here"
+    assert left["lines"][-1]["points"] == {"x": [1.0, 2.0], "y": [1.0, 1.8], "half": []}
     assert len(right["lines"]) == len(cost_table.ways(LINK))
-    assert bench.figure({"name": "ranks", "models": {"5": found}}).axes
+    assert bench.figure({"name": "ranks", "models": {"5": found, "1": found}}).axes
     told = cost_table.sentences(5, {**found, "extrapolated": rows})
     assert "a task takes 50.0 ms (± 1.0)" in told[0]
     assert "1.80× measured" in told[1]

@@ -478,6 +478,16 @@ def test_the_demo_gives_good_settings() -> None:
         assert load_recipe(name, demo.SHORT).outer.steps == demo.STEPS
 
 
+@pytest.mark.parametrize(("verb", "keeps"), [("train", True), ("eval", True), ("ls", False)])
+def test_verbs_that_labour_keep_the_memory_that_steps_free(
+    verb: str, keeps: bool, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr("innerloop.core.heap.keep_freed_memory", lambda: kept.append(True))
+    call(verb, "--help")
+    assert kept == [True] * keeps
+
+
 def test_bench_draws_what_can_be_drawn(call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     growth = {"points": [250, 500], "seconds": {"mtl": [0.1, 0.4], "anil": [0.2, 0.8], "maml": [0.2, 0.9]}}
     ran = []

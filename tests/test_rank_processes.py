@@ -143,6 +143,18 @@ def test_a_killed_leader_and_a_stopped_rank_change_nothing(
 
 
 @pytest.mark.slow
+def test_ranks_with_worker_processes_of_their_own_give_the_same_bits(
+    tmp_path: Path, environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = undisturbed(2, monkeypatch)
+    own = ["run.execution=processes", "run.threads=2", f"run.folder={tmp_path}", "--quiet"]
+    others = [setting for setting in SETTINGS if not setting.startswith(("run.execution", "run.threads"))]
+    assert launching.launch(["train", "sine-maml", *others, *own], 2) == 0
+    assert read_manifest(only_run(tmp_path))["plan"]["mode"] == "processes"
+    check_whole(only_run(tmp_path), expected)
+
+
+@pytest.mark.slow
 def test_ctrl_c_saves_once_and_resume_goes_on(
     tmp_path: Path, environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

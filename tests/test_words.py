@@ -35,8 +35,8 @@ from innerloop.training import fit, initial_state, make_optimiser
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
 BELOW_RECIPES = (
-    *("core", "runs", "execution", "plots", "nets", "solvers", "data", "kernels", "theory", "tasks"),
-    *("learners", "objectives", "training", "evaluation", "search", "advice"),
+    *("core", "runs", "execution", "plots", "nets", "solvers", "data", "features", "kernels"),
+    *("theory", "tasks", "learners", "objectives", "training", "evaluation", "search", "advice"),
 )
 ABOUT_RECIPES = ("learners/taxonomy.py", "objectives/table.py")
 """Make tables of the documentation, which say what a recipe calls learners and objectives: no messages."""

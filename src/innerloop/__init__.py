@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from innerloop.core.random import Draws as Draws
     from innerloop.core.types import Task as Task
     from innerloop.core.types import TaskBatch as TaskBatch
+    from innerloop.estimator.head import FewShotHead as FewShotHead
     from innerloop.evaluation.comparison import compare as compare
     from innerloop.evaluation.episodes import Episodes as Episodes
     from innerloop.evaluation.frozen import evaluate_head as evaluate_head
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from innerloop.experiment.judged import Judged as Judged
     from innerloop.experiment.trained import Run as Run
     from innerloop.experiment.trained import load as load
+    from innerloop.features import Backbone as Backbone
+    from innerloop.features import Features as Features
+    from innerloop.features import Preprocessing as Preprocessing
+    from innerloop.features import extract as extract
+    from innerloop.features import open_backbone as open_backbone
     from innerloop.learners import Learner as Learner
     from innerloop.learners import anil as anil
     from innerloop.learners import boil as boil
@@ -60,11 +66,13 @@ _HOMES = {
     "innerloop.core.losses": ("get_loss",),
     "innerloop.core.random": ("Draws",),
     "innerloop.core.types": ("Task", "TaskBatch"),
+    "innerloop.estimator.head": ("FewShotHead",),
     "innerloop.evaluation": ("Episodes", "Protocol", "compare", "evaluate", "evaluate_head"),
     "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
     "innerloop.experiment.experiment": ("Experiment",),
     "innerloop.experiment.judged": ("Judged",),
     "innerloop.experiment.trained": ("Run", "load"),
+    "innerloop.features": ("Backbone", "Features", "Preprocessing", "extract", "open_backbone"),
     "innerloop.learners": ("Learner", "anil", "boil", "maml", "maml_lslr", "meta_sgd", "non_adaptive"),
     "innerloop.nets": ("Network", "conv4", "from_module", "mlp"),
     "innerloop.objectives": ("Objective", "episodic", "erm", "multitask", "reptile"),

@@ -24,6 +24,7 @@ BENCHMARKS = {
     "metakernel": "MAML's kernel of 200 tasks against a loop over pairs; growth of kernel predictions",
     "landscape": "10,000 task environments at d = 10 in one call, against a numpy loop over environments",
     "search": "scores of architectures against per-sample gradients, a round of a search, and whole searches",
+    "own-pictures": "features of 500 pictures by a pretrained network, files to vectors, against a script",
     "memory": "peak memory over thousands of meta-steps, of first-order and checkpointed loops, and of iMAML",
 }
 """Names and what they measure. Nothing here imports torch."""
@@ -58,7 +59,7 @@ def figure(result: dict[str, Any]) -> Figure:
     if result["name"] == "ranks":
         from innerloop.bench.cost_table import cost_figure
 
-        return cost_figure(result["models"]["5"])
+        return cost_figure(result["models"])
     from innerloop.bench.metakernel_growth import growth_figure
 
     return growth_figure(result["growth"])

@@ -3,13 +3,13 @@ r"""What a meta-step costs on many ranks, from what was measured on few.
 With :math:`T` tasks a step and :math:`R` ranks of :math:`c` cores each, the busiest core has
 :math:`k = \lceil\lceil T/R\rceil/c\rceil` tasks, and a step takes
 
-.. math:: t(R) = k\,t_\text{task} + t_\text{fixed} + \sigma\sqrt{2k\ln(Rc)} + t_\text{ring}(R),\qquad
+.. math:: t(R) = k\,t_\text{task} + t_\text{fixed} + \sigma\sqrt{2k\ln\min(T, Rc)} + t_\text{ring}(R),\qquad
     t_\text{ring}(R) = 2(R-1)\Bigl(\ell + \frac{n}{R\,b}\Bigr).
 
-The third term is what all wait for the slowest core, if the times of tasks are independent and normal with a
-deviation of :math:`\sigma`: an upper bound of the expected maximum. The last is a ring all-reduce of
-:math:`n` bytes over links of latency :math:`\ell` and bandwidth :math:`b`. It does not overlap with tasks:
-gradients are exchanged when they are finished. Imports no torch.
+The third term is what all wait for the slowest of the cores that have tasks, if the times of tasks are
+independent and normal with a deviation of :math:`\sigma`: an upper bound of the expected maximum. The last is
+a ring all-reduce of :math:`n` bytes over links of latency :math:`\ell` and bandwidth :math:`b`. It does not
+overlap with tasks: gradients are exchanged when they are finished. Imports no torch.
 """
 
 from __future__ import annotations
@@ -83,9 +83,8 @@ def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1)
     """
     share = busiest(tasks, ranks, cores)
     computing = share * step.task + step.fixed
-    return (
-        computing + waiting_seconds(step, share, ranks * cores) + all_reduce_seconds(ranks, step.size, link)
-    )
+    waiting = waiting_seconds(step, share, min(tasks, ranks * cores))
+    return computing + waiting + all_reduce_seconds(ranks, step.size, link)
 
 
 def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from innerloop.plots.panels import Panel
 
-HERE = "this machine"
+HERE = "as between processes here"
 LINKS = {
     "10 Gbit/s Ethernet": Link(30e-6, 1.1e9),
     "100 Gbit/s, low latency": Link(5e-6, 10e9),
@@ -68,18 +68,22 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
     return rows
 
 
-def cost_figure(model: Mapping[str, Any]) -> Figure:
+def cost_figure(models: Mapping[str, Any]) -> Figure:
     """Speed-up at a fixed batch, and efficiency of one that grows with the cores; see :func:`cost_panels`."""
     from innerloop.plots.panels import panels_figure
 
-    return panels_figure(cost_panels(model), width=5.2, height=4.0)
+    return panels_figure(cost_panels(models), width=5.2, height=4.0)
 
 
-def cost_panels(model: Mapping[str, Any]) -> list[Panel]:
-    """Two panels of the model that ``bench ranks`` gives, with what was measured as points."""
-    from innerloop.plots.panels import line, panel
+def cost_panels(models: Mapping[str, Any]) -> list[Panel]:
+    """Of the models of ``bench ranks``: 5 inner steps, with what was measured; and 1, the harder case."""
+    return [_fixed_batch(models["5"]), _grown_batch(models["1"])]
 
-    step, here = Step(**model["step"]), Link(**model["link"])
+
+def _fixed_batch(model: Mapping[str, Any]) -> Panel:
+    from innerloop.plots.panels import line, panel, points
+
+    step = Step(**model["step"])
     cores = [float(count) for count in RANKS]
     slow, link = next(iter(LINKS.items()))
     fixed = [
@@ -89,17 +93,28 @@ def cost_panels(model: Mapping[str, Any]) -> list[Panel]:
     measured = model["measured_speed_up"]
     fixed += [
         line("one for every core", cores, cores),
-        line("measured here, 4 tasks", [float(n) for n in measured], list(measured.values()), dots=True),
+        line(
+            "4 tasks, measured here",
+            [],
+            [],
+            points=points([float(n) for n in measured], list(measured.values())),
+        ),
     ]
+    where = f"cores ({slow}, a rank per core)"
+    return panel(where, "speed-up over one core, 5 inner steps", fixed, log_x=True, log_y=True)
+
+
+def _grown_batch(model: Mapping[str, Any]) -> Panel:
+    from innerloop.plots.panels import line, panel
+
+    step, here = Step(**model["step"]), Link(**model["link"])
     grown = []
     for way in ways(here):
         counts = [count for count in RANKS if count % way.cores == 0]
         values = [efficiency(step, way.link, PER_CORE * n, n // way.cores, way.cores) for n in counts]
         grown.append(line(way.name, [float(n) for n in counts], values))
-    return [
-        panel(f"cores ({slow}, a rank per core)", "speed-up over one core", fixed, log_x=True, log_y=True),
-        panel("cores", f"efficiency, {PER_CORE} tasks for every core", grown, log_x=True, limits=(0.0, 1.05)),
-    ]
+    title = f"efficiency, {PER_CORE} tasks for every core, 1 inner step"
+    return panel("cores", title, grown, log_x=True, limits=(0.0, 1.05))
 
 
 def sentences(steps: int, model: Mapping[str, Any]) -> list[str]:

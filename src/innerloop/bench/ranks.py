@@ -23,7 +23,7 @@ COUNT = 2
 """Ranks, worker processes or threads: one core for each."""
 TASKS = 4
 ONE, TWO, SOME = "one rank (loop)", "two ranks", "tasks alone: "
-PEERS = (TWO, "processes", "threads", "loop, two intra-op threads")
+PEERS = (TWO, "processes", "threads")
 RANK_COUNTS = (2, 4)
 SIZES = (2**8, 2**14, 2**20, 2**22)
 """Floats of the exchanges that the link is fitted to, besides those of a step."""
@@ -75,7 +75,6 @@ def sides_of(steps: int, sizes: dict[str, int]) -> list[Side]:
         {"ranks": COUNT},
         {"mode": "processes", "threads": COUNT},
         {"mode": "threads", "threads": COUNT},
-        {"threads": COUNT},
     ]
     fewer = [Side(f"{SOME}{n}", {**base, "sizes": {**sizes, "tasks": n}}) for n in (TASKS // 2, 1)]
     return [

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from innerloop.bench.worker import TINY, Answer, Worker, keep_freed_memory, peak_mb, serve
+from innerloop.bench.worker import TINY, Answer, Worker, peak_mb, serve
 
 if TYPE_CHECKING:
     from innerloop.bench.team import Team, Turn
@@ -33,7 +33,6 @@ class RanksWorker(Worker):
         from innerloop.bench import sides
         from innerloop.bench.team import Team
 
-        keep_freed_memory()
         sides.build({**spec, "sizes": TINY[spec["workload"]], "ranks": 1})()  # counts as libraries
         self.team = self.stack.enter_context(Team(spec["ranks"], spec))
         self.empty_mb = peak_mb()

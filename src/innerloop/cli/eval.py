@@ -43,8 +43,8 @@ def evaluate(
     --trust.
 
     \b
-    JSON: accuracy or mse, ci95, episodes, protocol, drawn, by_step, changed, notes, file; with --against
-    also comparison.
+    JSON: accuracy or mse, ci95, episodes, protocol, drawn, by_step, baselines, changed, notes, file; with
+    --against also comparison.
     """
     given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
 
@@ -79,12 +79,14 @@ def _checked(run: str, against: str | None, given: list[str]) -> tuple[Path, Pat
 
 
 def _render(result: Result) -> None:
-    from innerloop.recipes.protocols import evaluation_line
+    from innerloop.recipes.protocols import baselines_line, evaluation_line
 
     for note in result.get("notes") or []:
         say(f"warning: {note}")
     write(evaluation_line(result))
     render_steps(result)
+    if beside := baselines_line(result):
+        write(beside)
     if "comparison" in result:
         write(_comparison_line(result))
     if "file" in result:

@@ -47,6 +47,8 @@ from innerloop.core.telling import open_standard_streams, silence
 from innerloop.recipes.library import shipped_names
 
 INTERRUPTED = 130
+LABOUR = ("train", "resume", "eval", "reproduce", "demo")
+"""Verbs that take the same steps over and over in this process, which is ours alone."""
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 # older typer raises the errors of the click package, newer typer those of its own copy: found in both
 USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
@@ -124,8 +126,17 @@ def main(arguments: list[str] | None = None) -> int:
     show_all_characters()
     _checkpoint_when_terminated()
     watch_parent()
+    if given and given[0] in LABOUR:
+        _keep_pages()
     place = take_place()
     return _run(given) if place is None else as_rank(place, given, _run)
+
+
+def _keep_pages() -> None:
+    """A step on pictures else spends a tenth of its time on pages that the last one gave back."""
+    from innerloop.core.heap import keep_freed_memory
+
+    keep_freed_memory()
 
 
 def _run(given: list[str]) -> int:

@@ -151,7 +151,7 @@ def _heads(root: Path, paths: Sequence[str], options: FolderOptions) -> dict[str
         else:
             heads[path] = head
     if bad and options.on_bad == "refuse":
-        raise _unreadable(bad)
+        raise unreadable(bad)
     return heads
 
 
@@ -173,7 +173,8 @@ def _look(root: Path, thoroughly: bool, path: str) -> Head | str:
         )
 
 
-def _unreadable(bad: Sequence[tuple[str, str]]) -> UserError:
+def unreadable(bad: Sequence[tuple[str, str]]) -> UserError:
+    """What is said of files that cannot be read, each with its reason."""
     shown = "; ".join(f"{path} ({reason})" for path, reason in bad[:_SHOWN])
     more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
     files = "1 file" if len(bad) == 1 else f"{len(bad)} files"
@@ -222,7 +223,7 @@ def _fill(
             images[row] = picture
         progress("converting", row + 1, len(rows))
     if bad:
-        raise _unreadable(bad)
+        raise unreadable(bad)
 
 
 def _convert(root: Path, size: int, colour: Colour, fit: Fit, path: str) -> NDArray[np.uint8] | str:

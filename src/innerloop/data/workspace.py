@@ -14,7 +14,7 @@ from typing import Final
 
 from innerloop.core.errors import UserError
 from innerloop.data.exchange import put_all_back
-from innerloop.runs.lock import take_lock
+from innerloop.runs.lock import try_lock
 
 _PARTIAL: Final = ".partial-"
 _DAY: Final = 86400.0
@@ -57,7 +57,7 @@ def _in_use(work: Path) -> Iterator[bool]:
         yield True
         return
     try:
-        yield take_lock(handle)
+        yield try_lock(handle)
     finally:
         os.close(handle)
 

@@ -8,11 +8,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
+from innerloop.evaluation.baselines import trivial_baselines
 from innerloop.evaluation.protocol import kind_of
+from innerloop.evaluation.scores import Evaluation
 from innerloop.execution import Plan
 from innerloop.experiment.data import check_inputs
 from innerloop.experiment.divergence import refuse_not_finite
@@ -107,6 +112,7 @@ def evaluate_parts(
         "protocol": protocol_of(parts, used),
         "drawn": episodes_of(recipe).as_dict(),
         "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
+        **_baselines(parts, params, found, plan),
         "not_finite": found.not_finite,
         CHANGED: {},
         **(more or {}),
@@ -127,6 +133,33 @@ def _curve(parts: Parts, params: Params, buffers: Buffers, plan: Plan) -> list[t
         return []
     fewer = range(steps) if recipe.eval.curve else range(min(steps, 1))
     return [(n, judge(parts, params, buffers, "test", episodes, plan, n).interval) for n in fewer]
+
+
+def _baselines(parts: Parts, params: Params, found: Evaluation, plan: Plan) -> dict[str, Any]:
+    """What pictures need no training for, beside the result; nothing for other tasks."""
+    recipe, data = parts.recipe, parts.data
+    if recipe.tasks.family not in IMAGE_FAMILIES or not recipe.eval.baselines:
+        return {}
+    beside = trivial_baselines(
+        parts.network,
+        _before_training(parts, next(iter(params.values()))),
+        data.pictures,
+        head_protocol(recipe, parts.network.norm, recipe.eval.episodes),
+        found,
+        kinds=build_kinds(recipe, training=False),
+        balanced=recipe.tasks.balanced,
+        mean=data.scale.mean,
+        std=data.scale.std,
+        plan=plan,
+    )
+    return {"baselines": [baseline.as_dict() for baseline in beside]}
+
+
+def _before_training(parts: Parts, like: Tensor) -> tuple[Params, Buffers]:
+    """The network as it is made, without what a run was started from: that was trained."""
+    made = parts.network.init(torch.Generator().manual_seed(parts.recipe.run.seed))
+    params, buffers = ({n: v.to(like.device) for n, v in tree.items()} for tree in made)
+    return {n: v.to(like.dtype) if v.is_floating_point() else v for n, v in params.items()}, buffers
 
 
 def check_tasks(parts: Parts, whose: str) -> None:

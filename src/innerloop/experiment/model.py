@@ -10,6 +10,7 @@ from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.losses import get_loss, is_classification, smoothed
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import build_learner, in_label_orders
+from innerloop.experiment.pretrained import check_channels
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.targets import check_outputs, check_targets
 from innerloop.experiment.words import recipe_words
@@ -110,6 +111,7 @@ def _network(recipe: Recipe, shape: tuple[int, ...], outputs: int) -> Network:
             model.bias,
             model.weight_var,
         )
+    check_channels(model.kind, shape)
     if ":" in model.kind and not model.kind.startswith("timm:"):
         return build_backbone(model.kind, (0, 0, outputs), model.norm, model.head, model.settings)
     if len(shape) != 3 or shape[-1] != shape[-2]:

@@ -14,6 +14,7 @@ from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.splits import hold_out
 from innerloop.experiment.kept import read_kept, with_kept_splits
+from innerloop.experiment.pretrained import own_scale
 from innerloop.experiment.words import episode_words
 from innerloop.recipes.judged import IMAGE_FAMILIES as IMAGE_FAMILIES
 from innerloop.recipes.judged import kinds_asked
@@ -89,7 +90,12 @@ def held_out(recipe: Recipe) -> str | None:
 
 
 def scale_of(recipe: Recipe, pictures: Callable[[], ImageSource]) -> Scale:
-    """Mean and deviation that standardise the pictures: what training used, where the run kept it."""
+    """Mean and deviation that standardise the pictures: the network's own, or what training used.
+
+    A run keeps what it used.
+    """
+    if own := own_scale(recipe.model.kind):
+        return Scale(*own)
     if not recipe.data.standardise:
         return Scale(None, None)
     kept = read_kept(recipe.data.split_file)

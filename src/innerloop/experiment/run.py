@@ -21,6 +21,7 @@ from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
+from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rate import provisional, settled
 from innerloop.experiment.run_data import check_data, data_record, hard_words, keep_data, with_kept_data
 from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes, remember_run
@@ -170,7 +171,8 @@ def _carry_out(
     before = read_manifest(run).get("ranks", 1) if state.step else None
     update_manifest(run, status="running", diverged=False, ranks=ranks_here())
     first_step, steps = state.step, recipe.outer.steps
-    notes = [*notes, *_warnings(recipe), *ranks_notes(recipe, before)]
+    seen = seen_notes(recipe)
+    notes = [*notes, *_warnings(recipe), *ranks_notes(recipe, before), *seen]
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
         if ranks_here() > 1:
@@ -189,7 +191,7 @@ def _carry_out(
                 seconds = time.perf_counter() - fitted_at
             bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
             weights, used = best_or_last(recipe, run, state)
-            found = evaluate_parts(parts, weights, plan, run, used)
+            found = evaluate_parts(parts, weights, plan, run, used, {"notes": seen} if seen else None)
     done = state.step - first_step
     speed = done * recipe.outer.batch / seconds if done else None
     update_manifest(run, status="finished", reason=None if state.step == steps else "validation stalled")
@@ -304,6 +306,7 @@ def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dic
     loaded = load_run(run, overrides, trust=trust)
     recipe = loaded.parts.recipe
     notes = [*check_data(recipe, loaded.trained, run, ("test",)), *_warnings(recipe), *loaded.unread]
+    notes += seen_notes(recipe, loaded.trained)
     weights, used = loaded.weights()
     more = {CHANGED: loaded.changed, "notes": notes}
     return evaluate_parts(loaded.parts, weights, loaded.plan, run, used, more)

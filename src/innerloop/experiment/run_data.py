@@ -11,6 +11,7 @@ from innerloop.data import ImageSource
 from innerloop.experiment.data import Data
 from innerloop.experiment.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_source, held_out, plain_source
+from innerloop.experiment.pretrained import seen_notes
 from innerloop.recipes.schema import Data as DataSection
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
@@ -21,7 +22,7 @@ def data_record(data: Data) -> dict[str, Any]:
     if data.recipe.tasks.family not in IMAGE_FAMILIES:
         return {}
     source, (mean, std) = data.pictures, data.scale
-    said = held_out(data.recipe)
+    said, seen = held_out(data.recipe), seen_notes(data.recipe)
     return {
         "name": source.name,
         "content_sha256": source.content_sha256,
@@ -29,6 +30,7 @@ def data_record(data: Data) -> dict[str, Any]:
         "mean": mean,
         "std": std,
         **({"validation": said} if said else {}),
+        **({"seen": seen[0]} if seen else {}),
         **({"hard_groups": list(data.hard_groups)} if data.hard_groups else {}),
     }
 

@@ -11,6 +11,7 @@ from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import DTYPES
 from innerloop.experiment.model import Model
+from innerloop.experiment.pretrained import INIT, pretrained_weights
 from innerloop.learners.base import is_own
 from innerloop.nets import load_weights
 from innerloop.nets.noise import with_noise, without_noise
@@ -37,7 +38,10 @@ def first_weights(recipe: Recipe, model: Model) -> tuple[Params, Buffers]:
         for name, value in buffers.items()
     }
     if recipe.model.init is not None:
-        given = read_weights(recipe.model.init)
+        if recipe.model.init == INIT:
+            given = pretrained_weights(recipe.model.kind, params, network.head_names)
+        else:
+            given = read_weights(recipe.model.init)
         own, buffers = load_statistics(params, buffers, given, recipe.model.init)
         params = load_weights(params, own, recipe.model.init)
     if recipe.model.kind in NOISY:
@@ -58,7 +62,7 @@ def read_weights(source: str) -> dict[str, Tensor]:
         return {name: value for name, value in {**params, **buffers}.items() if not is_own(name)}
     if path.suffix == ".safetensors" and path.is_file():
         return read_tensors(path)
-    raise UserError(f"model.init={source} is neither a run directory nor a .safetensors file.")
+    raise UserError(f"model.init={source} is neither a run directory nor a .safetensors file, nor '{INIT}'.")
 
 
 def for_test(params: Params, buffers: Buffers) -> tuple[Params, Buffers]:

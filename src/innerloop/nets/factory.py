@@ -15,6 +15,8 @@ from innerloop.core.importing import load_object
 from innerloop.nets.cells.network import cell_network
 from innerloop.nets.conv4 import conv4
 from innerloop.nets.convnet import convnet
+from innerloop.nets.efficientnet_lite import NAMES, efficientnet_lite
+from innerloop.nets.hugging_face import hugging_face, is_hugging_face
 from innerloop.nets.module import from_module
 from innerloop.nets.network import Network
 from innerloop.nets.r2d2_conv import r2d2_conv
@@ -29,6 +31,7 @@ BACKBONES: dict[str, Callable[..., Network]] = {
     "resnet12": resnet12,
     "resnet12-thin": functools.partial(resnet12, widths=THIN),
     "wrn-28-10": functools.partial(wide_resnet, depth=28, widen=10),
+    **{name: functools.partial(efficientnet_lite, version=number) for number, name in enumerate(NAMES)},
 }
 _GIVEN = 3
 """Backbones begin with the pictures' channels and side, and the outputs."""
@@ -48,13 +51,15 @@ def backbone(
 
     Args:
         name: ``conv4``, ``convnet``, ``cells``, ``r2d2-conv``, ``resnet12``, ``resnet12-thin``,
-            ``wrn-28-10``; ``timm:<name>`` for a model of the timm library; or ``package.module:factory`` for
-            a function that returns a torch module.
+            ``wrn-28-10``, ``efficientnet-lite0`` … ``efficientnet-lite4``; ``timm:<name>`` for a model of the
+            timm library; ``hf:<name or folder>`` for a vision model of transformers; or
+            ``package.module:factory`` for a function that returns a torch module.
         channels: image channels.
         size: image side.
         outputs: output dimension.
         norm: the norm policy.
-        head: of timm models and own modules: the name of the last layer (the last ``nn.Linear`` if omitted).
+        head: of models of other libraries and own modules: the name of the last layer (the last
+            ``nn.Linear`` if omitted).
         settings: further arguments of the backbone, of ``timm.create_model`` or of the factory.
 
     Raises:
@@ -83,11 +88,13 @@ def build_backbone(
         library, _, model = name.partition(":")
         if library == "timm":
             return from_module(lambda: _timm(model, sizes, settings), head, norm)
+        if is_hugging_face(name):
+            return from_module(lambda: hugging_face(model, sizes[2], settings), head or "head", norm)
         return from_module(lambda: _own(name, settings), head, norm)
     if name not in BACKBONES:
         raise UserError(
             f"unknown backbone '{name}'{did_you_mean(name, BACKBONES)}; there are {', '.join(BACKBONES)}, "
-            "timm:<model>, or your own as package.module:factory."
+            "timm:<model>, hf:<name or folder>, or your own as package.module:factory."
         )
     if head is not None:
         raise UserError(f"{name} knows its last layer: head is for timm models and your own modules only.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,22 @@ def evaluation_line(found: Mapping[str, Any]) -> str:
     return (
         f"{score_text(found.get('score') or 'score', found['mean'], found.get('ci95'))} ({', '.join(parts)})"
     )
+
+
+def baselines_line(found: Mapping[str, Any]) -> str:
+    """What needs no training, beside a result on pictures; nothing where it was not judged."""
+    rows = found.get("baselines") or []
+    if not rows:
+        return ""
+    told = [score_text("accuracy", row["mean"], row["ci95"]).removeprefix("accuracy ") for row in rows]
+    listed = ", ".join(f"{row['words']} {said}" for row, said in zip(rows, told, strict=True))
+    text = f"without training, on the first {rows[0]['episodes']} of these tasks: {listed}"
+    best = max(rows, key=lambda row: row["mean"])
+    gain, half = best["gain"], best["gain_ci95"]
+    if gain is None or half is None or not math.isfinite(half) or gain - half > 0:
+        return text
+    beaten = "better than" if gain + half < 0 else "as good as"
+    return f"{text}. The {best['words']} is {beaten} the trained network"
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -118,8 +118,8 @@ class Model(Section):
 
     kind: str = Field(
         "mlp",
-        description="mlp, conv4, convnet, cells, r2d2-conv, resnet12, resnet12-thin, wrn-28-10, timm:NAME, "
-        "or package.module:factory of your own",
+        description="mlp, conv4, convnet, cells, r2d2-conv, resnet12, resnet12-thin, wrn-28-10, "
+        "efficientnet-lite0 … lite4, timm:NAME, hf:NAME-or-FOLDER, or package.module:factory of your own",
     )
     hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")
     activation: Activation = Field("relu", description="mlp: nonlinearity")
@@ -153,7 +153,11 @@ class Model(Section):
         description="other networks: their own settings (docs/backbones.md, docs/search.md); "
         "own module: keyword arguments of the factory",
     )
-    init: str | None = Field(None, description="start from a run directory or a .safetensors file")
+    init: str | None = Field(
+        None,
+        description="start from a run directory, a .safetensors file, or the published weights (pretrained: "
+        "efficientnet-lite0 … lite4)",
+    )
 
 
 class Inner(Section):
@@ -274,6 +278,9 @@ class Eval(Section):
     )
     curve: bool = Field(
         True, description="also score after every number of inner steps up to inner.test_steps"
+    )
+    baselines: bool = Field(
+        True, description="pictures: also judge what needs no training, on the first 200 of the test tasks"
     )
 
 

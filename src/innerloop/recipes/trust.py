@@ -19,6 +19,7 @@ from innerloop.core.telling import tell
 from innerloop.recipes.schema import Recipe
 
 _TIMM = "timm:"
+_HUGGING_FACE = "hf:"
 _PLAIN_NAME = re.compile(r"timm:[\w.]+")
 
 
@@ -37,7 +38,8 @@ def foreign_code(recipe: Recipe) -> dict[str, str]:
     """The settings that would import code from outside, or let timm read a file, and what each names.
 
     A plain ``timm:`` name with numbers and truth values as settings is one of timm's own models, and that
-    library is named by us. Text and tables among its settings may be files and addresses of weights, which
+    library is named by us. So is transformers (``hf:``), which is told to run no code of a model and to read
+    no pickles. Text and tables among the settings of timm may be files and addresses of weights, which
     older versions of timm unpickle.
 
     >>> from innerloop.recipes.schema import Model, Tasks
@@ -55,7 +57,7 @@ def foreign_code(recipe: Recipe) -> dict[str, str]:
         for key, value in model.settings.items():
             if not _is_number(value):
                 named[f"model.settings.{key}"] = str(value)
-    elif ":" in model.kind:
+    elif ":" in model.kind and not model.kind.startswith(_HUGGING_FACE):
         named["model.kind"] = model.kind
     if ":" in recipe.tasks.family:
         named["tasks.family"] = recipe.tasks.family

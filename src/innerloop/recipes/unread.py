@@ -83,6 +83,10 @@ _ORDERED = When(
     lambda r: depends_on_order(r.inner.method) and r.inner.head_start not in ("one-vector", "zero"),
 )
 _OTHER_NETWORK = When("networks of pictures and your own", lambda r: r.model.kind != "mlp")
+_NO_SCALE = When(
+    "networks without a scale of their own",
+    lambda r: not r.model.kind.startswith(("efficientnet-lite", "hf:")),
+)
 
 _TEACHER = When(
     "training with an outer.teacher",
@@ -99,6 +103,7 @@ READERS: Readers = {
     **{f"data.{name}": (_PICTURES,) for name in Data.model_fields},
     "data.splits": (_PICTURES, When("data without a data.split_file", lambda r: r.data.split_file is None)),
     "data.on_bad": (_PICTURES, _FOLDER),
+    "data.standardise": (_PICTURES, _NO_SCALE),
     "tasks.ways": (_PICTURES, _ONE_KIND),
     "tasks.shots": (_ONE_KIND,),
     "tasks.queries": (_ONE_KIND,),
@@ -124,7 +129,7 @@ READERS: Readers = {
     # the other networks refuse it when they are built
     "model.last_layer": (_LAST_LAYER,),
     "model.cosine_scale": (_LAST_LAYER, _one_of("model.last_layer", "cosine")),
-    "model.head": (When("timm:NAME and modules of your own", lambda r: r.model.kind != "mlp"),),
+    "model.head": (When("timm:NAME, hf:NAME and modules of your own", lambda r: r.model.kind != "mlp"),),
     "inner.method": (_LEARNER,),
     "inner.lr": (_by_method("lr"), _LEARNER),
     "inner.steps": (_by_method("steps"), _LEARNER, _INNER_STEPS),
@@ -155,6 +160,7 @@ READERS: Readers = {
     "eval.head_steps": (_one_of("eval.head", "finetune"),),
     "eval.label_orders": (_LEARNER_JUDGED, _ORDERED),
     "eval.curve": (_by_method("test_steps"), _LEARNER_JUDGED),
+    "eval.baselines": (_PICTURES,),
     "run.chunk": (_one_of("run.execution", "auto", "vmap"),),
 }
 """What training and the judging after it read."""

@@ -26,6 +26,7 @@ _ENTRIES: dict[str, Any] = {
     "changed": dict,
     "scores": list,
     "by_step": list,
+    "baselines": list,
     "unconverged_heads": int,
     "time": str,
 }
@@ -182,7 +183,19 @@ def _odd_entry(evaluation: Mapping[str, Any]) -> str | None:
         for row in steps
     )
     numbers = [row.get(name) for row in steps if isinstance(row, dict) for name in ("mean", "ci95")]
-    return None if sound and all(n is None or _is_number(n) for n in numbers) else "by_step"
+    if not sound or not all(n is None or _is_number(n) for n in numbers):
+        return "by_step"
+    return None if all(map(_is_baseline, evaluation.get("baselines") or [])) else "baselines"
+
+
+def _is_baseline(row: Any) -> bool:
+    """Whether it is what evaluations write of a baseline."""
+    if not isinstance(row, dict) or not isinstance(row.get("words"), str):
+        return False
+    numbers = [row.get(name) for name in ("ci95", "gain", "gain_ci95")]
+    return all(n is None or _is_number(n) for n in numbers) and all(
+        _is_number(row.get(name)) for name in ("mean", "episodes")
+    )
 
 
 def _is_number(value: Any) -> bool:

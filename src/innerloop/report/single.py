@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.recipes.protocols import brief, is_own
+from innerloop.recipes.protocols import baselines_line, brief, is_own
 from innerloop.report.adapted import HeldOut, adapted_picture
 from innerloop.report.course import course_rows, environment_rows
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
@@ -93,7 +93,8 @@ def headline_view(run: RunData) -> dict[str, str] | None:
     score = str(evaluation.get("score", "score"))
     value = interval(evaluation["mean"], evaluation.get("ci95"), score)
     main, _, rest = value.partition(" ± ")
-    gains = (_gain(evaluation, score), _skew(evaluation, score))
+    beside = baselines_line(evaluation)
+    gains = (_gain(evaluation, score), _skew(evaluation, score), _sentence(beside) if beside else "")
     return {
         "score": SCORES.get(score, score),
         "main": main,

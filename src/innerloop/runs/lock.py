@@ -35,7 +35,7 @@ def sole_writer(run: Path) -> Iterator[bool]:
     except OSError as error:
         raise UserError(in_words(error) or f"{run} cannot be written ({error.strerror}).") from None
     try:
-        if not take_lock(handle):
+        if not try_lock(handle):
             raise UserError(f"{run} is being worked on by {_holder(handle)}: wait for it, or stop it first.")
         told = json.dumps({name: identity()[name] for name in ("pid", "host")}).encode()
         with contextlib.suppress(OSError):  # a full disk: the lock holds without words
@@ -46,8 +46,11 @@ def sole_writer(run: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def take_lock(handle: int) -> bool:
-    """Takes the lock of an open file or folder, if nobody has it. A disk without locks gives it to all."""
+def try_lock(handle: int) -> bool:
+    """Takes the lock of an open file, if nobody has it; it is held until the file is closed.
+
+    Disks without locks give it to everybody.
+    """
     try:
         import fcntl
     except ImportError:

@@ -1,0 +1,76 @@
+"""What more examples would bring: heads on some of the examples, judged on the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from innerloop.core.statistics import mean_interval
+from innerloop.evaluation.sureness.heldout import Division, Places, Way, judged
+
+REPEATS = 20
+"""Random choices of examples for every point."""
+
+
+class CurvePoint(NamedTuple):
+    """Accuracy with so many examples of every class.
+
+    Attributes:
+        shots: examples of a class that a head learned from.
+        accuracy: on those left out, over random choices.
+        ci95: half of its 95 % interval over choices: of these examples, not of new ones.
+    """
+
+    shots: int
+    accuracy: float
+    ci95: float
+
+
+def learning_curve(
+    z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int = 0, repeats: int = REPEATS
+) -> list[CurvePoint]:
+    """Accuracy with 1, 2, 4 … examples of every class, and with all but one of the smallest class.
+
+    Args:
+        z: features of the examples, ``(n, d)``.
+        y: their classes, 0 to ``ways − 1``.
+        ways: number of classes.
+        way: how heads are fitted.
+        seed: of the choices.
+        repeats: choices for every point.
+
+    Returns:
+        Nothing where a class has a single example.
+    """
+    labels = y.cpu().numpy()
+    least, points = int(np.bincount(labels, minlength=ways).min()), []
+    for shots in _sizes(least - 1):
+        draw = np.random.default_rng([seed, shots])
+        made = [_choice(labels, ways, shots, draw) for _ in range(repeats)]
+        scores, _ = judged(z, y, ways, made, way or Way())
+        hits = [
+            float((found.argmax(1) == y[division.left_out]).double().mean())
+            for found, division in zip(scores, made, strict=True)
+        ]
+        interval = mean_interval(hits)
+        points.append(CurvePoint(shots, interval.mean, interval.ci95))
+    return points
+
+
+def _sizes(most: int) -> list[int]:
+    """Doubling, and the most there can be.
+
+    >>> _sizes(5), _sizes(4), _sizes(0)
+    ([1, 2, 4, 5], [1, 2, 4], [])
+    """
+    doubled = [2**k for k in range(most.bit_length()) if 2**k <= most]
+    return [*doubled, *([most] if most and most not in doubled else [])]
+
+
+def _choice(labels: Places, ways: int, shots: int, draw: np.random.Generator) -> Division:
+    chosen = [draw.permutation(np.flatnonzero(labels == c)) for c in range(ways)]
+    kept = np.sort(np.concatenate([places[:shots] for places in chosen]))
+    left = np.sort(np.concatenate([places[shots:] for places in chosen]))
+    return Division(kept, left)

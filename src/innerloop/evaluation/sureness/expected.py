@@ -1,0 +1,99 @@
+"""How often a head will be right, from examples that it has not seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop.evaluation.sureness.heldout import HeldOut
+
+PAIRS = 5
+"""Confused pairs of classes that are told."""
+
+
+class Share(NamedTuple):
+    """A share with its 95 % interval (Wilson's score), and of how many examples."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+class Confused(NamedTuple):
+    """Examples of one class that were taken for another: their share among those of the class."""
+
+    true: Any
+    said: Any
+    share: float
+
+
+class Expected(NamedTuple):
+    """What to expect of new pictures that are like the examples.
+
+    Attributes:
+        accuracy: over all examples.
+        by_class: by the name of a class; classes of one example cannot be judged and are not there.
+        confused: the pairs that are confused most.
+    """
+
+    accuracy: Share
+    by_class: dict[Any, Share]
+    confused: list[Confused]
+
+
+def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:
+    """Counts how often examples were labelled right by heads that had not seen them.
+
+    A head that is used has one example more of every class than those that were judged, so it is slightly
+    better than this. Repeats of one example are averaged before they are counted: the interval is over
+    examples.
+
+    Args:
+        held_out: from :func:`~innerloop.evaluation.sureness.heldout.hold_out`.
+        names: of the classes, in order.
+    """
+    labels, places = held_out.labels.cpu().numpy(), held_out.places.cpu().numpy()
+    said = held_out.scores.argmax(1).cpu().numpy()
+    right: dict[int, list[bool]] = {int(place): [] for place in np.unique(places)}
+    for place, hit in zip(places, said == labels, strict=True):
+        right[int(place)].append(bool(hit))
+    means = {place: float(np.mean(hits)) for place, hits in right.items()}
+    class_of = dict(zip(places.tolist(), labels.tolist(), strict=True))
+    by_class = {
+        name: share_of([mean for place, mean in means.items() if class_of[place] == c])
+        for c, name in enumerate(names)
+        if c in set(class_of.values())
+    }
+    table = np.zeros((len(names), len(names)))
+    np.add.at(table, (labels, said), 1.0)
+    return Expected(share_of(list(means.values())), by_class, _confused(table, names))
+
+
+def share_of(values: Sequence[float]) -> Share:
+    r"""Wilson's interval for the mean of values in 0…1, which holds at 0 and 1 too.
+
+    .. math:: \frac{\hat p + z^2/2n \pm z\sqrt{\hat p(1-\hat p)/n + z^2/4n^2}}{1 + z^2/n}
+
+    >>> found = share_of([1.0] * 10)
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.722, 1.0)
+    """
+    n, z = len(values), 1.959963984540054
+    p = math.fsum(values) / n
+    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return Share(p, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale), n)
+
+
+def _confused(table: NDArray[np.float64], names: Sequence[Any]) -> list[Confused]:
+    rows = table.sum(1, keepdims=True)
+    shares = np.divide(table, rows, out=np.zeros_like(table), where=rows > 0)
+    np.fill_diagonal(shares, 0.0)
+    order = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]
+    pairs = [divmod(int(i), len(names)) for i in order]
+    return [Confused(names[a], names[b], float(shares[a, b])) for a, b in pairs if shares[a, b] > 0]

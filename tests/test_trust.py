@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.experiment import sweep as sweep_module
+from innerloop.experiment import sweep_runs as sweep_module
 from innerloop.experiment.grid import make_cells
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.recipes.library import load_recipe, read_recipe
@@ -132,6 +132,21 @@ def test_trust_imports_it_and_names_the_module(
     assert "trusted:" not in capfd.readouterr().err  # nothing to trust
 
 
+@pytest.mark.parametrize("verb", ["train", "eval", "resume"])
+def test_the_module_is_named_before_it_is_imported(
+    verb: str, tmp_path: Path, foreign: Foreign, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = sent(a_run(tmp_path), "tasks.family")
+    module = foreign.trace.with_name("foreign_code_here.py")
+    module.write_text(f"import os\nos.write(2, b'imported now\\n')\n{MODULE}")
+    capfd.readouterr()
+    assert main([verb, str(run), "--trust"]) == 0
+    assert foreign.was_imported()
+    said = capfd.readouterr().err
+    named = said.find("names tasks.family=foreign_code_here:lines (module foreign_code_here)")
+    assert 0 <= named < said.find("imported now")
+
+
 def test_what_the_user_names_is_imported_and_later_needs_trust(tmp_path: Path, foreign: Foreign) -> None:
     typed = [f"{key}={name}" for key, name in NAMES.items()]
     assert main(["train", "sine-maml", *typed, *TINY, "--quiet"]) == 0
@@ -192,7 +207,7 @@ def test_a_sweep_passes_on_the_trust_it_was_given_and_no_more(
         Child.commands.clear()
         with monkeypatch.context() as patch:
             patch.setattr(sweep_module.subprocess, "Popen", Child)
-            sweep_module._run_cell(cell, tmp_path / "sweep", 1, lambda _: None, set())
+            sweep_module.run_cell(cell, tmp_path / "sweep", 1, lambda _: None, set())
         return Child.commands[0]
 
     kind = f"model.kind={NAMES['model.kind']}"
@@ -251,7 +266,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "experiment/trained.py",  # shows it
         "experiment/judged.py",  # tells which tasks were judged
         "experiment/grid.py",  # asks for all cells together
-        "experiment/sweep.py",  # compares with a run that lies there already
+        "experiment/sweep_runs.py",  # compares with a run that lies there already
         "cli/show.py",  # prints
         "cli/train.py",  # looks how many ranks to start; each of them asks
     } | ({"data/catalogue.py"} & users)

@@ -189,5 +189,5 @@ def _render_run(result: Result) -> None:
         write(f"note: {problem}")
     if not trained:
         write(f"\n`innerloop report {result['run']}` makes its page")
-    elif result["status"] in ("killed", "interrupted", "failed") and not result["diverged"]:
+    elif result["status"] in ("killed", "interrupted", "failed", "pruned") and not result["diverged"]:
         write(f"\n`innerloop resume {result['run']}` goes on from its last checkpoint")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,55 +11,132 @@ from innerloop.cli.output import Result, carry_out, table, write
 from innerloop.core.words import difference_text, score_text
 
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one per core.")
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Runs at a time of this process; by default one per core."),
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="FOLDER",
+        help="Share the sweep through this folder: the same command elsewhere joins in.",
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", help="Draw so many runs from the ranges and lists."),
+]
+Sampler = Annotated[
+    str | None,
+    typer.Option("--sampler", help="tpe (the default) learns from finished runs, random does not."),
+]
+Prune = Annotated[
+    bool,
+    typer.Option("--prune", help="Stop runs that are clearly worse than finished ones at a validation."),
+]
+OPTIONS = (
+    *("--json", "--quiet", "--trust", "--jobs", "--help"),
+    *("--storage", "--trials", "--sampler", "--prune"),
+)
 
 
 def sweep(
     recipe: RecipeName,
     settings: Settings = None,
+    storage: Storage = None,
+    trials: Trials = None,
+    sampler: Sampler = None,
+    prune: Prune = False,
     jobs: Jobs = None,
     trust: Trust = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    r"""Train a grid of runs: every combination of the listed values.
+    r"""Train many runs: every combination of listed values, or some that are drawn from ranges.
 
     \b
-    Examples (quote lists, or the shell may read the brackets):
+    Examples (quote lists and ranges, or the shell may read the brackets):
       innerloop sweep sine-maml 'inner.lr=[0.003,0.01,0.03]' 'seed=[0,1,2]'
       innerloop sweep sine-maml 'inner.method=[maml,fomaml,anil]' outer.steps=2000 'seed=[0,1]' --jobs 2
+      innerloop sweep sine-maml 'inner.lr=[0.003,0.01,0.03]' 'seed=[0,1,2]' --storage /shared/sine
+      innerloop sweep sine-maml 'inner.lr=log(1e-3,1)' 'inner.steps=int(1,10)' --trials 30 --prune
 
     Give the same command again after an interruption: finished runs are not repeated. The table has one row
     per setting, best first, with its interval over seeds and the paired difference to the best.
 
+    With --storage, any number of processes on any machines that see the folder work on the same sweep: give
+    each the same command. A run whose process dies is finished by another, from its checkpoint. All end with
+    the same table, and a page in the folder.
+
     \b
-    JSON: runs, table, notes.
+    Ranges, for --trials:
+      uniform(0,0.5)   any number between the two, all alike
+      log(1e-3,1)      any number between the two, every order of magnitude alike
+      int(1,10)        any whole number from the first to the second
+      logint(4,64)     the same, every order of magnitude alike
+      [maml,anil]      one of these
+
+    Runs that are drawn are chosen by validation, and so ordered; the score beside it is on test tasks. They
+    need Optuna (`pip install 'innerloop[optuna]'`), as --storage does; its dashboard shows them as well:
+    `optuna-dashboard FOLDER/optuna.journal`.
+
+    \b
+    JSON: runs, table, notes; with --storage or --trials also study, journal, report.
     """
-    given = check_settings(settings, ("--json", "--quiet", "--trust", "--jobs", "--help"))
+    given = check_settings(settings, OPTIONS)
 
     def work() -> Result:
         from innerloop.experiment.sweep import sweep as run_sweep
 
-        return run_sweep(recipe, given, jobs=jobs, trust=trust, progress=not quiet)
+        return run_sweep(
+            recipe,
+            given,
+            jobs=jobs,
+            trust=trust,
+            progress=not quiet,
+            storage=storage,
+            trials=trials,
+            sampler=sampler,
+            prune=prune,
+        )
 
     carry_out(json, work, _render)
 
 
 def _render(result: Result) -> None:
-    rows: list[tuple[str, str, str, str]] = []
+    drawn = bool(result.get("drawn"))
+    rows: list[tuple[str, ...]] = []
     for row in result["table"]:
-        settings = (
-            " ".join(f"{key}={value}" for key, value in row["settings"].items()) or "as the recipe says"
-        )
         gap = row.get("difference")
         behind = row.get("reason") or ""
         if gap is not None and rows:
             behind = difference_text(row["score"], gap, row["difference_ci95"])
-        rows.append((settings, score_text(row["score"], row["mean"], row["ci95"]), row["over"], behind))
+        score = "" if row["mean"] is None and drawn else score_text(row["score"], row["mean"], row["ci95"])
+        validation = (_validation(row),) if drawn else ()
+        rows.append((_settings(row["settings"], drawn), *validation, score, row["over"], behind))
     judged = sorted({row["judged_by"] for row in result["table"]} - {""})
-    title = f"best first, judged by: {'; '.join(judged)}" if judged else "best first"
-    table(title, ("settings", "score", "95 % interval over", "paired difference to the best"), rows)
+    order = "best validation first" if drawn else "best first"
+    title = f"{order}, judged by: {'; '.join(judged)}" if judged else order
+    columns = ("settings", *(("validation",) if drawn else ()), "score", "95 % interval over")
+    table(title, (*columns, "paired difference to the best"), rows)
+    for note in result["notes"] if "study" in result else ():
+        write(f"note: {note}")
+    if "report" in result:
+        write(f"{len(result['runs'])} runs in {result['folder']}")
+        write(f"page: {result['report']}")
+        return
     write(
         f"{len(result['runs'])} runs in {result['folder']}; `innerloop report` with their paths compares them"
     )
+
+
+def _settings(settings: dict[str, Any], drawn: bool) -> str:
+    """Settings of a row; of drawn numbers four digits, all of which are in the JSON."""
+    words = {k: f"{v:.4g}" if drawn and isinstance(v, float) else v for k, v in settings.items()}
+    return " ".join(f"{key}={value}" for key, value in words.items()) or "as the recipe says"
+
+
+def _validation(row: dict[str, Any]) -> str:
+    if row["validation"] is None:
+        return ""
+    return score_text(row["score"], row["validation"], None).removeprefix(f"{row['score']} ")

@@ -1,22 +1,33 @@
-"""The runs of a sweep: every combination of the listed values, each a recipe that was checked."""
+"""The runs of a sweep: every combination of the listed values, or a space that runs are drawn from.
+
+All that a run may be is checked before any of them starts.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.errors import Problems
+from innerloop.experiment.ranges import Range, split_ranges
 from innerloop.recipes.grammar import Assignment, parse
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings
 from innerloop.recipes.python import toml_value
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import RECIPE as GRAMMAR
-from innerloop.recipes.settings import typed_keys
+from innerloop.recipes.settings import make_recipe, recipe_to_toml, typed_keys
 from innerloop.recipes.trust import admit_all
 from innerloop.recipes.unread import unread
+
+SEED = "run.seed"
+_MOST_PROBES = (
+    200  # combinations of ends of ranges that are tried before a sweep; beyond it, one range at a time
+)
 
 
 class Cell(NamedTuple):
@@ -25,6 +36,36 @@ class Cell(NamedTuple):
     label: str
     settings: dict[str, Any]
     recipe: Recipe
+
+
+class SweepSpace(NamedTuple):
+    """What runs are drawn from: ranges, and lists of values."""
+
+    base: Recipe
+    choices: dict[str, list[Any]]
+    ranges: dict[str, Range]
+
+    def cell(self, number: int, settings: dict[str, Any]) -> Cell:
+        """The run of a drawn point; the number makes its name unlike all others.
+
+        Raises:
+            UserError: the values do not go together.
+        """
+        recipe = make_recipe(self.base.model_dump(), _texts(settings), fresh=True)
+        return Cell(f"{number:04d}+{_label(settings)}", settings, recipe)
+
+
+class _Asked(NamedTuple):
+    """What was typed: ranges, lists, assignments that hold for all runs, and whether some range is none."""
+
+    ranges: dict[str, Range]
+    lists: dict[str, list[Any]]
+    fixed: list[str]
+    wrong: bool
+
+    def keys(self) -> set[str]:
+        """All settings that were typed."""
+        return typed_keys([*self.fixed, *(f"{key}=0" for key in (*self.ranges, *self.lists))])
 
 
 def split_grid(typed: Iterable[Assignment]) -> tuple[dict[str, list[Any]], list[str]]:
@@ -47,54 +88,123 @@ def split_grid(typed: Iterable[Assignment]) -> tuple[dict[str, list[Any]], list[
     return swept, fixed
 
 
-def make_cells(source: str, assignments: list[str], trust: bool = False) -> list[Cell]:
+def _read(assignments: list[str], problems: Problems) -> _Asked:
+    typed, told = parse(assignments, GRAMMAR)
+    problems.add(*(each.text for each in told))
+    ranges, rest, wrong = split_ranges(typed.values())
+    problems.add(*wrong)
+    lists, fixed = split_grid(rest)
+    empty = [key for key, values in lists.items() if not values]
+    problems.add(*(f"{key}=[] sweeps over nothing: give at least one value." for key in empty))
+    return _Asked(ranges, lists, fixed, bool(wrong))
+
+
+def make_cells(
+    source: str, assignments: list[str], trust: bool = False, problems: Problems | None = None
+) -> list[Cell]:
     """Every run of the sweep, checked before any of them starts, also for code that nobody trusts.
+
+    Args:
+        source: a recipe's name or file.
+        assignments: ``key=value``, where lists are swept.
+        trust: whether code that the recipe's file names may be imported.
+        problems: what is wrong with the command beside the settings, told together with them.
 
     Raises:
         UserError: with one line for every problem in any of the runs.
     """
-    problems = Problems()
-    typed, told = parse(assignments, GRAMMAR)
-    problems.add(*(each.text for each in told))
-    swept, fixed = split_grid(typed.values())
-    empty = [key for key, values in swept.items() if not values]
-    problems.add(*(f"{key}=[] sweeps over nothing: give at least one value." for key in empty))
-    if not swept:
+    problems = Problems() if problems is None else problems
+    asked = _read(assignments, problems)
+    for key in asked.ranges:
+        problems.add(f"{key} is given a range: say how many runs are drawn from it, such as --trials 20.")
+    if not (asked.lists or asked.ranges or asked.wrong):
         problems.add("a sweep needs at least one list, such as inner.lr=[0.001,0.01,0.1] or seed=[0,1,2].")
-    cells, full = [], {key: values for key, values in swept.items() if values}
-    for values in itertools.product(*full.values()):
-        settings = dict(zip(full, values, strict=True))
-        texts = [f"{key}={_as_toml(value)}" for key, value in settings.items()]
-        with problems.collect():
-            recipe = read_recipe(source, [*fixed, *texts], fresh=True)
-            cells.append(Cell(_label(settings), settings, recipe))
+    full = {key: values for key, values in asked.lists.items() if values}
+    cells = _cells(source, asked.fixed, _product(full), problems)
     problems.refuse()
-    admit_all([cell.recipe for cell in cells], _typed_in(swept, fixed), source, trust)
+    admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
     return cells
 
 
-def _typed_in(swept: Iterable[str], fixed: list[str]) -> set[str]:
-    return typed_keys([*fixed, *(f"{key}=0" for key in swept)])
+def make_space(
+    source: str, assignments: list[str], trust: bool = False, problems: Problems | None = None
+) -> tuple[SweepSpace, list[Cell]]:
+    """The space of a sweep that draws its runs, and the runs that it was tried with; arguments as above.
+
+    Raises:
+        UserError: with one line for every problem, also where an end of a range is no good value.
+    """
+    problems = Problems() if problems is None else problems
+    asked = _read(assignments, problems)
+    if not (asked.lists or asked.ranges or asked.wrong):
+        problems.add("a sweep needs at least one range or list, such as inner.lr=log(1e-3,1).")
+    if SEED in asked.ranges or SEED in asked.lists:
+        problems.add(
+            "seed is not to be searched for: draw with one seed, then sweep the best settings over seeds."
+        )
+    lists = {key: values for key, values in asked.lists.items() if values and key != SEED}
+    ranges = {key: found for key, found in asked.ranges.items() if key != SEED}
+    probes = {**{key: found.probes() for key, found in ranges.items()}, **lists}
+    points = _product(probes) if math.prod(map(len, probes.values())) <= _MOST_PROBES else _one_by_one(probes)
+    cells = _cells(source, asked.fixed, points, problems)
+    problems.refuse()
+    admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
+    return SweepSpace(cells[0].recipe, lists, ranges), cells
+
+
+def _product(values: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
+
+
+def _one_by_one(values: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """All at their first values, then one at a time at each of its others."""
+    first = {key: options[0] for key, options in values.items()}
+    others = [{**first, key: value} for key, options in values.items() for value in options[1:]]
+    return [first, *others]
+
+
+def _cells(source: str, fixed: list[str], points: list[dict[str, Any]], problems: Problems) -> list[Cell]:
+    cells = []
+    for settings in points:
+        with problems.collect():
+            recipe = read_recipe(source, [*fixed, *_texts(settings)], fresh=True)
+            cells.append(Cell(_label(settings), settings, recipe))
+    return cells
 
 
 def unread_in(cells: list[Cell], assignments: list[str]) -> list[str]:
     """Sentences on typed settings that no run reads, and on swept ones that only some of the runs read."""
-    swept, fixed = split_grid(parse(assignments, GRAMMAR)[0].values())
+    asked = _read(assignments, Problems())
     notes = []
-    for key in sorted(_typed_in(swept, fixed)):
+    for key in sorted(asked.keys()):
         told = [text for cell in cells for text in unread(cell.recipe, [key])]
         if len(told) == len(cells):
             notes.append(told[0])
-        elif told and key in swept:
+        elif told and (key in asked.lists or key in asked.ranges):
             notes.append(f"in {len(told)} of {len(cells)} runs {told[0]}")
     return notes
 
 
-def _as_toml(value: Any) -> str:
+def _texts(settings: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={as_toml(value)}" for key, value in settings.items()]
+
+
+def as_toml(value: Any) -> str:
+    """A value of a list as the settings grammar reads it."""
     return value if isinstance(value, str) else toml_value(value)  # bare words, since none is one
 
 
-def _label(settings: dict[str, Any]) -> str:
+def _label(settings: Mapping[str, Any]) -> str:
     """A folder name that says which point this is."""
-    parts = [f"{key.rpartition('.')[2]}={_as_toml(value)}" for key, value in settings.items()]
+    parts = [f"{key.rpartition('.')[2]}={as_toml(value)}" for key, value in settings.items()]
     return re.sub(r"[^\w.=+-]+", "_", ",".join(parts).replace(",", "+"))[:120].strip("_")
+
+
+def sweep_name(recipe: str, described: object) -> str:
+    """The name of a sweep, the same for the same command."""
+    return f"sweep-{recipe}-{hashlib.sha256(repr(described).encode()).hexdigest()[:8]}"
+
+
+def described(cells: list[Cell]) -> list[tuple[str, str]]:
+    """All that makes a grid another one."""
+    return [(cell.label, recipe_to_toml(cell.recipe)) for cell in cells]

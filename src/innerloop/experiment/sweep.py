@@ -1,38 +1,32 @@
-"""A grid of runs: cores divided among them, resumable, one table with intervals and paired differences."""
+"""Many runs: of a grid or drawn from ranges, in one process or shared by many, with one table of them."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
-import os
-import subprocess
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.children import ends_with_parent, python_command
 from innerloop.core.cores import available_cores
-from innerloop.core.errors import UserError
+from innerloop.core.errors import Problems, did_you_mean
 from innerloop.core.place import user_path
-from innerloop.experiment.grid import Cell, make_cells, unread_in
-from innerloop.experiment.sweep_table import SweptRun, table_of
+from innerloop.experiment.grid import (
+    Cell,
+    SweepSpace,
+    described,
+    make_cells,
+    make_space,
+    sweep_name,
+    unread_in,
+)
+from innerloop.experiment.sweep_journal import optuna_problem
+from innerloop.experiment.sweep_runs import Child, judged, run_cell, stop
+from innerloop.experiment.sweep_study import SAMPLERS
+from innerloop.experiment.sweep_table import check_scores, table_of
+from innerloop.experiment.sweep_together import sweep_together
 from innerloop.experiment.words import recipe_words
-from innerloop.recipes.library import read_recipe
-from innerloop.recipes.protocols import own_evaluation
-from innerloop.recipes.settings import read_toml, recipe_to_toml
-from innerloop.recipes.told import told_episodes
-from innerloop.recipes.trust import foreign_code
-from innerloop.runs.directory import RECIPE, list_runs
-from innerloop.runs.files import read_json, write_text_atomic
-from innerloop.runs.manifest import read_manifest
 from innerloop.runs.progress import progress as show_progress
-
-DIVERGED = "diverged"
-"""Entry of a manifest, and what a sweep calls a run whose numbers were not finite."""
 
 
 @recipe_words()
@@ -43,37 +37,100 @@ def sweep(
     jobs: int | None = None,
     trust: bool = False,
     progress: bool = True,
+    storage: str | Path | None = None,
+    trials: int | None = None,
+    sampler: str | None = None,
+    prune: bool = False,
 ) -> dict[str, Any]:
-    """Trains every combination of the listed values; finished runs are kept, interrupted ones resumed.
+    """Trains every combination of the listed values, or so many runs that are drawn from ranges.
+
+    Finished runs are kept, interrupted ones resumed. With ``storage`` any number of processes on any machines
+    that share that folder work on the same sweep; the page on sweeps says how.
 
     Args:
         recipe_source: a recipe's name or file.
-        assignments: ``key=value``, where lists are swept.
+        assignments: ``key=value``, where lists are swept, and ranges such as ``log(1e-3,1)`` are drawn from.
         jobs: runs at a time; by default as many as there are cores. Each gets its share of the cores.
         trust: whether code that the recipe's file names may be imported.
         progress: whether to show progress on standard error.
+        storage: a folder that processes share; by default, where runs are drawn, that of the recipe's runs.
+        trials: how many runs are drawn from ranges and lists; every combination of the lists if omitted.
+        sampler: how they are drawn: ``tpe`` (the default) or ``random``.
+        prune: whether a run that is clearly worse than others at a validation is stopped.
 
     Returns:
-        ``folder``, ``runs``, ``table`` and ``notes``.
+        ``folder``, ``runs``, ``table`` and ``notes``; of a shared or drawn sweep also ``study``, ``journal``
+        and ``report``.
+
+    Raises:
+        UserError: with a line for every mistake; or a run failed.
     """
-    cells = make_cells(recipe_source, assignments, trust)
+    shared = storage is not None or trials is not None
+    problems = _option_problems(shared, trials, sampler, prune)
+    if not shared:
+        cells = make_cells(recipe_source, assignments, trust, problems)
+        return _grid_here(cells, unread_in(cells, assignments), jobs, progress)
+    if trials is None:
+        cells = make_cells(recipe_source, assignments, trust, problems)
+        space = SweepSpace(cells[0].recipe, _values(cells), {})
+    else:
+        space, cells = make_space(recipe_source, assignments, trust, problems)
     notes = unread_in(cells, assignments)
+    where = user_path(space.base.run.folder if storage is None else storage)
+    return sweep_together(
+        where,
+        space,
+        cells,
+        notes,
+        trials=trials,
+        sampler=sampler or SAMPLERS[0],
+        prune=prune,
+        jobs=jobs,
+        show=progress,
+    )
+
+
+def _option_problems(shared: bool, trials: int | None, sampler: str | None, prune: bool) -> Problems:
+    """What is wrong with the options, whatever the settings are."""
+    problems = Problems()
+    if trials is not None and trials < 1:
+        problems.add(f"--trials {trials} draws nothing: give at least 1.")
+    if sampler is not None and sampler not in SAMPLERS:
+        problems.add(
+            f"--sampler is {' or '.join(SAMPLERS)}, not '{sampler}'{did_you_mean(sampler, SAMPLERS)}."
+        )
+    elif sampler is not None and trials is None:
+        problems.add("--sampler says how runs are drawn: also say how many, such as --trials 20.")
+    if prune and not shared:
+        problems.add("--prune compares runs in a shared folder: name it, such as --storage runs.")
+    if shared:
+        problems.add(*filter(None, [optuna_problem()]))
+    return problems
+
+
+def _values(cells: list[Cell]) -> dict[str, list[Any]]:
+    """The lists that a grid was made of."""
+    return {
+        key: list({repr(cell.settings[key]): cell.settings[key] for cell in cells}.values())
+        for key in cells[0].settings
+    }
+
+
+def _grid_here(cells: list[Cell], notes: list[str], jobs: int | None, progress: bool) -> dict[str, Any]:
+    """A grid in this process and its children."""
     jobs = max(1, min(jobs or available_cores(), len(cells)))
     share = max(1, available_cores() // jobs)
     base = cells[0].recipe
-    digest = hashlib.sha256(repr([(c.label, recipe_to_toml(c.recipe)) for c in cells]).encode()).hexdigest()[
-        :8
-    ]
-    folder = user_path(base.run.folder) / f"sweep-{base.name}-{digest}"
+    folder = user_path(base.run.folder) / sweep_name(base.name, described(cells))
     done = itertools.count(1)
-    running: set[subprocess.Popen[str]] = set()
+    running: set[Child] = set()
     lock = threading.Lock()
     with show_progress(len(cells), f"sweep {base.name}", progress, unit="runs") as bar:
         about = f"{len(cells)} runs in {folder}, {jobs} at a time with {share} core(s) each"
         bar.line("\n".join([about, *(f"warning: {note}" for note in notes)]))
 
         def one(cell: Cell) -> Path:
-            run = _run_cell(cell, folder, share, bar.line, running)
+            run = run_cell(cell, folder, share, bar.line, running)
             with lock:
                 bar.update(next(done))
             return run
@@ -84,106 +141,9 @@ def sweep(
                 runs = [future.result() for future in futures]
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
-                    _stop(running)
+                    stop(running)
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
-    rows = table_of([_judged(cell.settings, run) for cell, run in zip(cells, runs, strict=True)])
-    if all(row["mean"] is None for row in rows):
-        raise UserError(
-            f"none of the {len(runs)} runs in {folder} has a finite score: sweep over smaller rates."
-        )
+    rows = table_of([judged(cell.settings, run) for cell, run in zip(cells, runs, strict=True)])
+    check_scores(rows, len(runs), folder)
     return {"folder": str(folder), "runs": [str(run) for run in runs], "table": rows, "notes": notes}
-
-
-def _stop(running: set[subprocess.Popen[str]], grace: float = 2.0) -> None:
-    """Ends the runs that are under way; each keeps a checkpoint.
-
-    Ctrl-C reaches them by itself, a signal to this process alone does not: those that have not noticed after
-    ``grace`` seconds are told.
-    """
-    deadline = time.monotonic() + grace
-    for child in list(running):
-        try:
-            child.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.terminate()
-
-
-def _run_cell(
-    cell: Cell, folder: Path, share: int, say: Callable[[str], None], running: set[subprocess.Popen[str]]
-) -> Path:
-    """Trains, resumes, or finds finished one run, in a process of its own."""
-    earlier = list_runs_of(folder, cell.label)
-    if earlier and read_status(earlier[-1]) in ("finished", DIVERGED):
-        say(f"{cell.label}: {read_status(earlier[-1])} before")
-        return earlier[-1]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(share), **ends_with_parent()}
-    if earlier:
-        command = ["resume", str(earlier[-1])]
-    else:
-        run = cell.recipe.run.model_copy(update={"folder": str(folder), "threads": share})
-        recipe = cell.recipe.model_copy(update={"name": cell.label, "run": run})
-        path = folder / "cells" / f"{cell.label}.toml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomic(path, recipe_to_toml(recipe))
-        command = ["train", str(path)]
-    if _passes_trust(cell, earlier):
-        command.append("--trust")
-    say(f"{cell.label}: {command[0]}")
-    with subprocess.Popen(
-        python_command("-m", "innerloop", *command, "--json"),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as child:
-        running.add(child)
-        out, errors = child.communicate()
-        running.discard(child)
-    if child.returncode:
-        made = list_runs_of(folder, cell.label)
-        if made and read_status(made[-1]) == DIVERGED:
-            say(f"{cell.label}: {read_manifest(made[-1])['reason']}")
-            return made[-1]  # a row of the table: the other runs go on
-        last = (errors.strip().splitlines() or ["no message"])[-1]
-        raise UserError(
-            f"{cell.label} failed ({last}). The other runs are kept: run the same sweep again to go on."
-        )
-    return Path(json.loads(out.strip().splitlines()[-1])["run"])
-
-
-def _passes_trust(cell: Cell, earlier: list[Path]) -> bool:
-    """Whether the child may import what its file names: code that we were told to trust, and no other.
-
-    That of the cell was typed or trusted here. A run that lies in the folder already may name anything.
-    """
-    named = foreign_code(cell.recipe)
-    return bool(named) and (not earlier or foreign_code(read_recipe(str(earlier[-1]))) == named)
-
-
-def list_runs_of(folder: Path, label: str) -> list[Path]:
-    """Runs of one point of the grid, oldest first."""
-    return [run for run in list_runs(folder) if run.parent.name == label] if folder.is_dir() else []
-
-
-def read_status(run: Path) -> str:
-    """How a run ended; ``diverged`` if its numbers were not finite, ``interrupted`` if it never said."""
-    try:
-        manifest = read_manifest(run)
-        return DIVERGED if manifest.get(DIVERGED) else str(manifest["status"])
-    except UserError:
-        return "interrupted"
-
-
-def _judged(settings: dict[str, Any], run: Path) -> SweptRun:
-    """The evaluation of a run by its recipe's own protocol; without a mean if it diverged."""
-    recipe = read_toml((run / RECIPE).read_text(encoding="utf-8"), str(run))
-    files = sorted((run / "eval").glob("*.json"), key=lambda path: path.stat().st_mtime)
-    found, own = own_evaluation(recipe, [read_json(file) for file in files])
-    if found is not None and own:
-        return SweptRun(settings, found, told_episodes(recipe, found, read_manifest(run)))
-    if read_status(run) == DIVERGED:
-        loss = recipe["outer"].get("loss") or recipe["inner"]["loss"]
-        score = "accuracy" if loss.startswith("cross-entropy") else "mse"
-        return SweptRun(settings, {"score": score, "mean": None, "ci95": None, "scores": []}, None)
-    raise UserError(f"{run} has no evaluation by its own protocol: `innerloop eval {run}` makes one.")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.evaluation.episodes import Episodes, other_episodes
 from innerloop.recipes.protocols import brief
@@ -15,25 +17,40 @@ from innerloop.recipes.protocols import brief
 SEED = "run.seed"
 Scores = NDArray[np.float64]
 
+_LOST = {"diverged": "not finite", "pruned": "stopped early", "failed": "not run to its end"}
+"""Why a run has no score, by what became of it."""
+
 
 class SweptRun(NamedTuple):
-    """A run of a sweep: its swept settings, its evaluation, and the episodes that it saw, where told."""
+    """A run of a sweep.
+
+    Attributes:
+        settings: those that were swept.
+        evaluation: without a mean where the run was lost.
+        drawn: the episodes that it saw, where told.
+        lost: ``diverged``, ``pruned`` or ``failed``; empty for a run that has an evaluation.
+        validation: the best one on its way.
+    """
 
     settings: dict[str, Any]
     evaluation: dict[str, Any]
     drawn: Episodes | None
+    lost: str = ""
+    validation: float | None = None
 
 
-def table_of(results: list[SweptRun]) -> list[dict[str, Any]]:
+def table_of(results: list[SweptRun], by_validation: bool = False) -> list[dict[str, Any]]:
     """One row per setting apart from the seed, best first.
 
     The interval is over seeds where there are several (training noise included), else over episodes.
     ``difference`` to the best row is taken episode by episode, averaged over seeds, where all runs of both
     rows were judged on the same episodes; else ``reason`` says why there is none. Rows with a run that
-    diverged have no mean and stand last.
+    diverged, or was stopped early, have no mean and stand last.
 
     Args:
         results: every run of the sweep.
+        by_validation: whether the best is the one with the best validation, as where runs were drawn: the
+            best of many test scores is better than it would be on other tasks.
 
     >>> from innerloop.evaluation.episodes import TaskKind
     >>> sine = Episodes("sine", (TaskKind(10, 10),), count=2, seed=0)
@@ -51,7 +68,7 @@ def table_of(results: list[SweptRun]) -> list[dict[str, Any]]:
         groups.setdefault(repr(rest), []).append(run._replace(settings=rest))
     lines = [(_row(group), group) for group in groups.values()]
     higher = results[0].evaluation["score"] == "accuracy"
-    lines.sort(key=lambda line: _place(line[0]["mean"], higher))
+    lines.sort(key=lambda line: _place(line[0], higher, by_validation))
     best = lines[0][1]
     for row, group in lines:
         row["reason"] = _incomparable(group, best)
@@ -61,14 +78,17 @@ def table_of(results: list[SweptRun]) -> list[dict[str, Any]]:
     return [row for row, _ in lines]
 
 
-def _place(mean: float | None, higher: bool) -> float:
-    return math.inf if mean is None else -mean if higher else mean
+def _place(row: dict[str, Any], higher: bool, by_validation: bool) -> tuple[bool, float]:
+    """Where a row stands: those without a mean last, those that did better on their way before the others."""
+    value = row["validation"] if by_validation or row["mean"] is None else row["mean"]
+    return row["mean"] is None, math.inf if value is None else -value if higher else value
 
 
 def _incomparable(group: list[SweptRun], best: list[SweptRun]) -> str:
     """Why two rows cannot be compared task by task; empty if they can."""
-    if any(run.evaluation["mean"] is None for run in group):
-        return "not finite"
+    lost = [run for run in group if run.evaluation["mean"] is None]
+    if lost:
+        return _LOST.get(lost[0].lost, "not finite")
     if group is best and len(group) == 1:
         return ""
     scores = {str(run.evaluation["score"]) for run in (*group, *best)}
@@ -86,18 +106,27 @@ def _scores(group: list[SweptRun]) -> Scores:
 
 
 def _row(group: list[SweptRun]) -> dict[str, Any]:
-    settings, first, _ = group[0]
-    lost = sum(run.evaluation["mean"] is None for run in group)
+    settings, first = group[0].settings, group[0].evaluation
+    lost = [run for run in group if run.evaluation["mean"] is None]
     several = len(group) > 1
     means = [run.evaluation["mean"] for run in group]
     over_seeds = mean_interval([math.nan if mean is None else mean for mean in means])
     whole = f"{len(group)} seeds" if several else f"{len(first['scores'])} episodes"
+    words = " or ".join(dict.fromkeys(run.lost or "diverged" for run in lost))
+    known = [run.validation for run in group if run.validation is not None]
     return {
         "settings": settings,
         "score": first["score"],
         "mean": None if lost else over_seeds.mean,
         "ci95": None if lost else over_seeds.ci95 if several else first["ci95"],
-        "over": f"{lost} of {len(group)} runs diverged" if lost else whole,
+        "over": f"{len(lost)} of {len(group)} runs {words}" if lost else whole,
         "seeds": len(group),
         "judged_by": brief(first),
+        "validation": sum(known) / len(known) if len(known) == len(group) else None,
     }
+
+
+def check_scores(rows: list[dict[str, Any]], runs: int, folder: Path) -> None:
+    """Refuses a table in which nothing has a score."""
+    if all(row["mean"] is None for row in rows):
+        raise UserError(f"none of the {runs} runs in {folder} has a finite score: sweep over smaller rates.")

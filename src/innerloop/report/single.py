@@ -25,6 +25,10 @@ ENDINGS = {
     "finished": ("good", "It ran to its end."),
     "interrupted": ("warn", "It was interrupted after a checkpoint; “innerloop resume” continues it."),
     "failed": ("bad", "It failed."),
+    "pruned": (
+        "warn",
+        "A sweep stopped it: finished runs were better at the same step; “innerloop resume” continues it.",
+    ),
     "running": (
         "warn",
         "It is still running, or was killed: if nothing writes to it now, “innerloop resume” continues it.",

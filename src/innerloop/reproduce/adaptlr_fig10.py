@@ -13,6 +13,7 @@ from innerloop.reproduce.adaptlr_bernacchia import STATED
 from innerloop.reproduce.adaptlr_fig10_runs import CASES, recipe_for, scored
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
+from innerloop.reproduce.sharing import ahead
 from innerloop.theory.rate import merged_range
 
 OUTSIDE: tuple[tuple[str, str], ...] = (("cpu", "(a)"),)
@@ -52,10 +53,9 @@ def run(scale: str, say: Say) -> Reproduction:
 def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
     """Scores along the grid, and both ranges."""
     setting = CASES[case]
-    scores = []
-    for rate in setting.grid:
-        settings = {"case": case, "rate": rate, "steps": steps, "episodes": episodes}
-        scores.append(remembered("adaptlr-fig10", scored, settings))
+    parts_of = [{"case": case, "rate": rate, "steps": steps, "episodes": episodes} for rate in setting.grid]
+    ahead("adaptlr-fig10", scored, parts_of)
+    scores = [remembered("adaptlr-fig10", scored, settings) for settings in parts_of]
     parts = build(recipe_for(case, 0.01, steps, episodes))
     h19 = merged_range(setting.batch, setting.shots, count(parts.params), loss=setting.loss)
     ours = advice_for(parts)

@@ -11,6 +11,7 @@ from innerloop.reproduce.adaptlr_bernacchia import STATED
 from innerloop.reproduce.adaptlr_fig12_runs import RATES, trained
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
+from innerloop.reproduce.sharing import ahead
 
 NAME = "adaptlr-fig12"
 FIXED = 0.01
@@ -29,6 +30,7 @@ def run(scale: str, say: Say) -> Reproduction:
     steps, episodes = {"smoke": (30, 50), "cpu": (2000, 600), "paper": (20_000, 10_000)}[scale]
     table: list[list[Score]] = []
     unadapted: list[float | None] = []
+    ahead(NAME, trained, [{"rate": rate, "steps": steps, "episodes": episodes} for rate in RATES])
     for rate in RATES:
         found = remembered(NAME, trained, {"rate": rate, "steps": steps, "episodes": episodes})
         table.append(found["scores"])

@@ -8,6 +8,7 @@ from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.adaptlr_fig3_runs import JUDGED, STEPS, trained
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
+from innerloop.reproduce.sharing import ahead
 
 NAME = "adaptlr-fig3"
 DEFAULT = 0.1
@@ -39,6 +40,8 @@ def run(scale: str, say: Say) -> Reproduction:
     seeds = {"smoke": 1, "cpu": 2, "paper": 3}[scale]
     every = {"smoke": 5, "cpu": 100, "paper": 500}[scale]
     curves: dict[str, Any] = {}
+    choices, seen = WAYS_OF_CHOOSING.values(), range(seeds)
+    ahead(NAME, trained, [_settings(*each, scale, seed, every) for each in choices for seed in seen])
     for name, (inner, model) in WAYS_OF_CHOOSING.items():
         curves[name] = last = _curve(inner, model, scale, seeds, every)
         say(f"{name}: {last['score'][-1]:.3f} after {last['step'][-1]} steps (rate {last['rate']})")
@@ -141,7 +144,7 @@ def _curve(
     """The mean over seeds; each seed is remembered."""
     runs = []
     for seed in range(seeds):
-        settings = {"inner": inner, "model": model, "scale": scale, "seed": seed, "every": every}
+        settings = _settings(inner, model, scale, seed, every)
         runs.append(remembered(NAME, trained, settings))
     shortest = min(len(run["curve"]) for run in runs)
     found: dict[str, Any] = {"step": [point["step"] for point in runs[0]["curve"][:shortest]]}
@@ -150,6 +153,12 @@ def _curve(
         found[key] = [sum(column) / len(column) for column in columns]
         found[f"{key} deviation"] = [_deviation(column) for column in columns]
     return {**found, "rate": [round(run["rate"], 4) for run in runs]}
+
+
+def _settings(
+    inner: dict[str, Any], model: dict[str, Any], scale: str, seed: int, every: int
+) -> dict[str, Any]:
+    return {"inner": inner, "model": model, "scale": scale, "seed": seed, "every": every}
 
 
 def _deviation(values: list[float]) -> float:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.reproduce import REPRODUCTIONS, check, module_name
+from innerloop.reproduce import REPRODUCTIONS, check
 from innerloop.reproduce.carry_out import begin, carry_on
+from innerloop.reproduce.members import finished_before, in_turn, made_by
 from innerloop.reproduce.rows import Say
-from innerloop.reproduce.sources import library_versions, source_hash
+from innerloop.reproduce.sharing import Sharing
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import read_json, write_json_atomic
 from innerloop.runs.manifest import actual_status, read_manifest, start_manifest, update_manifest
@@ -56,10 +57,15 @@ def select(words: Sequence[str]) -> list[str]:
     return [name for name in REPRODUCTIONS if name in chosen]
 
 
-def begin_batch(names: list[str], scale: str, argv: list[str] | None, folder: Path) -> Path:
-    """The directory of a batch: that of the same one if it was interrupted, else a new one."""
+def begin_batch(
+    names: list[str], scale: str, argv: list[str] | None, folder: Path, shared: bool = False
+) -> Path:
+    """The directory of a batch: that of the same one if it was interrupted, else a new one.
+
+    Processes that share a folder have a directory each, and find what is finished by itself.
+    """
     about = {"kind": "reproduce-all", "names": names, "scale": scale}
-    for run in sorted((folder / FOLDER).glob("*"), reverse=True):
+    for run in sorted((folder / FOLDER).glob("*"), reverse=True) if not shared else ():
         if _same(run, about) and actual_status(read_manifest(run)) in ("interrupted", "killed"):
             update_manifest(run, status="running", argv=argv, pid=os.getpid())
             return run
@@ -76,13 +82,16 @@ def _same(run: Path, about: dict[str, Any]) -> bool:
     return all(manifest.get(key) == value for key, value in about.items())
 
 
-def carry_out_batch(batch: Path, argv: list[str] | None, say: Say) -> dict[str, Any]:
+def carry_out_batch(
+    batch: Path, argv: list[str] | None, say: Say, sharing: Sharing | None = None
+) -> dict[str, Any]:
     """Redoes the members that have not finished yet.
 
     Args:
         batch: from :func:`begin_batch`.
         argv: the command as typed.
         say: receives lines for people.
+        sharing: of processes that do this batch together; None for one alone.
 
     Returns:
         ``scale``, ``reproductions`` (each ``name``, ``status``, ``reason``, ``crashed``, ``run``, ``rows``,
@@ -92,35 +101,62 @@ def carry_out_batch(batch: Path, argv: list[str] | None, say: Say) -> dict[str, 
     manifest, folder = read_manifest(batch), batch.parent.parent
     names, scale = [str(name) for name in manifest["names"]], str(manifest["scale"])
     done = {entry["name"]: entry for entry in _entries(batch) if _is_kept(entry, folder)}
-    entries: list[dict[str, Any]] = []
-    for i, name in enumerate(names, start=1):
+    entries: dict[str, dict[str, Any]] = {}
+
+    def keep() -> None:
+        made = [entries[name] for name in names if name in entries]
+        write_json_atomic(batch / "result.json", {"scale": scale, "reproductions": made})
+
+    for i, name in enumerate(in_turn(names, scale, sharing.claims if sharing else None), start=1):
         place = f"[{i}/{len(names)}] {name}"
-        if name in done:
-            entries.append(done[name])
-            say(f"{place}: kept from {done[name]['run']}")
+        kept = done.get(name) or (_finished_elsewhere(folder, name, scale) if sharing else None)
+        if kept:
+            entries[name] = kept
+            say(f"{place}: kept from {kept['run']}")
+            keep()
             continue
         say(f"{place} at {scale}: {REPRODUCTIONS[name]}")
         run = begin(name, scale, argv, folder)
-        entry: dict[str, Any] = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
-        entry["made_by"] = _made_by(name)
-        entries.append(entry)
+        entries[name] = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
+        entries[name]["made_by"] = made_by(name)
         try:
-            entry |= {**_member(carry_on(run, name, scale, say)), "status": "finished"}
-        except UserError as error:
-            entry |= {"status": "failed", "reason": str(error)}
-        except Exception as error:
-            say(traceback.format_exc())
-            entry |= {"status": "failed", "reason": f"{type(error).__name__}: {error}", "crashed": True}
+            _carry_out_member(entries[name], run, scale, say)
         except BaseException:
-            entry |= {"status": "interrupted", "reason": "interrupted"}
             update_manifest(batch, status="interrupted")
             raise
         finally:
-            write_json_atomic(batch / "result.json", {"scale": scale, "reproductions": entries})
-        say(f"{place}: {sentence(entry)}")
-    result = summary(scale, entries, folder)
+            keep()
+        say(f"{place}: {sentence(entries[name])}")
+    result = summary(scale, [entries[name] for name in names], folder)
     update_manifest(batch, status="finished")
     return {**result, "run": str(batch)}
+
+
+def _carry_out_member(entry: dict[str, Any], run: Path, scale: str, say: Say) -> None:
+    """Redoes one of them; its entry says how it ended, whatever happens."""
+    try:
+        entry |= {**_member(carry_on(run, entry["name"], scale, say)), "status": "finished"}
+    except UserError as error:
+        entry |= {"status": "failed", "reason": str(error)}
+    except Exception as error:
+        say(traceback.format_exc())
+        entry |= {"status": "failed", "reason": f"{type(error).__name__}: {error}", "crashed": True}
+    except BaseException:
+        entry |= {"status": "interrupted", "reason": "interrupted"}
+        raise
+
+
+def _finished_elsewhere(folder: Path, name: str, scale: str) -> dict[str, Any] | None:
+    """The entry of a member that another process of a shared batch has finished."""
+    found = finished_before(folder, name, scale)
+    if found is None:
+        return None
+    run, result = found
+    about = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
+    try:
+        return {**about, "made_by": made_by(name), **_member(result), "status": "finished"}
+    except KeyError:  # a damaged file
+        return None
 
 
 def _member(result: dict[str, Any]) -> dict[str, Any]:
@@ -136,12 +172,7 @@ def _entries(batch: Path) -> list[dict[str, Any]]:
 
 def _is_kept(entry: dict[str, Any], folder: Path) -> bool:
     finished = entry.get("status") == "finished" and (folder / entry["run"] / "result.json").is_file()
-    return finished and entry.get("made_by") == _made_by(entry["name"])
-
-
-def _made_by(name: str) -> dict[str, str | None]:
-    """What a member's numbers depend on beside its scale."""
-    return {"source": source_hash(module_name(name)), **library_versions()}
+    return finished and entry.get("made_by") == made_by(entry["name"])
 
 
 def sentence(entry: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.head_starts import TEST_QUERIES, WAYS, Setting, judged
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
+from innerloop.reproduce.sharing import ahead
 
 NAME = "bridge-frozen"
 SETTINGS = {
@@ -30,6 +31,8 @@ def run(scale: str, say: Say) -> Reproduction:
     """Trains ANIL from each start on the same episodes, and compares them task by task."""
     setting, seeds = SETTINGS[scale], SEEDS[scale]
     runs: dict[str, list[dict[str, Any]]] = {start: [] for start in STARTS}
+    every = [{"setting": setting, "start": start, "seed": seed} for seed in range(seeds) for start in STARTS]
+    ahead(NAME, judged, every)
     for seed in range(seeds):
         for start in STARTS:
             given = {"setting": setting, "start": start, "seed": seed}

@@ -8,6 +8,7 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.reproduce import REPRODUCTIONS, check, find
+from innerloop.reproduce.members import MADE_BY, made_by
 from innerloop.reproduce.rows import Reproduction, Say
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import write_json_atomic
@@ -35,7 +36,7 @@ def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder
 def begin(name: str, scale: str, argv: list[str] | None, folder: Path) -> Path:
     """The run directory of a reproduction that is about to start."""
     run = create_run(folder, f"reproduce-{name}", 0)
-    about = {"kind": "reproduce", "scale": scale, "redoes": REPRODUCTIONS[name]}
+    about = {"kind": "reproduce", "scale": scale, "redoes": REPRODUCTIONS[name], MADE_BY: made_by(name)}
     start_manifest(run, argv, f"reproduce {name} --scale {scale}", about)
     return run
 

@@ -10,6 +10,7 @@ from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.head_starts import TEST_QUERIES, WAYS, Setting, permuted
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
+from innerloop.reproduce.sharing import ahead
 
 NAME = "maml-permutations"
 SETTINGS = {
@@ -34,9 +35,12 @@ def run(scale: str, say: Say) -> Reproduction:
     """Trains from both starts, and judges the same test tasks in many orders of their labels."""
     setting, orders, seeds = SETTINGS[scale], ORDERS[scale], SEEDS[scale]
     runs: dict[str, list[dict[str, Any]]] = {start: [] for start in STARTS}
+    pairs = list(zip(STARTS, orders, strict=True))
+    every = [_given(setting, start, seed, count) for seed in range(seeds) for start, count in pairs]
+    ahead(NAME, permuted, every)
     for seed in range(seeds):
-        for start, count in zip(STARTS, orders, strict=True):
-            given = {"setting": setting, "start": start, "seed": seed, "orders": count}
+        for start, count in pairs:
+            given = _given(setting, start, seed, count)
             runs[start].append(remembered(NAME, permuted, given))
             mean = statistics.fmean(flat(runs[start][-1:]))
             say(f"{start}, seed {seed}: accuracy {mean:.3f}")
@@ -51,6 +55,10 @@ def run(scale: str, say: Say) -> Reproduction:
         "intervals": "95 % over test tasks and seeds together",
     }
     return Reproduction(rows, {NAME: _figure(runs)}, runs, protocol)
+
+
+def _given(setting: Setting, start: str, seed: int, orders: int) -> dict[str, Any]:
+    return {"setting": setting, "start": start, "seed": seed, "orders": orders}
 
 
 def flat(runs: list[dict[str, Any]]) -> list[float]:

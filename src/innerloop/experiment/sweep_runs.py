@@ -1,0 +1,249 @@
+"""One run of a sweep: trained, resumed or found finished in a process of its own, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.children import ends_with_parent, python_command
+from innerloop.core.errors import UserError
+from innerloop.experiment.grid import Cell
+from innerloop.experiment.sweep_table import SweptRun
+from innerloop.recipes.library import read_recipe
+from innerloop.recipes.protocols import own_evaluation
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import read_toml, recipe_to_toml
+from innerloop.recipes.told import told_episodes
+from innerloop.recipes.trust import foreign_code
+from innerloop.runs.directory import RECIPE, list_runs
+from innerloop.runs.files import read_json, write_text_atomic
+from innerloop.runs.lock import sole_writer
+from innerloop.runs.manifest import now, read_manifest, update_manifest
+from innerloop.runs.metrics import read_metrics
+
+DIVERGED = "diverged"
+"""Entry of a manifest, and what a sweep calls a run whose numbers were not finite."""
+
+PRUNED = "pruned"
+"""Status of a run that was clearly worse than others at a validation, and stopped."""
+
+ENDED = ("finished", DIVERGED, PRUNED)
+"""Runs that a sweep does not touch again."""
+
+PULSE = 0.5
+"""Seconds between looks at a run that is under way."""
+
+_INTERRUPTED = 130
+
+Say = Callable[[str], None]
+Child = subprocess.Popen[str]
+Watch = Callable[[Child], None]
+
+
+class FailedRunError(UserError):
+    """A run of a sweep ended in an error; ``reason`` is what it said last."""
+
+    def __init__(self, label: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{label} failed ({reason}). The other runs are kept: run the same sweep again to go on."
+        )
+
+
+class InterruptedRunError(UserError):
+    """A run of a sweep was interrupted; it has a checkpoint."""
+
+
+class Validated(NamedTuple):
+    """A validation of a run on its way."""
+
+    step: int
+    mean: float
+    ci95: float
+
+
+def run_cell(
+    cell: Cell, folder: Path, share: int, say: Say, running: set[Child], watch: Watch | None = None
+) -> Path:
+    """Trains, resumes, or finds finished one run, in a process of its own.
+
+    Args:
+        cell: which.
+        folder: of the sweep.
+        share: cores for it.
+        say: receives lines for people.
+        running: gets the process while it is under way.
+        watch: is called with the process every half second; it may end it.
+
+    Raises:
+        FailedRunError: it ended in an error.
+        InterruptedRunError: it was interrupted.
+    """
+    earlier = list_runs_of(folder, cell.label)
+    if earlier and read_status(earlier[-1]) in ENDED:
+        say(f"{cell.label}: {read_status(earlier[-1])} before")
+        return earlier[-1]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(share), **ends_with_parent()}
+    command = ["resume", str(earlier[-1])] if earlier else ["train", str(_cell_file(cell, folder, share))]
+    if _passes_trust(cell, earlier):
+        command.append("--trust")
+    say(f"{cell.label}: {command[0]}")
+    with subprocess.Popen(
+        python_command("-m", "innerloop", *command, "--json"),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        running.add(child)
+        try:
+            out, errors = _awaited(child, watch)
+        finally:
+            running.discard(child)
+    if child.returncode:
+        return _not_finished(cell, folder, child.returncode, errors, say)
+    return Path(json.loads(out.strip().splitlines()[-1])["run"])
+
+
+def _cell_file(cell: Cell, folder: Path, share: int) -> Path:
+    run = cell.recipe.run.model_copy(update={"folder": str(folder), "threads": share})
+    recipe = cell.recipe.model_copy(update={"name": cell.label, "run": run})
+    path = folder / "cells" / f"{cell.label}.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomic(path, recipe_to_toml(recipe))
+    return path
+
+
+def _awaited(child: Child, watch: Watch | None) -> tuple[str, str]:
+    if watch is None:
+        return child.communicate()
+    while True:
+        try:
+            return child.communicate(timeout=PULSE)
+        except subprocess.TimeoutExpired:
+            try:
+                watch(child)
+            except BaseException:
+                child.terminate()  # a bug of ours does not leave a run that nobody looks at
+                raise
+
+
+def _not_finished(cell: Cell, folder: Path, code: int, errors: str, say: Say) -> Path:
+    made = list_runs_of(folder, cell.label)
+    if made and read_status(made[-1]) == DIVERGED:
+        say(f"{cell.label}: {read_manifest(made[-1])['reason']}")
+        return made[-1]  # a row of the table: the other runs go on
+    if code == _INTERRUPTED:
+        raise InterruptedRunError(f"{cell.label} was interrupted: run the same sweep again to go on.")
+    silent = f"killed by {signal.Signals(-code).name}" if code < 0 else "no message"
+    raise FailedRunError(cell.label, (errors.strip().splitlines() or [silent])[-1])
+
+
+def stop(running: set[Child], grace: float = 2.0) -> None:
+    """Ends the runs that are under way; each keeps a checkpoint.
+
+    Ctrl-C reaches them by itself, a signal to this process alone does not: those that have not noticed after
+    ``grace`` seconds are told.
+    """
+    deadline = time.monotonic() + grace
+    for child in list(running):
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.terminate()
+
+
+def _passes_trust(cell: Cell, earlier: list[Path]) -> bool:
+    """Whether the child may import what its file names: code that we were told to trust, and no other.
+
+    That of the cell was typed or trusted here. A run that lies in the folder already may name anything.
+    """
+    named = foreign_code(cell.recipe)
+    return bool(named) and (not earlier or foreign_code(read_recipe(str(earlier[-1]))) == named)
+
+
+def list_runs_of(folder: Path, label: str) -> list[Path]:
+    """Runs of one point of the grid, oldest first."""
+    return [run for run in list_runs(folder) if run.parent.name == label] if folder.is_dir() else []
+
+
+def read_status(run: Path) -> str:
+    """How a run ended; ``diverged`` if its numbers were not finite, ``interrupted`` if it never said."""
+    try:
+        manifest = read_manifest(run)
+        return DIVERGED if manifest.get(DIVERGED) else str(manifest["status"])
+    except UserError:
+        return "interrupted"
+
+
+def is_worked_on(run: Path) -> bool:
+    """Whether a process holds the lock of a run: it may outlive the one that started it by a few steps."""
+    try:
+        with sole_writer(run):
+            return False
+    except UserError:
+        return True
+
+
+def mark_pruned(run: Path, reason: str) -> None:
+    """Writes into a run's manifest that it was stopped because others are better."""
+    with sole_writer(run):
+        update_manifest(run, status=PRUNED, ended=now(), reason=reason)
+
+
+def validations(run: Path) -> list[Validated]:
+    """The validations of a run so far that are finite, in the order of their steps."""
+    try:
+        records = read_metrics(run / "metrics.jsonl")
+    except (OSError, UserError):
+        return []
+    found = {}
+    for record in records:
+        step, mean, ci95 = (record.get(key) for key in ("step", "validation", "ci95"))
+        if isinstance(step, int) and isinstance(mean, (int, float)) and math.isfinite(mean):
+            width = float(ci95) if isinstance(ci95, (int, float)) and math.isfinite(ci95) else 0.0
+            found[step] = Validated(step, float(mean), width)
+    return [found[step] for step in sorted(found)]
+
+
+def best_validation(run: Path, score: str) -> float | None:
+    """The validation whose weights a run keeps as its best; None without a finite one."""
+    means = [each.mean for each in validations(run)]
+    return (max(means) if score == "accuracy" else min(means)) if means else None
+
+
+def score_of(recipe: Recipe) -> str:
+    """What a recipe is judged by.
+
+    >>> score_of(Recipe())
+    'mse'
+    """
+    return _score(recipe.outer.loss or recipe.inner.loss)
+
+
+def _score(loss: str) -> str:
+    return "accuracy" if loss.startswith("cross-entropy") else "mse"
+
+
+def judged(settings: dict[str, Any], run: Path) -> SweptRun:
+    """The evaluation of a run by its recipe's own protocol; without a mean if it diverged or was pruned."""
+    recipe = read_toml((run / RECIPE).read_text(encoding="utf-8"), str(run))
+    files = sorted((run / "eval").glob("*.json"), key=lambda path: path.stat().st_mtime)
+    found, own = own_evaluation(recipe, [read_json(file) for file in files])
+    losses = [recipe.get(section, {}).get("loss") for section in ("outer", "inner")]
+    score = _score(losses[0] or losses[1] or "mse")
+    status, validation = read_status(run), best_validation(run, score)
+    if found is not None and own:
+        drawn = told_episodes(recipe, found, read_manifest(run))
+        return SweptRun(settings, found, drawn, validation=validation)
+    if status in (DIVERGED, PRUNED):
+        evaluation: dict[str, Any] = {"score": score, "mean": None, "ci95": None, "scores": []}
+        return SweptRun(settings, evaluation, None, status, validation)
+    raise UserError(f"{run} has no evaluation by its own protocol: `innerloop eval {run}` makes one.")

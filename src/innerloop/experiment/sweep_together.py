@@ -1,0 +1,115 @@
+"""A sweep that processes share through a folder: the study, the work, and one table and page at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from innerloop.core.errors import UserError
+from innerloop.core.faults import printable
+from innerloop.experiment.grid import SEED, Cell, SweepSpace, described, sweep_name
+from innerloop.experiment.sweep_journal import JOURNAL
+from innerloop.experiment.sweep_points import Points
+from innerloop.experiment.sweep_runs import judged, score_of
+from innerloop.experiment.sweep_shared import work_on
+from innerloop.experiment.sweep_study import Ended, SharedStudy
+from innerloop.experiment.sweep_table import SweptRun, check_scores, table_of
+from innerloop.recipes.settings import recipe_to_toml
+from innerloop.runs.directory import MANIFEST, list_runs
+from innerloop.runs.files import write_json_atomic
+
+ON_PAGE = 24
+"""Runs on the page of a sweep, the best ones: more make it slow to open."""
+
+RESULT = "sweep.json"
+
+
+def sweep_together(
+    where: Path,
+    space: SweepSpace,
+    cells: list[Cell],
+    notes: list[str],
+    *,
+    trials: int | None,
+    sampler: str,
+    prune: bool,
+    jobs: int | None,
+    show: bool,
+) -> dict[str, Any]:
+    """Works on a sweep beside any number of other processes; arguments as in ``sweep``.
+
+    Args:
+        where: the shared folder.
+        space: what runs are drawn from.
+        cells: the runs of a grid; where runs are drawn, those that the space was tried with.
+        notes: warnings.
+        trials: how many runs are drawn; None for a grid.
+        sampler: how they are drawn.
+        prune: whether runs that are clearly worse are stopped.
+        jobs: runs at a time.
+        show: whether to show progress.
+    """
+    scores = sorted({score_of(cell.recipe) for cell in cells})
+    if len(scores) > 1:
+        raise UserError(f"some runs are judged by {' and some by '.join(scores)}: sweep them apart.")
+    base = space.base
+    if trials is None:
+        name, points = sweep_name(base.name, described(cells)), Points(space, cells)
+    else:
+        drawn = [recipe_to_toml(base), list(space.choices.items()), list(space.ranges.items()), sampler]
+        name, points = sweep_name(base.name, drawn), Points(space)
+    study = SharedStudy(where, name, scores[0], points, trials or 0, sampler)
+    ended = work_on(study, jobs, prune, notes, show)
+    return _result(study, where, ended, notes, drawn=trials is not None)
+
+
+def _result(
+    study: SharedStudy, where: Path, ended: list[Ended], notes: list[str], drawn: bool
+) -> dict[str, Any]:
+    newest = {run.parent.name: run for run in list_runs(study.folder)}
+    whole = {each.cell.label: each for each in ended if not each.failed and each.cell.label in newest}
+    results = [judged(each.cell.settings, newest[label]) for label, each in whole.items()]
+    failed = [each for each in ended if each.cell.label not in whole]
+    results += [_lost(each.cell) for each in failed]
+    rows = table_of(results, by_validation=drawn)
+    check_scores(rows, len(results), study.folder)
+    runs = [newest[label] for label in sorted(whole, key=lambda label: _place(whole[label].cell, rows))]
+    again = [
+        f"{each.cell.label} failed ({printable(each.failed)}): the same command again tries it again"
+        for each in failed
+    ]
+    result = {
+        "folder": str(study.folder),
+        "runs": [str(run) for run in runs],
+        "table": rows,
+        "notes": [*notes, *again],
+        "study": study.name,
+        "journal": str(where / JOURNAL),
+        "drawn": drawn,
+    }
+    result["report"] = str(_page(study, runs))
+    write_json_atomic(study.folder / RESULT, result)
+    return result
+
+
+def _lost(cell: Cell) -> SweptRun:
+    evaluation: dict[str, Any] = {"score": score_of(cell.recipe), "mean": None, "ci95": None, "scores": []}
+    return SweptRun(cell.settings, evaluation, None, "failed")
+
+
+def _place(cell: Cell, rows: list[dict[str, Any]]) -> int:
+    """The row that a run belongs to."""
+    rest = {key: value for key, value in cell.settings.items() if key != SEED}
+    return next(i for i, row in enumerate(rows) if row["settings"] == rest)
+
+
+def _page(study: SharedStudy, runs: list[Path]) -> Path:
+    """The page that compares the best runs; of processes that end at the same time, the first writes it."""
+    from innerloop.experiment.pages import write_report
+
+    out = study.folder / "report.html"
+    with study.claims.alone("page"):
+        changed = max((run / MANIFEST).stat().st_mtime for run in runs)
+        if not (out.is_file() and out.stat().st_mtime >= changed):
+            write_report(runs[:ON_PAGE], out)
+    return out

@@ -28,8 +28,8 @@ from innerloop.experiment.look import Look
 from innerloop.experiment.predictor_network import network_for
 from innerloop.features.backbone import Backbone
 from innerloop.features.extracting import extract
+from innerloop.features.files import packed_backbone, unpacked_backbone
 from innerloop.features.items import listed
-from innerloop.features.opening import backbone_from, record_of
 from innerloop.nets import Network
 from innerloop.recipes.schema import Recipe
 
@@ -59,8 +59,9 @@ class Predictor(NamedTuple):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle and copies: a network is made of functions, which are made anew."""
-        about = None if self.backbone is None else record_of(self.backbone)
-        return _rebuilt, (self.outputs, self.recipe, self.params, self.buffers, *self[4:7], about)
+        if self.backbone is not None:
+            return _reopened, (*packed_backbone(self.backbone), self.recipe, self.source)
+        return _rebuilt, (self.outputs, self.recipe, self.params, self.buffers, *self[4:7])
 
     def __repr__(self) -> str:
         return f"<network of {self.source}>"
@@ -208,11 +209,12 @@ def _rebuilt(
     look: Look,
     source: str,
     weights: str,
-    about: dict[str, Any] | None,
 ) -> Predictor:
-    if about is not None:
-        return of_backbone(backbone_from(about, params, buffers), recipe)
     return Predictor(recipe, network_for(recipe, look, outputs), params, buffers, look, source, weights)
+
+
+def _reopened(about: dict[str, Any], tensors: dict[str, Tensor], recipe: Recipe, source: str) -> Predictor:
+    return of_backbone(unpacked_backbone(about, tensors, source), recipe)._replace(source=source)
 
 
 def of_backbone(backbone: Backbone, recipe: Recipe) -> Predictor:

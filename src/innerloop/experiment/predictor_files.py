@@ -33,7 +33,7 @@ from innerloop.experiment.model_place import model_file
 from innerloop.experiment.predictor import Predictor, of_backbone
 from innerloop.experiment.predictor_network import network_for
 from innerloop.experiment.sureness_files import pack_sureness, unpack_sureness
-from innerloop.features.opening import backbone_from, record_of
+from innerloop.features.files import GROUP, packed_backbone, unpacked_backbone
 from innerloop.nets import Network
 from innerloop.recipes.settings import make_recipe, typed_keys
 from innerloop.recipes.trust import admit
@@ -89,9 +89,12 @@ def write_predictor(
         "weights": predictor.weights,
         "arguments": dict(arguments or {}),
     }
+    groups: Groups = {}
     if predictor.backbone is not None:
-        about["backbone"] = record_of(predictor.backbone)
-    groups: Groups = {"params": predictor.params, "buffers": predictor.buffers}
+        about["backbone"], tensors = packed_backbone(predictor.backbone)
+        groups["backbone"] = {name.removeprefix(GROUP): value for name, value in tensors.items()}
+    else:
+        groups |= {"params": predictor.params, "buffers": predictor.buffers}
     if adapted is not None:
         fields, groups["task"] = pack_state(
             adapted.state, adapted.predictor.params, adapted.predictor.buffers
@@ -146,14 +149,15 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
         recipe = make_recipe(about["recipe"], items, source=str(path))
         recipe = admit(recipe, typed_keys(items), str(path), trust)
         look = Look(tuple(about["shape"]), about["mean"], about["std"])
-        params, buffers = groups["params"], groups.get("buffers", {})
         if about.get("backbone"):
-            backbone = backbone_from(about["backbone"], params, buffers)
+            tensors = {GROUP + name: value for name, value in groups["backbone"].items()}
+            backbone = unpacked_backbone(about["backbone"], tensors, str(path))
             predictor = of_backbone(backbone, recipe)._replace(source=str(path))
         else:
             network = network_for(recipe, look, about["outputs"])
+            params, buffers = groups["params"], groups.get("buffers", {})
+            _check_fit(network, params, buffers, path)
             predictor = Predictor(recipe, network, params, buffers, look, str(path), about["weights"])
-        _check_fit(predictor.network, params, buffers, path)
         adapted = None
         if about.get("adapted"):
             adapted = _adapted(predictor, about["adapted"], groups, about["recipe"])

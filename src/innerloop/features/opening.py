@@ -11,11 +11,11 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.place import user_path
-from innerloop.core.preprocessing import Preprocessing, check_preprocessing, preprocessing_from
+from innerloop.core.preprocessing import Preprocessing, check_preprocessing
 from innerloop.core.types import Buffers, Params
 from innerloop.features.backbone import Backbone
 from innerloop.nets.factory import BACKBONES, build_backbone
-from innerloop.nets.hugging_face import PREFIX, config_of, is_hugging_face
+from innerloop.nets.hugging_face import PREFIX, is_hugging_face
 from innerloop.nets.hugging_face_pictures import read_preprocessing
 from innerloop.nets.network import Network
 from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, our_names, published_weights
@@ -75,30 +75,6 @@ def open_backbone(
         entry.licence if entry else UNKNOWN,
         options,
     )
-
-
-def record_of(backbone: Backbone) -> dict[str, Any]:
-    """All of a backbone but its tensors, as plain data; :func:`backbone_from` reads it again."""
-    settings = dict(backbone.settings)
-    if is_hugging_face(backbone.name) and "config" not in settings:
-        settings["config"] = config_of(backbone.name.removeprefix(PREFIX))
-    return {
-        "name": backbone.name,
-        "preprocessing": backbone.preprocessing.as_dict(),
-        "weights": backbone.weights,
-        "seen": backbone.seen,
-        "licence": backbone.licence,
-        "settings": settings,
-    }
-
-
-def backbone_from(record: Mapping[str, Any], params: Params, buffers: Buffers) -> Backbone:
-    """What :func:`record_of` was given, with its tensors; nothing is looked up elsewhere."""
-    how = preprocessing_from(record["preprocessing"])
-    network, _ = _network(record["name"], how, params, dict(record["settings"]))
-    weights, seen, licence = (str(record[key]) for key in ("weights", "seen", "licence"))
-    settings = dict(record["settings"])
-    return Backbone(record["name"], network, params, buffers, how, weights, seen, licence, settings)
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: help demo test test-slow lint format docs bench wheel-check clean
+.PHONY: help demo test test-slow test-oldest kills pairs soak lint format docs bench wheel-check clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -37,6 +37,19 @@ test: lint               ## lint, tests, doctests, and the wheel in an empty env
 
 test-slow: $(STAMP)/dev  ## the long tests too
 	$(BIN)/python -m pytest -n 2 --durations=10
+
+test-oldest:             ## the tests on torch 2.6, in a Debian 13 that this makes (root; 3 GB)
+	bash scripts/test_oldest.sh
+
+# What CI has no time for; results also go to a file of JSON. Figures of one run stand in docs/reliability.md.
+kills: $(STAMP)/dev      ## 100 random kill -9 of every kind of work, resumed and compared (20 minutes)
+	PYTHONPATH=tests $(BIN)/python -m endurance --out kills.json kills
+
+pairs: $(STAMP)/dev      ## two commands at once on one run or data set, 100 times each (5 minutes)
+	PYTHONPATH=tests $(BIN)/python -m endurance --out pairs.json pairs
+
+soak: $(STAMP)/dev       ## 20,000 steps and 10,000 episodes with flat memory (10 minutes)
+	PYTHONPATH=tests $(BIN)/python -m endurance --out soak.json soak
 
 lint: $(STAMP)/dev       ## ruff, mypy, the layer contract
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ tidy() {
     scancel --user=root >/dev/null 2>&1 || true
     sleep 2
     for pid in "${daemons[@]}"; do kill "$pid" 2>/dev/null || true; done
+    wait  # or they would still write what is removed next
     [ -n "${KEEP:-}" ] && say "kept $work" || rm -rf "$work"
 }
 
@@ -173,18 +174,27 @@ cancelled() {
     say "cancelled: a checkpoint, and the job does not come back"
 }
 
-swept() {
-    if ! "$bin/innerloop" sweep --help | grep -q -- --storage; then
-        say "swept: this version of innerloop sweep has no --storage, so its script was not run"
-        return
-    fi
-    local job; job=$(SWEEP=$work/swept submit --array=0-1 --cpus-per-task=1 --output="$work/swept-%a.log" \
-        "$scripts/sweep.sbatch" "${SMALL[@]}" outer.steps=200 'inner.lr=[0.003,0.01]' 'seed=[0,1]')
-    wait_for "the end of the sweep" 600 all_ended "$job"
-    local done; done=$(find "$work/swept" -name manifest.json -exec grep -l '"status": "finished"' {} + | wc -l)
-    [ "$done" = 4 ] || fail "the sweep has $done finished runs, not 4"
-    say "swept: two tasks of an array shared four runs"
+sweep() { # name, steps: submits a sweep of four runs on two tasks of an array; prints the number of the job
+    SWEEP=$work/$1 submit --array=0-1 --cpus-per-task=1 --output="$work/$1-%a.log" \
+        "$scripts/sweep.sbatch" "${SMALL[@]}" "outer.steps=$2" 'inner.lr=[0.003,0.01]' 'seed=[0,1]'
 }
+four_finished() { # name, job
+    wait_for "the end of $1" 600 all_ended "$2"
+    local done; done=$(find "$work/$1" -name manifest.json -exec grep -l '"status": "finished"' {} + | wc -l)
+    [ "$done" = 4 ] || fail "$1 has $done finished runs, not 4"
+    say "$1: two tasks of an array shared four runs"
+}
+swept() { four_finished swept "$(sweep swept 200)"; }
+swept_interrupted() {
+    local job; job=$(sweep swept_interrupted "$STEPS")
+    wait_for "the first steps" 120 under_way "$work/swept_interrupted"
+    scancel --signal=TERM "${job}_0"
+    wait_for "the requeue" 120 pending_again "${job}_0"
+    say "swept_interrupted: one task is queued again"
+    scontrol update "JobId=${job}_0" StartTime=now
+    four_finished swept_interrupted "$job"
+}
+under_way() { [ "$(find "$1" -name metrics.jsonl -size +2k 2>/dev/null | wc -l)" -ge 2 ]; }
 all_ended() { ! squeue -h -j "$1" 2>/dev/null | grep -q .; }
 
 trap tidy EXIT
@@ -193,5 +203,5 @@ configure
 start
 say "$(slurmctld -V), node $me is idle"
 export PATH=$bin:$PATH
-for case in ${CASES:-undisturbed interrupted time_up killed cancelled swept}; do "$case"; done
+for case in ${CASES:-undisturbed interrupted time_up killed cancelled swept swept_interrupted}; do "$case"; done
 say "done"

@@ -71,7 +71,15 @@ def test_it_is_the_module() -> None:
             assert_close(apply(net, params, buffers, x, "stored")[0], module(x))
 
 
-@pytest.mark.parametrize(("version", "side"), [(0, 64), (0, 75), (1, 60), (4, 46)])
+@pytest.mark.parametrize(
+    ("version", "side"),
+    [
+        (0, 64),
+        (0, 75),
+        pytest.param(1, 60, marks=pytest.mark.slow),
+        pytest.param(4, 46, marks=pytest.mark.slow),
+    ],
+)
 def test_folded_is_unfolded(version: int, side: int) -> None:
     """Sides whose halvings are all even, and some that become odd."""
     net, params, buffers = drawn(version)
@@ -91,7 +99,7 @@ def test_only_statistics_can_be_folded() -> None:
         folded_efficientnet_lite(0, params, buffers)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", [0, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_sizes_are_the_published_ones(version: int) -> None:
     net = backbone(NAMES[version], 3, VERSIONS[version].side, 1000, norm="running")
     params, _ = net.init(torch.Generator())
@@ -162,6 +170,7 @@ def test_the_published_weights_know_photographs(shared_data: Path) -> None:
 
 
 @installed
+@pytest.mark.slow  # for what it imports
 def test_the_published_weights_know_a_palace() -> None:
     """scikit-learn's photograph of the Summer Palace in Beijing."""
     from PIL import Image

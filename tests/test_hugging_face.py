@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,32 @@ def test_a_folder_without_a_processor_and_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no folder"):
         local_folder(str(tmp_path / "nothing"))
     assert local_folder("somebody/model") is None
+    with pytest.raises(UserError, match="needs a folder"):
+        local_folder("")
+
+
+def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By a stand-in: there is no network here."""
+    hub = ModuleType("huggingface_hub")
+    missing = type("EntryNotFoundError", (Exception,), {})
+
+    def download(name: str, file: str) -> str:
+        if name == "far/away":
+            raise OSError("no route to the hub")
+        if file == "preprocessor_config.json":
+            raise missing("no such file")
+        content = {"image_processor": {**FILES["dinov3"][0], **HALF}}
+        (tmp_path / file).write_text(json.dumps(content))
+        return str(tmp_path / file)
+
+    hub.hf_hub_download = download  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    assert read_preprocessing("some/model").size == (224, 224)
+    with pytest.raises(UserError, match="a name needs a network; a folder does not"):
+        read_preprocessing("far/away")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match=r"pip install 'innerloop\[hf\]'"):
+        read_preprocessing("some/model")
 
 
 def test_what_stands_for_a_picture() -> None:
@@ -210,8 +238,6 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
 
 
 def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import sys
-
     from innerloop.nets import backbone
 
     monkeypatch.setitem(sys.modules, "transformers", None)

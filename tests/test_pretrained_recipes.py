@@ -13,11 +13,13 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.experiment import pretrained
+from innerloop.experiment.backbones import backbone_of, run_backbone
 from innerloop.experiment.model import build_network
 from innerloop.experiment.predictor_loading import load_model
 from innerloop.experiment.pretrained import own_scale, seen_notes
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
+from innerloop.features import extract
 from innerloop.nets import backbone
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
@@ -127,3 +129,23 @@ def test_models_of_transformers_run_no_code() -> None:
         == {}
     )
     assert foreign_code(make_recipe({"model": {"kind": "hfx:model"}})) == {"model.kind": "hfx:model"}
+
+
+def test_a_run_is_a_backbone_too(tmp_path: Path) -> None:
+    """Its features of files are those that its predictor computes."""
+    small = {"kind": "conv4", "filters": 4, "init": None}
+    asked = recipe(tmp_path, **small).model_dump()
+    asked["data"]["standardise"] = True
+    run = Path(train(make_recipe(asked), progress=False)["run"])
+    net = run_backbone(run)
+    files = sorted((tmp_path / "pictures").rglob("*.png"))[:3]
+    found = extract(net, files, cache=tmp_path / "cache")
+    predictor = load_model(run).predictor
+    x = predictor.batch([str(file) for file in files])
+    with torch.no_grad():
+        z, _ = predictor.network.features(predictor.params, predictor.buffers, x, "stored")
+    np.testing.assert_allclose(found.values, z.flatten(1).numpy(), rtol=1e-4, atol=1e-5)
+    assert net.preprocessing.mean == tuple(predictor.look.mean or ())
+    together = predictor._replace(network=predictor.network._replace(norm="transductive"))
+    with pytest.raises(UserError, match="no features of its own"):
+        backbone_of(together)

@@ -132,6 +132,21 @@ def test_trust_imports_it_and_names_the_module(
     assert "trusted:" not in capfd.readouterr().err  # nothing to trust
 
 
+@pytest.mark.parametrize("verb", ["train", "eval", "resume"])
+def test_the_module_is_named_before_it_is_imported(
+    verb: str, tmp_path: Path, foreign: Foreign, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = sent(a_run(tmp_path), "tasks.family")
+    module = foreign.trace.with_name("foreign_code_here.py")
+    module.write_text(f"import os\nos.write(2, b'imported now\\n')\n{MODULE}")
+    capfd.readouterr()
+    assert main([verb, str(run), "--trust"]) == 0
+    assert foreign.was_imported()
+    said = capfd.readouterr().err
+    named = said.find("names tasks.family=foreign_code_here:lines (module foreign_code_here)")
+    assert 0 <= named < said.find("imported now")
+
+
 def test_what_the_user_names_is_imported_and_later_needs_trust(tmp_path: Path, foreign: Foreign) -> None:
     typed = [f"{key}={name}" for key, name in NAMES.items()]
     assert main(["train", "sine-maml", *typed, *TINY, "--quiet"]) == 0

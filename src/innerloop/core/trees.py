@@ -71,3 +71,12 @@ def global_norm(tree: Mapping[str, Tensor]) -> Tensor:
 def count(tree: Mapping[str, Tensor]) -> int:
     """How many numbers there are."""
     return sum(value.numel() for value in tree.values())
+
+
+def first_not_finite(tree: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor with an entry that is not finite; None if there is none.
+
+    >>> first_not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, float("nan")])})
+    'b'
+    """
+    return next((name for name, value in tree.items() if not bool(torch.isfinite(value).all())), None)

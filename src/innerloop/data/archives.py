@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -12,11 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from innerloop.core.errors import UserError
+from innerloop.data.bounds import checked_members, checked_zip, opened_tar
 
 _DAMAGE: Final = (
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
+    lzma.LZMAError,
     EOFError,
     OSError,
     NotImplementedError,  # compression that this Python cannot undo
@@ -43,7 +46,7 @@ class Archive:
         """Regular files, as packed.
 
         Raises:
-            UserError: damaged, or a name points outside of the archive.
+            UserError: damaged, a name points outside of the archive, or it unpacks to far more than it is.
         """
         if self.kind == "folder":
             inside = (file for file in sorted(self.path.rglob("*")) if file.is_file())
@@ -107,12 +110,12 @@ class Archive:
                     yield name, (root / name).open("rb")
         elif self.kind == "zip":
             with zipfile.ZipFile(self.path) as archive:
-                for entry in archive.infolist():
+                for entry in checked_zip(archive, self.path):
                     if entry.filename in wanted:
                         yield entry.filename, archive.open(entry)
         else:
-            with tarfile.open(self.path) as packed:
-                for member in packed:
+            with opened_tar(self.path) as packed:
+                for member in checked_members(packed, self.path):
                     name = _tidy(member.name)
                     if member.isfile() and name in wanted:
                         opened = packed.extractfile(member)
@@ -121,13 +124,13 @@ class Archive:
 
     def _zip_names(self) -> list[str]:
         with zipfile.ZipFile(self.path) as archive:
-            names = [entry.filename for entry in archive.infolist()]
+            names = [entry.filename for entry in checked_zip(archive, self.path)]
             return [name for name in names if not name.endswith("/")]  # is_dir stumbles over an empty name
 
     def _tar_names(self) -> list[str]:
         names = []
-        with tarfile.open(self.path) as packed:
-            for member in packed:
+        with opened_tar(self.path) as packed:
+            for member in checked_members(packed, self.path):
                 if member.issym() or member.islnk():
                     raise UserError(
                         f"{self.path.name} was refused: it holds the link {member.name}, which may lead "
@@ -146,17 +149,25 @@ def _kind(path: Path) -> str:
     if path.is_dir():
         return "folder"
     try:
-        if tarfile.is_tarfile(path):  # first: a tar that ends with a zip looks like a zip
+        if _is_tar(path):  # first: a tar that ends with a zip looks like a zip
             return "tar"
         if zipfile.is_zipfile(path) and path.suffix.lower() != ".npz":
             return "zip"
-    except (OSError, zlib.error, EOFError):
+    except (OSError, zlib.error, lzma.LZMAError, EOFError):
         pass
     if path.name.lower().endswith((".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")):
         raise UserError(
             f"{path.name} is damaged or not the archive that its name says; get it again from its publisher."
         )
     return "file"
+
+
+def _is_tar(path: Path) -> bool:
+    try:
+        with opened_tar(path):
+            return True
+    except tarfile.TarError:
+        return False
 
 
 def _tidy(name: str) -> str:

@@ -17,6 +17,7 @@ from innerloop.data.folder_names import by_class, class_names, groups_of
 from innerloop.data.hashing import text_hash
 from innerloop.data.layouts.layout import Layout, Progress, cores
 from innerloop.data.pictures import (
+    ENORMOUS,
     GREY_MODES,
     BadPictureError,
     Colour,
@@ -164,6 +165,8 @@ def _look(root: Path, thoroughly: bool, path: str) -> Head | str:
         return head
     except BadPictureError as error:
         return str(error)
+    except Image.DecompressionBombError:
+        return ENORMOUS
     except Exception as error:  # heads of damaged files fail in many ways
         return (
             "it is of no known format" if "identify" in str(error) else str(error)[:80] or "it cannot be read"

@@ -17,8 +17,9 @@ from innerloop.data.layouts.layout import silent, where
 from innerloop.data.npz_layout import npz_layout
 from innerloop.data.place import data_folder, is_name
 from innerloop.data.source import map_array
-from innerloop.data.store import IMAGES, Index, build_store, read_index, workspace
+from innerloop.data.store import IMAGES, Index, build_store, read_index
 from innerloop.data.verify import check_content, check_counts, origin, status
+from innerloop.data.workspace import workspace
 
 OWN = "your own"
 

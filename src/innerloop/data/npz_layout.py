@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
 from innerloop.data.arrays import arrays_layout
+from innerloop.data.bounds import ALWAYS, checked_zip
 from innerloop.data.layouts.layout import Layout
 
 _IMAGES: Final = ("images", "X", "x", "data")
@@ -51,13 +53,20 @@ def npz_layout(path: Path) -> Layout:
 
 
 def _open_npz(path: Path) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    unpacked = 0
     try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in checked_zip(archive, path))
         with np.load(path, allow_pickle=False) as table:
             wanted = (*_IMAGES, *_LABELS, *_NAMES, "groups")
             return {key: table[key] for key in table.files if key in wanted}, list(table.files)
     except FileNotFoundError:
         raise UserError(f"there is no file {path}.") from None
+    except UserError:
+        raise
     except Exception as error:  # a damaged archive fails in many ways
+        if isinstance(error, MemoryError) and unpacked > ALWAYS:  # otherwise it only says that it is large
+            raise
         raise UserError(
             f"{path.name} is damaged or no .npz file of plain arrays ({str(error)[:80]})."
         ) from None

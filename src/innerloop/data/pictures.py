@@ -22,6 +22,7 @@ SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 )
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"))
+ENORMOUS = "it unpacks to an enormous picture"
 _WHITE = 255
 _SIXTEEN_BIT = 65535
 
@@ -61,7 +62,7 @@ def open_picture(data: bytes | Path) -> Image.Image:
     except BadPictureError:
         raise
     except Image.DecompressionBombError:
-        raise BadPictureError("it unpacks to an enormous picture") from None
+        raise BadPictureError(ENORMOUS) from None
     except Exception as error:  # decoders of damaged files fail in many ways
         raise BadPictureError(reason_of(error)) from None
 

@@ -5,14 +5,11 @@ It is built beside its place and moved there in one step: a store is whole or it
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import socket
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,18 +21,17 @@ from numpy.typing import NDArray
 
 from innerloop._version import __version__
 from innerloop.core.errors import UserError
-from innerloop.data.exchange import put_all_back, put_back, take_place
+from innerloop.data.exchange import put_back, take_place
 from innerloop.data.hashing import content_hash
 from innerloop.data.layouts.layout import Layout, Progress, silent
 from innerloop.data.source import ImageSource, map_array
+from innerloop.data.workspace import workspace
 from innerloop.runs.files import plain, read_json, sync_file, sync_folder, write_json_atomic
 
 IMAGES: Final = "images.npy"
 INDEX: Final = "index.json"
 FILES: Final = "files.json"
 FORMAT: Final = 1
-_PARTIAL: Final = ".partial-"
-_DAY: Final = 86400.0
 _SPARE: Final = 64 << 20  # bytes to leave free on the disk
 
 Index = dict[str, Any]
@@ -85,6 +81,7 @@ def build_store(
         }
         (work / FILES).write_text(json.dumps(list(layout.files)), encoding="utf-8")
         write_json_atomic(work / INDEX, index)
+        sync_file(work / FILES)
         sync_file(work / IMAGES)
         _move(work, folder, replace)
     made: Index = plain(index)
@@ -162,51 +159,6 @@ def _file_names(path: str) -> list[str]:
     return names
 
 
-@contextlib.contextmanager
-def workspace(folder: Path) -> Iterator[Path]:
-    """A folder to work in beside ``folder``; gone afterwards, whatever happens.
-
-    Raises:
-        UserError: there is no writing there.
-    """
-    parent = folder.parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        sweep(parent)
-        mark = f"{_PARTIAL}{socket.gethostname()}-{os.getpid()}-"
-        work = Path(tempfile.mkdtemp(prefix=mark, dir=parent))
-        work.chmod(0o755)  # mkdtemp makes it private; the data folder decides who may read
-    except OSError as error:
-        raise UserError(
-            f"{parent} cannot be written ({error.strerror}): set INNERLOOP_DATA to a folder of yours."
-        ) from None
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def sweep(parent: Path) -> None:
-    """Remove what killed conversions left behind, and put back what they had set aside."""
-    put_all_back(parent)
-    for left in parent.glob(f"{_PARTIAL}*"):
-        if _abandoned(left):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _abandoned(left: Path) -> bool:
-    host, _, rest = left.name.removeprefix(_PARTIAL).rpartition("-")[0].rpartition("-")
-    try:
-        old = time.time() - left.stat().st_mtime > _DAY
-        if os.name == "posix" and host == socket.gethostname():
-            os.kill(int(rest), 0)  # asks whether the process lives; on Windows this would end it
-    except (ProcessLookupError, FileNotFoundError):
-        return True
-    except (ValueError, OSError):
-        pass
-    return old
-
-
 def _new_array(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.uint8]]:
     need, free = int(np.prod(shape, dtype=np.int64)), shutil.disk_usage(path.parent).free
     if need + _SPARE > free:  # writing to a mapped file on a full disk kills the process without a word
@@ -214,7 +166,11 @@ def _new_array(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np
             f"the converted pictures take {need / 1e9:.1f} GB, and {path.parent.parent} has {free / 1e9:.1f} "
             "GB free: set INNERLOOP_DATA to a larger disk."
         )
-    return open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    images = open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    if hasattr(os, "posix_fallocate"):  # others may fill the disk meanwhile: what is allocated now is ours
+        with path.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return images
 
 
 def _move(work: Path, folder: Path, replace: bool) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from innerloop.core.children import safe_path
+from innerloop.execution import silence
 from innerloop.execution.arena import Arena
 from innerloop.execution.sending import Parcel, WorkersError, start_method
 from innerloop.execution.warned import WorkerWarning
@@ -53,6 +54,7 @@ class Crew:
         self._workers: dict[int, Worker] = {}
         self._arena: Arena | None = None
         self._owner = os.getpid()
+        self._hung: set[int] = set()
 
     @property
     def pids(self) -> list[int]:
@@ -126,7 +128,7 @@ class Crew:
     def _share_out(self, setting: Setting, jobs: Sequence[Job]) -> list[Answer]:
         """Hands out tasks in their order, fewer and fewer at a time, so that nobody waits long at the end."""
         waiting, answers, deaths = deque(jobs), dict[int, Answer](), Counter[int]()
-        failed = False
+        failed, watch = False, silence.Silence()
         while True:
             for number in list(self._workers):
                 if waiting and not failed and not self._workers[number].jobs:
@@ -138,7 +140,10 @@ class Crew:
                 break
             if not busy:  # all that were asked had died: ask those that came in their place
                 continue
-            for connection in wait(list(busy)):
+            ready = wait(list(busy), silence.LOOK)
+            if not ready:
+                self._end_hanging(busy.values(), watch)
+            for connection in ready:
                 worker = busy[connection]  # type: ignore[index]
                 try:
                     answer = worker.connection.recv()
@@ -151,6 +156,14 @@ class Crew:
                     answers[answer.number] = answer
                     failed = failed or answer.error is not None
         return [answers[number] for number in sorted(answers)]
+
+    def _end_hanging(self, workers: Iterable[Worker], watch: silence.Silence) -> None:
+        """Kills those that neither answer nor compute; their connection tells of it, as of any death."""
+        for worker in workers:
+            pid = worker.process.pid or 0
+            if pid not in self._hung and watch.hangs(pid):
+                self._hung.add(pid)
+                worker.process.kill()
 
     def _give(self, number: int, setting: Setting, part: list[Job]) -> list[Job]:
         """Sends tasks to a worker; gives them back if it died in its sleep, and has another in its place."""
@@ -170,6 +183,9 @@ class Crew:
         worker.connection.close()
         worker.process.join()
         how = ended(worker.process.exitcode)
+        if worker.process.pid in self._hung:
+            self._hung.discard(worker.process.pid)
+            how = f"neither answered nor computed for {silence.LIMIT:g} seconds and was killed"
         if deaths >= LIVES:
             raise WorkersError(
                 f"{worker} {how} at task {worker.jobs[0].number} of the batch, as {LIVES - 1} did before it: "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from innerloop.learners.table import uses_head
 from innerloop.recipes.judged import refuse_mixed_ways, shapes_asked
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
-from innerloop.runs.files import write_json_atomic
+from innerloop.runs.files import write_json_new
 from innerloop.runs.manifest import now
 
 
@@ -118,8 +119,8 @@ def evaluate_parts(
     }
     if found.unconverged:
         result["unconverged_heads"] = found.unconverged
-    path = _next_file(run / "eval", _label(recipe))
-    write_json_atomic(path, {**result, "scores": found.scores, "time": now()})
+    content = {**result, "scores": found.scores, "time": now()}
+    path = write_json_new(_names(run / "eval", _label(recipe)), content)
     refuse_not_finite(recipe, found, {**params, **buffers}, test_steps(recipe), run, path)
     return {**result, "file": str(path)}
 
@@ -197,9 +198,7 @@ def _label(recipe: Recipe) -> str:
     return re.sub(r"[^\w.-]+", "-", f"{name}-{how}").strip("-.")
 
 
-def _next_file(folder: Path, label: str) -> Path:
+def _names(folder: Path, label: str) -> Iterator[Path]:
+    """Names for an evaluation, the first that is free to be taken: others may be judging the run now."""
     folder.mkdir(exist_ok=True)
-    n = 1
-    while (folder / f"{label}-{n}.json").exists():
-        n += 1
-    return folder / f"{label}-{n}.json"
+    return (folder / f"{label}-{n}.json" for n in itertools.count(1))

@@ -171,10 +171,12 @@ def local_folder(name: str) -> Path | None:
     Raises:
         UserError: it looks like a folder and is none.
     """
+    if not name:
+        raise UserError(f"{PREFIX} needs a folder, or a name on the Hugging Face hub, behind it.")
     path = user_path(name)
     if path.is_dir():
         return path
-    if name.startswith(("/", ".", "~")) or name.count("/") > 1 or not name:
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise UserError(f"{PREFIX}{name}: there is no folder '{name}'.")
     return None
 

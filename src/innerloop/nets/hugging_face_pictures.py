@@ -18,6 +18,7 @@ _CLASS = re.compile(r"(\w+?)(?:ImageProcessor(?:Fast|Pil)?|FeatureExtractor)$")
 _SHORT = ("CLIP", "ChineseCLIP", "ConvNext", "Bit", "Levit", "PoolFormer")
 """A single number is the shorter side for these, and both sides for the others."""
 _USUAL_FILTER = {"ViT": 2, "DeiT": 3, "Beit": 3, "CLIP": 3, "Bit": 3, "Siglip": 3}
+_NO_SUCH_FILE = ("EntryNotFoundError", "RemoteEntryNotFoundError")
 _WARPED = 384
 """From this side on ConvNeXt's processor does not cut."""
 
@@ -62,15 +63,16 @@ def _text(name: str, file: str) -> str | None:
         path = folder / file
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     try:
-        found = load_object("transformers.utils:cached_file")(
-            name, file, _raise_exceptions_for_missing_entries=False
-        )
+        found = load_object("huggingface_hub:hf_hub_download")(name, file)
     except UserError:
         raise UserError(f"{PREFIX}{name} needs transformers: pip install 'innerloop[hf]'.") from None
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of several libraries: no network, no such name, no such file
+        if type(error).__name__ in _NO_SUCH_FILE:
+            return None
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UserError(f"{PREFIX}{name} cannot be read from the hub: {line}") from None
-    return Path(found).read_text(encoding="utf-8", errors="replace") if found else None
+        where = "the hub (a name needs a network; a folder does not)"
+        raise UserError(f"{PREFIX}{name} cannot be read from {where}: {line}") from None
+    return Path(found).read_text(encoding="utf-8", errors="replace")
 
 
 def preprocessing_of(record: Mapping[str, Any]) -> Preprocessing:

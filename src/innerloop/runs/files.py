@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import stat
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,14 @@ def sync_file(path: Path) -> None:
 
 def write_text_atomic(path: Path, text: str) -> None:
     """Replace ``path`` by ``text`` in one step: a reader, or a kill, sees the old file or the new one."""
+    with _complete(path, text) as name:
+        os.replace(name, path)
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _complete(path: Path, text: str) -> Iterator[str]:
+    """The name of a whole and synced file beside ``path``, to be given its own name; gone if it is not."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
@@ -82,16 +92,47 @@ def write_text_atomic(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())  # mkstemp makes private files; a run is as readable as its folder
-        os.replace(name, path)
+        yield name
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 def write_json_atomic(path: Path, obj: Any) -> None:
     """Replace ``path`` by ``obj`` as strict, indented JSON (NaN and infinities as null) in one step."""
     write_text_atomic(path, _as_json(plain(obj), indent=2) + "\n")
+
+
+def write_json_new(names: Iterable[Path], obj: Any) -> Path:
+    """Write ``obj`` as JSON under the first of some names that is free, and return it; nothing is replaced.
+
+    Two processes that do this at once get two names: the system gives a name once.
+    """
+    text = _as_json(plain(obj), indent=2) + "\n"
+    for path in names:
+        if path.exists():
+            continue
+        with _complete(path, text) as name:
+            if _named(name, path):
+                sync_folder(path.parent)
+                return path
+    raise FileExistsError("all names are taken")
+
+
+def _named(name: str, path: Path) -> bool:
+    """Gives a file the name ``path``, unless there is one of that name; its own name is gone in any case."""
+    try:
+        os.link(name, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a disk without hard links: there is a moment between the look and the rename
+        if path.exists():
+            return False
+        os.replace(name, path)
+        return True
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return True
 
 
 class DamagedFileError(UserError, ValueError):

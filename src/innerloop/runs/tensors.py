@@ -13,7 +13,7 @@ from torch import Tensor
 
 from innerloop.runs.files import DamagedFileError, check_plain_file
 
-_SYSTEM = re.compile(r"code: (\d+)")
+_SYSTEM = re.compile(r"(?:code: |os error )(\d+)")  # as its versions write the number of an error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

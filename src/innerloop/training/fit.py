@@ -12,7 +12,7 @@ import torch
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.ranks import LostRankError
 from innerloop.core.statistics import Interval
-from innerloop.core.trees import global_norm
+from innerloop.core.trees import first_not_finite, global_norm
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution import Gradient, Plan, meta_gradient
 from innerloop.execution.plan import torch_threads
@@ -192,8 +192,10 @@ class _Loop:
         """Clips, sets the rate and takes the step; returns what is logged of it."""
         norm = float(global_norm(gradient.grads))
         if not math.isfinite(norm):
+            name = first_not_finite(gradient.grads)
+            what = "the norm of their gradient" if name is None else f"the gradient of {name}"
             raise NonFiniteError(
-                f"step {self.state.step + 1}: the losses are finite but their gradient is not; "
+                f"step {self.state.step + 1}: the losses are finite but {what} is not; "
                 "lower {the learner's lr} or {the learner's steps}. The last good checkpoint is kept.",
                 names=("the learner's lr", "the learner's steps"),
             )
@@ -210,8 +212,7 @@ class _Loop:
 
     def broken(self) -> str | None:
         """The name of a parameter that is not finite, if there is one."""
-        bad = (name for name, value in self.leaves.items() if not bool(torch.isfinite(value).all()))
-        return next(bad, None)
+        return first_not_finite(self.leaves)
 
     def check_params(self) -> None:
         """Refuses to keep parameters that an update has made useless."""

@@ -24,7 +24,7 @@ from innerloop.experiment.sweep_journal import optuna_problem
 from innerloop.experiment.sweep_runs import Child, judged, run_cell, stop
 from innerloop.experiment.sweep_study import SAMPLERS
 from innerloop.experiment.sweep_table import check_scores, table_of
-from innerloop.experiment.sweep_together import sweep_together
+from innerloop.experiment.sweep_together import How, sweep_together
 from innerloop.experiment.words import recipe_words
 from innerloop.runs.progress import progress as show_progress
 
@@ -67,27 +67,17 @@ def sweep(
     """
     shared = storage is not None or trials is not None
     problems = _option_problems(shared, trials, sampler, prune)
-    if not shared:
-        cells = make_cells(recipe_source, assignments, trust, problems)
-        return _grid_here(cells, unread_in(cells, assignments), jobs, progress)
     if trials is None:
         cells = make_cells(recipe_source, assignments, trust, problems)
         space = SweepSpace(cells[0].recipe, _values(cells), {})
     else:
         space, cells = make_space(recipe_source, assignments, trust, problems)
     notes = unread_in(cells, assignments)
+    if not shared:
+        return _grid_here(cells, notes, jobs, progress)
     where = user_path(space.base.run.folder if storage is None else storage)
-    return sweep_together(
-        where,
-        space,
-        cells,
-        notes,
-        trials=trials,
-        sampler=sampler or SAMPLERS[0],
-        prune=prune,
-        jobs=jobs,
-        show=progress,
-    )
+    how = How(trials, sampler or SAMPLERS[0], prune, jobs, progress)
+    return sweep_together(where, space, cells, notes, how)
 
 
 def _option_problems(shared: bool, trials: int | None, sampler: str | None, prune: bool) -> Problems:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.faults import printable
@@ -24,43 +24,51 @@ ON_PAGE = 24
 RESULT = "sweep.json"
 
 
-def sweep_together(
-    where: Path,
-    space: SweepSpace,
-    cells: list[Cell],
-    notes: list[str],
-    *,
-    trials: int | None,
-    sampler: str,
-    prune: bool,
-    jobs: int | None,
-    show: bool,
-) -> dict[str, Any]:
-    """Works on a sweep beside any number of other processes; arguments as in ``sweep``.
+class How(NamedTuple):
+    """How a process works on a sweep.
 
-    Args:
-        where: the shared folder.
-        space: what runs are drawn from.
-        cells: the runs of a grid; where runs are drawn, those that the space was tried with.
-        notes: warnings.
+    Attributes:
         trials: how many runs are drawn; None for a grid.
         sampler: how they are drawn.
         prune: whether runs that are clearly worse are stopped.
-        jobs: runs at a time.
+        jobs: runs at a time; one per core if None.
         show: whether to show progress.
+    """
+
+    trials: int | None
+    sampler: str
+    prune: bool
+    jobs: int | None
+    show: bool
+
+
+def sweep_together(
+    where: Path, space: SweepSpace, cells: list[Cell], notes: list[str], how: How
+) -> dict[str, Any]:
+    """Works on a sweep beside any number of other processes.
+
+    Args:
+        where: the shared folder.
+        space: what the values of runs may be.
+        cells: the runs of a grid; where runs are drawn, those that the space was tried with.
+        notes: warnings.
+        how: what else was asked for.
+
+    Returns:
+        As :func:`innerloop.experiment.sweep.sweep`.
     """
     scores = sorted({score_of(cell.recipe) for cell in cells})
     if len(scores) > 1:
         raise UserError(f"some runs are judged by {' and some by '.join(scores)}: sweep them apart.")
-    base = space.base
-    if trials is None:
-        name, points = sweep_name(base.name, described(cells)), Points(space, cells)
+    base, drawn = space.base, how.trials is not None
+    if drawn:
+        about = [recipe_to_toml(base), list(space.choices.items()), list(space.ranges.items()), how.sampler]
+        name, points = sweep_name(base.name, about), Points(space)
     else:
-        drawn = [recipe_to_toml(base), list(space.choices.items()), list(space.ranges.items()), sampler]
-        name, points = sweep_name(base.name, drawn), Points(space)
-    study = SharedStudy(where, name, scores[0], points, trials or 0, sampler)
-    ended = work_on(study, jobs, prune, notes, show)
-    return _result(study, where, ended, notes, drawn=trials is not None)
+        name, points = sweep_name(base.name, described(cells)), Points(space, cells)
+    study = SharedStudy(where, name, scores[0], points, how.trials or 0, how.sampler)
+    ended = work_on(study, how.jobs, how.prune, notes, how.show)
+    return _result(study, where, ended, notes, drawn)
 
 
 def _result(

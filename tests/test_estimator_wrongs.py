@@ -165,7 +165,7 @@ def test_transductive_queries_are_judged_together(pictures: np.ndarray) -> None:
 
 @pytest.mark.parametrize("name", ["nonsense", "logistik"])
 def test_a_bad_head_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    import innerloop.estimator.classifier as module
+    import innerloop.estimator.training as module
 
     monkeypatch.setattr(module, "train", lambda *_, **__: pytest.fail("it trained first"))
     with pytest.raises(UserError, match="unknown head") as caught:

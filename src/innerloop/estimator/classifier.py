@@ -14,10 +14,9 @@ from sklearn.exceptions import NotFittedError
 
 from innerloop.core.errors import UserError
 from innerloop.core.telling import tell
-from innerloop.data import from_arrays
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.estimator.export import export
-from innerloop.estimator.training import train
+from innerloop.estimator.training import pretrained
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.evaluation.sureness import CurvePoint, Expected, learning_curve
@@ -27,10 +26,9 @@ from innerloop.experiment.classifier_recipe import (
     KEYS,
     arguments_of,
     backbone_recipe,
-    recipe_for,
     with_adaptation,
 )
-from innerloop.experiment.look import Look
+from innerloop.experiment.labels import label_array, sorted_labels
 from innerloop.experiment.predict import BACKBONE
 from innerloop.experiment.predictor import Predictor, list_labels, of_backbone
 from innerloop.experiment.predictor_files import Saved, write_predictor
@@ -128,15 +126,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_head()
         check_policy(norm)
-        names = [str(label) for label in np.unique(np.asarray(y))]
-        source = from_arrays(X, y, splits={"train": names})
-        height, width, channels = source.images.shape[1:]
-        training = {"filters": filters, "norm": norm, "ways": min(ways, max(source.n_classes, 2))}
-        training |= {"shots": shots, "queries": queries, "steps": steps, "batch": batch, "lr": lr}
-        recipe = recipe_for({**self._arguments(), **training, "augment": augment}, height)
-        look = Look((height, width, channels))
-        trained = train(source, recipe, look, self._progress("meta-steps"))
-        self.backbone = Predictor(recipe, *trained, look, "this FewShotClassifier", f"last (step {steps})")
+        training = {"filters": filters, "norm": norm, "ways": ways, "shots": shots, "queries": queries}
+        training |= {"steps": steps, "batch": batch, "lr": lr, "augment": augment}
+        self.backbone = pretrained(X, y, {**self._arguments(), **training}, self._progress("meta-steps"))
         for name in ("adapted_", "classes_"):
             if hasattr(self, name):
                 delattr(self, name)
@@ -172,7 +164,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = list_labels(y)
         self._keep(
             self._predictor().adapt(
-                X, labels, _sorted(labels), calibrate=self.calibrate, progress=self._progress()
+                X, labels, sorted_labels(labels), calibrate=self.calibrate, progress=self._progress()
             )
         )
         return self
@@ -197,14 +189,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = [self.adapted_.names[i] for i in before.y.tolist()]
         self._keep(
             self._predictor().adapt_more(
-                before.z, known, X, labels, _sorted([*known, *labels]), self.calibrate, self._progress()
+                before.z, known, X, labels, sorted_labels([*known, *labels]), self.calibrate, self._progress()
             )
         )
         return self
 
     def _keep(self, adapted: Adapted) -> None:
         self.adapted_ = adapted
-        self.classes_ = _array(adapted.names)
+        self.classes_ = label_array(adapted.names)
 
     # pictures
 
@@ -214,7 +206,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each picture."""
-        return _array(self.predict_sure(X).labels)
+        return label_array(self.predict_sure(X).labels)
 
     def predict_sure(self, X: Any) -> Prediction:
         """Labels, how probable each is, which are unsure, and which pictures are perhaps of no class.
@@ -314,21 +306,3 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _say(line: str) -> None:
     tell(line, sys.stderr)
-
-
-def _sorted(labels: Sequence[Any]) -> list[Any]:
-    """The different labels in order; as text where they are of several types."""
-    try:
-        return sorted(set(labels))
-    except TypeError:
-        return sorted(set(labels), key=str)
-
-
-def _array(labels: Sequence[Any]) -> NDArray[Any]:
-    """Labels as an array that gives each back as it was."""
-    kinds = {type(label) for label in labels}
-    if len(kinds) == 1 and issubclass(next(iter(kinds)), (str, bool, int, float, np.generic)):
-        return np.array(list(labels))
-    made = np.empty(len(labels), dtype=object)
-    made[:] = list(labels)
-    return made

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
 from innerloop.core.types import Buffers, Params
-from innerloop.data import ImageSource
+from innerloop.data import ImageSource, from_arrays
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores
+from innerloop.experiment.classifier_recipe import recipe_for
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.look import Look
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.predictor import Predictor
 from innerloop.experiment.predictor_network import sizes_for
 from innerloop.nets import Network
 from innerloop.recipes.schema import Recipe
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
+
+
+def pretrained(X: Any, y: Any, arguments: Mapping[str, Any], progress: Progress = silent) -> Predictor:
+    """A Conv4 that was meta-trained as a prototypical network on labelled arrays.
+
+    Args:
+        X: pictures.
+        y: their labels.
+        arguments: of the classifier and of the training.
+        progress: told how many steps are done.
+    """
+    source = from_arrays(X, y, splits={"train": [str(label) for label in np.unique(np.asarray(y))]})
+    height, width, channels = source.images.shape[1:]
+    ways = min(arguments["ways"], max(source.n_classes, 2))
+    recipe, look = recipe_for({**arguments, "ways": ways}, height), Look((height, width, channels))
+    trained = train(source, recipe, look, progress)
+    return Predictor(recipe, *trained, look, "this FewShotClassifier", f"last (step {recipe.outer.steps})")
 
 
 def train(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
 
@@ -46,3 +47,21 @@ def _restored(kind: str, value: Any) -> Any:
         if kind == plain.__name__:
             return plain(value)
     return np.str_(value) if kind == "numpy.str" else np.dtype(kind).type(value)
+
+
+def sorted_labels(labels: Sequence[Any]) -> list[Any]:
+    """The different labels in order; as text where they are of several types."""
+    try:
+        return sorted(set(labels))
+    except TypeError:
+        return sorted(set(labels), key=str)
+
+
+def label_array(labels: Sequence[Any]) -> NDArray[Any]:
+    """Labels as an array that gives each back as it was."""
+    kinds = {type(label) for label in labels}
+    if len(kinds) == 1 and issubclass(next(iter(kinds)), (str, bool, int, float, np.generic)):
+        return np.array(list(labels))
+    made = np.empty(len(labels), dtype=object)
+    made[:] = list(labels)
+    return made

@@ -15,10 +15,10 @@ from innerloop.evaluation.sureness import (
     fitted_temperature,
     hold_out,
     learning_curve,
-    novelty_of,
+    sureness_of,
 )
 from innerloop.evaluation.sureness.expected import share_of
-from innerloop.evaluation.sureness.heldout import HeldOut, Way, divisions, nearest_mean
+from innerloop.evaluation.sureness.heldout import HeldOut, Way, class_means, divisions, nearest
 
 SOLVED = 1e-5
 """Heads are proven to a relative gap of 1e-10 in the objective, hence ‖W − W*‖ ≤ √(2·1e-10·objective)."""
@@ -155,7 +155,7 @@ def test_the_calibration_error_of_a_loop():
 
 def test_distances_of_a_loop():
     z, y, new, _ = drawn(more=3)
-    found = nearest_mean(z[None], y[None], new[None], 4)[0]
+    found = nearest(class_means(z, y, 4), new)
     x, q = (v / v.norm(dim=1, keepdim=True) for v in (z, new))
     means = [x[y == c].mean(0) for c in range(4)]
     assert found.tolist() == pytest.approx([min(float((row - m).norm()) for m in means) for row in q])
@@ -167,11 +167,11 @@ def test_false_alarms_are_as_rare_as_promised(shots, alpha):
     rates, promised, strangers = [], [], []
     for seed in range(40):
         z, y, new, _ = drawn(ways=4, shots=shots, seed=seed, more=30, noise=0.5)
-        novelty = novelty_of(hold_out(z, y, 4, seed=seed), alpha)
-        rates.append(float(novelty.far(new, z, y, 4).double().mean()))
-        promised.append(novelty.false_alarms)
+        sure = sureness_of(z, y, "abcd", seed=seed, false_alarms=alpha)
+        rates.append(float(sure.far(new).double().mean()))
+        promised.append(sure.novelty.false_alarms)
         strange = drawn(ways=4, shots=10, seed=1000 + seed, noise=0.5)[0]
-        strangers.append(float(novelty.far(strange, z, y, 4).double().mean()))
+        strangers.append(float(sure.far(strange).double().mean()))
     assert np.mean(rates) < np.mean(promised) + 0.01
     assert np.mean(strangers) > 0.9
 

@@ -1,4 +1,4 @@
-"""Long runs whose memory and open files must stay flat: watched from outside, once a second."""
+"""Long runs whose memory and open files must stay flat: watched from outside, twice a second."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def sample(pid: int, since: float) -> Sample | None:
         return None
 
 
-def watched(words: Sequence[str], every: float = 1.0) -> tuple[list[Sample], float, str]:
+def watched(words: Sequence[str], every: float = 0.5) -> tuple[list[Sample], float, str]:
     """Carries out a command in a process of its own; what it looked like, how long it took, what it said.
 
     Raises:
@@ -152,7 +152,7 @@ def soak(
         say(str(found[-1]))
         run = next(where.glob("*/*/manifest.json")).parent
         # a test of so many episodes takes them in chunks: what one chunk needs must not stay
-        judged = watched(["eval", str(run), f"eval.episodes={episodes}", "eval.steps=5"])
+        judged = watched(["eval", str(run), f"eval.episodes={episodes}", "inner.test_steps=5"])
         found.append(soaked(f"evaluation, {mode}", episodes, *judged[:2]))
         say(str(found[-1]))
     return found

@@ -7,32 +7,46 @@ from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, write
+from innerloop.cli.options import Json, Quiet, Trust, check_settings
+from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 
-ModelName = Annotated[
-    str,
+Words = Annotated[
+    list[str] | None,
     typer.Argument(
-        metavar="MODEL",
-        help="A run (its path, the beginning of its name, or `last`), or a .safetensors file that "
-        "FewShotClassifier.save wrote.",
+        metavar="[MODEL] PICTURE…",
+        help="Pictures or folders of them; key=value settings may stand among them. A run (its path, the "
+        "beginning of its name, or `last`) or a saved model may stand first.",
     ),
+]
+RunOption = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="The network of a run, which adapts as trained.")
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="FILE", help="A .safetensors file that --save or Python wrote."),
+]
+BackboneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        metavar="NAME",
+        help="A pretrained network: efficientnet-lite0 (the default without a run or a model), hf:FOLDER …",
+    ),
+]
+Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the labels as a table, too.")]
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FILE", help="Keep what was learned, for `predict --model FILE`."),
 ]
 Support = Annotated[
     Path | None,
     typer.Option(
         "--support",
         metavar="DIR",
-        help="A folder with one folder of pictures per class. Left out: the classes that a saved "
-        "FewShotClassifier has learned.",
-    ),
-]
-Queries = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="QUERY…", help="Pictures or folders of them; key=value settings may stand among them."
+        help="A folder with one folder of examples per class. Left out: the classes that a saved model has "
+        "learned.",
     ),
 ]
 UnsureBelow = Annotated[
@@ -46,50 +60,112 @@ UnsureBelow = Annotated[
 ]
 
 
+OPTIONS = (
+    *(
+        "--support",
+        "--trust",
+        "--json",
+        "--quiet",
+        "--help",
+        "--unsure-below",
+        "--run",
+        "--model",
+        "--backbone",
+    ),
+    *("--csv", "--save"),
+)
+
+
 def predict(
-    model: ModelName,
-    queries: Queries = None,
+    words: Words = None,
     support: Support = None,
+    run: RunOption = None,
+    model: ModelOption = None,
+    backbone: BackboneOption = None,
     unsure_below: UnsureBelow = None,
+    csv: Csv = None,
+    save: Save = None,
     trust: Trust = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     r"""Label new pictures from a few examples per class.
 
     \b
     Examples:
-      innerloop predict last --support my-classes/ holiday/*.jpg
-      innerloop predict last --support my-classes/ unsorted/ --json
-      innerloop predict last --support my-classes/ unsorted/ eval.head=logistic
-      innerloop predict birds.safetensors unsorted/
+      innerloop predict --support my-classes/ unsorted/
+      innerloop predict --support my-classes/ unsorted/ --save birds.safetensors --csv labels.csv
+      innerloop predict --model birds.safetensors more/
+      innerloop predict --backbone hf:my-dinov2/ --support my-classes/ holiday/*.jpg
+      innerloop predict --run last --support my-classes/ unsorted/ eval.head=logistic
 
-    The model adapts to the classes of the support folder, in the way it was trained to, and labels every
-    query. A saved FewShotClassifier that has learned its classes needs no support folder. Predictions that
-    are not probable enough are marked as unsure. It only knows the classes you show it: a picture of
-    anything else gets one of them, and need not look unsure.
+    Without a run or a model, features of a pretrained network are computed (each picture once: they are
+    kept), and a head is fitted to the examples. It also says how often it will be right, from examples that
+    are left out in turn, and calibrates its probabilities by them. A picture is unsure if its label is not
+    probable enough, or if it is unknown: farther from every class than examples are from theirs.
 
     \b
-    JSON: predictions (file, label, probability, unsure, probabilities), classes, support, method, norm.
+    JSON: predictions (file, label, probability, unsure, unknown, probabilities), expected (accuracy, low,
+    high, examples, by_class, confused), curve, backbone, classes, support, method, norm, seconds.
     """
 
     def work() -> Result:
-        given = check_settings(queries, ("--support", "--trust", "--json", "--help", "--unsure-below"))
+        given = check_settings(words, OPTIONS)
         settings = [item for item in given if "=" in item and not Path(item).exists()]
-        files = [user_path(item) for item in given if item not in settings]
-        from innerloop.experiment.model_place import find_model
-
-        place = find_model(model)
-        if support is None and place.is_dir():
-            raise UserError(
-                f"{place} is a run, which knows no classes of yours: add --support DIR, a folder with one "
-                "folder of labelled pictures per class."
-            )
+        pictures = [item for item in given if item not in settings]
+        named = {"--run": run, "--model": model, "--backbone": backbone}
+        if len([name for name in named.values() if name is not None]) > 1:
+            raise UserError("--run, --model and --backbone name one network: give one of them.")
+        network = run or model
+        if not any(named.values()) and pictures and _names_a_model(pictures[0]):
+            network, pictures = pictures[0], pictures[1:]
+        place = _place(network, support)
         from innerloop.experiment.predict import predict_pictures
 
-        folder = None if support is None else user_path(support)
-        return predict_pictures(place, folder, files, settings, unsure_below, trust=trust)
+        return predict_pictures(
+            place,
+            None if support is None else user_path(support),
+            [user_path(item) for item in pictures],
+            settings,
+            unsure_below,
+            trust=trust,
+            backbone=backbone,
+            save=None if save is None else user_path(save),
+            csv=None if csv is None else user_path(csv),
+            say=None if quiet else say,
+        )
 
     carry_out(json, work, _render)
+
+
+def _names_a_model(word: str) -> bool:
+    """Whether the first word is a run or a model, and not a picture or a folder of them."""
+    from innerloop.data.pictures import is_picture
+    from innerloop.runs.directory import is_run
+
+    path = user_path(word)
+    if path.is_dir():
+        return is_run(path)
+    return not is_picture(path.name)
+
+
+def _place(network: str | None, support: Path | None) -> Path | None:
+    if network is None:
+        if support is None:
+            raise UserError(
+                "there is nothing to learn from: add --support DIR, a folder with one folder of examples per "
+                "class, or --model FILE."
+            )
+        return None
+    from innerloop.experiment.model_place import find_model
+
+    place = find_model(network)
+    if support is None and place.is_dir():
+        raise UserError(
+            f"{place} is a run, which knows no classes of yours: add --support DIR, a folder with one "
+            "folder of labelled pictures per class."
+        )
+    return place
 
 
 def _render(result: Result) -> None:
@@ -99,5 +175,28 @@ def _render(result: Result) -> None:
     write(f"{words}: {shown}; method: {result['method']}, norm={result['norm']}")
     width = max(len(row["file"]) for row in result["predictions"])
     for row in result["predictions"]:
-        mark = "   unsure" if row["unsure"] else ""
+        mark = "   unknown?" if row["unknown"] else "   unsure" if row["unsure"] else ""
         write(f"{row['file']:<{width}}  {row['label']}  {100 * row['probability']:.0f} %{mark}")
+    for line in _sureness_lines(result):
+        write(line)
+
+
+def _sureness_lines(result: Result) -> list[str]:
+    expected, lines = result["expected"], []
+    if expected is not None:
+        low, high = (f"{100 * expected[key]:.0f}" for key in ("low", "high"))
+        lines.append(
+            f"expect {100 * expected['accuracy']:.0f} % right ({low} to {high} %), from "
+            f"{expected['examples']} examples that were left out in turn"
+        )
+        lines += [
+            f"  {row['true']} is taken for {row['said']} in {100 * row['share']:.0f} % of cases"
+            for row in expected["confused"][:3]
+        ]
+    elif result["support"]:
+        lines.append("how often it is right cannot be told from one example of a class: add a second one")
+    if len(result["curve"]) > 1:
+        points = ", ".join(f"{row['shots']}: {100 * row['accuracy']:.0f} %" for row in result["curve"])
+        lines.append(f"right with so many examples of each class: {points}")
+    lines += [f"{key}: {result[key]}" for key in ("saved", "csv") if result.get(key)]
+    return lines

@@ -1,69 +1,105 @@
-"""``FewShotClassifier``: meta-train on many classes, then learn new ones from a few pictures."""
+"""``FewShotClassifier``: classes of pictures from a few examples each, on features of a backbone."""
 
 from __future__ import annotations
 
-import inspect
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
 
 from innerloop.core.errors import UserError
+from innerloop.core.telling import tell
 from innerloop.data import from_arrays
+from innerloop.data.layouts.layout import Progress, silent
 from innerloop.estimator.export import export
 from innerloop.estimator.training import train
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.protocol import FINE_TUNING
-from innerloop.experiment.classifier_recipe import arguments_of, recipe_for, with_adaptation
+from innerloop.evaluation.sureness import CurvePoint, Expected, learning_curve
+from innerloop.evaluation.sureness.heldout import Way
+from innerloop.experiment.adapted import UNSURE_BELOW, Adapted, Prediction
+from innerloop.experiment.classifier_recipe import (
+    KEYS,
+    arguments_of,
+    backbone_recipe,
+    recipe_for,
+    with_adaptation,
+)
 from innerloop.experiment.look import Look
-from innerloop.experiment.predictor import Adapted, Prediction, Predictor, list_labels
-from innerloop.experiment.predictor_files import write_predictor
+from innerloop.experiment.predict import BACKBONE
+from innerloop.experiment.predictor import Predictor, list_labels, of_backbone
+from innerloop.experiment.predictor_files import Saved, write_predictor
 from innerloop.experiment.predictor_loading import load_model
+from innerloop.features import Backbone, TimeLeft, open_backbone
 from innerloop.nets.norms import check_policy
 
 OTHER_HEADS = ("learner", FINE_TUNING)
 
 
-class FewShotClassifier:
-    """Learns features from many classes, then new classes from a few pictures each.
+class NotReadyError(UserError, NotFittedError):  # type: ignore[misc]
+    """It has learned no classes yet; scikit-learn knows it as ``NotFittedError``."""
 
-    ``fit`` meta-trains a Conv4 as a prototypical network on labelled pictures of *other* classes; ``adapt``
-    takes a few pictures of each new class; ``predict`` labels pictures. Arguments are kept as given, as in
-    scikit-learn. ``load`` also takes a run of ``innerloop train``, and ``innerloop predict`` what ``save``
-    writes: they predict in the same way.
+
+class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns classes of pictures from a few examples of each.
+
+    ``fit`` computes features of the examples (each picture once: they are kept on disk), fits a head, and
+    looks how sure it may be. Pictures are file names, arrays or pictures of Pillow. It works wherever
+    scikit-learn's classifiers do.
 
     Args:
-        filters: channels of the Conv4.
-        norm: norm policy; ``running`` predicts each picture on its own.
-        ways: classes per training episode.
-        shots: support pictures per class in training.
-        queries: query pictures per class in training.
-        steps: meta-steps.
-        batch: episodes per meta-step.
-        lr: meta learning rate.
-        augment: pad-crop, flip and colour jitter in training (not for handwriting: flips make other letters).
-        head: ``logistic``, ``svm``, ``svc``, ``ridge``, ``centroid`` or ``cosine``: ``adapt`` fits it on
-            features; ``finetune`` moves the whole network; ``learner`` adapts as it was trained to (after
-            ``fit``: as a prototypical network; after ``load`` of a run: by its own method).
+        backbone: the name of a pretrained one (``efficientnet-lite0``, ``hf:NAME-or-FOLDER`` …), a
+            :class:`~innerloop.features.Backbone`, or a network that :meth:`pretrain` or a run trained.
+        head: ``logistic``, ``svm``, ``svc``, ``ridge``, ``centroid`` or ``cosine`` on features; ``finetune``
+            moves the whole network; ``learner`` adapts as it was trained to (prototypes after ``pretrain``).
         C: inverse penalty of the first four.
         normalise: divide features by their norm.
+        calibrate: look how sure a head may be: expected accuracy, probabilities that mean what they say, and
+            pictures of none of the classes.
         unsure_below: predictions less probable than this are marked unsure.
         seed: of everything.
+        verbose: say on standard error how far it is, where it takes long.
+
+    Attributes:
+        classes_: labels, in the order of the probabilities.
+        expected_: how often it will be right, by class, and what it confuses; None where every class has a
+            single example, or nothing was asked.
 
     >>> from innerloop.data.glyphs import glyphs
     >>> source = glyphs()
     >>> X, y = source.images[:4000], np.repeat(np.arange(200), 20)
-    >>> model = FewShotClassifier(filters=8, steps=2, batch=1).fit(X, y)
+    >>> model = FewShotClassifier(verbose=False).pretrain(X, y, filters=8, steps=2, batch=1)
     >>> new = source.images[8000:8040]                   # two characters it has never seen
-    >>> model.adapt(new[[0, 1, 20, 21]], ["a", "a", "b", "b"]).predict(new[[5, 25]]) in (
-    ...     [["a", "b"], ["a", "a"], ["b", "b"], ["b", "a"]])
+    >>> set(model.fit(new[[0, 1, 20, 21]], ["a", "a", "b", "b"]).predict(new[[5, 25]])) <= {"a", "b"}
     True
     """
 
     def __init__(
         self,
+        backbone: str | Backbone | Predictor = BACKBONE,
+        head: str = "logistic",
+        *,
+        C: float = 1.0,
+        normalise: bool = True,
+        calibrate: bool = True,
+        unsure_below: float = UNSURE_BELOW,
+        seed: int = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.backbone, self.head, self.C, self.normalise = backbone, head, C, normalise
+        self.calibrate, self.unsure_below, self.seed, self.verbose = calibrate, unsure_below, seed, verbose
+
+    # features of one's own
+
+    def pretrain(
+        self,
+        X: Any,
+        y: Any,
         *,
         filters: int = 64,
         norm: str = "running",
@@ -74,141 +110,225 @@ class FewShotClassifier:
         batch: int = 4,
         lr: float = 1e-3,
         augment: bool = False,
-        head: str = "logistic",
-        C: float = 1.0,
-        normalise: bool = True,
-        unsure_below: float = 0.5,
-        seed: int = 0,
-    ) -> None:
-        self.filters, self.norm, self.ways, self.shots, self.queries = filters, norm, ways, shots, queries
-        self.steps, self.batch, self.lr, self.augment = steps, batch, lr, augment
-        self.head, self.C, self.normalise = head, C, normalise
-        self.unsure_below, self.seed = unsure_below, seed
-
-    # scikit-learn's manners
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments."""
-        del deep
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Changes arguments; unknown ones are refused."""
-        unknown = sorted(set(params) - set(self.get_params()))
-        if unknown:
-            raise UserError(f"FewShotClassifier has no parameter '{unknown[0]}'.")
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
-        return f"FewShotClassifier({', '.join(changed)})"
-
-    # training
-
-    def fit(self, X: Any, y: Any) -> Self:
-        """Meta-trains on labelled pictures of many classes (not the ones to be told apart later).
+    ) -> Self:
+        """Meta-trains a Conv4 on labelled pictures of *other* classes; its features are used from then on.
 
         Args:
             X: pictures, ``(N, H, W)``, ``(N, H, W, C)`` or ``(N, C, H, W)``; uint8, or floats in 0…1.
             y: their labels.
-
-        What an earlier ``adapt`` learned is forgotten: its head belongs to the old features.
+            filters: channels of the Conv4.
+            norm: norm policy; ``running`` predicts each picture on its own.
+            ways: classes per training episode.
+            shots: support pictures per class in training.
+            queries: query pictures per class in training.
+            steps: meta-steps.
+            batch: episodes per meta-step.
+            lr: meta learning rate.
+            augment: pad-crop, flip and colour jitter (not for handwriting: flips make other letters).
         """
         self._check_head()
-        check_policy(self.norm)
+        check_policy(norm)
         names = [str(label) for label in np.unique(np.asarray(y))]
         source = from_arrays(X, y, splits={"train": names})
         height, width, channels = source.images.shape[1:]
-        ways = min(self.ways, max(source.n_classes, 2))
-        recipe = recipe_for({**self.get_params(), "ways": ways}, height)
+        training = {"filters": filters, "norm": norm, "ways": min(ways, max(source.n_classes, 2))}
+        training |= {"shots": shots, "queries": queries, "steps": steps, "batch": batch, "lr": lr}
+        recipe = recipe_for({**self._arguments(), **training, "augment": augment}, height)
         look = Look((height, width, channels))
-        self.predictor_ = Predictor(
-            recipe, *train(source, recipe, look), look, "this FewShotClassifier", f"last (step {self.steps})"
-        )
+        trained = train(source, recipe, look, self._progress("meta-steps"))
+        self.backbone = Predictor(recipe, *trained, look, "this FewShotClassifier", f"last (step {steps})")
         for name in ("adapted_", "classes_"):
-            vars(self).pop(name, None)
+            if hasattr(self, name):
+                delattr(self, name)
         return self
 
-    # a new task
+    @classmethod
+    def from_run(cls, run: str | Path, *, trust: bool = False, **arguments: Any) -> Self:
+        """On the network of a run of ``innerloop train`` on pictures, which adapts as it was trained to.
 
-    def adapt(self, X: Any, y: Sequence[Any] | NDArray[Any]) -> Self:
-        """Learns new classes from a few pictures each; forgets the classes of an earlier ``adapt``."""
-        self.adapted_ = self._predictor("fit it first, or load a saved one").adapt(X, list_labels(y))
-        self.classes_ = self.adapted_.names
+        Args:
+            run: its directory, the beginning of its name, or ``last``.
+            trust: whether code from outside that the run names may be imported.
+            arguments: of the constructor; ``head="logistic"`` fits a head on its features instead.
+        """
+        return cls._of(load_model(run, trust=trust)).set_params(**arguments)
+
+    @classmethod
+    def _of(cls, loaded: Saved) -> Self:
+        known = cls().get_params()
+        told = {**arguments_of(loaded.predictor.recipe), **loaded.arguments}
+        if strange := sorted(set(loaded.arguments) - {*known, *KEYS, "augment"}):
+            raise UserError(f"FewShotClassifier has no argument '{strange[0]}': the file is damaged.")
+        model = cls(**{name: value for name, value in told.items() if name in known and name != "backbone"})
+        model.backbone = loaded.predictor
+        if loaded.adapted is not None:
+            model._keep(loaded.adapted)
+        return model
+
+    # examples
+
+    def fit(self, X: Any, y: Sequence[Any] | NDArray[Any]) -> Self:
+        """Learns the classes of a few examples, and forgets all others."""
+        labels = list_labels(y)
+        self._keep(
+            self._predictor().adapt(
+                X, labels, _sorted(labels), calibrate=self.calibrate, progress=self._progress()
+            )
+        )
         return self
+
+    def partial_fit(self, X: Any, y: Sequence[Any] | NDArray[Any], classes: Any = None) -> Self:
+        """Learns more examples, of new classes too, without forgetting the old ones.
+
+        Args:
+            X: pictures.
+            y: their labels.
+            classes: ignored; there for scikit-learn's interface.
+        """
+        del classes
+        if not hasattr(self, "adapted_"):
+            return self.fit(X, y)
+        before, labels = self.adapted_.examples, list_labels(y)
+        if before is None:
+            raise UserError(
+                "partial_fit keeps features of examples, which only heads on features have: set "
+                "head='logistic' and fit again, or fit all examples at once."
+            )
+        known = [self.adapted_.names[i] for i in before.y.tolist()]
+        self._keep(
+            self._predictor().adapt_more(
+                before.z, known, X, labels, _sorted([*known, *labels]), self.calibrate, self._progress()
+            )
+        )
+        return self
+
+    def _keep(self, adapted: Adapted) -> None:
+        self.adapted_ = adapted
+        self.classes_ = _array(adapted.names)
+
+    # pictures
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the adapted classes, in the order of ``classes_``: ``(n, ways)``."""
+        """Probabilities of the classes, in the order of ``classes_``: ``(n, classes)``."""
         return self._adapted().probabilities(X)
 
-    def predict(self, X: Any) -> list[Any]:
-        """The most probable label of each picture."""
-        return self.predict_sure(X).labels
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each picture."""
+        return _array(self.predict_sure(X).labels)
 
     def predict_sure(self, X: Any) -> Prediction:
-        """Labels, how probable each is, and which are too improbable to be believed.
+        """Labels, how probable each is, which are unsure, and which pictures are perhaps of no class.
 
-        The classifier only knows the classes it was adapted to: a picture of anything else gets one of them,
-        and need not look unsure.
+        A picture is unsure if its label is less probable than ``unsure_below``, or if it is unknown: farther
+        from every class than examples are from theirs. What is unknown is told by heads on features.
         """
-        return self._adapted().predict(X, self.unsure_below)
+        return self._adapted().predict(X, self.unsure_below, self._progress())
 
-    def score(self, X: Any, y: Sequence[Any]) -> float:
-        """The share of pictures labelled right."""
-        predicted, truth = self.predict(X), list(y)
-        if len(predicted) != len(truth):
-            raise UserError(
-                f"score got {len(predicted)} pictures but {len(truth)} labels: give one label each."
-            )
-        return float(np.mean([p == t for p, t in zip(predicted, truth, strict=True)]))
+    def score(self, X: Any, y: Sequence[Any] | NDArray[Any], sample_weight: Any = None) -> float:
+        """The share of pictures labelled right; labels may be of any type.
 
-    def _predictor(self, fix: str) -> Predictor:
-        """What was trained, adapting as the arguments say now."""
-        if not hasattr(self, "predictor_"):
-            raise UserError(f"this FewShotClassifier is not ready: {fix}.")
-        self._check_head()
-        recipe = with_adaptation(self.predictor_.recipe, self.get_params())
-        return self.predictor_._replace(recipe=recipe)
+        Args:
+            X: pictures.
+            y: their labels.
+            sample_weight: of each picture; all alike if omitted.
+        """
+        said, truth = self.predict_sure(X).labels, list_labels(y)
+        if len(said) != len(truth):
+            raise UserError(f"score got {len(said)} pictures but {len(truth)} labels: give one label each.")
+        hits = [a == b for a, b in zip(said, truth, strict=True)]
+        return float(np.average(hits, weights=sample_weight))
 
-    def _adapted(self) -> Adapted:
-        if not hasattr(self, "adapted_"):
-            raise UserError("this FewShotClassifier is not ready: adapt it to your classes first.")
-        return self.adapted_
+    @property
+    def expected_(self) -> Expected | None:
+        """How often it will be right."""
+        sure = self._adapted().sureness
+        return None if sure is None else sure.expected
 
-    def _check_head(self) -> None:
-        check_head(self.head, OTHER_HEADS)
+    def learning_curve(self) -> list[CurvePoint]:
+        """Accuracy with 1, 2, 4 … of the examples of every class, on the others: what more would bring."""
+        adapted = self._adapted()
+        if adapted.examples is None:
+            raise UserError("a learning curve is drawn from features: set head='logistic' and fit again.")
+        way = Way(str(adapted.predictor.way(len(adapted.names)).head), self.C, self.normalise)
+        return learning_curve(*adapted.examples, len(adapted.names), way, self.seed)
 
     # keeping it
 
     def save(self, path: str | Path) -> Path:
-        """Writes one ``.safetensors`` file (no pickle): weights, recipe and, if adapted, the classes.
+        """Writes one ``.safetensors`` file (no pickle): weights, preprocessing and, if fitted, the classes.
 
         ``load`` and ``innerloop predict`` read it.
         """
-        predictor = self._predictor("fit it first")
-        return write_predictor(Path(path), predictor, getattr(self, "adapted_", None), self.get_params())
+        return write_predictor(
+            Path(path), self._predictor(), getattr(self, "adapted_", None), self._arguments()
+        )
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
         """Reads what :meth:`save` wrote, or a run of ``innerloop train`` on pictures.
 
-        Labels come back as they were (from the oldest files: as text). A run adapts as it was trained to,
-        until another ``head`` is set; ``fit`` trains a Conv4 all the same.
+        Labels come back as they were (from the oldest files: as text).
 
         Args:
             path: a file; or a run: its directory, the beginning of its name, or ``last``.
             trust: whether code from outside that the file or the run names may be imported.
         """
-        loaded = load_model(path, trust=trust)
-        model = cls().set_params(**(loaded.arguments or arguments_of(loaded.predictor.recipe)))
-        model.predictor_ = loaded.predictor
-        if loaded.adapted is not None:
-            model.adapted_, model.classes_ = loaded.adapted, loaded.adapted.names
-        return model
+        return cls._of(load_model(path, trust=trust))
 
     def export(self, path: str | Path) -> Path:
-        """Writes the adapted classifier by ``torch.export``: pictures in 0…1 → probabilities."""
+        """Writes the fitted classifier by ``torch.export``: pictures in 0…1 → probabilities."""
         return export(self._adapted(), Path(path))
+
+    # within
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """For scikit-learn."""
+        return hasattr(self, "adapted_")
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: value for name, value in self.get_params(deep=False).items() if name != "backbone"}
+
+    def _progress(self, unit: str = "pictures") -> Progress:
+        return TimeLeft(_say, unit=unit) if self.verbose else silent
+
+    def _predictor(self) -> Predictor:
+        """The network, adapting as the arguments say now."""
+        self._check_head()
+        if isinstance(self.backbone, Predictor):
+            recipe = with_adaptation(self.backbone.recipe, self._arguments())
+            return self.backbone._replace(recipe=recipe)
+        known = vars(self).get("_opened")
+        if known is None or known[0] != self.backbone:
+            given = self.backbone
+            known = self._opened = (given, open_backbone(given) if isinstance(given, str) else given)
+        return of_backbone(known[1], backbone_recipe(known[1].name, self._arguments()))
+
+    def _adapted(self) -> Adapted:
+        if not hasattr(self, "adapted_"):
+            raise NotReadyError("this FewShotClassifier has learned no classes: fit it to examples first.")
+        return self.adapted_
+
+    def _check_head(self) -> None:
+        check_head(self.head, OTHER_HEADS)
+
+
+def _say(line: str) -> None:
+    tell(line, sys.stderr)
+
+
+def _sorted(labels: Sequence[Any]) -> list[Any]:
+    """The different labels in order; as text where they are of several types."""
+    try:
+        return sorted(set(labels))
+    except TypeError:
+        return sorted(set(labels), key=str)
+
+
+def _array(labels: Sequence[Any]) -> NDArray[Any]:
+    """Labels as an array that gives each back as it was."""
+    kinds = {type(label) for label in labels}
+    if len(kinds) == 1 and issubclass(next(iter(kinds)), (str, bool, int, float, np.generic)):
+        return np.array(list(labels))
+    made = np.empty(len(labels), dtype=object)
+    made[:] = list(labels)
+    return made

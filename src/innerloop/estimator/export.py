@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from innerloop.experiment.adaptation import pack_state, unpack_state
-from innerloop.experiment.predictor import Adapted
+from innerloop.experiment.adapted import Adapted
 
 
 class AdaptedModule(torch.nn.Module):
@@ -19,6 +19,7 @@ class AdaptedModule(torch.nn.Module):
         predictor, self._ways = adapted.predictor, len(adapted.names)
         self._learner, self._dtype = predictor.way(self._ways).learner, predictor.dtype
         self._scale = predictor.look.scale(self._dtype)
+        self._temperature = 1.0 if adapted.sureness is None else adapted.sureness.temperature
         self._fields, tensors = pack_state(adapted.state, {}, {})
         self._names = list(tensors)
         for i, value in enumerate(tensors.values()):
@@ -29,7 +30,7 @@ class AdaptedModule(torch.nn.Module):
         tensors = {name: getattr(self, f"tensor{i}") for i, name in enumerate(self._names)}
         state = unpack_state(self._fields, tensors, {}, {})
         logits, _ = self._learner.predict(state, self._scale(x.to(self._dtype)))
-        return logits[:, : self._ways].double().softmax(-1).to(x.dtype)
+        return (logits[:, : self._ways].double() / self._temperature).softmax(-1).to(x.dtype)
 
 
 def export(adapted: Adapted, path: Path) -> Path:

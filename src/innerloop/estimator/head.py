@@ -16,14 +16,12 @@ from innerloop.evaluation.heads import HEADS, check_head, fit_heads, head_scores
 from innerloop.evaluation.sureness import (
     CurvePoint,
     Expected,
-    HeldOut,
-    expected_accuracy,
-    fitted_temperature,
-    hold_out,
+    Novelty,
+    Sureness,
     learning_curve,
-    novelty_of,
+    sureness_of,
 )
-from innerloop.evaluation.sureness.heldout import Way
+from innerloop.evaluation.sureness.heldout import Way, class_means
 
 Array = NDArray[Any]
 
@@ -101,18 +99,17 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.examples_, self.labels_, self.classes_ = X, y, classes
         z, labels = torch.from_numpy(X), torch.from_numpy(places.astype(np.int64))
         self._fitted, self._places = fit_heads(z[None], labels[None], len(classes), *self._way()), labels
-        held_out = hold_out(z, labels, len(classes), self._way(), self.seed) if self.calibrate else None
-        self._assure(held_out)
+        self._sureness = self._assured(z, labels)
+        self.temperature_: float = self._sureness.temperature
+        self.expected_: Expected | None = self._sureness.expected
+        self.novelty_: Novelty | None = self._sureness.novelty
         return self
 
-    def _assure(self, held_out: HeldOut | None) -> None:
-        self.temperature_: float = 1.0
-        self.expected_: Expected | None = None
-        self.novelty_ = None
-        if held_out is not None:
-            self.temperature_ = fitted_temperature(held_out.scores, held_out.labels, held_out.judged)
-            self.expected_ = expected_accuracy(held_out, self.classes_.tolist())
-            self.novelty_ = novelty_of(held_out, self.false_alarms)
+    def _assured(self, z: Tensor, labels: Tensor) -> Sureness:
+        names = self.classes_.tolist()
+        if not self.calibrate:
+            return Sureness(1.0, None, None, class_means(z, labels, len(names)))
+        return sureness_of(z, labels, names, self._way(), self.seed, self.false_alarms)
 
     def _way(self) -> Way:
         return Way(self.head, self.C, self.normalise)
@@ -153,8 +150,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         z = self._features(X)
         if self.novelty_ is None:
             raise ValueError("what is far is told from two or more examples of a class: add some.")
-        support = torch.from_numpy(self.examples_)
-        made: Array = self.novelty_.far(z, support, self._places, len(self.classes_)).numpy()
+        made: Array = self._sureness.far(z).numpy()
         return made
 
     def learning_curve(self) -> list[CurvePoint]:

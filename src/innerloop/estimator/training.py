@@ -5,6 +5,7 @@ from __future__ import annotations
 from innerloop.core.types import Buffers, Params
 from innerloop.data import ImageSource
 from innerloop.data.augment import episode_transform, lee2019
+from innerloop.data.layouts.layout import Progress, silent
 from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores
 from innerloop.experiment.data import build_data
@@ -19,12 +20,22 @@ from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 
 
-def train(source: ImageSource, recipe: Recipe, look: Look) -> tuple[Network, Params, Buffers]:
-    """The network after training by the recipe on the classes of ``source``: its weights and statistics."""
+def train(
+    source: ImageSource, recipe: Recipe, look: Look, progress: Progress = silent
+) -> tuple[Network, Params, Buffers]:
+    """The network after training by the recipe on the classes of ``source``: its weights and statistics.
+
+    Args:
+        source: the pictures.
+        recipe: how to train.
+        look: how pictures look.
+        progress: told how many steps are done.
+    """
     data = build_data(recipe, source, _episodes(source, recipe))
     parts = Parts(recipe, data, sizes_for(look, recipe.tasks.ways, source.n_classes))
     plan = Plan("threads" if recipe.outer.batch > 1 else "loop", available_cores())
-    state = fit_parts(parts, plan=plan)
+    total = recipe.outer.steps
+    state = fit_parts(parts, plan=plan, log=lambda record: progress("training", record["step"], total))
     return parts.network, state.params, state.buffers
 
 

@@ -27,10 +27,11 @@ SEPARATOR = "/"
 
 
 class Way(NamedTuple):
-    """A learner, and what reports call it."""
+    """A learner, what reports call it, and which head it is if it is one on frozen features."""
 
     learner: Learner
     words: str
+    head: str | None = None
 
 
 def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, source: str) -> Way:
@@ -61,7 +62,7 @@ def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, sour
     # plain supervision has no way of its own to adapt
     name = "logistic" if wanted.head == "learner" else wanted.head
     learner = head_learner(network, ways, name, wanted.C, wanted.normalise_features)
-    return Way(learner, f"{name} head" + (f", C={wanted.C:g}" if HEADS[name].penalised else ""))
+    return Way(learner, f"{name} head" + (f", C={wanted.C:g}" if HEADS[name].penalised else ""), name)
 
 
 def pack_state(state: Any, params: Params, buffers: Buffers) -> tuple[Fields, dict[str, Tensor]]:

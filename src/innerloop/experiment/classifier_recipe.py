@@ -57,6 +57,16 @@ def recipe_for(arguments: Mapping[str, Any], side: int) -> Recipe:
     return _set({"name": "few-shot-classifier", **data}, arguments)
 
 
+def backbone_recipe(name: str, arguments: Mapping[str, Any]) -> Recipe:
+    """How a pretrained backbone of that name adapts, by the ``head`` and its arguments.
+
+    >>> backbone_recipe("efficientnet-lite0", {"head": "svm"}).model.kind
+    'efficientnet-lite0'
+    """
+    recipe = recipe_for(arguments, _SMALLEST_POOLED)
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"kind": name})})
+
+
 def with_adaptation(recipe: Recipe, arguments: Mapping[str, Any]) -> Recipe:
     """The recipe with the ``head``, ``C`` and ``normalise`` that a classifier has now."""
     return _set(recipe.model_dump(), {name: arguments[name] for name in ADAPTING})

@@ -15,30 +15,23 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation.labelling import check_numbers, check_weights, in_parts, labelled
-from innerloop.experiment.adaptation import Fields, Way, pack_state, unpack_state, way_to_adapt
+from innerloop.data.layouts.layout import Progress, silent
+from innerloop.data.preparing import prepare
+from innerloop.evaluation.features import CACHEABLE
+from innerloop.evaluation.heads import HEADS, fit_heads
+from innerloop.evaluation.labelling import FittedHead, check_weights, in_parts
+from innerloop.evaluation.sureness import sureness_of
+from innerloop.evaluation.sureness.heldout import Way as HeadWay
+from innerloop.experiment.adaptation import Way, way_to_adapt
+from innerloop.experiment.adapted import UNSURE_BELOW, Adapted, Examples, Prediction
 from innerloop.experiment.look import Look
 from innerloop.experiment.predictor_network import network_for
+from innerloop.features.backbone import Backbone
+from innerloop.features.extracting import extract
+from innerloop.features.files import packed_backbone, unpacked_backbone
+from innerloop.features.items import listed
 from innerloop.nets import Network
 from innerloop.recipes.schema import Recipe
-
-UNSURE_BELOW = 0.5
-
-
-class Prediction(NamedTuple):
-    """What is said of pictures.
-
-    Attributes:
-        labels: the most probable class of each.
-        confidence: how probable that is.
-        unsure: where it is not probable enough to be believed.
-        probabilities: of all classes, ``(n, ways)``.
-    """
-
-    labels: list[Any]
-    confidence: list[float]
-    unsure: list[bool]
-    probabilities: NDArray[np.float64]
 
 
 class Predictor(NamedTuple):
@@ -52,6 +45,7 @@ class Predictor(NamedTuple):
         look: how pictures must look.
         source: where it comes from, for messages.
         weights: which weights these are, in words.
+        backbone: the same network as one whose features are computed once and kept, if it came pretrained.
     """
 
     recipe: Recipe
@@ -61,10 +55,16 @@ class Predictor(NamedTuple):
     look: Look
     source: str
     weights: str = ""
+    backbone: Backbone | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle and copies: a network is made of functions, which are made anew."""
-        return _rebuilt, (self.outputs, self.recipe, self.params, self.buffers, *self[4:])
+        if self.backbone is not None:
+            return _reopened, (*packed_backbone(self.backbone), self.recipe, self.source)
+        return _rebuilt, (self.outputs, self.recipe, self.params, self.buffers, *self[4:7])
+
+    def __repr__(self) -> str:
+        return f"<network of {self.source}>"
 
     @property
     def outputs(self) -> int:
@@ -81,17 +81,48 @@ class Predictor(NamedTuple):
         return way_to_adapt(self.recipe, self.network, ways, self.outputs, self.source)
 
     def batch(self, pictures: Any) -> Tensor:
-        """Pictures as the network wants them: see :meth:`innerloop.experiment.look.Look.bright`."""
+        """Pictures as the network wants them: see :meth:`innerloop.experiment.look.Look.bright`.
+
+        For a pretrained backbone they are brought to its size, whatever they are.
+        """
+        if self.backbone is not None:
+            ready = [prepare(item.picture(), self.backbone.preprocessing) for item in listed(pictures)]
+            return self.backbone.standardised(np.stack(ready), self.dtype)
         device = self.params[self.network.head_names[0]].device
         return self.look.batch(pictures, self.dtype, device)
 
-    def adapt(self, pictures: Any, labels: Sequence[Any], names: Sequence[Any] | None = None) -> Adapted:
+    @property
+    def alone(self) -> bool:
+        """Whether a picture's features do not depend on its neighbours."""
+        return self.network.norm in CACHEABLE
+
+    def features(self, pictures: Any, progress: Progress = silent) -> Tensor:
+        """Features ``(n, d)`` of pictures that are each seen on their own."""
+        if self.backbone is not None:
+            return torch.from_numpy(extract(self.backbone, pictures, progress=progress).values)
+
+        def stored(x: Tensor) -> Tensor:
+            return self.network.features(self.params, self.buffers, x, "stored")[0].flatten(1)
+
+        return in_parts(stored, self.batch(pictures), self.network.norm).cpu()
+
+    def adapt(
+        self,
+        pictures: Any,
+        labels: Sequence[Any],
+        names: Sequence[Any] | None = None,
+        *,
+        calibrate: bool = True,
+        progress: Progress = silent,
+    ) -> Adapted:
         """Learns classes from labelled pictures.
 
         Args:
             pictures: arrays, tensors or file names, as :meth:`batch` takes them.
             labels: one for each picture.
             names: the classes in order; by default the labels that there are, sorted as text.
+            calibrate: whether a head is also judged on examples that it has not seen, for its sureness.
+            progress: told how many features are computed, where they are those of a backbone.
 
         Raises:
             UserError: the labels do not fit the pictures, or there are too few or too many classes.
@@ -99,77 +130,111 @@ class Predictor(NamedTuple):
         known = sorted(set(labels), key=str) if names is None else list(names)
         if len(known) < 2:
             raise UserError("adapting needs pictures of at least two classes: add some of another class.")
-        x = self.batch(pictures)
-        if len(x) != len(labels):
-            raise UserError(f"adapt got {len(x)} pictures but {len(labels)} labels: give one label each.")
-        place = {name: i for i, name in enumerate(known)}
-        if strange := [label for label in labels if label not in place]:
-            raise UserError(f"label {strange[0]!r} is none of the classes given: add it to their names.")
-        y = torch.tensor([place[label] for label in labels], device=x.device)
+        y = _places(labels, known)
         counts = torch.bincount(y, minlength=len(known)).tolist()
         if 0 in counts:
             raise UserError(f"class '{known[counts.index(0)]}' has no picture to learn from: add one.")
         check_weights({**self.params, **self.buffers}, self.source)
         way = self.way(len(known))
+        seen = self.features(pictures, progress) if way.head and self.alone else self.batch(pictures)
+        _check_lengths(seen, labels)
+        if way.head and self.alone:
+            return self.fit_head(seen, y, known, calibrate)
         with torch.no_grad():
-            state = way.learner.adapt(self.params, self.buffers, x, y)
+            state = way.learner.adapt(self.params, self.buffers, seen, y.to(seen.device))
         return Adapted(self, known, state, counts)
 
+    def adapt_more(
+        self,
+        known: Tensor,
+        known_labels: Sequence[Any],
+        pictures: Any,
+        labels: Sequence[Any],
+        names: list[Any],
+        calibrate: bool = True,
+        progress: Progress = silent,
+    ) -> Adapted:
+        """Learns classes from features of examples and from more pictures.
 
-class Adapted(NamedTuple):
-    """A predictor that has learned some classes.
+        Args:
+            known: features of examples.
+            known_labels: one for each.
+            pictures: more examples.
+            labels: one for each.
+            names: the classes of all of them, in order.
+            calibrate: whether to look how sure it is.
+            progress: told how many features are computed.
+        """
+        more = self.features(pictures, progress)
+        _check_lengths(more, labels)
+        y = _places([*known_labels, *labels], names)
+        return self.fit_head(torch.cat([known, more]), y, names, calibrate)
 
-    Attributes:
-        predictor: what it was before.
-        names: the classes, in the order of the probabilities.
-        state: what the learner made of the pictures.
-        counts: how many pictures each class was learned from; ``None`` where nobody wrote it down.
-    """
+    def fit_head(self, z: Tensor, y: Tensor, names: list[Any], calibrate: bool = True) -> Adapted:
+        """Learns classes from features of examples, and how sure that is.
 
-    predictor: Predictor
-    names: list[Any]
-    state: Any
-    counts: list[int] | None = None
+        Args:
+            z: features ``(n, d)``, as :meth:`features` gives them.
+            y: their classes, places in ``names``; each has an example.
+            names: of the classes.
+            calibrate: whether to look how sure it is.
+        """
+        head, wanted = str(self.way(len(names)).head), self.recipe.eval
+        way = HeadWay(head, wanted.C, wanted.normalise_features)
+        fitted, factor = fit_heads(z[None].double(), y[None], len(names), *way), HEADS[head].temperature
+        state = FittedHead(factor * fitted.weights[0], factor * fitted.bias[0], self.params, self.buffers)
+        sure = sureness_of(z, y, names, way, self.recipe.run.seed) if calibrate else None
+        counts = torch.bincount(y, minlength=len(names)).tolist()
+        return Adapted(self, names, state, counts, Examples(z, y), sure)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copies: the state by its tensors, whatever its type."""
-        packed = pack_state(self.state, self.predictor.params, self.predictor.buffers)
-        return _readapted, (self.predictor, self.names, *packed, self.counts)
 
-    @property
-    def method(self) -> str:
-        """How it learned them, in words."""
-        return self.predictor.way(len(self.names)).words
+def _check_lengths(seen: Tensor, labels: Sequence[Any]) -> None:
+    if len(seen) != len(labels):
+        raise UserError(f"adapt got {len(seen)} pictures but {len(labels)} labels: give one label each.")
 
-    def probabilities(self, pictures: Any) -> NDArray[np.float64]:
-        """``(n, ways)``: each picture on its own, or all together where the norm policy says so."""
-        learner, ways = self.predictor.way(len(self.names)).learner, len(self.names)
 
-        def soft(x: Tensor) -> Tensor:
-            return learner.predict(self.state, x)[0][:, :ways].double().softmax(-1)
-
-        made = in_parts(soft, self.predictor.batch(pictures), self.predictor.network.norm)
-        check_numbers(made, self.predictor.source)
-        return made.cpu().numpy()
-
-    def predict(self, pictures: Any, unsure_below: float = UNSURE_BELOW) -> Prediction:
-        """The most probable class of each picture; less probable ones than ``unsure_below`` are unsure."""
-        made = self.probabilities(pictures)
-        places, confidence, unsure = labelled(torch.from_numpy(made), unsure_below)
-        return Prediction([self.names[i] for i in places], confidence, unsure, made)
+def _places(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
+    """Labels as places in the list of classes."""
+    place = {name: i for i, name in enumerate(known)}
+    if strange := [label for label in labels if label not in place]:
+        raise UserError(f"label {strange[0]!r} is none of the classes given: add it to their names.")
+    return torch.tensor([place[label] for label in labels])
 
 
 def _rebuilt(
-    outputs: int, recipe: Recipe, params: Params, buffers: Buffers, look: Look, source: str, weights: str
+    outputs: int,
+    recipe: Recipe,
+    params: Params,
+    buffers: Buffers,
+    look: Look,
+    source: str,
+    weights: str,
 ) -> Predictor:
     return Predictor(recipe, network_for(recipe, look, outputs), params, buffers, look, source, weights)
 
 
-def _readapted(
-    predictor: Predictor, names: list[Any], fields: Fields, tensors: Params, counts: list[int] | None
-) -> Adapted:
-    state = unpack_state(fields, tensors, predictor.params, predictor.buffers)
-    return Adapted(predictor, names, state, counts)
+def _reopened(about: dict[str, Any], tensors: dict[str, Tensor], recipe: Recipe, source: str) -> Predictor:
+    return of_backbone(unpacked_backbone(about, tensors, source), recipe)._replace(source=source)
+
+
+def of_backbone(backbone: Backbone, recipe: Recipe) -> Predictor:
+    """A pretrained backbone as a predictor.
+
+    Args:
+        backbone: from :func:`innerloop.features.open_backbone`.
+        recipe: how it adapts: ``eval.head`` and its settings.
+    """
+    how = backbone.preprocessing
+    return Predictor(
+        recipe,
+        backbone.network,
+        backbone.params,
+        backbone.buffers,
+        Look(how.shape, *how.scale()),
+        backbone.name,
+        backbone.weights,
+        backbone,
+    )
 
 
 def predict_arrays(

@@ -5,6 +5,7 @@ format   holds
 =======  ================================================================================================
 1, 2     the arguments of a ``FewShotClassifier`` (in 1, labels as text), a Conv4, and a linear head
 3        the recipe in full, how pictures must look, any network, and what any learner adapted
+4        also the backbone that it came as, the examples' features, and how sure a head may be
 =======  ================================================================================================
 """
 
@@ -24,12 +25,15 @@ from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.labelling import FittedHead
 from innerloop.experiment.adaptation import pack_state, unpack_state
+from innerloop.experiment.adapted import UNSURE_BELOW, Adapted, Examples
 from innerloop.experiment.classifier_recipe import ADAPTING, recipe_for
 from innerloop.experiment.labels import pack_labels, unpack_labels
 from innerloop.experiment.look import Look
 from innerloop.experiment.model_place import model_file
-from innerloop.experiment.predictor import UNSURE_BELOW, Adapted, Predictor
+from innerloop.experiment.predictor import Predictor, of_backbone
 from innerloop.experiment.predictor_network import network_for
+from innerloop.experiment.sureness_files import pack_sureness, unpack_sureness
+from innerloop.features.files import GROUP, packed_backbone, unpacked_backbone
 from innerloop.nets import Network
 from innerloop.recipes.settings import make_recipe, typed_keys
 from innerloop.recipes.trust import admit
@@ -37,9 +41,10 @@ from innerloop.runs.files import plain
 from innerloop.runs.tensors import write_tensors
 
 _NAME = "innerloop-few-shot-classifier-"
-FORMAT = f"{_NAME}3"
+FORMAT = f"{_NAME}4"
 OLDER = (f"{_NAME}1", f"{_NAME}2")
-"""What earlier versions wrote."""
+"""What earlier versions wrote, in words of their own."""
+_THIRD = f"{_NAME}3"
 
 Groups = dict[str, dict[str, Tensor]]
 
@@ -84,7 +89,12 @@ def write_predictor(
         "weights": predictor.weights,
         "arguments": dict(arguments or {}),
     }
-    groups: Groups = {"params": predictor.params, "buffers": predictor.buffers}
+    groups: Groups = {}
+    if predictor.backbone is not None:
+        about["backbone"], tensors = packed_backbone(predictor.backbone)
+        groups["backbone"] = {name.removeprefix(GROUP): value for name, value in tensors.items()}
+    else:
+        groups |= {"params": predictor.params, "buffers": predictor.buffers}
     if adapted is not None:
         fields, groups["task"] = pack_state(
             adapted.state, adapted.predictor.params, adapted.predictor.buffers
@@ -95,6 +105,10 @@ def write_predictor(
             "state": fields,
             "eval": adapted.predictor.recipe.eval.model_dump(mode="json"),  # as it was when it adapted
         }
+        if adapted.examples is not None:
+            groups["examples"] = adapted.examples._asdict()
+        if adapted.sureness is not None:
+            about["adapted"]["sureness"], groups["sureness"] = pack_sureness(adapted.sureness, adapted.names)
     path = model_file(path)
     _write(path, groups, about)
     return path
@@ -130,18 +144,23 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
     """
     about, groups = _read(path)
     try:
-        if about["format"] != FORMAT:
+        if about["format"] in OLDER:
             about = _renewed(about, groups)
         recipe = make_recipe(about["recipe"], items, source=str(path))
         recipe = admit(recipe, typed_keys(items), str(path), trust)
         look = Look(tuple(about["shape"]), about["mean"], about["std"])
-        network = network_for(recipe, look, about["outputs"])
-        params, buffers = groups["params"], groups.get("buffers", {})
-        _check_fit(network, params, buffers, path)
-        predictor = Predictor(recipe, network, params, buffers, look, str(path), about["weights"])
+        if about.get("backbone"):
+            tensors = {GROUP + name: value for name, value in groups["backbone"].items()}
+            backbone = unpacked_backbone(about["backbone"], tensors, str(path))
+            predictor = of_backbone(backbone, recipe)._replace(source=str(path))
+        else:
+            network = network_for(recipe, look, about["outputs"])
+            params, buffers = groups["params"], groups.get("buffers", {})
+            _check_fit(network, params, buffers, path)
+            predictor = Predictor(recipe, network, params, buffers, look, str(path), about["weights"])
         adapted = None
         if about.get("adapted"):
-            adapted = _adapted(predictor, about["adapted"], groups.get("task", {}), about["recipe"])
+            adapted = _adapted(predictor, about["adapted"], groups, about["recipe"])
         return Saved(predictor, adapted, about["arguments"])
     except (
         KeyError,
@@ -155,12 +174,14 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
         raise UserError(f"{path} is damaged ({type(error).__name__}: {error}): save it again.") from None
 
 
-def _adapted(
-    predictor: Predictor, about: dict[str, Any], tensors: dict[str, Tensor], recipe: dict[str, Any]
-) -> Adapted:
+def _adapted(predictor: Predictor, about: dict[str, Any], groups: Groups, recipe: dict[str, Any]) -> Adapted:
     then = predictor._replace(recipe=make_recipe({**recipe, "eval": about["eval"]}))
-    state = unpack_state(about["state"], tensors, predictor.params, predictor.buffers)
-    return Adapted(then, unpack_labels(about["classes"]), state, about["counts"])
+    state = unpack_state(about["state"], groups.get("task", {}), predictor.params, predictor.buffers)
+    names = unpack_labels(about["classes"])
+    examples = Examples(**groups["examples"]) if "examples" in groups else None
+    told = about.get("sureness")
+    sure = None if told is None else unpack_sureness(told, groups["sureness"], names)
+    return Adapted(then, names, state, about["counts"], examples, sure)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Groups]:
@@ -177,7 +198,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Groups]:
         raise UserError(
             f"cannot read {path}: {(str(error).splitlines() or ['no reason given'])[0]}."
         ) from None
-    if not isinstance(about, dict) or about.get("format") not in (FORMAT, *OLDER):
+    if not isinstance(about, dict) or about.get("format") not in (FORMAT, _THIRD, *OLDER):
         raise UserError(
             f"{path} is not a model that FewShotClassifier.save wrote: for a run, give its directory."
         )

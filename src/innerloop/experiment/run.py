@@ -37,6 +37,7 @@ from innerloop.recipes.unread import rate_warning, refuse_stray_tables
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.directory import MANIFEST, RECIPE, create_run
 from innerloop.runs.files import write_text_atomic
+from innerloop.runs.leftovers import clear_leftovers
 from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, truncate_after
@@ -107,6 +108,7 @@ def resume(run: Path, *, trust: bool = False, progress: bool = True, force: bool
         UntrustedCodeError: the recipe names code from outside, and is not trusted.
     """
     with sole_writer(run) as locked_before:  # first of all: two at once would mix what they write
+        clear_leftovers(run)
         recipe = recipe_of(run, trust=trust)
         manifest = _manifest_or_new(run, recipe)
         if manifest["status"] == "finished":

@@ -51,6 +51,9 @@ class Backbone(NamedTuple):
     licence: str = UNKNOWN
     settings: dict[str, Any] = {}  # noqa: RUF012
 
+    def __repr__(self) -> str:
+        return f"<backbone {self.name}>"
+
     @property
     def dimension(self) -> int:
         """How many features a picture has."""

@@ -15,6 +15,7 @@ class TimeLeft:
         say: receives the lines.
         every: seconds between them.
         clock: seconds; another one for tests.
+        unit: what is counted.
 
     >>> ticks = iter([0.0, 6.0, 7.0, 12.0])
     >>> tell = TimeLeft(print, every=5.0, clock=lambda: next(ticks))
@@ -25,9 +26,13 @@ class TimeLeft:
     """
 
     def __init__(
-        self, say: Callable[[str], None], every: float = 5.0, clock: Callable[[], float] = time.monotonic
+        self,
+        say: Callable[[str], None],
+        every: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+        unit: str = "pictures",
     ) -> None:
-        self._say, self._every, self._clock = say, every, clock
+        self._say, self._every, self._clock, self._unit = say, every, clock, unit
         self._start: tuple[float, int] | None = None
         self._told = 0.0
 
@@ -42,4 +47,4 @@ class TimeLeft:
             return
         self._told = now
         left = (now - began) / (done - before) * (total - done)
-        self._say(f"{what}: {done:,} of {total:,} pictures, about {duration(left)} left")
+        self._say(f"{what}: {done:,} of {total:,} {self._unit}, about {duration(left)} left")

@@ -1,5 +1,7 @@
 """How sure a head on a few examples may be: what it reaches, how probable it is, what it does not know."""
 
+from innerloop.evaluation.sureness.assured import Sureness as Sureness
+from innerloop.evaluation.sureness.assured import sureness_of as sureness_of
 from innerloop.evaluation.sureness.calibration import calibration_error as calibration_error
 from innerloop.evaluation.sureness.calibration import fitted_temperature as fitted_temperature
 from innerloop.evaluation.sureness.curve import CurvePoint as CurvePoint

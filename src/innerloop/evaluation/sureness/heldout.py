@@ -126,15 +126,18 @@ def judged(
             kept, out = (torch.from_numpy(np.stack([made[i][side] for i in some])) for side in (0, 1))
             fitted = fit_heads(z[kept].double(), y[kept], ways, *way)
             found = HEADS[way.head].temperature * head_scores(fitted, z[out].double(), way.normalise)
-            far = nearest_mean(z[kept], y[kept], z[out], ways)
+            far = nearest(class_means(z[kept], y[kept], ways), z[out])
             for place, number in enumerate(some):
                 scores[number], distances[number] = found[place].double(), far[place]
     return scores, distances
 
 
-def nearest_mean(z: Tensor, y: Tensor, queries: Tensor, ways: int) -> Tensor:
-    """Distances ``(B, q)`` of unit features from the nearest mean of a class, in float64."""
-    x = unit(z.double())
+def class_means(z: Tensor, y: Tensor, ways: int) -> Tensor:
+    """Means ``(…, ways, d)`` of the unit features ``(…, n, d)`` of every class, in float64."""
     of_class = torch.nn.functional.one_hot(y, ways).double()
-    means = of_class.mT @ x / of_class.sum(1)[..., None]
-    return torch.cdist(unit(queries.double()), means).amin(-1)
+    return of_class.mT @ unit(z.double()) / of_class.sum(-2)[..., None]
+
+
+def nearest(means: Tensor, z: Tensor) -> Tensor:
+    """Distances ``(…, q)`` of unit features ``(…, q, d)`` from the nearest of the means."""
+    return torch.cdist(unit(z.double()), means).amin(-1)

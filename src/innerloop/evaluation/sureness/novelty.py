@@ -6,9 +6,8 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from innerloop.evaluation.sureness.heldout import HeldOut, nearest_mean
+from innerloop.evaluation.sureness.heldout import HeldOut
 
 
 class Novelty(NamedTuple):
@@ -24,10 +23,6 @@ class Novelty(NamedTuple):
     threshold: float
     false_alarms: float
     examples: int
-
-    def far(self, z: Tensor, support: Tensor, y: Tensor, ways: int) -> Tensor:
-        """Which features ``(q, d)`` are far from every class of the support."""
-        return nearest_mean(support[None], y[None], z[None], ways)[0] > self.threshold
 
 
 def novelty_of(held_out: HeldOut, false_alarms: float = 0.05) -> Novelty:

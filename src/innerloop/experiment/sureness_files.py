@@ -1,0 +1,39 @@
+"""How sure a head may be, as plain data and tensors. Names of classes are told by their places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from innerloop.evaluation.sureness import Expected, Novelty, Sureness
+from innerloop.evaluation.sureness.expected import Confused, Share
+
+
+def pack_sureness(sure: Sureness, names: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Plain data, and tensors by name."""
+    told: dict[str, Any] = {"temperature": sure.temperature, "expected": None, "novelty": None}
+    place = {name: i for i, name in enumerate(names)}
+    if sure.expected is not None:
+        told["expected"] = {
+            "accuracy": list(sure.expected.accuracy),
+            "by_class": [[place[name], *share] for name, share in sure.expected.by_class.items()],
+            "confused": [[place[c.true], place[c.said], c.share] for c in sure.expected.confused],
+        }
+    if sure.novelty is not None:
+        told["novelty"] = list(sure.novelty)
+    return told, {"means": sure.means}
+
+
+def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], names: Sequence[Any]) -> Sureness:
+    """What :func:`pack_sureness` was given."""
+    expected = told["expected"]
+    if expected is not None:
+        expected = Expected(
+            Share(*expected["accuracy"]),
+            {names[i]: Share(*share) for i, *share in expected["by_class"]},
+            [Confused(names[a], names[b], share) for a, b, share in expected["confused"]],
+        )
+    novelty = None if told["novelty"] is None else Novelty(*told["novelty"])
+    return Sureness(float(told["temperature"]), expected, novelty, tensors["means"])

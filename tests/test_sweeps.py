@@ -421,22 +421,14 @@ def test_three_commands_share_a_sweep_and_one_is_killed() -> None:
 
 @pytest.mark.slow
 @with_optuna
-def test_the_command_draws_prunes_and_writes_a_page(capfd: pytest.CaptureFixture[str]) -> None:
-    few = [item for item in TINY if "outer.steps" not in item and "validation_episodes" not in item]
-    words = ["sweep", "sine-maml", *few, "outer.steps=2000", "eval.every=200", "eval.validation_episodes=50"]
-    words += [
-        "inner.lr=log(1e-6,0.05)",
-        "inner.steps=int(1,3)",
-        "--trials",
-        "10",
-        "--prune",
-        "--storage",
-        "here",
-    ]
+def test_the_command_draws_and_writes_a_page(capfd: pytest.CaptureFixture[str]) -> None:
+    few = [item for item in TINY if "outer.steps" not in item]
+    words = ["sweep", "sine-maml", *few, "outer.steps=200", "eval.every=50", "inner.steps=int(1,3)"]
+    words += ["inner.lr=log(1e-6,0.05)", "--trials", "3", "--prune", "--storage", "here"]
     assert main(words) == 0
     shown = capfd.readouterr()
     assert "best validation first" in shown.out
-    assert "page: " in shown.out
-    assert "pruned at step" in shown.err
-    states = {trial.state.name for trial in plain_study(Path("here")).trials}
-    assert states == {"COMPLETE", "PRUNED"}
+    (page,) = [line.removeprefix("page: ") for line in shown.out.splitlines() if line.startswith("page: ")]
+    assert Path(page).is_file()
+    states = [trial.state.name for trial in plain_study(Path("here")).trials]
+    assert states == ["COMPLETE"] * 3  # too few are finished for others to be compared with

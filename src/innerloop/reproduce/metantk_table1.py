@@ -57,7 +57,7 @@ FEWER = 2.5
 """The paper: 2.5 to 6 times fewer parameters than ResNet-12."""
 FLOOR = {"1": 29.4, "5": 35.8}
 OTHERWISE = {
-    (NETWORK, "5"): "ResNet-12 has 41 times the parameters of cells with 8 channels, and gains more from 5 shots",
+    (NETWORK, "5"): "ResNet-12 has 41 times the parameters of these cells, and gains more from five shots",
 }
 """What was found at `cpu` where it is not what the paper found, by the other network and shots."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from innerloop.nets import Network, conv4, mlp
 from oracles import problems
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs in its background like that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 NEEDS = {"bfloat16": bfloat16_works, "compiler": compiler_works}

@@ -263,6 +263,7 @@ def test_peak_memory_grows_with_what_is_held():
     assert 50 < grown < 200
 
 
+@pytest.mark.slow
 def test_runs_without_any_peer_installed(monkeypatch):
     """The whole way through real processes, with only the plain loop to compare with."""
     monkeypatch.setattr(peers, "find_spec", lambda name: None)

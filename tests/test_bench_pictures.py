@@ -52,6 +52,7 @@ def test_both_sides_of_heads_get_the_same_problems() -> None:
     assert few[1].tolist()[0] == np.repeat(np.arange(5), 5).tolist()
 
 
+@pytest.mark.slow
 def test_episodes_run_and_report() -> None:
     found = episodes.run(quick=True, say=lambda _: None, sizes={"classes": 30})
     assert [row["at_least"] for row in found["cases"]] == [1.3, 2.0]

@@ -210,7 +210,7 @@ def test_the_fix_is_enough(shots: int) -> None:
 def test_arguments_are_called_as_the_user_called_them() -> None:
     pixels, labels = np.zeros((24, 28, 28), np.uint8), np.repeat(np.arange(6), 4)
     with pytest.raises(UserError, match=r"Lower queries to 2, or add"):
-        FewShotClassifier(ways=3, shots=2, queries=5, steps=1).fit(pixels, labels)
+        FewShotClassifier(verbose=False).pretrain(pixels, labels, ways=3, shots=2, queries=5, steps=1)
     net = conv4(1, 28, 3, filters=4, norm="group")
     source = from_arrays(pixels, labels, splits={"test": [str(c) for c in range(6)]})
     params, buffers = net.init(torch.Generator().manual_seed(0))
@@ -221,8 +221,8 @@ def test_arguments_are_called_as_the_user_called_them() -> None:
 
 def test_as_many_labels_as_pictures() -> None:
     source = glyphs()
-    model = FewShotClassifier(filters=4, ways=3, shots=1, queries=2, steps=1, batch=1)
-    model.fit(source.images[:400], np.repeat(np.arange(20), 20))
-    model.adapt(source.images[[0, 1, 20, 21]], ["a", "a", "b", "b"])
+    model, training = FewShotClassifier(verbose=False), {"filters": 4, "ways": 3, "shots": 1, "queries": 2}
+    model.pretrain(source.images[:400], np.repeat(np.arange(20), 20), steps=1, batch=1, **training)
+    model.fit(source.images[[0, 1, 20, 21]], ["a", "a", "b", "b"])
     with pytest.raises(UserError, match="score got 3 pictures but 2 labels: give one label each"):
         model.score(source.images[[2, 3, 22]], ["a", "b"])

@@ -358,6 +358,7 @@ def test_parameters_that_are_not_finite_are_never_kept(save_every: int) -> None:
 # ---- memory ----
 
 
+@pytest.mark.slow
 def test_training_does_not_grow() -> None:
     objective, state = problem()
     counts: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import random
 import threading
@@ -338,6 +339,15 @@ def test_modes_that_do_not_exist_are_refused() -> None:
         choose_plan(W, {}, problems.regression(4), loss=unfit, steps=10, execution="parallel")
     with pytest.raises(UserError, match=r"^checkpoint=true needs execution=threads"):
         choose_plan(W, {}, problems.regression(4), loss=unfit, steps=10, execution="vmap", allow_vmap=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_left_to_collect() -> None:
+    """Worker processes of other tests end here, and not in a thread that recomputes steps.
+
+    A collection there may run while torch holds the lock of its random numbers, for which others wait.
+    """
+    gc.collect()
 
 
 def test_recomputed_steps_are_never_given_to_vmap(smooth_net: Network, regression_batch: TaskBatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import signal
@@ -387,6 +389,20 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
     process.join()
     assert len(set(pids)) == 3
     wait_until(lambda: not any(map(alive, pids)))
+
+
+@forked
+def test_workers_that_nobody_holds_end_without_being_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection may run where torch holds a lock: who waits there may wait for ever."""
+    mapped = Processes(lambda params, buffers, task: task.x_query.sum(), 2)
+    mapped(W, {}, problems.regression(2))
+    pids = mapped.crew.pids
+    for name in ("send", "close"):
+        monkeypatch.setattr(multiprocessing.connection.Connection, name, lambda *_: pytest.fail("it waits"))
+    del mapped
+    gc.collect()
+    wait_until(lambda: not any(map(alive, pids)))
+    assert len(set(pids)) == 2
 
 
 @forked

@@ -26,6 +26,9 @@ LIVES = 3  # workers that die at the same task of a batch before it is taken for
 PATIENCE = 5.0  # seconds in which a worker that has nothing to do must have ended
 
 
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has one way to end a process
+
+
 class Worker(NamedTuple):
     """A process, our end of the connection to it, and the tasks that it was given and has not answered."""
 
@@ -36,6 +39,9 @@ class Worker(NamedTuple):
 
     def __str__(self) -> str:
         return f"worker {self.number + 1} (process {self.process.pid})"
+
+
+_ABANDONED: list[Worker] = []  # killed, and not waited for yet
 
 
 class Crew:
@@ -98,7 +104,25 @@ class Crew:
                 worker.process.kill()
                 worker.process.join()
 
+    def abandon(self) -> None:
+        """Ends the processes from within a garbage collection: without waiting for anything.
+
+        A collection may run while torch holds a lock of its own. Who waits there lets other threads run,
+        which wait for that lock and let nobody run. Sending a signal does not wait.
+        """
+        if os.getpid() != self._owner:
+            return
+        workers, self._workers = list(self._workers.values()), {}
+        for worker in workers:
+            if worker.process.pid:
+                with contextlib.suppress(OSError):
+                    os.kill(worker.process.pid, KILL)
+        _ABANDONED.extend(
+            workers
+        )  # their connections are closed, and they are waited for, by who starts others
+
     def _start(self, number: int) -> None:
+        _ABANDONED.clear()  # starting a process waits for those that have ended
         if multiprocessing.current_process().daemon:
             raise WorkersError(
                 "this process may not start others (it is a daemon): set {execution}=threads.",

@@ -43,7 +43,7 @@ class Processes:
 
     def __init__(self, function: Callable[..., Any], count: int, weights: bool = False) -> None:
         self.crew, self.weights = Crew(function, count), weights
-        self.close = weakref.finalize(self, self.crew.stop)
+        self._ending = weakref.finalize(self, self.crew.abandon)
 
     def __call__(self, params: Params, buffers: Buffers, batch: Batch) -> list[Any]:
         """The results, in the order of the tasks.
@@ -68,6 +68,11 @@ class Processes:
             pytree.tree_map(lambda leaf: received(leaf, arena) if _is_tensor(leaf) else leaf, answer.result)
             for answer in answers
         ]
+
+    def close(self) -> None:
+        """Ends the workers, and waits until they have ended."""
+        self._ending.detach()
+        self.crew.stop()
 
     def start(self, params: Params, buffers: Buffers, batch: Batch) -> None:
         """Starts the workers for batches of this size, which a first call would else do."""

@@ -200,7 +200,13 @@ def test_confusions_and_examples_that_are_mistaken() -> None:
 
 def test_many_classes_have_no_table_and_odd_names_are_shown() -> None:
     names = [f"class {i}" for i in range(30)]
-    row = {"file": "a\udcff.png", "label": "class 3", "probability": 0.9996, "unsure": False, "unknown": False}
+    row = {
+        "file": "a\udcff.png",
+        "label": "class 3",
+        "probability": 0.9996,
+        "unsure": False,
+        "unknown": False,
+    }
     told = {"predictions": [{**row, "probabilities": {}}], "classes": names, "expected": None, "curve": []}
     text = labelled_page(told, [""], [], [[1.0] * 30] * 30)
     assert "<table" not in text

@@ -14,7 +14,7 @@ from innerloop.data.pictures import fit_picture
 from innerloop.data.preparing import prepare
 from innerloop.features.resizing import FILTERS, can_resize, resized
 
-SIZES = [(1, 1), (3, 50), (16, 16), (17, 23), (40, 31), (97, 64), (8, 301)]
+SIZES = [(1, 1), (3, 50), (16, 16), (17, 23), (40, 31), (97, 64), (8, 301), (90, 25), (280, 5)]
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
     "wide": {"size": (12, 20)},

@@ -1,4 +1,4 @@
-"""Models to take away: graphs say what innerloop says, their cards tell the truth, mistakes get a sentence."""
+"""Models to take away: graphs say what innerloop says, their cards are true, mistakes get a sentence."""
 
 from __future__ import annotations
 
@@ -169,7 +169,12 @@ def test_vision_models_of_transformers(kind: str, suffix: str, tmp_path: Path) -
         made = transformers.CLIPModel(config)
     made.save_pretrained(tmp_path / kind)
     record = {"do_resize": True, "size": {"height": 32, "width": 32}, "resample": 3, "do_normalize": True}
-    record |= {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "do_rescale": True, "rescale_factor": 1 / 255}
+    record |= {
+        "image_mean": [0.5] * 3,
+        "image_std": [0.25] * 3,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+    }
     (tmp_path / kind / "preprocessor_config.json").write_text(json.dumps(record))
     model = FewShotClassifier(f"hf:{tmp_path / kind}", verbose=False).fit(*pictures())
     agrees(model, model.export(tmp_path / f"model{suffix}"), 1e-4, exact=suffix == ".pt2")

@@ -52,7 +52,7 @@ def export(
       innerloop export birds.safetensors birds.pt2 --fixed
       innerloop export last letters.onnx --support my-letters/
 
-    The graph takes decoded pictures (uint8, batch × height × width × channels) of any size and does the rest:
+    The graph takes decoded pictures of any size (uint8; batch, height, width, channels) and does the rest:
     resizing, to the bits that Pillow gives, scaling, the network, the head, the temperature and the
     thresholds. It gives logits, calibrated probabilities, and which pictures are unknown or unsure. Names of
     classes are in the file's metadata. A run that adapts by gradients is exported as it is after adapting.
@@ -67,7 +67,7 @@ def export(
     """
 
     def work() -> Result:
-        given = check_settings(settings, OPTIONS)
+        _, _, *given = check_settings([model, str(file), *(settings or [])], OPTIONS)
         out = user_path(file)
         place = place_of(model, support)
         from innerloop.experiment.takeaway.exporting import export_model

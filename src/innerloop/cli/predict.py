@@ -57,8 +57,8 @@ def predict(
 
     \b
     JSON: predictions (file, label, probability, unsure, unknown, probabilities), expected (accuracy, low,
-    high, examples, by_class, confused), curve, backbone, classes, support, method, norm, seconds; saved, card,
-    csv and page where they were asked for.
+    high, examples, by_class, confused), curve, backbone, classes, support, method, norm, seconds; saved,
+    card, csv and page where they were asked for.
     """
 
     def work() -> Result:
@@ -88,7 +88,9 @@ def predict(
             unsure_below,
             trust=trust,
             backbone=backbone,
-            wanted=Wanted(**{name: None if file is None else user_path(file) for name, file in files.items()}),
+            wanted=Wanted(
+                **{name: None if file is None else user_path(file) for name, file in files.items()}
+            ),
             command=typed_command(),
             say=None if quiet else say,
         )

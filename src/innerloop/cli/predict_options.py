@@ -48,7 +48,7 @@ Save = Annotated[
     typer.Option(
         "--save",
         metavar="FILE",
-        help="Keep what was learned, for `predict --model FILE` and `export`; a card (FILE.md) says what it is.",
+        help="Keep what was learned, for `predict --model FILE` and `export`, with a card beside it.",
     ),
 ]
 Support = Annotated[

@@ -231,15 +231,12 @@ class FewShotClassifier(AdaptingClassifier):
     def export(self, path: str | Path, *, fixed: bool = False) -> Path:
         """Writes the fitted classifier as a graph that runs without innerloop, and a card beside it.
 
-        It takes decoded pictures ``(n, H, W, C)``, uint8, and gives ``logits``, ``probabilities``, ``unknown``
-        and ``unsure``. The card (``PATH.md``) says what the caller must do, and has code to start from.
+        It takes decoded pictures ``(n, H, W, C)``, uint8, and gives ``logits``, ``probabilities``,
+        ``unknown`` and ``unsure``. The card (``PATH.md``) says how to use it.
 
         Args:
-            path: ends in ``.onnx`` (``pip install 'innerloop[onnx]'``) or in ``.pt2``, for ``torch.export``.
+            path: ends in ``.onnx`` (extra ``onnx``), or in ``.pt2`` for ``torch.export``.
             fixed: whether it takes pictures of the network's own size only, and does not resize.
-
-        Raises:
-            UserError: it is there already, it cannot be captured, or it would not say what innerloop says.
         """
         place = user_path(path)
         return export_adapted(self._adapted(), place, unsure_below=self.unsure_below, fixed=fixed).file

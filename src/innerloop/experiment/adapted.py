@@ -105,7 +105,7 @@ class Adapted(NamedTuple):
         return made, far
 
     def logits(self, z: Tensor) -> Tensor:
-        """Scores ``(n, ways)`` of features ``(n, d)`` by the head on them, before the temperature; float64."""
+        """Scores ``(n, ways)`` of features ``(n, d)`` by the head on them, before the temperature."""
         predictor = self.predictor
         head = HEADS[str(predictor.way(len(self.names)).head)]
         fitted = Linear(self.state.weight[None], self.state.bias[None], pairs=head.pairs)

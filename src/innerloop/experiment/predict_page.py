@@ -94,5 +94,7 @@ def _facts(adapted: Adapted, told: Mapping[str, Any], command: str) -> list[tupl
         facts.append(("temperature", f"{sure.temperature:.4g}, fitted to examples left out"))
     if sure is not None and sure.novelty is not None:
         found = sure.novelty
-        facts.append(("called unknown", f"at most {percent(found.false_alarms)} of pictures like the examples"))
+        facts.append(
+            ("called unknown", f"at most {percent(found.false_alarms)} of pictures like the examples")
+        )
     return [*facts, ("torch", str(version_of("torch")))]

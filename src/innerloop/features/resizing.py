@@ -1,12 +1,15 @@
 r"""Pillow's resizing as operations on tensors, to the same bits: it can stand in an exported graph.
 
-Pillow resizes one axis after the other, rows first. Along an axis an output pixel is a sum of input pixels
-with weights that are whole numbers over :math:`2^{22}`, rounded to a whole number again:
+Pillow resizes one axis after the other. Along an axis an output pixel is a sum of input pixels with weights
+that are whole numbers over :math:`2^{22}`, rounded to a whole number again:
 
 .. math:: y_o = \mathrm{clip}_{0}^{255} \lfloor (2^{21} + \textstyle\sum_i k_{oi}\, p_i) / 2^{22} \rfloor .
 
-All of these numbers are far below :math:`2^{53}`, so float64 computes them without rounding, in any order. The
-pictures' height and width may be symbols: weights are computed from them, in the graph.
+All of these numbers are far below :math:`2^{53}`, so float64 computes them without rounding, in any order.
+The pictures' height and width may be symbols: weights are computed from them, in the graph.
+
+Width comes before height, but since its version 13 Pillow begins with the height where that is reduced by
+more than twice as many pixels. The version that is installed decides: a graph says what innerloop says.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import PIL
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from innerloop.core.preprocessing import Preprocessing, Resample
 
+HEIGHT_FIRST = int(PIL.__version__.partition(".")[0]) >= 13
+"""Whether this Pillow begins with the height of pictures that lose much of it."""
 UNIT = 1 << 22
 """Pillow's weights are multiples of one over this."""
 _WHITE = 255.0
@@ -111,9 +117,15 @@ def resized(pictures: Tensor, how: Preprocessing) -> Tensor:
     rows, columns = (torch.arange(pictures.shape[axis], device=pictures.device).double() for axis in (1, 2))
     high, wide = axes(rows[-1] + 1.0, columns[-1] + 1.0, how)
     kind = FILTERS[how.resample]
+    across, down = weights(columns, wide, kind), weights(rows, high, kind)
     x = pictures.permute(0, 3, 1, 2).double()
-    x = _along(x, weights(columns, wide, kind))
-    return _along(x.mT, weights(rows, high, kind)).mT
+    usual = _along(_along(x, across).mT, down).mT
+    square = how.resize == "share" and how.size[0] == how.size[1]  # loses as much on both axes
+    if square or not HEIGHT_FIRST:
+        return usual
+    lost = high.length - high.size
+    turned = (lost > 0.0) & (lost > 2.0 * (wide.length - wide.size))
+    return torch.where(turned, _along(_along(x.mT, down).mT, across), usual)
 
 
 def _along(x: Tensor, kernel: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ class Mistaken(NamedTuple):
 
 
 def mistaken(held_out: HeldOut) -> dict[int, Mistaken]:
-    """Examples, by their places, that were not always labelled right; perhaps they lie in the wrong folder."""
+    """Examples, by their places, that were not always labelled right: perhaps their labels are wrong."""
     said, places = held_out.scores.argmax(1).tolist(), held_out.places.tolist()
     told: dict[int, list[int]] = {place: [] for place in places}
     true = dict(zip(places, held_out.labels.tolist(), strict=True))

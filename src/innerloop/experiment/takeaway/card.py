@@ -144,8 +144,8 @@ def _sureness(about: About) -> list[str]:
     heat = "Its probabilities are not calibrated: their order is right, but 80 % need not mean 80 %."
     if about["calibrated"]:
         heat = (
-            f"Scores are divided by a temperature of {about['temperature']:.4g}, which was fitted to what was "
-            "said of examples left out, so that about eight in ten of the labels that are called 80 % "
+            f"Scores are divided by a temperature of {about['temperature']:.4g}, which was fitted to what "
+            "was said of examples left out, so that about eight in ten of the labels that are called 80 % "
             "probable are right."
         )
     limit = f"A label that is less probable than {share(about['unsure_below'])} is called unsure."
@@ -154,7 +154,9 @@ def _sureness(about: About) -> list[str]:
 
 def _novelty(novelty: dict[str, Any] | None) -> str:
     if novelty is None:
-        return "It cannot tell that a picture is of none of the classes: it gives such a picture a label, too."
+        return (
+            "It cannot tell that a picture is of none of the classes: it gives such a picture a label, too."
+        )
     return (
         f"A picture is called unknown, and so unsure, if its features (of unit length) are farther than "
         f"{novelty['threshold']:.4g} from the mean of every class; the threshold comes from "

@@ -46,8 +46,8 @@ class Graph(nn.Module):
         square = predictor.backbone is not None or height == width  # as files are read
         if not fixed and not (square and can_resize(self.preparation)):
             raise UserError(
-                "pictures for this network are resized in a way that a graph cannot repeat to the bit: export "
-                "it for pictures of its own size (--fixed; in Python: fixed=True)."
+                "pictures for this network are resized in a way that a graph cannot repeat to the bit: "
+                "export it for pictures of its own size (--fixed; in Python: fixed=True)."
             )
         self.fixed = fixed
         self._scale, self._judge = _scaling(predictor), _judging(adapted)
@@ -93,8 +93,9 @@ class Graph(nn.Module):
         except Exception as error:  # whatever a network of somebody's own may do
             line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise UserError(
-                f"torch.export cannot capture this model ({type(error).__name__}: {line}): a head on features "
-                "of one of our networks can be exported (eval.head=logistic; in Python: head='logistic')."
+                f"torch.export cannot capture this model ({type(error).__name__}: {line}): a "
+                "head on features of one of our networks can be exported (eval.head=logistic; in Python: "
+                "head='logistic')."
             ) from None
 
 

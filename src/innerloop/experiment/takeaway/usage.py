@@ -42,8 +42,8 @@ def usage(about: About, file: str) -> list[str]:
     if "input" not in about:
         return [
             "innerloop reads it: `innerloop predict --model FILE PICTURE…` labels pictures, and "
-            "`innerloop export FILE model.onnx` makes a graph of it that runs without innerloop. Pictures are "
-            "decoded, turned upright, resized and scaled as the examples were.",
+            "`innerloop export FILE model.onnx` makes a graph of it that runs without innerloop. Pictures "
+            "are decoded, turned upright, resized and scaled as the examples were.",
             f"```python\n{_SAVED.format(file=json.dumps(file))}\n```",
         ]
     given = about["input"]
@@ -64,8 +64,8 @@ def _inside(about: About) -> str:
     if about["network"]["norm"] == "transductive":
         mixed = " Pictures of one batch are normalised together, so a label depends on the others in it."
     return (
-        f"In the graph are {resizing}scaling, the network, the head, the temperature and the thresholds.{mixed} "
-        "What is left to the caller:"
+        f"In the graph are {resizing}scaling, the network, the head, the temperature and the "
+        f"thresholds.{mixed} What is left to the caller:"
     )
 
 
@@ -85,7 +85,8 @@ def left_to_the_caller(given: dict[str, Any]) -> list[str]:
         _, height, width, _ = given["shape"]
         return [
             *lines,
-            f"bring it to {width}×{height} pixels with Pillow: {given['how']}. Other filters give other numbers.",
+            f"bring it to {width}×{height} pixels with Pillow: {given['how']}; other filters give other "
+            "numbers.",
         ]
     return [
         *lines,

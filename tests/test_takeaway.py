@@ -81,19 +81,18 @@ def agrees(model: FewShotClassifier, path: Path, tolerance: float, exact: bool) 
     """Compares a file with the graph in eager mode, and with what the classifier says; gives its metadata."""
     run, about = reloaded(path)
     graph = Graph(model.adapted_, model.unsure_below)
-    for shape in ((41, 33), (28, 28), (90, 51)):
-        images = [image.resize(shape) for image in pictures(6)[0]]
-        for some in (images, images[:1]):
-            x = given(some)
-            found, said = run(x), model.predict_sure(some)
-            with torch.no_grad():
-                eager = {name: value.numpy() for name, value in graph(torch.from_numpy(x)).items()}
-            for name, value in eager.items():
-                apart = np.abs(value.astype(float) - found[name].astype(float)).max()
-                assert np.array_equal(value, found[name]) if exact else apart < tolerance, name
-            assert np.abs(found["probabilities"] - said.probabilities).max() < tolerance
-            assert found["unknown"].tolist() == said.unknown
-            assert found["unsure"].tolist() == said.unsure
+    for shape, count in (((41, 33), 18), ((90, 51), 1)):
+        some = [image.resize(shape) for image in pictures(6)[0][:count]]
+        x = given(some)
+        found, said = run(x), model.predict_sure(some)
+        with torch.no_grad():
+            eager = {name: value.numpy() for name, value in graph(torch.from_numpy(x)).items()}
+        for name, value in eager.items():
+            apart = np.abs(value.astype(float) - found[name].astype(float)).max()
+            assert np.array_equal(value, found[name]) if exact else apart < tolerance, name
+        assert np.abs(found["probabilities"] - said.probabilities).max() < tolerance
+        assert found["unknown"].tolist() == said.unknown
+        assert found["unsure"].tolist() == said.unsure
     return about
 
 
@@ -312,6 +311,7 @@ def test_a_file_that_says_something_else_is_not_written(
         return lambda x: {"probabilities": np.full((len(x), 3), np.nan, np.float32)}
 
     monkeypatch.setitem(files.WRITERS, ".pt2", shifted)
+    monkeypatch.setattr(Graph, "capture", lambda _: None)
     with pytest.raises(UserError, match="was not written"):
         export_adapted(fitted(backbone).adapted_, tmp_path / "model.pt2")
     assert not [path for path in tmp_path.iterdir() if "model" in path.name]

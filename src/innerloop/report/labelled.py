@@ -26,10 +26,10 @@ class Example(NamedTuple):
 
 
 class Class(NamedTuple):
-    """A class on the page: how many examples it has, and those that are shown."""
+    """A class on the page: how many examples it has in all, and those that are shown."""
 
     name: str
-    count: int
+    total: int
     shown: list[Example]
 
 
@@ -138,12 +138,12 @@ def _card(row: Mapping[str, Any], picture: str) -> dict[str, Any]:
 
 def _class(one: Class, expected: Mapping[str, Any] | None) -> dict[str, Any]:
     share = None if expected is None else expected["by_class"].get(one.name)
-    told = _count(one.count, "example")
+    told = _count(one.total, "example")
     if share is not None:
         told += f"; {percent(share['accuracy'])} right when left out "
         told += f"({percent(share['low'])} to {percent(share['high'])})"
     shown = [Example(readable(file), text, readable(remark)) for file, text, remark in one.shown]
-    return {"name": readable(one.name), "words": told, "shown": shown, "more": one.count - len(one.shown)}
+    return {"name": readable(one.name), "words": told, "shown": shown, "more": one.total - len(one.shown)}
 
 
 def _pair(pair: Mapping[str, Any]) -> str:

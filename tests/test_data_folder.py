@@ -132,9 +132,9 @@ def test_transparent_palette_pictures_and_sixteen_bit_colour(tmp_path: Path) -> 
 
 def test_sizes_and_colours(tmp_path: Path) -> None:
     root = tmp_path / "x"
-    for name in ("a", "b", "c"):
-        put(root, f"{name}/wide.png", Image.fromarray(picture(1, 60)[:30]))
-        put(root, f"{name}/square.png", Image.fromarray(picture(2, 50)[..., 0]))
+    for seed, name in enumerate(("a", "b", "c")):
+        put(root, f"{name}/wide.png", Image.fromarray(picture(10 * seed + 1, 60)[:30]))
+        put(root, f"{name}/square.png", Image.fromarray(picture(10 * seed + 2, 50)[..., 0]))
     assert open_source(root).images.shape == (6, 84, 84, 3)
     small = open_source(root, size=16, colour="grey")
     assert small.images.shape == (6, 16, 16, 1)
@@ -146,9 +146,9 @@ def test_sizes_and_colours(tmp_path: Path) -> None:
     np.testing.assert_array_equal(squashed, np.asarray(wide.resize((16, 16), Image.Resampling.LANCZOS)))
     assert open_source(root, size=16, fit="pad").images.shape == (6, 16, 16, 3)
     grey = tmp_path / "grey"
-    for name in ("a", "b", "c"):
+    for seed, name in enumerate(("a", "b", "c")):
         for i in range(2):
-            put(grey, f"{name}/{i}.png", Image.fromarray(picture(i, 28, 1)))
+            put(grey, f"{name}/{i}.png", Image.fromarray(picture(10 * seed + i, 28, 1)))
     assert open_source(grey).images.shape == (6, 28, 28, 1)
 
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from innerloop.core.errors import UserError
 from innerloop.data import open_source
-from innerloop.data.folder import scan
-from innerloop.data.folder_names import by_class, class_names
+from innerloop.data.folder import FolderOptions, examples_in
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.pictures import is_picture
 from innerloop.data.source import labels
@@ -186,24 +185,14 @@ def adapt_to_folder(predictor: Predictor, folder: Path, progress: Progress = sil
         progress: told how many features are computed, where they are those of a backbone.
     """
     if predictor.backbone is not None:
-        examples = [item.path for item in scan(_folder(folder))]
-        members = by_class(folder, examples)
-        names, _ = class_names(list(members), folder)
-        files = [folder / path for paths in members.values() for path in paths]
-        labels_ = [name for name, paths in zip(names, members.values(), strict=True) for _ in paths]
-        return predictor.adapt(files, labels_, names, progress=progress)
+        examples = examples_in(folder, FolderOptions(min_images=1))
+        files = [file for paths in examples.values() for file in paths]
+        known = [name for name, paths in examples.items() for _ in paths]
+        return predictor.adapt(files, known, list(examples), progress=progress)
     look = predictor.look
     source = open_source(folder, size=look.size, colour=look.colour, min_images=1, splits="all")
     names = list(source.class_names)
     return predictor.adapt(np.asarray(source.images), [names[c] for c in labels(source)], names)
-
-
-def _folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise UserError(
-            f"{path} is no folder: --support takes one that holds a folder of examples per class."
-        )
-    return path
 
 
 def _adapted_already(loaded: Saved, overrides: Sequence[str]) -> Adapted:

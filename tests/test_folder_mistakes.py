@@ -83,7 +83,7 @@ def test_files_given_to_the_classifier(backbone: Backbone) -> None:
     for words in ("clip.mp4 (it is a video", "giant.png (it has", "bad.png (", "zoo (it is a folder)"):
         assert words in line
     WRONG["a picture in two classes"][0](root)
-    with pytest.raises(UserError, match="given with different labels .*animal00/0.png and .*copy.png"):
+    with pytest.raises(UserError, match=r"given with different labels .*animal00/0.png and .*copy.png"):
         model.fit([*map(str, files), "zoo/animal01/copy.png"], [*labels, "animal01"])
     with pytest.raises(UserError, match="at least two classes"):
         model.fit(files[:3], labels[:3])

@@ -84,7 +84,7 @@ def test_the_side_follows_from_the_files(size: tuple[int, int], side: int) -> No
     folder = draw(Path("zoo"), animals(6, 2), size)
     found = survey(str(folder))
     assert (found.side, found.grey) == (side, False)
-    assert not draw(Path("grey"), animals(6, 2), size, grey=True).joinpath("nothing").exists()
+    draw(Path("grey"), animals(6, 2), size, grey=True)
     assert survey("grey").grey
     draw(Path("grey"), {"animal00": 3}, (500, 400))  # one of many is larger, and in colour
     assert (survey("grey").side, survey("grey").grey) == (side, False)
@@ -255,7 +255,13 @@ def test_mistakes_in_a_folder_get_one_sentence(what: str, capsys: pytest.Capture
 
 def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     root = draw(Path("zoo"), animals(8, 3))
-    for what in ("an empty class", "a video", "a giant", "a file that cannot be read", "a picture in two classes"):
+    for what in (
+        "an empty class",
+        "a video",
+        "a giant",
+        "a file that cannot be read",
+        "a picture in two classes",
+    ):
         WRONG[what][0](root)
     whole = (root / "animal02" / "0.png").read_bytes()
     (root / "animal02" / "cut.png").write_bytes(whole[: len(whole) // 2])  # only decoding shows it

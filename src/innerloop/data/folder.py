@@ -146,15 +146,24 @@ def _is_within(label: str, others: dict[str, list[str]]) -> bool:
     return any(label.startswith(f"{other}/") for other in others)
 
 
+def check_folder(path: Path) -> Path:
+    """The folder itself, if it is one.
+
+    Raises:
+        UserError: it is a file, or not there.
+    """
+    if not path.is_dir():
+        raise UserError(f"{path} is no folder: name one that holds a folder of examples per class.")
+    return path
+
+
 def examples_in(root: Path, options: FolderOptions) -> dict[str, list[Path]]:
     """The picture files of every class of a folder, by its name.
 
     Raises:
         UserError: it is no folder, or as :func:`classes_in`.
     """
-    if not root.is_dir():
-        raise UserError(f"{root} is no folder: name one that holds a folder of examples per class.")
-    classes = classes_in(root, scan(root), options)
+    classes = classes_in(check_folder(root), scan(root), options)
     return {
         name: [root / path for path in paths]
         for name, paths in zip(classes.names, classes.members, strict=True)

@@ -51,9 +51,7 @@ def look_at_heads(root: Path, paths: Sequence[str], on_bad: OnBad) -> tuple[dict
 def _looked(root: Path, paths: Sequence[str], thoroughly: bool) -> tuple[dict[str, Head], Bad]:
     heads: dict[str, Head] = {}
     bad: Bad = []
-    for path, head in zip(
-        paths, in_threads(partial(_look, root, thoroughly), paths, cores()), strict=True
-    ):
+    for path, head in zip(paths, in_threads(partial(_look, root, thoroughly), paths, cores()), strict=True):
         if isinstance(head, str):
             bad.append((path, head))
         else:
@@ -126,8 +124,8 @@ def refuse_two_labels(pictures: Any, labels: Sequence[Any]) -> None:
         if found := shared_pictures(zip(files, labels, strict=True)):
             shown = _shown([[str(pictures[place]) for place in places] for places in found])
             raise UserError(
-                f"the same picture is given with different labels ({shown}), and only one can be right: leave "
-                "out the wrong ones."
+                f"the same picture is given with different labels ({shown}), and only one can be right: "
+                "leave out the wrong ones."
             )
 
 

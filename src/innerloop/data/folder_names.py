@@ -79,8 +79,8 @@ def _check_depth(names: Sequence[str], root: Path) -> None:
     deep, flat = max(names, key=_depth), min(names, key=_depth)
     if _depth(deep) != _depth(flat):
         raise UserError(
-            f"class folders of {root} lie at different depths ('{flat}' and '{deep}'): bring them to the same, "
-            "one folder per class."
+            f"class folders of {root} lie at different depths ('{flat}' and '{deep}'): bring them to the "
+            "same, one folder per class."
         )
     if _depth(deep) > 1:
         above = deep.rpartition("/")[0]

@@ -21,9 +21,7 @@ Fit = Literal["crop", "squash", "pad"]
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 )
-VIDEOS = frozenset(
-    (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts")
-)
+VIDEOS = frozenset((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts"))
 OF_PHONES = frozenset((".heic", ".heif", ".avif"))
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"))
 MOST_PIXELS = 80_000_000
@@ -72,7 +70,9 @@ def too_large(size: tuple[int, int]) -> str | None:
     if width * height <= MOST_PIXELS:
         return None
     most = MOST_PIXELS // 10**6
-    return f"it has {width}×{height} pixels, more than the {most} million that are read; make it smaller first"
+    return (
+        f"it has {width}×{height} pixels, more than the {most} million that are read; make it smaller first"
+    )
 
 
 def open_picture(data: bytes | Path) -> Image.Image:

@@ -106,9 +106,7 @@ def fitted_shape(seen: Survey, recipe: Recipe, said: Collection[str]) -> dict[st
     {'ways': 2, 'shots': 4, 'queries': 4}
     """
     tasks = recipe.tasks
-    given = {
-        key: getattr(tasks, key) for key in ("ways", "shots", "queries") if f"tasks.{key}" in said
-    }
+    given = {key: getattr(tasks, key) for key in ("ways", "shots", "queries") if f"tasks.{key}" in said}
     least = min(_counts(seen))
     shots = given.get("shots") or _shots(least, given.get("queries"))
     shape = {
@@ -139,16 +137,16 @@ def _check_classes(seen: Survey) -> None:
     classes = len(seen.counts)
     if seen.divided and classes < 6:
         raise UserError(
-            f"{seen.name} has {number(classes, 'class', 'classes')}, and training needs six or more, two each to "
-            "train, validate and test on: add classes, or label pictures without training, "
+            f"{seen.name} has {number(classes, 'class', 'classes')}, and training needs six or more, two "
+            "each to train, validate and test on: add classes, or label pictures without training, "
             f"`innerloop predict --support {seen.name} PICTURES`."
         )
     few = [part for part in PARTS if len(seen.splits.get(part, ())) < 2]
     if few:
         have = len(seen.splits.get(few[0], ()))
         raise UserError(
-            f"{seen.name} has {number(have, 'class', 'classes')} {PARTS[few[0]]} (split '{few[0]}'), and tasks "
-            "need two or more: move classes there, or leave the split to innerloop."
+            f"{seen.name} has {number(have, 'class', 'classes')} {PARTS[few[0]]} (split '{few[0]}'), and "
+            "tasks need two or more: move classes there, or leave the split to innerloop."
         )
 
 
@@ -185,8 +183,9 @@ def _hint(seen: Survey, least: int, said: Collection[str]) -> list[str]:
         return []
     smallest = min(small, key=lambda name: seen.counts[name])
     return [
-        f"small classes decide the shots ('{smallest}' has {seen.counts[smallest]} pictures): data.leave_out={ENOUGH} "
-        f"leaves out {number(len(small), 'class', 'classes')}, and the others allow {SHOTS} shots"
+        f"small classes decide the shots ('{smallest}' has {seen.counts[smallest]} pictures): "
+        f"data.leave_out={ENOUGH} leaves out {number(len(small), 'class', 'classes')}, and the others allow "
+        f"{SHOTS} shots"
     ]
 
 

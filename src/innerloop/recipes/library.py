@@ -19,7 +19,6 @@ from innerloop.recipes.settings import item_problems, make_recipe, read_toml, ty
 from innerloop.recipes.trust import admit
 from innerloop.runs.directory import RECIPE, find_run, is_run
 
-
 PICTURES = "pictures-protonet"
 """Trains on a folder of pictures where only the folder is named."""
 
@@ -161,7 +160,7 @@ def _fitted(data: dict[str, Any], items: Sequence[str], source: str, fresh: bool
 
 
 def own_pictures(source: str) -> str | None:
-    """What ``data.name`` is to be where a folder of pictures (or an .npz file) stands for a recipe; else None.
+    """What ``data.name`` is to be where a folder of pictures or an .npz file stands for a recipe; else None.
 
     A folder of a recipe's name is not meant; one with a ``recipe.toml`` is a run. A folder that is called as
     a dataset is named by its place.
@@ -201,8 +200,8 @@ def _unread(path: Path, reason: str) -> str:
 def _not_found(source: str, path: Path) -> str:
     if path.is_dir():
         return (
-            f"{source} is a folder without {RECIPE} and without pictures: name a recipe, a TOML file, a run, or "
-            "a folder with one folder of pictures per class."
+            f"{source} is a folder without {RECIPE} and without pictures: name a recipe, a TOML file, a run, "
+            "or a folder with one folder of pictures per class."
         )
     if source.endswith(".toml"):
         stem = path.stem

@@ -22,7 +22,7 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
 
     All classes of the folder are tested on, unless it is divided into ``train`` and ``test`` itself; pictures
     are brought to what the network was trained on, and tasks have no more ways, shots and queries than the
-    folder allows. The folder that the run was trained on stands for nothing: its test classes are meant anyway.
+    folder allows. The folder that the run was trained on changes nothing: its test classes are meant anyway.
 
     Args:
         run: its directory.
@@ -31,7 +31,8 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
     Raises:
         UserError: the run knows no pictures, or with a line for everything that is wrong with the folder.
     """
-    folders = {word: name for word in words if _may_be_path(word) and (name := own_pictures(word)) is not None}
+    found = {word: own_pictures(word) for word in words if "=" not in word or Path(word).exists()}
+    folders = {word: name for word, name in found.items() if name is not None}
     items = [word for word in words if word not in folders]
     if not folders:
         return items, []
@@ -41,19 +42,16 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
     ((word, name),) = folders.items()
     if recipe.tasks.family not in IMAGE_FAMILIES:
         raise UserError(
-            f"{run} was trained on tasks of the family {recipe.tasks.family}, which are no pictures: leave out {word}."
+            f"{run} was trained on tasks of the family {recipe.tasks.family}, which are no pictures: leave "
+            f"out {word}."
         )
     if user_path(recipe.data.name).resolve() == user_path(name).resolve():
         return items, []
     return _judged_on(recipe, name, items)
 
 
-def _may_be_path(word: str) -> bool:
-    return "=" not in word or Path(word).exists()
-
-
 def _judged_on(recipe: Recipe, name: str, items: list[str]) -> tuple[list[str], list[str]]:
-    """Settings for a folder that the run has not seen, whose size and colour are brought to the run's later."""
+    """Settings for a folder that the run has not seen; size and colour are brought to the run's later."""
     typed = typed_keys(items)
     free: dict[str, Any] = {"splits": None, "split_file": None, "on_bad": "refuse", "leave_out": 0}
     free = {key: value for key, value in free.items() if f"data.{key}" not in typed}
@@ -63,8 +61,8 @@ def _judged_on(recipe: Recipe, name: str, items: list[str]) -> tuple[list[str], 
     classes = list(seen.counts) if seen.divided else seen.splits.get("test", [])
     if len(classes) < 2:
         raise UserError(
-            f"{name} has {number(len(classes), 'class', 'classes')} to test on, and tasks need two or more: add "
-            "classes."
+            f"{name} has {number(len(classes), 'class', 'classes')} to test on, and tasks need two or more: "
+            "add classes."
         )
     counts = [seen.counts[one] for one in classes]
     shape, words = _shape(recipe, len(classes), min(counts), typed)
@@ -80,9 +78,8 @@ def _shape(recipe: Recipe, classes: int, least: int, typed: set[str]) -> tuple[d
         return {}, "tasks.mixture as in training"
     asked = kinds_asked(recipe, training=False)[0]
     shots = asked.shots if "eval.shots" in typed else min(asked.shots, max(1, least - 1))
-    wanted = {"ways": min(asked.ways, classes), "shots": shots, "queries": max(1, min(asked.queries, least - shots))}
-    shape = {
-        key: getattr(asked, key) if f"eval.{key}" in typed else value for key, value in wanted.items()
-    }
-    words = f"{shape['ways']}-way {shape['shots']}-shot with {number(shape['queries'], 'query', 'queries')}"
+    queries = asked.queries if "eval.queries" in typed else max(1, min(asked.queries, least - shots))
+    ways = asked.ways if "eval.ways" in typed else min(asked.ways, classes)
+    shape = {"ways": ways, "shots": shots, "queries": queries}
+    words = f"{ways}-way {shots}-shot with {number(queries, 'query', 'queries')}"
     return {key: value for key, value in shape.items() if value != getattr(asked, key)}, words

@@ -59,8 +59,8 @@ class Data(Section):
     )
     splits: str | None = Field(
         None,
-        description="which published split (omniglot: vinyals or alphabet); all takes all classes as one, test "
-        "tests on all",
+        description="which published split (omniglot: vinyals or alphabet); all takes all classes as one, "
+        "test tests on all",
     )
     colour: Literal["auto", "grey", "rgb"] = Field("auto", description="as the pictures are, or made so")
     size: int | None = Field(None, ge=8, description="own pictures: side in pixels; none means as they are")
@@ -69,7 +69,7 @@ class Data(Section):
     )
     on_bad: Literal["refuse", "skip"] = Field(
         "refuse",
-        description="own pictures: what to do with damaged files, videos, and pictures that several classes have",
+        description="own pictures: what to do with damaged files, videos and pictures of several classes",
     )
     leave_out: int = Field(
         0, ge=0, description="own pictures: leave out classes with fewer pictures than this"

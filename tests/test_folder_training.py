@@ -167,6 +167,32 @@ def test_train_judge_and_train_again(recipe: str, capsys: pytest.CaptureFixture[
     assert [row["name"] for row in told["baselines"]] == ["pixels", "colours", "untrained"]
 
 
+def test_a_run_is_judged_on_another_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    draw(Path("zoo"), animals(8, 6), (16, 16), grey=True)
+    assert main(["train", "zoo", "tasks.shots=2", *SHORT, *HERE, "--quiet"]) == 0
+    (kept,) = Path("runs").glob("*/*/data.json")
+    known = json.loads(kept.read_text())["splits"]["train"][0]
+    draw(Path("farm"), {"cow": 3, "pig": 4, known: 5}, (40, 30))
+    capsys.readouterr()
+    assert main(["eval", "last", "farm", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "3 classes of 3 to 5 pictures to test on: 2-way 2-shot with 1 query" in err
+    told = json.loads(out.splitlines()[-1])
+    assert (told["protocol"]["data"], told["protocol"]["queries"]) == ("farm", 1)
+    assert told["changed"] == {"data.name": "farm", "data.splits": "test", "eval.queries": 1}
+    assert f"trained on, such as '{known}'" in " ".join(told["notes"])
+    assert len(told["baselines"]) == 3
+    assert main(["eval", "last", "zoo", "--json"]) == 0  # the run's own folder: its test classes
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["changed"] == {}
+    for words, said in (
+        (["farm", "zoo"], "one folder at a time"),
+        (["runs"], "'runs' is not a setting"),
+        (["farm/cow"], "lies directly in farm/cow"),
+    ):
+        assert main(["eval", "last", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
 # ---- what is wrong with a folder ----
 
 

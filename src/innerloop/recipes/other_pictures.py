@@ -31,8 +31,7 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
     Raises:
         UserError: the run knows no pictures, or with a line for everything that is wrong with the folder.
     """
-    found = {word: own_pictures(word) for word in words if "=" not in word or Path(word).exists()}
-    folders = {word: name for word, name in found.items() if name is not None}
+    folders = _folders(words)
     items = [word for word in words if word not in folders]
     if not folders:
         return items, []
@@ -48,6 +47,21 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
     if user_path(recipe.data.name).resolve() == user_path(name).resolve():
         return items, []
     return _judged_on(recipe, name, items)
+
+
+def has_pictures(words: Sequence[str]) -> bool:
+    """Whether a folder of pictures stands among settings.
+
+    >>> has_pictures(["eval.shots=1", "tasks.ways=5"])
+    False
+    """
+    return bool(_folders(words))
+
+
+def _folders(words: Sequence[str]) -> dict[str, str]:
+    """Folders of pictures among words, and what ``data.name`` is to be for each."""
+    found = {word: own_pictures(word) for word in words if "=" not in word or Path(word).exists()}
+    return {word: name for word, name in found.items() if name is not None}
 
 
 def _judged_on(recipe: Recipe, name: str, items: list[str]) -> tuple[list[str], list[str]]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from innerloop.core.children import safe_path
-from innerloop.execution import silence
+import innerloop.execution.silence as silence
 from innerloop.execution.arena import Arena
 from innerloop.execution.sending import Parcel, WorkersError, start_method
 from innerloop.execution.warned import WorkerWarning

@@ -96,9 +96,15 @@ def search(
         if storage is not None:
             from innerloop.pilot.together import search_together
 
-            place = user_path(storage)
             return search_together(
-                place, asked, validate=validate, trust=trust, workers=jobs, argv=argv, show=show, started=began
+                user_path(storage),
+                asked,
+                validate=validate,
+                trust=trust,
+                workers=jobs,
+                argv=argv,
+                show=show,
+                started=began,
             )
         from innerloop.pilot.run import search as run_search
 

@@ -22,6 +22,7 @@ from innerloop.execution.processes import Processes
 from innerloop.execution.ranks import ranked
 from innerloop.execution.tasks import in_processes, map_tasks
 
+
 def meta_gradient(
     loss: TaskLoss | None = None, plan: Plan | None = None, *, direction: TaskDirection | None = None
 ) -> MetaGradient:

@@ -1,4 +1,4 @@
-"""Who trains which candidate: processes here, those of other ranks, or any that share the folder of the run."""
+"""Who trains which candidate: processes here, other ranks, or any process that shares the run's folder."""
 
 from __future__ import annotations
 

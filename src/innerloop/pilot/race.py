@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.budget import mean_costs, too_small
 from innerloop.pilot.describe import candidate_record, protocol_of
+from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.rungs import FRESH, Rungs, affordable_rungs, shortest

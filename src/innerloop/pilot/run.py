@@ -56,9 +56,7 @@ def search(
     problem = pose(asked)
     run = begin(asked, problem.draws.source, validate=validate, argv=argv)
     with sole_writer(run):
-        return _carry_on(
-            run, asked, problem, validate, workers, show, started, asked.notes, shared=shared
-        )
+        return _carry_on(run, asked, problem, validate, workers, show, started, asked.notes, shared=shared)
 
 
 @recipe_words()

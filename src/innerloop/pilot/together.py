@@ -1,4 +1,4 @@
-"""``innerloop search --storage FOLDER``: whoever comes first leads, and whoever comes later trains with it."""
+"""``innerloop search --storage FOLDER``: whoever comes first leads, whoever comes later trains with it."""
 
 from __future__ import annotations
 
@@ -102,9 +102,7 @@ def _begun(storage: Path, asked: Asked, validate: bool, how: Leading) -> dict[st
 
 def _resumed(run: Path, how: Leading) -> dict[str, Any]:
     """The claim says that whoever led before is gone."""
-    return resume_search(
-        run, trust=how.trust, workers=how.workers, show=how.show, force=True, shared=True
-    )
+    return resume_search(run, trust=how.trust, workers=how.workers, show=how.show, force=True, shared=True)
 
 
 def _is_finished(run: Path) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.agreement import agreement, better_half, split_half
 from innerloop.pilot.budget import CAUTION, affordable, least_seconds, mean_costs, too_small
 from innerloop.pilot.describe import candidate_record, protocol_of
+from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.settings import SUMS, Validate

@@ -187,7 +187,7 @@ def test_a_run_is_judged_on_another_folder(capsys: pytest.CaptureFixture[str]) -
     for words, said in (
         (["farm", "zoo"], "one folder at a time"),
         (["runs"], "'runs' is not a setting"),
-        (["farm/cow"], "lies directly in farm/cow"),
+        (["farm/cow"], "lie directly in farm/cow"),
     ):
         assert main(["eval", "last", *words]) == 2
         assert said in capsys.readouterr().err

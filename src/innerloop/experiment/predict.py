@@ -8,6 +8,7 @@ from csv import writer as table_writer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from innerloop.data.folder import examples_in
 from innerloop.data.layouts.layout import silent
 from innerloop.experiment.adapted import Adapted
 from innerloop.experiment.classifier_recipe import backbone_recipe
@@ -17,7 +18,7 @@ from innerloop.experiment.predict_support import (
     adapt_to_folder,
     learned_already,
     list_pictures,
-    support_files,
+    support_options,
 )
 from innerloop.experiment.predict_told import learned_told, network_told, rows_told
 from innerloop.experiment.predictor import of_backbone
@@ -107,7 +108,7 @@ def predict_pictures(
     if support is None:
         adapted = learned_already(loaded, overrides)
     else:
-        adapted = adapt_to_folder(loaded.predictor, support, progress)
+        adapted = adapt_to_folder(loaded.predictor, support, progress, support_options(overrides))
     limit = loaded.unsure_below if unsure_below is None else unsure_below
     made = adapted.predict(list(files), limit, progress)
     told = {**network_told(adapted, model), **learned_told(adapted)}
@@ -118,7 +119,7 @@ def predict_pictures(
         told["csv"] = str(_write_csv(wanted.csv, told["predictions"]))
     told["seconds"] = time.perf_counter() - began
     if wanted.page is not None:
-        examples = {} if support is None else support_files(support)
+        examples = {} if support is None else examples_in(support, support_options(overrides))
         told["page"] = str(write_labelled_page(wanted.page, adapted, told, examples, command))
     return told
 

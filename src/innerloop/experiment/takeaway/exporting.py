@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.data.layouts.layout import silent
-from innerloop.experiment.predict_support import adapt_to_folder, learned_already
+from innerloop.experiment.predict_support import adapt_to_folder, learned_already, support_options
 from innerloop.experiment.predict_told import network_told
 from innerloop.experiment.predictor_loading import load_model
 from innerloop.experiment.takeaway.files import check_target, export_adapted
@@ -52,7 +52,8 @@ def export_model(
     if support is None:
         adapted = learned_already(loaded, overrides)
     else:
-        adapted = adapt_to_folder(loaded.predictor, support, silent if say is None else TimeLeft(say))
+        progress = silent if say is None else TimeLeft(say)
+        adapted = adapt_to_folder(loaded.predictor, support, progress, support_options(overrides))
     limit = loaded.unsure_below if unsure_below is None else unsure_below
     made = export_adapted(adapted, out, unsure_below=limit, fixed=fixed, command=command)
     return {

@@ -18,7 +18,6 @@ from innerloop.experiment.predictor import Predictor
 from innerloop.experiment.predictor_files import Saved
 from innerloop.recipes.settings import make_recipe
 
-
 EXAMPLES = FolderOptions(min_images=1)
 """How a folder of examples is read: one is enough to learn from."""
 

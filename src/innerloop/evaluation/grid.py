@@ -1,8 +1,8 @@
 r"""A head under many settings at once: inverse penalties, features of unit length or as they come.
 
 Where the intercept is not penalised, :math:`\tfrac12\|W\|^2 + C\sum_i\ell(Wz_i + b)` is the same problem as
-one with :math:`C = 1` for features :math:`\sqrt C z`: its solution is :math:`\sqrt C` times the weights of that
-one, with the same intercept. So all settings of all episodes are problems of one call of a batched solver.
+one with :math:`C = 1` for features :math:`\sqrt C z`: its solution is :math:`\sqrt C` times the weights of
+that one, with the same intercept. So all settings of all episodes are one batch for a solver.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A file is known by its path and by what the system tells of it: size, inode, and the times at which content
 (mtime) and content or attributes (ctime) last changed, to the nanosecond. Nobody can set the last one, so
-that a file that was written anew and given its old time is read again. A file that changed in the last two seconds
-is not remembered, since it may change once more without a later time.
+that a file that was written anew and given its old time is read again. One that changed in the last two
+seconds is not remembered, since it may change once more without a later time.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,17 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "published_weights", lambda _: {**params, **buffers})
 
 
-def trained(place: Path, *settings: str) -> Path:
-    assert main(["train", "omniglot-protonet", *SMALL, f"run.folder={place / 'runs'}", *settings]) == 0
-    return max(path.parent for path in (place / "runs").glob("omniglot-protonet/*/recipe.toml"))
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    assert main(["train", "omniglot-protonet", *SMALL, f"run.folder={folder}"]) == 0
+    return next(path.parent for path in folder.glob("*/*/recipe.toml"))
+
+
+@pytest.fixture
+def run(trained_once: Path, place: Path) -> Path:
+    """A run of one step on glyphs, for every test anew."""
+    return Path(shutil.copytree(trained_once, place / "runs" / "omniglot-protonet" / trained_once.name))
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -104,8 +113,7 @@ def test_a_backbone_sees_pictures_as_its_weights_want_them(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("weights")
-def test_a_backbone_beside_a_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(place)
+def test_a_backbone_beside_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = read_json(next((run / "eval").iterdir()))
     told = call(capsys, "eval", "--backbone", KIND, "--against", str(run))
     assert told["drawn"] == own["drawn"]
@@ -184,9 +192,8 @@ def pictures_in(folder: Path) -> Path:
     return folder
 
 
-def test_a_run_on_other_pictures(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_on_other_pictures(run: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other size, other channels, other proportions: shown as in training, and at the scale of training."""
-    run = trained(place)
     folder = pictures_in(place / "mine")
     told = call(capsys, "eval", str(run), f"data.name={folder}", "eval.ways=2", "eval.queries=1")
     assert told["changed"]["data.name"] == str(folder)
@@ -237,9 +244,8 @@ def test_the_tasks_of_another_recipe() -> None:
     assert made.name == "cifar-fs-efficientnet-lite0"
 
 
-def test_a_network_of_transformers_never_is_untrained(place: Path) -> None:
-    loaded = load_run(trained(place))
-    parts = loaded.parts
+def test_a_network_of_transformers_never_is_untrained(run: Path) -> None:
+    parts = load_run(run).parts
     assert before_training(parts, parts.params).name == "untrained"
     parts.recipe = parts.recipe.model_copy(
         update={"model": parts.recipe.model.model_copy(update={"kind": "hf:somewhere"})}

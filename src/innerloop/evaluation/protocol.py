@@ -12,7 +12,6 @@ from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind
 
 FINE_TUNING = "finetune"
-_GRID = ("grid", "ensemble")
 KINDS = {"transductive": "transductive (queries are normalised by their own batch)"}
 """Whether queries of a task are judged together: only the norm policy decides it here."""
 
@@ -112,8 +111,12 @@ def check_grid(protocol: Protocol) -> None:
         UserError: with the fix.
     """
     if protocol.head == FINE_TUNING and (protocol.grid or protocol.ensemble):
-        raise UserError("{grid} and {ensemble} are for heads on features, not for finetune.", names=_GRID)
+        raise UserError(
+            "{grid} and {ensemble} are for heads on features, not for finetune.", names=("grid", "ensemble")
+        )
     if protocol.ensemble and not protocol.grid:
-        raise UserError("{ensemble} averages over the penalties of {grid}: give some.", names=_GRID)
+        raise UserError(
+            "{ensemble} averages over the penalties of {grid}: give some.", names=("grid", "ensemble")
+        )
     for C in protocol.grid:
         check_positive("C", C)

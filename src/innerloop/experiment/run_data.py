@@ -9,7 +9,7 @@ from typing import Any
 
 from innerloop.data import ImageSource
 from innerloop.experiment.data import Data
-from innerloop.experiment.kept import KEPT, changes, digest, keep, own_folder, read_kept, refuse, remark
+from innerloop.experiment.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
 from innerloop.experiment.pictures import IMAGE_FAMILIES, Scale, build_source, held_out, plain_source
 from innerloop.experiment.pretrained import own_scale, seen_notes
 from innerloop.recipes.schema import Data as DataSection
@@ -88,10 +88,8 @@ def shown_as_trained(recipe: Recipe, trained: Recipe, shape: Sequence[int]) -> R
     colour = "grey" if shape[0] == 1 else "rgb"
     if (ours.size, ours.colour) != (theirs.size, theirs.colour):
         return recipe
-    if own_folder(ours.name) is None:
-        have = plain_source(ours).images.shape[1:]
-        if tuple(have) == (*shape[1:], shape[0]):
-            return recipe
+    if tuple(plain_source(ours).images.shape[1:]) == (*shape[1:], shape[0]):
+        return recipe
     data = ours.model_copy(update={"size": shape[-1], "colour": colour})
     return recipe.model_copy(update={"data": data})
 

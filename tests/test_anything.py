@@ -165,7 +165,9 @@ def test_the_same_in_python_and_by_recipe(place: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("weights")
-def test_files_of_a_folder_are_read_in_their_own_size(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_folder_are_read_in_their_own_size(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = pictures_in(place / "mine")
     seen: list[Any] = []
     real = extract
@@ -175,8 +177,8 @@ def test_files_of_a_folder_are_read_in_their_own_size(place: Path, monkeypatch: 
         return real(net, given, **more)
 
     monkeypatch.setattr("innerloop.evaluation.pretrained.extract", watched)
-    items = ["data.size=16", "tasks.ways=2", "tasks.queries=1", "eval.episodes=2"]
-    il.judge_backbone(KIND, folder, *items, progress=False)
+    told = call(capsys, "eval", "--backbone", KIND, str(folder), "eval.episodes=2")
+    assert [told["protocol"][name] for name in ("ways", "shots", "queries")] == [2, 1, 2]
     assert {path.parent.parent.parent for path in seen} == {folder}
 
 
@@ -218,7 +220,7 @@ def test_a_run_on_other_pictures(run: Path, place: Path, capsys: pytest.CaptureF
         (["--backbone", KIND], "which pictures is efficientnet-lite0 to be judged on"),
         (["data.name=glyphs"], "what is to be judged"),
         ([], "what is to be judged"),
-        (["last", "--backbone", KIND], "compare the two with --against last"),
+        (["last", "--backbone", KIND], "compare with a run by --against last"),
         (["--backbone", KIND, "data.name=glyphs", "eval.head=finetune"], "fits heads on features"),
         (["--backbone", KIND, "data.name=glyphs", "eval.copies=5"], "leave eval.copies at 0"),
         (["--backbone", KIND, "data.name=glyphs", "run.ranks=2"], "leave run.ranks at 1"),

@@ -24,6 +24,7 @@ from innerloop.execution.plan import Plan
 from innerloop.features import Backbone, TimeLeft, extract, open_backbone, overlap
 from innerloop.features import cache as caching
 from innerloop.features.cache import FeatureFiles
+from innerloop.features.extracting import _parts
 from innerloop.features.files import read_backbone, write_backbone
 from innerloop.features.items import listed
 from innerloop.features.known import digests
@@ -163,6 +164,25 @@ def test_what_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.values, extract(net, files, cache=False).values)
 
 
+def test_the_same_pictures_go_together_after_an_interruption(tmp_path: Path) -> None:
+    """The last bits of features depend on how many pictures go through the network at a time."""
+    items = listed(save_pictures(tmp_path / "pictures", 11))
+    digests = [item.digest() for item in items]
+    pairs = dict(zip(digests, zip(items, digests, strict=True), strict=True))
+
+    def together(kept: list[int]) -> list[list[int]]:
+        found = {digests[i] for i in kept}
+        waiting = [pairs[digest] for digest in digests if digest not in found]
+        parts = _parts(waiting, found, [*digests, digests[0], "damaged"], 4)
+        return [[digests.index(digest) for _, digest in part] for part in parts]
+
+    undisturbed = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+    assert together([]) == undisturbed
+    assert together([0, 1, 2, 3]) == undisturbed[1:]
+    assert together([4, 5, 6, 7, 8, 9, 10]) == undisturbed[:1]
+    assert together([1, 2, 8]) == [[4, 5, 6, 7], [0, 3, 9, 10]]  # new pictures among old ones
+
+
 def rows_of(count: int, dimension: int = 3) -> tuple[list[bytes], Any]:
     draw = np.random.default_rng(count)
     return [bytes([i]) * 32 for i in range(count)], draw.random((count, dimension), np.float32)
@@ -284,7 +304,7 @@ def test_pictures_may_be_given_as_anything(tmp_path: Path) -> None:
 
 def test_a_giant_picture_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = save_pictures(tmp_path / "pictures", 2)
-    monkeypatch.setattr("innerloop.data.preparing.MOST_PIXELS", 24 * 30 - 1)
+    monkeypatch.setattr("innerloop.data.pictures.MOST_PIXELS", 24 * 30 - 1)
     with pytest.raises(UserError, match="30×24 pixels, more than the"):
         extract(small(), files, cache=False)
 

@@ -14,7 +14,7 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.words import seconds_in
 from innerloop.data.glyphs import glyphs
-from innerloop.pilot import trials
+from innerloop.pilot import dividing, trials
 from innerloop.pilot.asked import is_recipe, understand
 from innerloop.pilot.budget import LEAST_STEPS, affordable, least_seconds
 from innerloop.pilot.keep import begin
@@ -215,7 +215,7 @@ def test_an_interrupted_race_goes_on_to_the_same_bits(monkeypatch: pytest.Monkey
     asked = _asked(*_race_items())
     whole = search(asked, workers=1, show=False)
     with monkeypatch.context() as patched:
-        patched.setattr(trials, "carry_out", _ends_after(5, trials.carry_out))
+        patched.setattr(dividing, "carry_out", _ends_after(5, dividing.carry_out))
         with pytest.raises(KeyboardInterrupt):
             search(asked, workers=1, show=False)
     run = next(run for run in Path("runs/search-glyphs").iterdir() if run != Path(whole["run"]))

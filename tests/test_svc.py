@@ -131,6 +131,13 @@ def test_the_gap_holds_half_way_and_is_told() -> None:
         assert bool((few.objective >= done.objective - done.gap).all())
 
 
+def test_a_corner_that_is_nearly_the_solution_ends_nothing() -> None:
+    """With all coefficients at C almost right, the first steps are worse than where one starts."""
+    x, y, _ = drawn(5, 5, 640, 0.3, count=60)
+    x = torch.nn.functional.normalize(x.clamp_min(0), dim=-1)
+    assert bool(solvers.svc(x, y, 5, C=1.0).converged.all())
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("offset", [0.0, 300.0])
 def test_badly_scaled_features_are_solved_or_counted(scale: float, offset: float) -> None:

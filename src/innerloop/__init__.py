@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from innerloop.tasks import Sampler as Sampler
     from innerloop.tasks import get_family as get_family
     from innerloop.tasks import make_sampler as make_sampler
-    from innerloop.training import fit as fit
     from innerloop.training import initial_state as initial_state
     from innerloop.training import make_optimiser as make_optimiser
+    from innerloop.training.fit import fit as fit
 
 _HOMES = {
     "innerloop.core.errors": ("UserError",),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
+import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +31,8 @@ RACED = [
     *("space=convnet", "space.depths=[1,2]", "space.widths=[2,3]", "space.kernels=[3]", "tasks.ways=5"),
     *("k=2", "pool=5", "steps=4", "episodes=4", "score=parameters,flops", "repeats=1", "budget=10h"),
 ]
+KEY = struct.Struct("<32sI")
+"""Of a kept row: the hash of its picture, and a checksum."""
 
 
 class Kind(Protocol):
@@ -198,10 +202,48 @@ class Search(Work):
         }
 
 
-# Features that are extracted once and kept would be a kind of their own: there is no such command yet.
+class Extraction(Work):
+    """``predict`` with a pretrained network: features are kept as they come, and found again."""
+
+    name = "feature extraction"
+
+    def prepare(self, shared: Path) -> None:
+        _pictures(shared / "examples", 0, (4, 6))
+        _pictures(shared / "new", 1, (1, 40))
+
+    def words(self, shared: Path, folder: Path) -> list[str]:
+        words = ["predict", "--support", str(shared / "examples"), str(shared / "new"), "-q", "--json"]
+        return [*words, "--backbone", "efficientnet-lite0"]
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        return {"INNERLOOP_DATA": str(folder / "data")}
+
+    def check(self, shared: Path, folder: Path) -> None:
+        _kept_features(folder)
+
+    def content(self, folder: Path, output: str) -> Any:
+        told = json.loads(output.strip().splitlines()[-1])
+        return {"told": untimed(told), "features": _kept_features(folder)}
+
+
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (Training(), Evaluation(), Conversion(), Sweep(), Search())
+    kind.name: kind for kind in (Training(), Evaluation(), Conversion(), Sweep(), Search(), Extraction())
 }
+
+
+def _kept_features(folder: Path) -> dict[str, str]:
+    """Every row that is kept, by its picture; one that has a key must be whole."""
+    rows: dict[str, str] = {}
+    for keys in sorted((folder / "data").rglob("*.keys")):
+        dimension = json.loads((keys.parent / "about.json").read_text())["features"]
+        values = np.fromfile(keys.with_suffix(".values"), "<f4")
+        known = keys.read_bytes()
+        known = known[: len(known) // KEY.size * KEY.size]  # a kill may leave a part of a key behind
+        for row, (digest, checksum) in enumerate(KEY.iter_unpack(known)):
+            kept = values[row * dimension : (row + 1) * dimension].tobytes()
+            assert zlib.crc32(kept) == checksum, f"row {row} of {keys}"
+            assert rows.setdefault(digest.hex(), kept.hex()) == kept.hex(), f"two features of {digest.hex()}"
+    return rows
 
 
 def _without_places(recipe: str) -> list[str]:
@@ -213,9 +255,9 @@ def _store(folder: Path) -> Path:
     return folder / "data" / "mine"
 
 
-def _pictures(root: Path, seed: int) -> None:
-    """Ten classes of eight small pictures."""
-    drawn = np.random.default_rng(seed).integers(0, 256, (10, 8, 12, 12), dtype=np.uint8)
+def _pictures(root: Path, seed: int, numbers: tuple[int, int] = (10, 8)) -> None:
+    """So many classes of so many small pictures."""
+    drawn = np.random.default_rng(seed).integers(0, 256, (*numbers, 12, 12), dtype=np.uint8)
     for label, pictures in enumerate(drawn):
         (root / f"class{label}").mkdir(parents=True)
         for number, picture in enumerate(pictures):

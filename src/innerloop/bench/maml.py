@@ -39,6 +39,7 @@ def run_cases(
     rounds: int = 11,
     warm: int = harness.WARM,
     prefix: str = "",
+    exact: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all.
 
@@ -52,6 +53,7 @@ def run_cases(
         rounds: turns of every side, unless it is to be quick.
         warm: calls before the first that counts.
         prefix: of the names of the cases.
+        exact: settings under which gradients are compared in float64 (:func:`harness.compare`).
     """
     patience = 0.0 if quick else None
     machine = harness.machine(patience)
@@ -81,8 +83,12 @@ def run_cases(
             reference=sides[0].name,
             patience=patience,
             warm=warm,
+            exact=exact,
         )
-        rows += table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]), prefix)
+        mine = table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]), prefix)
+        for row in mine:
+            say(f"{row['case']}: {row['ratio']:.2f}× {row['peer']}; {row['notes']}")
+        rows += mine
     return {"cases": rows, "machine": machine}
 
 

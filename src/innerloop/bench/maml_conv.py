@@ -24,7 +24,8 @@ def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
         ]
 
     small = run_cases("conv", [(5, ways(2.0, 1.5)), (1, ways(1.6, 1.1))], quick=quick, say=say)
-    # seconds a call: fewer of them, and the plain loop only
+    # seconds a call: fewer of them, and the plain loop only. In float32 the largest of four is another one
+    # for another rounding, and gradients are up to 5 % off those of float64
     large = run_cases(
         "pooled",
         [(5, ways(2.0)), (1, ways(1.6))],
@@ -34,5 +35,6 @@ def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
         rounds=5,
         warm=1,
         prefix=CANONICAL,
+        exact={"sizes": {"tasks": 1}},
     )
     return {**small, "cases": small["cases"] + large["cases"]}

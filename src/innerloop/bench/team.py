@@ -103,7 +103,7 @@ def fixed_part(spec: dict[str, Any], ranks: int) -> Call:
     """A step whose tasks cost nothing, at the parameters of the workload."""
     from innerloop.bench import workloads
     from innerloop.core.types import Batch, Buffers, Params
-    from innerloop.execution.gradients import Gradient
+    from innerloop.execution.gradient_types import Gradient
     from innerloop.execution.ranks import ranked
 
     work = workloads.make(spec)

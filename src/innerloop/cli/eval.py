@@ -14,6 +14,7 @@ from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_steps
 from innerloop.core.errors import UserError
 from innerloop.core.words import difference_text, score_text
+from innerloop.recipes.other_pictures import has_pictures, with_pictures
 from innerloop.recipes.started import look_at
 from innerloop.runs.directory import find_run
 
@@ -21,7 +22,8 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[RUN] KEY=VALUE…",
-        help="A run's path, the beginning of its name, or `last`; then settings, such as eval.shots=5.",
+        help="A run's path, the beginning of its name, or `last`; then settings, such as eval.shots=5, or a "
+        "folder of pictures.",
     ),
 ]
 BackboneOption = Annotated[
@@ -54,8 +56,10 @@ def evaluate(
       innerloop eval last tasks.shots=5 inner.lr=0.02
       innerloop eval last eval.head=logistic eval.shots=5 eval.copies=5
       innerloop eval last --against runs/omniglot-maml/20260301-120000-s0
+      innerloop eval last photos/   (another folder, with one folder of pictures per class)
       innerloop eval last data.name=cifar-fs   (other pictures than it was trained on)
       innerloop eval --backbone efficientnet-lite0 data.name=cifar-fs eval.shots=5
+      innerloop eval --backbone efficientnet-lite0 photos/
       innerloop eval --backbone hf:my-dinov2/ --against last   (on the tasks of a run)
 
     Settings change the protocol that the run was trained with. The result, with the value of every task,
@@ -72,14 +76,17 @@ def evaluate(
     """
     given = check_settings(words, ("--against", "--backbone", "--trust", "--json", "--help"))
     run = None if backbone is not None else _run_of(given)
-    settings = given if run is None else given[1:]
     if run is not None:
-        start_ranks(lambda: look_at(find_run(run), settings).run.ranks)
+        start_ranks(lambda: look_at(find_run(run), with_pictures(find_run(run), given[1:])[0]).run.ranks)
 
     def work() -> Result:
         if run is None:
-            return _judged_backbone(str(backbone), against, settings, trust)
+            return _judged_backbone(str(backbone), against, given, trust)
+        rest = given[1:]
+        settings, said = with_pictures(find_run(run), rest) if has_pictures(rest) else (rest, [])
         found, other = _checked(run, against, settings)
+        for line in said:
+            say(line)
         from innerloop.experiment.compare import compare_runs
         from innerloop.experiment.run import evaluate_run
 
@@ -100,17 +107,20 @@ def _run_of(given: list[str]) -> str:
     )
 
 
-def _judged_backbone(backbone: str, against: str | None, given: list[str], trust: bool) -> Result:
+def _judged_backbone(backbone: str, against: str | None, words: list[str], trust: bool) -> Result:
+    from innerloop.recipes.backbone import backbone_recipe, with_folder
+
+    other = None if against is None else find_run(against)
+    given, said = with_folder(backbone, words) if other is None else with_pictures(other, words)
     stray = [word for word in given if "=" not in word]
     if stray:
         raise UserError(
-            f"--backbone is judged in place of a run, and '{stray[0]}' is no setting: compare the two with "
-            f"--against {stray[0]}."
+            f"--backbone is judged in place of a run, and '{stray[0]}' is neither a setting nor a folder of "
+            f"pictures: compare with a run by --against {stray[0]}."
         )
-    from innerloop.recipes.backbone import backbone_recipe
-
-    other = None if against is None else find_run(against)
     backbone_recipe(backbone, given, None if other is None else look_at(other))  # mistakes are told at once
+    for line in said:
+        say(line)
     argv = ["innerloop", *sys.argv[1:]]
     if other is not None:
         from innerloop.experiment.compare import compare_backbone

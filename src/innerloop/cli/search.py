@@ -12,6 +12,7 @@ from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write
 from innerloop.cli.ranks import start_ranks
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 from innerloop.core.words import duration, score_text
 
 Source = Annotated[
@@ -28,7 +29,15 @@ Check = Annotated[
     bool, typer.Option("--validate", help="Do not search: tell how well every score predicts on these data.")
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of a search and stop.")]
-OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--validate", "--keys")
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="FOLDER",
+        help="Share the search through this folder: the same command elsewhere joins in.",
+    ),
+]
+OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--validate", "--keys", "--storage")
 
 
 def search(
@@ -36,6 +45,7 @@ def search(
     settings: Settings = None,
     validate: Check = False,
     jobs: Jobs = None,
+    storage: Storage = None,
     keys: Keys = False,
     trust: Trust = False,
     json: Json = False,
@@ -50,6 +60,7 @@ def search(
       innerloop search cifar-fs-protonet budget=1h k=6 eval.shots=5
       innerloop search my-pictures/ space=convnet budget=10m
       innerloop search cifar-fs --validate budget=20m cells=40
+      innerloop search cifar-fs budget=2h --storage /shared/cifar-search
 
     Random candidates are ranked by a score that needs no training. The best k of them, and random ones of
     the same size, are trained briefly and judged on the same validation tasks; the worse half is given up,
@@ -62,7 +73,9 @@ def search(
 
     Settings of the search are listed by --keys; those of a recipe (tasks.shots=5, seed=1) are taken too.
     After Ctrl-C, `innerloop resume last` goes on. run.ranks=2, or torchrun, divides the candidates among
-    processes, on several machines too if they share the folder of the run.
+    processes, on several machines too if they share the folder of the run. With --storage, processes may
+    come and go: whoever comes first leads, the same command elsewhere trains candidates with it, and goes on
+    where the leader dies. The answer is the same; what one process measured decides how long all train.
 
     \b
     JSON: shortlist (each genotype, from, scores, accuracy, ci95), chosen, worth, reliability, recipe,
@@ -79,10 +92,23 @@ def search(
         from innerloop.pilot.asked import understand
 
         asked = understand(source, given, validate=validate, trust=trust)
+        argv, show = ["innerloop", *sys.argv[1:]], not quiet
+        if storage is not None:
+            from innerloop.pilot.together import search_together
+
+            return search_together(
+                user_path(storage),
+                asked,
+                validate=validate,
+                trust=trust,
+                workers=jobs,
+                argv=argv,
+                show=show,
+                started=began,
+            )
         from innerloop.pilot.run import search as run_search
 
-        argv = ["innerloop", *sys.argv[1:]]
-        return run_search(asked, validate=validate, workers=jobs, argv=argv, show=not quiet, started=began)
+        return run_search(asked, validate=validate, workers=jobs, argv=argv, show=show, started=began)
 
     carry_out(json, work, render_search)
 

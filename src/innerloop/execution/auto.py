@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError, spelt
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.execution.gradients import InProcesses, TaskDirection, TaskLoss, meta_gradient
+from innerloop.execution.gradient_types import TaskDirection, TaskLoss
+from innerloop.execution.gradients import InProcesses, meta_gradient
 from innerloop.execution.plan import (
     Compile,
     Plan,

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 
 from innerloop.core.children import safe_path
-from innerloop.execution import silence
 from innerloop.execution.arena import Arena
 from innerloop.execution.sending import Parcel, WorkersError, start_method
+from innerloop.execution.silence import Silence, look, told
 from innerloop.execution.warned import WorkerWarning
 from innerloop.execution.worker import Answer, Job, Ours, Setting, serve
 
@@ -152,7 +152,7 @@ class Crew:
     def _share_out(self, setting: Setting, jobs: Sequence[Job]) -> list[Answer]:
         """Hands out tasks in their order, fewer and fewer at a time, so that nobody waits long at the end."""
         waiting, answers, deaths = deque(jobs), dict[int, Answer](), Counter[int]()
-        failed, watch = False, silence.Silence()
+        failed, watch = False, Silence()
         while True:
             for number in list(self._workers):
                 if waiting and not failed and not self._workers[number].jobs:
@@ -164,7 +164,7 @@ class Crew:
                 break
             if not busy:  # all that were asked had died: ask those that came in their place
                 continue
-            ready = wait(list(busy), silence.LOOK)
+            ready = wait(list(busy), look())
             if not ready:
                 self._end_hanging(busy.values(), watch)
             for connection in ready:
@@ -181,7 +181,7 @@ class Crew:
                     failed = failed or answer.error is not None
         return [answers[number] for number in sorted(answers)]
 
-    def _end_hanging(self, workers: Iterable[Worker], watch: silence.Silence) -> None:
+    def _end_hanging(self, workers: Iterable[Worker], watch: Silence) -> None:
         """Kills those that neither answer nor compute; their connection tells of it, as of any death."""
         for worker in workers:
             pid = worker.process.pid or 0
@@ -209,7 +209,7 @@ class Crew:
         how = ended(worker.process.exitcode)
         if worker.process.pid in self._hung:
             self._hung.discard(worker.process.pid)
-            how = f"neither answered nor computed for {silence.LIMIT:g} seconds and was killed"
+            how = told()
         if deaths >= LIVES:
             raise WorkersError(
                 f"{worker} {how} at task {worker.jobs[0].number} of the batch, as {LIVES - 1} did before it: "

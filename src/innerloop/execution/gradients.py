@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,36 +15,12 @@ from innerloop.core.autodiff import plain_autograd
 from innerloop.core.trees import detach, mean_over_tasks
 from innerloop.core.types import Batch, Buffers, Params, RaggedBatch, Task, TaskBatch
 from innerloop.execution.compiled import captured, compiled
+from innerloop.execution.gradient_types import Gradient, MetaGradient, TaskDirection, TaskLoss
 from innerloop.execution.plan import Plan
 from innerloop.execution.pool import map_in_threads
 from innerloop.execution.processes import Processes
+from innerloop.execution.ranks import ranked
 from innerloop.execution.tasks import in_processes, map_tasks
-
-TaskLoss: TypeAlias = Callable[[Params, Buffers, Task], tuple[Tensor, Buffers]]
-TaskDirection: TypeAlias = Callable[[Params, Buffers, Task], tuple[Params, Tensor, Buffers]]
-
-
-class Gradient(NamedTuple):
-    """What one meta-batch says.
-
-    Attributes:
-        losses: one per task.
-        grads: the gradient of their mean, or of their weighted sum.
-        buffers: averaged over tasks.
-    """
-
-    losses: Tensor
-    grads: Params
-    buffers: Buffers
-
-
-class MetaGradient(Protocol):
-    """``(params, buffers, batch) -> Gradient``; ``weights``, one per task, add up to one."""
-
-    def __call__(
-        self, params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None
-    ) -> Gradient:
-        """The gradient on these tasks."""
 
 
 def meta_gradient(
@@ -66,8 +41,6 @@ def meta_gradient(
     """
     plan = plan or Plan()
     if plan.ranks > 1:
-        from innerloop.execution.ranks import ranked
-
         return ranked(meta_gradient(loss, plan._replace(ranks=1), direction=direction), plan.ranks)
     if direction is not None:
         return _averaged(direction, plan)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.execution.gradients import Gradient, MetaGradient
+from innerloop.execution.gradient_types import Gradient, MetaGradient
 from innerloop.execution.group import Group, group_of
 
 COMPARED_EVERY = 50

@@ -44,6 +44,16 @@ class Silence:
         return self._still[pid] >= LIMIT
 
 
+def look() -> float:
+    """:data:`LOOK`, as it is now."""
+    return LOOK
+
+
+def told() -> str:
+    """What is said of a worker that was given up."""
+    return f"neither answered nor computed for {LIMIT:g} seconds and was killed"
+
+
 def processor_ticks(pid: int) -> int | None:
     """Processor time that a process has used, in the ticks of its system; None where that is not told.
 

@@ -30,6 +30,7 @@ from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
 from innerloop.recipes.backbone import NOTHING
+from innerloop.recipes.fitted import refuse_unfitted
 from innerloop.recipes.judged import refuse_mixed_ways
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
@@ -63,6 +64,7 @@ def train(
         ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``,
         ``notes``.
     """
+    refuse_unfitted(recipe)
     if recipe.outer.objective == NOTHING:
         return judge_only(recipe, argv=argv, progress=progress, notes=notes)
     problems = Problems()  # all of them come before anything is written

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
 from functools import cache as once
 from functools import partial
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.data.folder import OnBad, unreadable
+from innerloop.data.folder_look import OnBad, unreadable
 from innerloop.data.layouts.layout import Progress, cores, silent
 from innerloop.data.pictures import BadPictureError
 from innerloop.data.preparing import prepare
@@ -98,7 +98,7 @@ def extract(
             found.update(files.find(one for one in outcomes if isinstance(one, bytes)))
         waiting = _waiting(items, outcomes, found)
         progress("features", 0, len(waiting))
-        parts = [waiting[i : i + batch] for i in range(0, len(waiting), batch)]
+        parts = _parts(waiting, found, outcomes, batch)
         plans = plans_for(threads or available_cores())
         # made when it is first needed: all may be kept already
         work = partial(_compute, backbone, once(partial(backbone.forward, device)), device)
@@ -128,6 +128,29 @@ def _waiting(
         if isinstance(digest, bytes) and digest not in found
     }
     return [(item, digest) for digest, item in left.items()]
+
+
+def _parts(
+    waiting: Sequence[tuple[Item, Digest]], found: Container[Digest], outcomes: Sequence[Outcome], batch: int
+) -> list[list[tuple[Item, Digest]]]:
+    """Pictures that go through the network together: the same ones after an interruption as without it.
+
+    The last bits of a picture's features depend on how many go with it. So all pictures are divided, those
+    that are kept too; a part is kept at once, so that an interruption leaves whole ones. What is missing
+    from parts of which some is kept (new pictures among old) is put together.
+    """
+    every = list(dict.fromkeys(one for one in outcomes if isinstance(one, bytes)))
+    items = {digest: (item, digest) for item, digest in waiting}
+    whole: list[list[tuple[Item, Digest]]] = []
+    single: list[tuple[Item, Digest]] = []
+    for start in range(0, len(every), batch):
+        part = every[start : start + batch]
+        left = [items[digest] for digest in part if digest not in found]
+        if len(left) == len(part):
+            whole.append(left)
+        else:
+            single += left
+    return whole + [single[i : i + batch] for i in range(0, len(single), batch)]
 
 
 def _compute(

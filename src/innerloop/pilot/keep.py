@@ -40,6 +40,7 @@ class Sitting(NamedTuple):
         counting: ``(total, unit)`` → a context whose progress is told how many of the total are done.
         ranks: processes that all carry out this search, and share its jobs.
         leads: whether this one decides, writes and talks.
+        shared: whether any process that sees the run's directory may train its candidates.
     """
 
     run: Path
@@ -50,6 +51,7 @@ class Sitting(NamedTuple):
     counting: Callable[[int, str], AbstractContextManager[Progress]]
     ranks: int = 1
     leads: bool = True
+    shared: bool = False
 
     @property
     def hands(self) -> int:
@@ -77,20 +79,24 @@ def begin(asked: Asked, source: ImageSource, *, validate: bool, argv: list[str] 
     verb = "validate" if validate else "search"
     name = asked.recipe.name if asked.recipe.name.startswith("search-") else f"search-{asked.recipe.name}"
     run = create_run(Path(asked.recipe.run.folder), name.replace("search", verb, 1), asked.recipe.run.seed)
-    kept = {
+    about = {
+        "kind": KIND,
+        "asked": asked_for(asked, validate=validate),
+        "data": {"name": source.name, "content_sha256": source.content_sha256},
+    }
+    start_manifest(run, argv, recipe_to_toml(asked.recipe), about)
+    return run
+
+
+def asked_for(asked: Asked, *, validate: bool) -> dict[str, Any]:
+    """What was asked, as plain data."""
+    return {
         "source": asked.source,
         "validate": validate,
         "settings": asked.settings.model_dump(),
         "recipe": asked.recipe.model_dump(exclude_none=True),
         "free": list(asked.free),
     }
-    about = {
-        "kind": KIND,
-        "asked": kept,
-        "data": {"name": source.name, "content_sha256": source.content_sha256},
-    }
-    start_manifest(run, argv, recipe_to_toml(asked.recipe), about)
-    return run
 
 
 def is_search(run: Path) -> bool:

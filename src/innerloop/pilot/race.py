@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import UserError
 from innerloop.pilot.budget import mean_costs, too_small
 from innerloop.pilot.describe import candidate_record, protocol_of
+from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.rungs import FRESH, Rungs, affordable_rungs, shortest
 from innerloop.pilot.settings import Search
 from innerloop.pilot.shortlisting import Ranking, random_field, ranked, scores_of
-from innerloop.pilot.trials import Costs, Trial, carried_out, timed
+from innerloop.pilot.trials import Costs, Trial, timed
 from innerloop.pilot.worth import closing, judged_worth
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.files import write_text_atomic

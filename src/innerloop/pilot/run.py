@@ -36,6 +36,7 @@ def search(
     argv: list[str] | None = None,
     show: bool = True,
     started: float | None = None,
+    shared: bool = False,
 ) -> dict[str, Any]:
     """Searches for an architecture, or validates the scores that a search would use, in a new run directory.
 
@@ -46,6 +47,7 @@ def search(
         argv: the command line, for the manifest.
         show: whether to show progress on standard error.
         started: the ``time.monotonic()`` from which the budget counts; now if omitted.
+        shared: whether any process that sees the run's directory may train its candidates.
 
     Raises:
         UserError: something does not fit; found before anything is written wherever that is possible.
@@ -54,12 +56,18 @@ def search(
     problem = pose(asked)
     run = begin(asked, problem.draws.source, validate=validate, argv=argv)
     with sole_writer(run):
-        return _carry_on(run, asked, problem, validate, workers, show, started, asked.notes)
+        return _carry_on(run, asked, problem, validate, workers, show, started, asked.notes, shared=shared)
 
 
 @recipe_words()
 def resume_search(
-    run: Path, *, trust: bool = False, workers: int | None = None, show: bool = True, force: bool = False
+    run: Path,
+    *,
+    trust: bool = False,
+    workers: int | None = None,
+    show: bool = True,
+    force: bool = False,
+    shared: bool = False,
 ) -> dict[str, Any]:
     """Goes on with a search that was interrupted; what it finds is what it would have found.
 
@@ -69,6 +77,7 @@ def resume_search(
         workers: processes of one thread each; as many as there are cores if omitted.
         show: whether to show progress on standard error.
         force: go on although the manifest names a process that seems to be alive.
+        shared: whether any process that sees the run's directory may train its candidates.
 
     Raises:
         UserError: it is finished or running, or the pictures have changed.
@@ -79,7 +88,7 @@ def resume_search(
         asked, validate = reopened(run, trust=trust, alone=locked_before or force)
         problem = pose(asked)
         check_pictures(run, problem.draws.source)
-        return _carry_on(run, asked, problem, validate, workers, show, started)
+        return _carry_on(run, asked, problem, validate, workers, show, started, shared=shared)
 
 
 def _carry_on(
@@ -91,6 +100,8 @@ def _carry_on(
     show: bool,
     started: float,
     notes: Sequence[str] = (),
+    *,
+    shared: bool = False,
 ) -> dict[str, Any]:
     log = RunLog(run / "log.txt")
     spent = float(read_manifest(run).get("spent") or 0.0)
@@ -104,7 +115,8 @@ def _carry_on(
     def clock() -> float:
         return time.monotonic() - started
 
-    sitting = Sitting(run, workers or available_cores(), spent, clock, teller.line, counting)
+    hands = workers or available_cores()
+    sitting = Sitting(run, hands, spent, clock, teller.line, counting, shared=shared)
     teller.line(f"run: {run}")
     for note in notes:
         teller.line(f"warning: {note}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +19,10 @@ from innerloop.core.random import derive_seed
 from innerloop.core.statistics import mean_interval
 from innerloop.execution import Plan
 from innerloop.execution.group import apart
-from innerloop.execution.plain import plain_out
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.words import recipe_words
-from innerloop.pilot.keep import Sitting
 from innerloop.pilot.workers import in_processes
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
@@ -139,46 +137,6 @@ def _judged(parts: Parts, state: TrainState, episodes: int) -> list[float]:
     with np.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
         found = judge(parts, state.params, state.buffers, "validation", episodes, PLAN)
     return found.scores if all(map(math.isfinite, found.scores)) else []
-
-
-def carried_out(
-    trials: Sequence[Trial], sitting: Sitting, tick: Callable[[Trial], None]
-) -> list[dict[str, Any]]:
-    """The results of several trials, in their order; those that were kept are read.
-
-    Args:
-        trials: what to do; all ranks are given the same.
-        sitting: how many processes, on how many ranks.
-        tick: told of every trial that is finished; of other ranks' trials at the end.
-    """
-    told: set[Path] = set()
-
-    def count(trial: Trial) -> None:
-        told.add(trial.file)
-        tick(trial)
-
-    def share(mine: list[Trial]) -> list[dict[str, Any]]:
-        return _carried_out(mine, sitting.workers, count)
-
-    results = plain_out(share, trials, sitting.ranks)
-    for trial in trials:
-        if trial.file not in told:
-            tick(trial)
-    return results
-
-
-def _carried_out(
-    trials: Sequence[Trial], workers: int, tick: Callable[[Trial], None]
-) -> list[dict[str, Any]]:
-    results = {place: carry_out(trial) for place, trial in enumerate(trials) if trial.file.is_file()}
-    for place in results:
-        tick(trials[place])
-    todo = [place for place in range(len(trials)) if place not in results]
-    with apart():  # one process trains a candidate, whatever other ranks do
-        for number, result in in_processes(carry_out, [trials[place] for place in todo], workers):
-            results[todo[number]] = result
-            tick(trials[todo[number]])
-    return [results[place] for place in range(len(trials))]
 
 
 def timed(recipes: Sequence[dict[str, Any]], workers: int) -> list[Costs]:

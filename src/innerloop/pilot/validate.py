@@ -10,10 +10,11 @@ from innerloop.core.errors import UserError
 from innerloop.pilot.agreement import agreement, better_half, split_half
 from innerloop.pilot.budget import CAUTION, affordable, least_seconds, mean_costs, too_small
 from innerloop.pilot.describe import candidate_record, protocol_of
+from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.settings import SUMS, Validate
-from innerloop.pilot.trials import Trial, carried_out, timed
+from innerloop.pilot.trials import Trial, timed
 from innerloop.search.reliability import mean_tau
 from innerloop.search.scores.ranks import rank_sums
 from innerloop.search.scores.table import SCORES

@@ -9,13 +9,14 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
+from innerloop.recipes.other_pictures import folders_among, judged_on
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, parse_assignments
 
 NOTHING = "none"
 """The value of ``outer.objective`` of runs that train nothing."""
 
-_SHOWN = ("augment", "standardise", "size", "colour")
+_SHOWN = ("augment", "auto", "standardise", "size", "colour")
 """How a run's network was shown its pictures: a backbone has its own way."""
 _PROTOCOL = ("episodes", "seed", "ways", "shots", "queries", "C", "normalise_features", "baselines")
 
@@ -53,6 +54,25 @@ def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | Non
         return recipe
     what = re.sub(r"[^\w.]+", "-", f"{Path(recipe.data.name).name}-{recipe.model.kind}").strip("-.")
     return recipe.model_copy(update={"name": what})
+
+
+def with_folder(backbone: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Settings that judge a backbone on a folder which stands among them, and what is said of it.
+
+    All classes are tested on, unless the folder is divided into ``train`` and ``test`` itself, and tasks have
+    no more ways, shots and queries than it allows.
+
+    Args:
+        backbone: as in :func:`backbone_recipe`.
+        words: ``key=value`` settings, and perhaps a folder.
+    """
+    folders = folders_among(words)
+    items = [word for word in words if word not in folders]
+    if len(folders) > 1:
+        raise UserError(f"a backbone is judged on one folder at a time: leave out {list(folders)[1]}.")
+    if not folders or any("=" not in item for item in items):
+        return items, []
+    return judged_on(backbone_recipe(backbone, [*items, "data.name=glyphs"]), *folders.values(), items)
 
 
 def _shape() -> dict[str, Any]:

@@ -17,7 +17,7 @@ WAYS = 5
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 BUDGETS = {
     "smoke": Budget({"alphabets": 3, "superclasses": 3}, 4, 2, 4),
-    "cpu": Budget({"alphabets": 1500, "superclasses": 1000}, 4, 32, 200),
+    "cpu": Budget({"alphabets": 800, "superclasses": 500}, 4, 32, 200),
     "paper": Budget({"alphabets": 20_000, "superclasses": 20_000}, 8, 64, 1000),
 }
 SAID = {

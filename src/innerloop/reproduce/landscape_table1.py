@@ -79,7 +79,7 @@ def _budget(scale: str) -> Budget:
 
     return {
         "smoke": Budget(4, 2, 4, "stride", 4),
-        "cpu": Budget(2000, 4, 32, "stride", 100),
+        "cpu": Budget(1000, 4, 32, "stride", 100),
         "paper": Budget(20_000, 8, 64, "stride", 250),
     }[scale]
 

@@ -66,7 +66,7 @@ def _budget(scale: str) -> Budget:
 
     return {
         "smoke": Budget(3, 2, 2, "stride", 3, 5),
-        "cpu": Budget(800, 2, 32, "stride", 50, 5),
+        "cpu": Budget(400, 2, 32, "stride", 50, 5),
         "paper": Budget(STEPS, TASKS, 64, "stride", 250, 5),
     }[scale]
 

@@ -90,6 +90,8 @@ def solve_boxed(problem: Boxed, tol: float, max_steps: int) -> tuple[BoxedSoluti
     state, best = _start(problem), _corner(problem)
     steps = torch.zeros(len(problem.sign), dtype=torch.int64, device=problem.sign.device)
     idle = torch.zeros_like(steps)  # steps in a row that brought nothing
+    # of the steps alone: the corner may be nearly the solution, and is passed only by the last few of them
+    least = torch.full_like(best.gap, torch.inf)
     for _ in range(max_steps):
         left = ((best.gap > tol * best.objective) & (idle < PATIENCE)).nonzero().flatten()
         if not len(left):
@@ -103,7 +105,8 @@ def solve_boxed(problem: Boxed, tol: float, max_steps: int) -> tuple[BoxedSoluti
         for all_of, new in zip(best, found, strict=True):
             all_of[left[better]] = new[better]
         steps[left] += 1
-        idle[left] = torch.where(better, 0, idle[left] + 1)
+        idle[left] = torch.where(found.gap < least[left], 0, idle[left] + 1)
+        least[left] = torch.minimum(least[left], found.gap)
     return best, steps
 
 

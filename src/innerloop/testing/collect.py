@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from innerloop.core.random import generator
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution import Plan, meta_gradient
-from innerloop.execution.gradients import TaskLoss
+from innerloop.execution.gradient_types import TaskLoss
 from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE, TOLERANCE
 
 

@@ -72,7 +72,8 @@ def with_folder(backbone: str, words: Sequence[str]) -> tuple[list[str], list[st
         raise UserError(f"a backbone is judged on one folder at a time: leave out {list(folders)[1]}.")
     if not folders or any("=" not in item for item in items):
         return items, []
-    return judged_on(backbone_recipe(backbone, [*items, "data.name=glyphs"]), *folders.values(), items)
+    (name,) = folders.values()
+    return judged_on(backbone_recipe(backbone, [*items, "data.name=glyphs"]), name, items)
 
 
 def _shape() -> dict[str, Any]:

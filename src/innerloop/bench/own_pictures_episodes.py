@@ -126,7 +126,8 @@ def episodes_case(
     queries = given.get("queries", min(QUERIES, fewest - SHOTS))
     sizes = {"episodes": EPISODES, "looped": LOOPED, "shots": SHOTS, **given, "queries": queries}
     with tempfile.TemporaryDirectory() as folder:
-        spec = {"labels": list(labels), "sizes": sizes, "features": str(Path(folder, "features.npy"))}
+        spec: dict[str, Any] = {"labels": list(labels), "sizes": sizes}
+        spec["features"] = str(Path(folder, "features.npy"))
         spec["drawn"] = str(Path(folder, "drawn.npz"))
         np.save(spec["features"], features)
         write_episodes(labels, sizes, Path(spec["drawn"]))

@@ -277,7 +277,7 @@ def test_pictures_may_be_given_as_anything(tmp_path: Path) -> None:
 
 def test_a_giant_picture_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = save_pictures(tmp_path / "pictures", 2)
-    monkeypatch.setattr("innerloop.data.preparing.MOST_PIXELS", 24 * 30 - 1)
+    monkeypatch.setattr("innerloop.data.pictures.MOST_PIXELS", 24 * 30 - 1)
     with pytest.raises(UserError, match="30×24 pixels, more than the"):
         extract(small(), files, cache=False)
 

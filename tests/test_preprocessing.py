@@ -93,7 +93,7 @@ def test_a_damaged_record_is_one_sentence() -> None:
 def test_giants_are_refused_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data = png(noise(30, 20))
     assert decode(data).size == (30, 20)
-    monkeypatch.setattr(preparing, "MOST_PIXELS", 599)
+    monkeypatch.setattr("innerloop.data.pictures.MOST_PIXELS", 599)
     monkeypatch.setattr(preparing, "open_picture", lambda _: pytest.fail("it was decoded"))
     with pytest.raises(BadPictureError, match="30×20 pixels, more than"):
         decode(data)

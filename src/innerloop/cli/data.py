@@ -11,6 +11,7 @@ import typer
 
 from innerloop.cli.options import Json, Quiet
 from innerloop.cli.output import Result, carry_out, pairs, say, table, write
+from innerloop.core.errors import spelling
 from innerloop.core.place import user_path
 
 app = typer.Typer(
@@ -30,6 +31,9 @@ From = Annotated[
 Again = Annotated[bool, typer.Option("--again", help="Make it anew although it is there.")]
 Size = Annotated[int | None, typer.Option("--size", min=1, help="Side in pixels, for your own pictures.")]
 Skip = Annotated[bool, typer.Option("--skip-bad", help="Leave out files of yours that cannot be read.")]
+LeaveOut = Annotated[
+    int, typer.Option("--leave-out", min=0, help="Leave out classes of yours with fewer pictures than this.")
+]
 Splits = Annotated[
     str | None, typer.Option("--splits", help="Which published split (omniglot: vinyals, alphabet), or all.")
 ]
@@ -76,6 +80,7 @@ def get(
     again: Again = False,
     size: Size = None,
     skip_bad: Skip = False,
+    leave_out: LeaveOut = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -85,11 +90,12 @@ def get(
         from innerloop.data.folder import FolderOptions
         from innerloop.data.get import get as fetch
 
-        options = FolderOptions(size=size, on_bad="skip" if skip_bad else "refuse")
+        options = FolderOptions(size, on_bad="skip" if skip_bad else "refuse", leave_out=leave_out)
         progress = _Progress(show=not quiet)
         given = [user_path(path) for path in archives or []]
         try:
-            return fetch(name, given, again=again, options=options, progress=progress)
+            with spelling({'on_bad="skip"': "--skip-bad", "leave_out": "--leave-out"}):
+                return fetch(name, given, again=again, options=options, progress=progress)
         finally:
             progress.end()
 

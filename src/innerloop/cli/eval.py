@@ -12,6 +12,7 @@ from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_steps
 from innerloop.core.words import difference_text, score_text
+from innerloop.recipes.other_pictures import has_pictures, with_pictures
 from innerloop.recipes.started import look_at
 from innerloop.runs.directory import find_run
 
@@ -37,6 +38,7 @@ def evaluate(
       innerloop eval last tasks.shots=5 inner.lr=0.02
       innerloop eval last eval.head=logistic eval.shots=5 eval.copies=5
       innerloop eval last --against runs/omniglot-maml/20260301-120000-s0
+      innerloop eval last photos/   (another folder, with one folder of pictures per class)
 
     Settings change the protocol that the run was trained with. The result, with the value of every task,
     is added to the run's eval folder; nothing is overwritten. A run with a network or tasks of your own needs
@@ -48,16 +50,19 @@ def evaluate(
     """
     given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
 
-    start_ranks(lambda: look_at(find_run(run), given).run.ranks)
+    start_ranks(lambda: look_at(find_run(run), with_pictures(find_run(run), given)[0]).run.ranks)
 
     def work() -> Result:
-        found, other = _checked(run, against, given)
+        settings, said = with_pictures(find_run(run), given) if has_pictures(given) else (given, [])
+        found, other = _checked(run, against, settings)
+        for line in said:
+            say(line)
         from innerloop.experiment.compare import compare_runs
         from innerloop.experiment.run import evaluate_run
 
         if other is None:
-            return evaluate_run(found, given, trust=trust)
-        return compare_runs(found, other, given, trust=trust)
+            return evaluate_run(found, settings, trust=trust)
+        return compare_runs(found, other, settings, trust=trust)
 
     carry_out(json, work, _render)
 

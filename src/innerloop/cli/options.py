@@ -10,7 +10,10 @@ import typer
 
 from innerloop.core.errors import UserError
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe, a TOML file, or a run.")]
+RecipeName = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="A shipped recipe, a TOML file, a run, or a folder of pictures."),
+]
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's path, the beginning of its name, or `last`.")
 ]

@@ -51,25 +51,24 @@ def show(name: Name = None, settings: Settings = None, schema: Schema = False, j
 
 
 def _is_recipe(name: str) -> bool:
-    from innerloop.recipes.library import shipped_names
+    from innerloop.recipes.library import own_pictures, shipped_names
     from innerloop.runs.directory import MANIFEST, RECIPE, is_run
 
     path = user_path(name)
-    return name in shipped_names() or (
-        path.is_file() and path.name not in (MANIFEST, RECIPE) and not is_run(path)
-    )
+    if name in shipped_names() or own_pictures(name) is not None:
+        return True
+    return path.is_file() and path.name not in (MANIFEST, RECIPE) and not is_run(path)
 
 
 def _recipe(name: str, given: list[str]) -> Result:
-    from innerloop.recipes.library import read_recipe, recipe_text
+    from innerloop.recipes.library import own_pictures, read_recipe, recipe_text
     from innerloop.recipes.settings import recipe_to_toml
 
     recipe = read_recipe(name, given)
-    text = (
-        recipe_to_toml(recipe, header=f"innerloop train {name} {' '.join(given)}")
-        if given
-        else recipe_text(name)[0]
-    )
+    if given or own_pictures(name) is not None:
+        text = recipe_to_toml(recipe, header=f"innerloop train {name} {' '.join(given)}")
+    else:
+        text = recipe_text(name)[0]
     return {"recipe": recipe.model_dump(), "toml": text}
 
 

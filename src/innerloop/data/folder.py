@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from statistics import median_low
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import Problems, UserError
+from innerloop.data.folder_look import (
+    Head,
+    OnBad,
+    look_at_heads,
+    shared,
+    shared_pictures,
+    unreadable,
+)
 from innerloop.data.folder_names import by_class, class_names, groups_of
-from innerloop.data.hashing import text_hash
+from innerloop.data.folder_scan import Scanned, scan
 from innerloop.data.layouts.layout import Layout, Progress, cores
 from innerloop.data.pictures import (
-    ENORMOUS,
     GREY_MODES,
     BadPictureError,
     Colour,
     Fit,
-    check_is_file,
     fit_picture,
     in_threads,
-    is_picture,
     open_picture,
 )
-from innerloop.data.splits import divide
+from innerloop.data.splits import Splits, divide
 
 SIZE = 84  # where pictures differ in size and none is asked for
 LARGEST = 128  # pictures that all have one size keep it, up to this
 _SHOWN = 5
-
-OnBad = Literal["refuse", "skip"]
-Head = tuple[tuple[int, int], str]  # (width, height), mode
 
 
 class FolderOptions(NamedTuple):
@@ -45,8 +46,10 @@ class FolderOptions(NamedTuple):
         size: side in pixels; None keeps the pictures' own where all are alike, else 84.
         colour: "grey", "rgb", or "auto": grey where every picture is.
         fit: how to make them square.
-        on_bad: "refuse" names files that cannot be read and stops; "skip" leaves them out.
+        on_bad: "refuse" names what cannot be read, and pictures that several classes have, and stops; "skip"
+            leaves them out.
         min_images: the fewest pictures a class may have.
+        leave_out: classes with fewer pictures than this are left out.
     """
 
     size: int | None = None
@@ -54,155 +57,154 @@ class FolderOptions(NamedTuple):
     fit: Fit = "crop"
     on_bad: OnBad = "refuse"
     min_images: int = 2
+    leave_out: int = 0
 
 
-class Found(NamedTuple):
-    """A picture file: path inside the folder, bytes, time of change."""
+class Classes(NamedTuple):
+    """The classes of a folder, before any picture is converted.
 
-    path: str
-    size: int
-    changed: int
+    Attributes:
+        names: one per class.
+        members: the picture files of each.
+        heads: size and mode of every file.
+        splits: where the outermost folders say so, else None.
+    """
+
+    names: list[str]
+    members: list[list[str]]
+    heads: list[Head]
+    splits: Splits | None
+
+    @property
+    def grey(self) -> bool:
+        """Whether no picture has colours."""
+        return all(mode in GREY_MODES for _, mode in self.heads)
+
+    @property
+    def side(self) -> int | None:
+        """The side of all pictures, if they are squares of one size."""
+        sizes = {size for size, _ in self.heads}
+        width, height = next(iter(sizes))
+        return width if len(sizes) == 1 and width == height else None
+
+    @property
+    def shorter(self) -> int:
+        """The shorter side of a picture in the middle, by size."""
+        return median_low(min(size) for size, _ in self.heads)
 
 
-def scan(root: Path) -> list[Found]:
-    """Every picture file below ``root``, sorted; hidden folders and files are left alone.
+def classes_in(root: Path, scanned: Scanned, options: FolderOptions) -> Classes:
+    """Looks at every picture's head, and sorts the pictures into classes.
 
     Raises:
-        UserError: there are none.
+        UserError: with a line for everything that is wrong: the folder is not laid out by class, a class is
+            too small, files cannot be read, or two classes have the same picture.
     """
-    found: list[Found] = []
-    seen: set[tuple[int, int]] = set()
-    for folder, inner, names in os.walk(root, followlinks=True, onerror=_unlistable):
-        here = os.stat(folder)
-        if (here.st_dev, here.st_ino) in seen:  # a link that leads back up
-            inner.clear()
-            continue
-        seen.add((here.st_dev, here.st_ino))
-        inner[:] = [name for name in inner if not name.startswith((".", "__MACOSX"))]
-        for name in filter(is_picture, names):
-            found.append(_found(root, Path(folder, name)))
-    if not found:
-        raise UserError(f"{root} holds no pictures: it needs one folder per class with pictures in it.")
-    return sorted(found)
+    problems, paths = Problems(), [item.path for item in scanned.files]
+    heads, bad = look_at_heads(root, paths, options.on_bad)
+    readable = list(heads)
+    twice = [
+        [readable[place] for place in places]
+        for places in shared_pictures((root / path, path.rpartition("/")[0]) for path in readable)
+    ]
+    good = set(readable)
+    if options.on_bad == "skip":
+        good -= {path for same in twice for path in same}
+    else:
+        for error in [*([unreadable(bad)] if bad else []), *([shared(twice)] if twice else [])]:
+            with problems.collect():
+                raise error
+    with problems.collect():
+        names, members, splits = _sorted_by_class(root, scanned, good, options)
+    problems.refuse()
+    return Classes(names, members, [heads[path] for own in members for path in own], splits)
 
 
-def _found(root: Path, path: Path) -> Found:
-    name = path.relative_to(root).as_posix()
-    try:
-        name.encode()
-    except UnicodeEncodeError:
+def _sorted_by_class(
+    root: Path, scanned: Scanned, good: set[str], options: FolderOptions
+) -> tuple[list[str], list[list[str]], Splits | None]:
+    """Names of the classes, their good pictures, and the splits that folders say."""
+    found = by_class(root, [item.path for item in scanned.files])
+    all_of_them = {label: [path for path in paths if path in good] for label, paths in found.items()}
+    all_of_them |= {label: [] for label in scanned.empty if not _is_within(label, found)}
+    kept = {label: paths for label, paths in all_of_them.items() if len(paths) >= options.leave_out}
+    if not kept:
         raise UserError(
-            f"the name {os.fsencode(name)!r} in {root} is not UTF-8: rename it, so that its class has a name."
-        ) from None
-    try:
-        state = path.stat()
-    except OSError:  # a link to nowhere, or to itself: looking at it says so, and it may be left out
-        return Found(name, 0, 0)
-    return Found(name, state.st_size, state.st_mtime_ns)
+            f"no class of {root} has {options.leave_out} pictures: lower {{leave_out}}.", names=("leave_out",)
+        )
+    problems = Problems()
+    with problems.collect():
+        _check_sizes(kept, options.min_images)
+    with problems.collect():
+        names, splits = class_names([label for label in kept if label in found], root)
+    problems.refuse()
+    return names, [paths for label, paths in kept.items() if label in found], splits
 
 
-def _unlistable(error: OSError) -> None:
-    """A folder that cannot be listed is told; classes would be missing without a word."""
-    raise UserError(
-        f"the folder {error.filename} cannot be listed ({error.strerror}): make it readable, or move it away."
-    ) from None
+def _is_within(label: str, others: dict[str, list[str]]) -> bool:
+    """Whether a folder lies in one that holds pictures itself, and so is no class."""
+    return any(label.startswith(f"{other}/") for other in others)
 
 
-def fingerprint(root: Path, found: Sequence[Found], *more: Any) -> str:
-    """Changes when a picture is added, removed or written, or an option is another."""
-    lines = [f"{item.path}\t{item.size}\t{item.changed}" for item in found]
-    return text_hash("folder", str(root.resolve()), repr(more), *lines)
+def check_folder(path: Path) -> Path:
+    """The folder itself, if it is one.
+
+    Raises:
+        UserError: it is a file, or not there.
+    """
+    if not path.is_dir():
+        raise UserError(f"{path} is no folder: name one that holds a folder of examples per class.")
+    return path
 
 
-def folder_layout(root: Path, found: Sequence[Found], options: FolderOptions) -> Layout:
+def examples_in(root: Path, options: FolderOptions) -> dict[str, list[Path]]:
+    """The picture files of every class of a folder, by its name.
+
+    Raises:
+        UserError: it is no folder, or as :func:`classes_in`.
+    """
+    classes = classes_in(check_folder(root), scan(root), options)
+    return {
+        name: [root / path for path in paths]
+        for name, paths in zip(classes.names, classes.members, strict=True)
+    }
+
+
+def folder_layout(root: Path, scanned: Scanned, options: FolderOptions) -> Layout:
     """Look at every picture's head, and lay the classes out.
 
     Raises:
-        UserError: the folder is not laid out by class, a class is too small, or a file cannot be read.
+        UserError: as :func:`classes_in`.
     """
-    members = by_class(root, [item.path for item in found])
-    heads = _heads(root, [path for paths in members.values() for path in paths], options)
-    members = {label: [path for path in paths if path in heads] for label, paths in members.items()}
-    names, folders = class_names(list(members), root)
-    _check_sizes(names, [len(paths) for paths in members.values()], options.min_images)
-    rows = [path for paths in members.values() for path in paths]
-    size, colour = _common(list(heads.values()), options)
-    groups, group_names = groups_of(names)
+    classes = classes_in(root, scanned, options)
+    rows = [path for paths in classes.members for path in paths]
+    size = options.size or (classes.side if classes.side and classes.side <= LARGEST else SIZE)
+    own: Colour = "grey" if classes.grey else "rgb"
+    colour = own if options.colour == "auto" else options.colour
+    groups, group_names = groups_of(classes.names)
     return Layout(
-        tuple(names),
-        tuple(len(paths) for paths in members.values()),
+        tuple(classes.names),
+        tuple(len(paths) for paths in classes.members),
         rows,
         (size, size, 1 if colour == "grey" else 3),
         partial(_fill, root, rows, size, colour, options.fit),
         groups,
         group_names,
-        folders or divide(names),
+        classes.splits or divide(classes.names),
     )
 
 
-def _heads(root: Path, paths: Sequence[str], options: FolderOptions) -> dict[str, Head]:
-    """Size and mode of every readable picture."""
-    look = partial(_look, root, options.on_bad == "skip")
-    heads: dict[str, Head] = {}
-    bad: list[tuple[str, str]] = []
-    for path, head in zip(paths, in_threads(look, paths, cores()), strict=True):
-        if isinstance(head, str):
-            bad.append((path, head))
-        else:
-            heads[path] = head
-    if bad and options.on_bad == "refuse":
-        raise unreadable(bad)
-    return heads
-
-
-def _look(root: Path, thoroughly: bool, path: str) -> Head | str:
-    try:
-        check_is_file(root / path)
-        with Image.open(root / path) as picture:
-            head = picture.size, picture.mode
-        if thoroughly:  # only decoding shows that the rest is whole
-            open_picture(root / path)
-        return head
-    except BadPictureError as error:
-        return str(error)
-    except Image.DecompressionBombError:
-        return ENORMOUS
-    except Exception as error:  # heads of damaged files fail in many ways
-        return (
-            "it is of no known format" if "identify" in str(error) else str(error)[:80] or "it cannot be read"
-        )
-
-
-def unreadable(bad: Sequence[tuple[str, str]]) -> UserError:
-    """What is said of files that cannot be read, each with its reason."""
-    shown = "; ".join(f"{path} ({reason})" for path, reason in bad[:_SHOWN])
-    more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
-    files = "1 file" if len(bad) == 1 else f"{len(bad)} files"
-    return UserError(
-        f"{files} cannot be read as pictures: {shown}{more}: repair or remove them, or leave them out with "
-        'on_bad="skip" (--skip-bad).'
-    )
-
-
-def _check_sizes(names: Sequence[str], counts: Sequence[int], least: int) -> None:
-    small = [f"'{name}' ({count})" for name, count in zip(names, counts, strict=True) if count < least]
+def _check_sizes(members: Mapping[str, Sequence[str]], least: int) -> None:
+    small = [f"'{label}' ({len(paths)})" for label, paths in members.items() if len(paths) < least]
     if small:
         more = f" and {len(small) - _SHOWN} more" if len(small) > _SHOWN else ""
         shown = ", ".join(small[:_SHOWN]) + more
+        why = " (one to learn from, one to be judged by)" if least == 2 else ""
         raise UserError(
-            f"too few pictures in {shown}: every class needs at least {least} (one to learn from, one to be "
-            "judged by): add pictures or remove the folder."
+            f"too few pictures in {shown}: every class needs at least {least}{why}: add pictures, remove the "
+            f"folder, or leave such classes out with {{leave_out}}={least}.",
+            names=("leave_out",),
         )
-
-
-def _common(heads: Sequence[Head], options: FolderOptions) -> tuple[int, Colour]:
-    sizes = {size for size, _ in heads}
-    width, height = next(iter(sizes))
-    alike = len(sizes) == 1 and width == height <= LARGEST
-    size = options.size or (width if alike else SIZE)
-    if options.colour != "auto":
-        return size, options.colour
-    return size, "grey" if all(mode in GREY_MODES for _, mode in heads) else "rgb"
 
 
 def _fill(

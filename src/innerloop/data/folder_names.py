@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import Problems, UserError
 from innerloop.data.splits import WORDS, Splits
 
 
@@ -18,17 +18,23 @@ def by_class(root: Path, paths: Sequence[str]) -> dict[str, list[str]]:
     members: dict[str, list[str]] = {}
     for path in paths:
         members.setdefault(path.rpartition("/")[0], []).append(path)
-    if "" in members:
-        loose = members[""][0]
-        raise UserError(
-            f"{loose} lies directly in {root}: put the pictures of each class into a folder of its own."
+    problems = Problems()
+    if loose := members.get(""):
+        lie = "lies" if len(loose) == 1 else f"and {len(loose) - 1} more lie"
+        problems.add(
+            f"{loose[0]} {lie} directly in {root}: put the pictures of each class into a folder of its own."
         )
-    for label in members:
-        above = next((str(up) for up in PurePosixPath(label).parents if str(up) in members), None)
-        if above is not None:
-            raise UserError(
-                f"'{above}' in {root} holds pictures and also '{label}', a folder of pictures: separate them."
-            )
+    mixed = {
+        above: label
+        for label in members
+        for above in map(str, PurePosixPath(label).parents)
+        if above != "." and above in members
+    }
+    for above, label in mixed.items():
+        problems.add(
+            f"'{above}' in {root} holds pictures and also '{label}', a folder of pictures: separate them."
+        )
+    problems.refuse()
     return members
 
 
@@ -36,7 +42,7 @@ def class_names(labels: Sequence[str], root: Path) -> tuple[list[str], Splits | 
     """Class names, and the splits where the outermost folders are called train, val and test.
 
     Raises:
-        UserError: a class is in two of them.
+        UserError: a class is in two of them, or classes lie too deep or at different depths.
 
     >>> class_names(["train/cat", "test/owl"], Path("pets"))
     (['cat', 'owl'], {'train': (0,), 'test': (1,)})
@@ -48,6 +54,7 @@ def class_names(labels: Sequence[str], root: Path) -> tuple[list[str], Splits | 
             names = list(shorter)
     first = [name.partition("/")[0].lower() for name in names]
     if not all("/" in name for name in names) or not set(first) <= set(WORDS):
+        _check_depth(names, root)
         return names, None
     inner = [name.partition("/")[2] for name in names]
     if len(set(inner)) < len(inner):
@@ -56,10 +63,35 @@ def class_names(labels: Sequence[str], root: Path) -> tuple[list[str], Splits | 
             f"the class '{twice}' is in several of {root}'s split folders; splits of few-shot learning hold "
             "different classes: put each class into one folder, or all into one with a split file."
         )
+    _check_depth(inner, root)
     parts: dict[str, list[int]] = {}
     for number, word in enumerate(first):
         parts.setdefault(WORDS[word], []).append(number)
     return inner, {part: tuple(numbers) for part, numbers in parts.items()} if len(parts) > 1 else None
+
+
+def _check_depth(names: Sequence[str], root: Path) -> None:
+    """Classes lie in the folder itself, or all of them in folders of groups; what is deeper is not guessed.
+
+    Raises:
+        UserError: names two classes at different depths, or one that lies too deep.
+    """
+    deep, flat = max(names, key=_depth), min(names, key=_depth)
+    if _depth(deep) != _depth(flat):
+        raise UserError(
+            f"class folders of {root} lie at different depths ('{flat}' and '{deep}'): bring them to the "
+            "same, one folder per class."
+        )
+    if _depth(deep) > 1:
+        above = deep.rpartition("/")[0]
+        raise UserError(
+            f"the pictures of {root} lie in folders of folders of folders ('{deep}'): name the folder that "
+            f"holds the class folders (such as {root / above}), or move the class folders up."
+        )
+
+
+def _depth(name: str) -> int:
+    return name.count("/")
 
 
 def groups_of(names: Sequence[str]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:

@@ -10,7 +10,8 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.data.archives import Archive
 from innerloop.data.catalogue import EMBEDDED, UNKNOWN, Classes, Entry, catalogue, class_list, find_entry
 from innerloop.data.download import download
-from innerloop.data.folder import FolderOptions, folder_layout, scan
+from innerloop.data.folder import FolderOptions, folder_layout
+from innerloop.data.folder_scan import scan
 from innerloop.data.hashing import content_hash
 from innerloop.data.layouts import LAYOUTS, Progress
 from innerloop.data.layouts.layout import silent, where

@@ -14,7 +14,9 @@ from PIL import Image
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.place import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue, published_splits
-from innerloop.data.folder import FolderOptions, OnBad, fingerprint, folder_layout, scan
+from innerloop.data.folder import FolderOptions, folder_layout
+from innerloop.data.folder_look import OnBad
+from innerloop.data.folder_scan import fingerprint, scan
 from innerloop.data.get import how_to_get
 from innerloop.data.hashing import text_hash
 from innerloop.data.layouts.layout import Layout, Progress, cores, silent
@@ -25,7 +27,7 @@ from innerloop.data.source import ImageSource
 from innerloop.data.splits import read_split_file
 from innerloop.data.store import build_store, open_store, read_index
 
-ALL = "all"
+ALL, TEST = "all", "test"
 
 
 def open_source(
@@ -38,6 +40,7 @@ def open_source(
     split_file: str | Path | None = None,
     on_bad: OnBad = "refuse",
     min_images: int = 2,
+    leave_out: int = 0,
     progress: Progress = silent,
 ) -> ImageSource:
     """Labelled pictures, mapped from disk.
@@ -48,10 +51,13 @@ def open_source(
         size: side in pixels; by default the dataset's own.
         colour: "grey", "rgb", or as the pictures are.
         fit: how pictures of other proportions become square: "crop", "squash" or "pad".
-        splits: which published split (Omniglot has "vinyals" and "alphabet"); "all" takes all classes as one.
+        splits: which published split (Omniglot has "vinyals" and "alphabet"); "all" takes all classes as one,
+            "test" all of them to test on.
         split_file: JSON or csv that lists the classes of each split.
-        on_bad: what to do with files that cannot be read: "refuse" names them, "skip" leaves them out.
+        on_bad: what to do with files that cannot be read, and with pictures that several classes have:
+            "refuse" names them, "skip" leaves them out.
         min_images: the fewest pictures a class of a folder may have.
+        leave_out: classes of a folder with fewer pictures than this are left out.
         progress: told how far a first conversion is.
 
     Raises:
@@ -67,13 +73,13 @@ def open_source(
     elif own_store(name) is not None:
         source = open_store(data_folder() / name, name)
     else:
-        options = FolderOptions(size, colour, fit, on_bad, min_images)
+        options = FolderOptions(size, colour, fit, on_bad, min_images, leave_out)
         source = open_path(user_path(name), options, progress)
     if split_file is not None:
         listed = read_split_file(user_path(split_file), source.class_names)
         source = source._replace(splits=_numbers(listed))
-    elif splits == ALL:
-        source = source._replace(splits={ALL: np.arange(source.n_classes)})
+    elif splits in (ALL, TEST):
+        source = source._replace(splits={splits: np.arange(source.n_classes)})
     elif splits is not None and name not in catalogue():
         raise UserError(f"{name} has no published split '{splits}': give a split_file, or splits=\"all\".")
     return resized(source, size, colour, fit, progress)
@@ -144,7 +150,7 @@ def _open_known(name: str, splits: str | None) -> ImageSource:
         raise UserError(how_to_get(entry))
     if index["splits"]:  # the archive itself said which class is in which split
         return open_store(folder, name)
-    return open_store(folder, name, published_splits(entry, None if splits == ALL else splits))
+    return open_store(folder, name, published_splits(entry, None if splits in (ALL, TEST) else splits))
 
 
 def _cached(name: str, key: str, layout: Callable[[], Layout], progress: Progress) -> ImageSource:

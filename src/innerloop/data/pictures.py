@@ -21,8 +21,12 @@ Fit = Literal["crop", "squash", "pad"]
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 )
+VIDEOS = frozenset((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts"))
+OF_PHONES = frozenset((".heic", ".heif", ".avif"))
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"))
-ENORMOUS = "it unpacks to an enormous picture"
+MOST_PIXELS = 80_000_000
+"""Of a picture that is read: decoded it takes three bytes for each, and several are decoded at a time."""
+ENORMOUS = f"it has more than the {MOST_PIXELS // 10**6} million pixels that are read; make it smaller first"
 _WHITE = 255
 _SIXTEEN_BIT = 65535
 
@@ -44,6 +48,33 @@ def is_picture(name: str) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
+def is_taken_for_picture(name: str) -> bool:
+    """Whether a file name ends like that of a video, or of a picture that cannot be read here.
+
+    Whoever puts one into the folder of a class should hear of it.
+
+    >>> is_taken_for_picture("cat/a.MOV"), is_taken_for_picture("cat/b.heic"), is_taken_for_picture("b.txt")
+    (True, True, False)
+    """
+    path = Path(name)
+    return path.suffix.lower() in VIDEOS | OF_PHONES and not path.name.startswith(".")
+
+
+def too_large(size: tuple[int, int]) -> str | None:
+    """Why a picture of this width and height is not read; None if it is.
+
+    >>> too_large((800, 600)) is None, too_large((20_000, 20_000))[:25]
+    (True, 'it has 20000×20000 pixels')
+    """
+    width, height = size
+    if width * height <= MOST_PIXELS:
+        return None
+    most = MOST_PIXELS // 10**6
+    return (
+        f"it has {width}×{height} pixels, more than the {most} million that are read; make it smaller first"
+    )
+
+
 def open_picture(data: bytes | Path) -> Image.Image:
     """Decode fully, turn as its EXIF says, and flatten to mode "L" or "RGB".
 
@@ -51,12 +82,14 @@ def open_picture(data: bytes | Path) -> Image.Image:
     frame is taken.
 
     Raises:
-        BadPictureError: it cannot be decoded.
+        BadPictureError: it cannot be decoded, or has more pixels than are read.
     """
     try:
         if isinstance(data, Path):
             check_is_file(data)
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
+            if giant := too_large(picture.size):
+                raise BadPictureError(giant)
             picture.load()
             return flatten(ImageOps.exif_transpose(picture))
     except BadPictureError:
@@ -68,7 +101,7 @@ def open_picture(data: bytes | Path) -> Image.Image:
 
 
 def check_is_file(path: Path) -> None:
-    """Refuses what would wait for ever when it is opened (a pipe), and what is not there.
+    """Refuses what would wait for ever when it is opened (a pipe), what is not there, and videos.
 
     Raises:
         BadPictureError: there is no such file, or it is something else.
@@ -85,6 +118,10 @@ def check_is_file(path: Path) -> None:
         raise BadPictureError(
             "it is a folder" if stat.S_ISDIR(kind) else "it is no file but a pipe or a device"
         )
+    if path.suffix.lower() in VIDEOS:
+        raise BadPictureError("it is a video; take pictures out of it")
+    if path.suffix.lower() in OF_PHONES:
+        raise BadPictureError("it is of a format that is not read; save it as JPEG or PNG")
 
 
 def fit_picture(picture: Image.Image, size: int, colour: Colour, fit: Fit = "crop") -> NDArray[np.uint8]:

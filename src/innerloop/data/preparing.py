@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from innerloop.core.preprocessing import RESAMPLES, Preprocessing, Resample, Side
-from innerloop.data.pictures import BadPictureError, check_is_file, open_picture, reason_of
+from innerloop.data.pictures import (
+    ENORMOUS,
+    BadPictureError,
+    check_is_file,
+    open_picture,
+    reason_of,
+    too_large,
+)
 
-MOST_PIXELS = 80_000_000
-"""Of a picture that is read: decoded it takes three bytes for each, and several are decoded at a time."""
 MOST_BYTES = 1 << 29
 """Of a file that is read."""
 
@@ -37,24 +42,20 @@ def decode(data: bytes) -> Image.Image:
     """As :func:`innerloop.data.pictures.open_picture`; a giant is refused from its head, not decoded.
 
     Raises:
-        BadPictureError: it cannot be decoded, or has more than :data:`MOST_PIXELS`.
+        BadPictureError: it cannot be decoded, or has more pixels than are read.
     """
     if not data:
         raise BadPictureError("the file is empty")
     try:
         with Image.open(io.BytesIO(data)) as picture:
-            width, height = picture.size
+            giant = too_large(picture.size)
     except Image.DecompressionBombError:
-        raise BadPictureError(_giant()) from None
+        raise BadPictureError(ENORMOUS) from None
     except Exception as error:  # heads of damaged files fail in many ways
         raise BadPictureError(reason_of(error)) from None
-    if width * height > MOST_PIXELS:
-        raise BadPictureError(f"it has {width}×{height} pixels, {_giant()}")
+    if giant is not None:
+        raise BadPictureError(giant)
     return open_picture(data)
-
-
-def _giant() -> str:
-    return f"more than the {MOST_PIXELS // 10**6} million that are read; make it smaller first"
 
 
 def prepare(picture: Image.Image, how: Preprocessing) -> NDArray[np.uint8]:

@@ -24,12 +24,15 @@ WORDS = {
     "testing": "test",
 }
 _HELD_OUT = 0.2  # of the classes, for validation and again for test
+_WANTED = 5  # classes to test on, so that tasks have five ways: of few classes up to a quarter is held out
 
 
 def divide(class_names: Sequence[str]) -> Splits:
     """60/20/20 % of the classes, chosen by a hash of their names: the same on every machine, in any order.
 
-    Fewer than three classes cannot be divided, and are one part "all".
+    Of fewer than 25 classes up to a quarter is held out for each of the two parts, so that up to five can be
+    told apart in a task, and two of six or more. Fewer than three classes cannot be divided, and are one
+    part "all".
 
     >>> divide(["ant", "bee", "cat", "dog", "eel"])
     {'train': (0, 3, 4), 'validation': (1,), 'test': (2,)}
@@ -37,7 +40,7 @@ def divide(class_names: Sequence[str]) -> Splits:
     n = len(class_names)
     if n < 3:
         return {"all": tuple(range(n))}
-    held = max(1, round(_HELD_OUT * n))
+    held = max(2 if n >= 6 else 1, round(_HELD_OUT * n), min(_WANTED, n // 4))
     order = sorted(range(n), key=lambda c: text_hash("split", class_names[c]))
     parts = {"train": order[2 * held :], "validation": order[:held], "test": order[held : 2 * held]}
     return {part: tuple(sorted(found)) for part, found in parts.items()}

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
-from innerloop.data import read_picture
 from innerloop.data.arrays import as_bytes, check_values
+from innerloop.data.folder_look import read_files
 from innerloop.data.pictures import Colour
 from innerloop.tasks.few_shot import standardiser
 
@@ -74,7 +74,7 @@ class Look(NamedTuple):
     def _channels_last(self, X: Any) -> NDArray[Any]:
         height, width, channels = self.shape
         if isinstance(X, (list, tuple)) and X and isinstance(X[0], (str, Path)):
-            X = np.stack([read_picture(user_path(file), height, self.colour) for file in X])
+            X = read_files([user_path(file) for file in X], height, self.colour)
         array = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
         if array.ndim == 3:
             array = array[..., None]

@@ -44,6 +44,7 @@ def _opened(data: Data) -> ImageSource:
         splits=data.splits,
         split_file=None if kept else data.split_file,
         on_bad=data.on_bad,
+        leave_out=data.leave_out,
     )
     return with_kept_splits(source, kept) if kept else source
 
@@ -105,8 +106,11 @@ def scale_of(recipe: Recipe, pictures: Callable[[], ImageSource]) -> Scale:
 
 
 def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel over (about 5,000 of) the training pictures, from 0 to 1."""
-    classes = split_classes(source, "train")
+    """Mean and deviation of each channel over (about 5,000 of) the training pictures, from 0 to 1.
+
+    Where there are none (``data.splits=test``), over those of all classes.
+    """
+    classes = split_classes(source, "train" if len(source.splits.get("train", ())) else "all")
     rows = np.concatenate([np.arange(source.starts[c], source.starts[c + 1]) for c in classes])
     some = rows[:: max(1, len(rows) // 5000)]
     pixels = source.images[some].reshape(-1, source.images.shape[-1]).astype(np.float64) / 255

@@ -12,8 +12,7 @@ import numpy as np
 
 from innerloop.core.errors import UserError
 from innerloop.data import open_source
-from innerloop.data.folder import scan
-from innerloop.data.folder_names import by_class, class_names
+from innerloop.data.folder import FolderOptions, check_folder, examples_in
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.pictures import is_picture
 from innerloop.data.source import labels
@@ -81,7 +80,7 @@ def predict_pictures(
     if support is None:
         adapted = _adapted_already(loaded, overrides)
     else:
-        adapted = adapt_to_folder(loaded.predictor, support, progress)
+        adapted = adapt_to_folder(loaded.predictor, support, progress, support_options(overrides))
     limit = loaded.unsure_below if unsure_below is None else unsure_below
     made = adapted.predict(list(files), limit, progress)
     told = {**_network(adapted, model), **_learned(adapted), "predictions": _rows(adapted, files, made)}
@@ -177,33 +176,53 @@ def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def adapt_to_folder(predictor: Predictor, folder: Path, progress: Progress = silent) -> Adapted:
+EXAMPLES = FolderOptions(min_images=1)
+"""How a folder of examples is read: one is enough to learn from."""
+
+
+def support_options(overrides: Sequence[str]) -> FolderOptions:
+    """How a folder of examples is read, by settings that were typed; those of a training do not count.
+
+    >>> support_options(["data.on_bad=skip", "eval.head=ridge"]).on_bad
+    'skip'
+    """
+    data = make_recipe(
+        {}, [item for item in overrides if item.startswith(("data.on_bad=", "data.leave_out="))]
+    )
+    return EXAMPLES._replace(on_bad=data.data.on_bad, leave_out=data.data.leave_out)
+
+
+def adapt_to_folder(
+    predictor: Predictor, folder: Path, progress: Progress = silent, options: FolderOptions = EXAMPLES
+) -> Adapted:
     """Learns the classes of a folder with one folder of pictures per class.
 
     Args:
         predictor: the network.
         folder: of examples.
         progress: told how many features are computed, where they are those of a backbone.
+        options: which files and classes may be left out.
+
+    Raises:
+        UserError: with a line for everything that is wrong with the folder.
     """
     if predictor.backbone is not None:
-        examples = [item.path for item in scan(_folder(folder))]
-        members = by_class(folder, examples)
-        names, _ = class_names(list(members), folder)
-        files = [folder / path for paths in members.values() for path in paths]
-        labels_ = [name for name, paths in zip(names, members.values(), strict=True) for _ in paths]
-        return predictor.adapt(files, labels_, names, progress=progress)
+        examples = examples_in(folder, options)
+        files = [file for paths in examples.values() for file in paths]
+        known = [name for name, paths in examples.items() for _ in paths]
+        return predictor.adapt(files, known, list(examples), progress=progress)
     look = predictor.look
-    source = open_source(folder, size=look.size, colour=look.colour, min_images=1, splits="all")
+    source = open_source(
+        check_folder(folder),
+        size=look.size,
+        colour=look.colour,
+        splits="all",
+        on_bad=options.on_bad,
+        min_images=options.min_images,
+        leave_out=options.leave_out,
+    )
     names = list(source.class_names)
     return predictor.adapt(np.asarray(source.images), [names[c] for c in labels(source)], names)
-
-
-def _folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise UserError(
-            f"{path} is no folder: --support takes one that holds a folder of examples per class."
-        )
-    return path
 
 
 def _adapted_already(loaded: Saved, overrides: Sequence[str]) -> Adapted:

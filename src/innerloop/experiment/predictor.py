@@ -15,6 +15,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
+from innerloop.data.folder_look import refuse_two_labels
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.preparing import prepare
 from innerloop.evaluation.features import CACHEABLE
@@ -134,6 +135,7 @@ class Predictor(NamedTuple):
         counts = torch.bincount(y, minlength=len(known)).tolist()
         if 0 in counts:
             raise UserError(f"class '{known[counts.index(0)]}' has no picture to learn from: add one.")
+        refuse_two_labels(pictures, labels)
         check_weights({**self.params, **self.buffers}, self.source)
         way = self.way(len(known))
         seen = self.features(pictures, progress) if way.head and self.alone else self.batch(pictures)

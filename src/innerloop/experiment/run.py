@@ -28,6 +28,7 @@ from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes, re
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
+from innerloop.recipes.fitted import refuse_unfitted
 from innerloop.recipes.judged import refuse_mixed_ways
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
@@ -63,6 +64,7 @@ def train(
         ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``,
         ``notes``.
     """
+    refuse_unfitted(recipe)
     problems = Problems()  # all of them come before anything is written
     with problems.collect():
         refuse_stray_tables(recipe)

@@ -97,7 +97,7 @@ def check_data(recipe: Recipe, trained: Recipe, run: Path, parts: Sequence[str])
         return []
     if recipe.data.split_file != str(run / KEPT):
         return _overlap(source, kept)
-    converted = ("size", "colour", "on_bad")
+    converted = ("size", "colour", "on_bad", "leave_out")
     if any(getattr(recipe.data, key) != getattr(trained.data, key) for key in converted):
         return []  # other pixels on purpose: only the split can be kept
     found = changes(kept, source)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.data.folder import OnBad, unreadable
+from innerloop.data.folder_look import OnBad, unreadable
 from innerloop.data.layouts.layout import Progress, cores, silent
 from innerloop.data.pictures import BadPictureError, in_threads
 from innerloop.data.preparing import prepare

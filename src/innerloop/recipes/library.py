@@ -1,18 +1,26 @@
-"""The recipes that come with the library, and recipes from files. Importing this does not import torch."""
+"""The recipes that come with the library, recipes from files, and those for a folder of pictures.
+
+Importing this does not import torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.place import user_path
-from innerloop.recipes.schema import Recipe
+from innerloop.core.telling import tell
+from innerloop.recipes.fitted import fit, pictures_of, with_settings
+from innerloop.recipes.schema import Data, Recipe
 from innerloop.recipes.settings import item_problems, make_recipe, read_toml, typed_keys
 from innerloop.recipes.trust import admit
 from innerloop.runs.directory import RECIPE, find_run, is_run
+
+PICTURES = "pictures-protonet"
+"""Trains on a folder of pictures where only the folder is named."""
 
 
 class Shipped(NamedTuple):
@@ -81,8 +89,7 @@ def recipe_text(source: str) -> tuple[str, str]:
     try:
         return path.read_text(encoding="utf-8"), path.stem
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise UserError(f"cannot read the recipe {path}: {reason}.") from None
+        raise UserError(_unread(path, getattr(error, "strerror", None) or "it is not text")) from None
 
 
 def load_recipe(source: str, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
@@ -101,7 +108,9 @@ def load_recipe(source: str, items: Sequence[str] = (), *, trust: bool = False) 
             ``model.settings`` or ``tasks.settings`` have keys that nothing reads, unless it is a run's.
         UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
-    recipe = read_recipe(source, items, fresh=not _is_of_a_run(source))
+    recipe, said = _read(source, items, fresh=not _is_of_a_run(source))
+    for line in said:
+        tell(line)
     return admit(recipe, typed_keys(items), source, trust)
 
 
@@ -110,14 +119,65 @@ def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) 
 
     ``fresh`` is as in :func:`innerloop.recipes.settings.make_recipe`.
     """
+    return _read(source, items, fresh=fresh)[0]
+
+
+def _read(source: str, items: Sequence[str], *, fresh: bool) -> tuple[Recipe, list[str]]:
+    """A recipe, and what is to be said of how it was fitted to its pictures."""
     try:
         if "=" in source and not Path(source).exists():
             raise UserError(f"the recipe comes first, then settings: `innerloop train sine-maml {source}`.")
-        text, name = recipe_text(source)
+        pictures = own_pictures(source)
+        text, name = recipe_text(source if pictures is None else PICTURES)
         data = {"name": name, **read_toml(text, source)}
     except UserError as error:
         raise UserError("\n".join([str(error), *item_problems(items)])) from None
-    return make_recipe(data, items, source=source, fresh=fresh)
+    if pictures is not None:
+        data["data"] = {**data.get("data", {}), "name": pictures}
+    return _fitted(data, items, source, fresh)
+
+
+def _fitted(data: dict[str, Any], items: Sequence[str], source: str, fresh: bool) -> tuple[Recipe, list[str]]:
+    problems = Problems()
+    with problems.collect():
+        recipe = make_recipe(data, items, source=source, fresh=fresh)
+    if problems:
+        if "name" in data.get("data", {}) and data["data"].get("auto") is True:
+            with problems.collect():  # what is wrong with the pictures is told with the rest
+                pictures_of(Data(name=str(data["data"]["name"])))
+        problems.refuse()
+    said = typed_keys(items) | {
+        f"{section}.{key}" for section, found in data.items() if isinstance(found, dict) for key in found
+    }
+    if not recipe.data.auto or "data.name" not in said:
+        return recipe, []
+    settings, lines = fit(recipe, said)
+    whole = {**data, "description": f"{recipe.description}: {lines[0]}"}
+    for section, found in settings.items():
+        whole[section] = {**whole.get(section, {}), **found}
+    made = make_recipe(whole, items, source=source, fresh=fresh)
+    return with_settings(made, {"data": {"auto": False}}), lines
+
+
+def own_pictures(source: str) -> str | None:
+    """What ``data.name`` is to be where a folder of pictures or an .npz file stands for a recipe; else None.
+
+    A folder of a recipe's name is not meant; one with a ``recipe.toml`` is a run. A folder that is called as
+    a dataset is named by its place.
+    """
+    path = user_path(source)
+    if source in shipped_names() or source == "last" or is_run(path):
+        return None
+    if not (path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz")):
+        return None
+    from innerloop.data.catalogue import EMBEDDED, catalogue
+    from innerloop.data.folder_scan import holds_pictures
+    from innerloop.data.opening import own_store
+
+    if path.is_dir() and not holds_pictures(path):
+        return None
+    known = source == EMBEDDED or source in catalogue() or own_store(source) is not None
+    return f"./{source}" if known else source
 
 
 def _is_of_a_run(source: str) -> bool:
@@ -129,9 +189,20 @@ def _folder() -> resources.abc.Traversable:
     return resources.files("innerloop.recipes") / "shipped"
 
 
+def _unread(path: Path, reason: str) -> str:
+    from innerloop.data.pictures import is_picture, is_taken_for_picture
+
+    if is_picture(path.name) or is_taken_for_picture(path.name):
+        return f"{path} is a single file: name the folder that holds one folder of pictures per class."
+    return f"cannot read the recipe {path}: {reason}."
+
+
 def _not_found(source: str, path: Path) -> str:
     if path.is_dir():
-        return f"{source} is a folder without {RECIPE}: name a recipe, a TOML file or a run."
+        return (
+            f"{source} is a folder without {RECIPE} and without pictures: name a recipe, a TOML file, a run, "
+            "or a folder with one folder of pictures per class."
+        )
     if source.endswith(".toml"):
         stem = path.stem
         hint = f"; there is a shipped recipe: leave out .toml ('{stem}')" if stem in shipped_names() else ""

@@ -52,9 +52,15 @@ class Data(Section):
     name: str = Field(
         "glyphs", description="a dataset of `innerloop data ls`, a folder of class folders, or a .npz"
     )
+    auto: bool = Field(
+        False,
+        description="fit what is not given (ways, shots, queries, size, colour) to the pictures of data.name "
+        "when the recipe is loaded: recipes pictures-*",
+    )
     splits: str | None = Field(
         None,
-        description="which published split (omniglot: vinyals or alphabet); all takes all classes as one",
+        description="which published split (omniglot: vinyals or alphabet); all takes all classes as one, "
+        "test tests on all",
     )
     colour: Literal["auto", "grey", "rgb"] = Field("auto", description="as the pictures are, or made so")
     size: int | None = Field(None, ge=8, description="own pictures: side in pixels; none means as they are")
@@ -62,7 +68,11 @@ class Data(Section):
         None, description="own pictures: json or csv that says which class is in which split"
     )
     on_bad: Literal["refuse", "skip"] = Field(
-        "refuse", description="own pictures: what to do with damaged files"
+        "refuse",
+        description="own pictures: what to do with damaged files, videos and pictures of several classes",
+    )
+    leave_out: int = Field(
+        0, ge=0, description="own pictures: leave out classes with fewer pictures than this"
     )
     rotations: bool = Field(False, description="turns by 90, 180 and 270 degrees are classes of their own")
     augment: Literal["none", "lee2019"] = Field(

@@ -103,6 +103,7 @@ READERS: Readers = {
     **{f"data.{name}": (_PICTURES,) for name in Data.model_fields},
     "data.splits": (_PICTURES, When("data without a data.split_file", lambda r: r.data.split_file is None)),
     "data.on_bad": (_PICTURES, _FOLDER),
+    "data.leave_out": (_PICTURES, _FOLDER),
     "data.standardise": (_PICTURES, _NO_SCALE),
     "tasks.ways": (_PICTURES, _ONE_KIND),
     "tasks.shots": (_ONE_KIND,),
@@ -171,7 +172,7 @@ _FIXED_RATE = When(
     lambda r: not LEARNERS[r.inner.method].learns_rates and r.inner.online not in ("h3", "h15"),
 )
 _ONLY_TRAINING = (
-    *("data.augment", "tasks.minibatch", "tasks.n_tasks", "tasks.resample", "model.init"),
+    *("data.augment", "data.auto", "tasks.minibatch", "tasks.n_tasks", "tasks.resample", "model.init"),
     *("tasks.hard_share", "tasks.hard_groups", "tasks.hardest"),
     *("inner.truncate", "inner.checkpoint", "inner.split"),
     *(f"outer.{name}" for name in type(Recipe().outer).model_fields if name != "loss"),

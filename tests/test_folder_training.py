@@ -196,13 +196,13 @@ def test_a_run_is_judged_on_another_folder(capsys: pytest.CaptureFixture[str]) -
 # ---- what is wrong with a folder ----
 
 
-def giant(path: Path) -> None:
-    """A PNG of 20,000 by 20,000 pixels, as far as its head tells."""
+def giant(path: Path, side: int = 20_000) -> None:
+    """A PNG of so many pixels, as far as its head tells."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    head = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
 
@@ -234,6 +234,11 @@ WRONG: dict[str, tuple[Any, str, str]] = {
     "a giant": (
         lambda root: giant(root / "animal00" / "giant.png"),
         "animal00/giant.png (it has more than the 80 million pixels that are read; make it smaller first)",
+        "data.on_bad=skip",
+    ),
+    "a large one": (
+        lambda root: giant(root / "animal00" / "large.png", 10_000),
+        "animal00/large.png (it has 10000×10000 pixels, more than the 80 million that are read; make it",
         "data.on_bad=skip",
     ),
     "folders of folders of folders": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -51,7 +52,10 @@ def look_at_heads(root: Path, paths: Sequence[str], on_bad: OnBad) -> tuple[dict
 def _looked(root: Path, paths: Sequence[str], thoroughly: bool) -> tuple[dict[str, Head], Bad]:
     heads: dict[str, Head] = {}
     bad: Bad = []
-    for path, head in zip(paths, in_threads(partial(_look, root, thoroughly), paths, cores()), strict=True):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # giants get a sentence of ours
+        looked = list(in_threads(partial(_look, root, thoroughly), paths, cores()))
+    for path, head in zip(paths, looked, strict=True):
         if isinstance(head, str):
             bad.append((path, head))
         else:

@@ -96,7 +96,7 @@ def test_more_examples_and_classes_are_learned_without_forgetting(backbone: Back
         FewShotClassifier(backbone, "finetune", verbose=False).fit(X, y).partial_fit(X, y)
 
 
-def test_files_pickles_and_exports_say_the_same(backbone: Backbone, tmp_path: Path) -> None:
+def test_files_and_clones_say_the_same(backbone: Backbone, tmp_path: Path) -> None:
     model, (X, _) = fitted(backbone), examples()
     expected = model.predict_sure(X)
     for again in (
@@ -108,9 +108,6 @@ def test_files_pickles_and_exports_say_the_same(backbone: Backbone, tmp_path: Pa
         assert found.unknown == expected.unknown
         assert again.expected_ == model.expected_
         assert again.learning_curve() == model.learning_curve()
-    program = torch.export.load(model.export(tmp_path / "model")).module()
-    x = torch.from_numpy(X.copy()).permute(0, 3, 1, 2).float() / 255
-    assert np.abs(program(x).detach().numpy() - expected.probabilities).max() < 1e-5
 
 
 # the command

@@ -26,6 +26,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.predictor import predict_arrays
 from innerloop.experiment.predictor_loading import predictor_from
 from innerloop.experiment.run import train
+from innerloop.experiment.takeaway.card import card_file
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.trust import UntrustedCodeError
 
@@ -308,12 +309,30 @@ def test_copies_and_pickles_predict_alike(
         assert np.array_equal(again.predict_proba(pictures), model.predict_proba(pictures))
 
 
+def check_export(model: FewShotClassifier, pictures: np.ndarray, file: Path) -> None:
+    program = torch.export.load(model.export(file, fixed=True)).module()
+    found = program(torch.from_numpy(pictures.copy()))["probabilities"].detach().numpy()
+    assert np.abs(found - model.predict_proba(pictures)).max() < 1e-6
+    assert card_file(file).is_file()
+
+
 def test_what_is_exported_agrees(run: Run, pictures: np.ndarray, tmp_path: Path) -> None:
     model = FewShotClassifier.load(run("anil, standardised")).fit(*support(pictures))
-    program = torch.export.load(model.export(tmp_path / "model-1.5")).module()
-    x = torch.from_numpy(pictures.copy()).permute(0, 3, 1, 2).float() / 255
-    assert (tmp_path / "model-1.5.pt2").is_file()
-    assert np.abs(program(x).detach().numpy() - model.predict_proba(pictures)).max() < 1e-6
+    check_export(model, pictures, tmp_path / "model-1.5.pt2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+@pytest.mark.parametrize("kind", RUNS)
+def test_every_run_can_be_exported(
+    kind: str, suffix: str, run: Run, pictures: np.ndarray, folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / f"model{suffix}"
+    words = ["export", str(run(kind)), str(file), "--support", str(folder / "support")]
+    assert main(words) == 0
+    if suffix == ".pt2":
+        model = FewShotClassifier.load(run(kind)).fit(*support(pictures))
+        check_export(model, pictures, tmp_path / "again.pt2")
 
 
 def test_a_classifier_is_a_recipe_that_builds_its_network(trained: FewShotClassifier) -> None:

@@ -3,77 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from innerloop.cli.options import Json, Quiet, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
+from innerloop.cli.predict_options import (
+    OPTIONS,
+    BackboneOption,
+    Csv,
+    ModelOption,
+    Page,
+    RunOption,
+    Save,
+    Support,
+    UnsureBelow,
+    Words,
+    names_a_model,
+    place_of,
+)
+from innerloop.cli.ranks import typed_command
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
-
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[MODEL] PICTURE…",
-        help="Pictures or folders of them; key=value settings may stand among them. A run (its path, the "
-        "beginning of its name, or `last`) or a saved model may stand first.",
-    ),
-]
-RunOption = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help="The network of a run, which adapts as trained.")
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", metavar="FILE", help="A .safetensors file that --save or Python wrote."),
-]
-BackboneOption = Annotated[
-    str | None,
-    typer.Option(
-        "--backbone",
-        metavar="NAME",
-        help="A pretrained network: efficientnet-lite0 (the default without a run or a model), hf:FOLDER …",
-    ),
-]
-Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the labels as a table, too.")]
-Save = Annotated[
-    Path | None,
-    typer.Option("--save", metavar="FILE", help="Keep what was learned, for `predict --model FILE`."),
-]
-Support = Annotated[
-    Path | None,
-    typer.Option(
-        "--support",
-        metavar="DIR",
-        help="A folder with one folder of examples per class. Left out: the classes that a saved model has "
-        "learned.",
-    ),
-]
-UnsureBelow = Annotated[
-    float | None,
-    typer.Option(
-        "--unsure-below",
-        help="Mark predictions that are less probable than this. Default: as saved, else 0.5.",
-        min=0,
-        max=1,
-    ),
-]
-
-
-OPTIONS = (
-    *(
-        "--support",
-        "--trust",
-        "--json",
-        "--quiet",
-        "--help",
-        "--unsure-below",
-        "--run",
-        "--model",
-        "--backbone",
-    ),
-    *("--csv", "--save"),
-)
 
 
 def predict(
@@ -84,6 +33,7 @@ def predict(
     backbone: BackboneOption = None,
     unsure_below: UnsureBelow = None,
     csv: Csv = None,
+    page: Page = None,
     save: Save = None,
     trust: Trust = False,
     quiet: Quiet = False,
@@ -94,7 +44,8 @@ def predict(
     \b
     Examples:
       innerloop predict --support my-classes/ unsorted/
-      innerloop predict --support my-classes/ unsorted/ --save birds.safetensors --csv labels.csv
+      innerloop predict --support my-classes/ unsorted/ --page labels.html --csv labels.csv
+      innerloop predict --support my-classes/ unsorted/ --save birds.safetensors
       innerloop predict --model birds.safetensors more/
       innerloop predict --backbone hf:my-dinov2/ --support my-classes/ holiday/*.jpg
       innerloop predict --run last --support my-classes/ unsorted/ eval.head=logistic
@@ -106,7 +57,8 @@ def predict(
 
     \b
     JSON: predictions (file, label, probability, unsure, unknown, probabilities), expected (accuracy, low,
-    high, examples, by_class, confused), curve, backbone, classes, support, method, norm, seconds.
+    high, examples, by_class, confused), curve, backbone, classes, support, method, norm, seconds; saved,
+    card, csv and page where they were asked for.
     """
 
     def work() -> Result:
@@ -117,11 +69,17 @@ def predict(
         if len([name for name in named.values() if name is not None]) > 1:
             raise UserError("--run, --model and --backbone name one network: give one of them.")
         network = run or model
-        if not any(named.values()) and pictures and _names_a_model(pictures[0]):
+        if not any(named.values()) and pictures and names_a_model(pictures[0]):
             network, pictures = pictures[0], pictures[1:]
-        place = _place(network, support)
-        from innerloop.experiment.predict import predict_pictures
+        if network is None and support is None:
+            raise UserError(
+                "there is nothing to learn from: add --support DIR, a folder with one folder of examples per "
+                "class, or --model FILE."
+            )
+        place = None if network is None else place_of(network, support)
+        from innerloop.experiment.predict import Wanted, predict_pictures
 
+        files = {"save": save, "csv": csv, "page": page}
         return predict_pictures(
             place,
             None if support is None else user_path(support),
@@ -130,42 +88,14 @@ def predict(
             unsure_below,
             trust=trust,
             backbone=backbone,
-            save=None if save is None else user_path(save),
-            csv=None if csv is None else user_path(csv),
+            wanted=Wanted(
+                **{name: None if file is None else user_path(file) for name, file in files.items()}
+            ),
+            command=typed_command(),
             say=None if quiet else say,
         )
 
     carry_out(json, work, _render)
-
-
-def _names_a_model(word: str) -> bool:
-    """Whether the first word is a run or a model, and not a picture or a folder of them."""
-    from innerloop.data.pictures import is_picture
-    from innerloop.runs.directory import is_run
-
-    path = user_path(word)
-    if path.is_dir():
-        return is_run(path)
-    return not is_picture(path.name)
-
-
-def _place(network: str | None, support: Path | None) -> Path | None:
-    if network is None:
-        if support is None:
-            raise UserError(
-                "there is nothing to learn from: add --support DIR, a folder with one folder of examples per "
-                "class, or --model FILE."
-            )
-        return None
-    from innerloop.experiment.model_place import find_model
-
-    place = find_model(network)
-    if support is None and place.is_dir():
-        raise UserError(
-            f"{place} is a run, which knows no classes of yours: add --support DIR, a folder with one "
-            "folder of labelled pictures per class."
-        )
-    return place
 
 
 def _render(result: Result) -> None:
@@ -198,5 +128,5 @@ def _sureness_lines(result: Result) -> list[str]:
     if len(result["curve"]) > 1:
         points = ", ".join(f"{row['shots']}: {100 * row['accuracy']:.0f} %" for row in result["curve"])
         lines.append(f"right with so many examples of each class: {points}")
-    lines += [f"{key}: {result[key]}" for key in ("saved", "csv") if result.get(key)]
+    lines += [f"{key}: {result[key]}" for key in ("saved", "card", "csv", "page") if result.get(key)]
     return lines

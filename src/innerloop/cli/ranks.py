@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -76,8 +77,13 @@ def _go_on(earlier: Path, given: list[str], run: Callable[[list[str]], int]) -> 
 
 
 def note_command(given: Sequence[str]) -> None:
-    """Keeps the command, for ranks that are started to carry it out."""
+    """Keeps the command, for ranks that are started to carry it out, and for cards and pages."""
     _COMMAND[:] = given
+
+
+def typed_command() -> str:
+    """The command that is carried out, as a shell takes it."""
+    return shlex.join(["innerloop", *_COMMAND])
 
 
 def start_ranks(read: Callable[[], int]) -> None:

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import NotFittedError
 
 from innerloop.core.errors import UserError
-from innerloop.core.telling import tell
-from innerloop.data.layouts.layout import Progress, silent
-from innerloop.estimator.export import export
+from innerloop.core.place import user_path
+from innerloop.estimator.adapting import AdaptingClassifier
 from innerloop.estimator.training import pretrained
-from innerloop.evaluation.heads import check_head
-from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.evaluation.sureness import CurvePoint, Expected, learning_curve
-from innerloop.evaluation.sureness.heldout import Way
-from innerloop.experiment.adapted import UNSURE_BELOW, Adapted, Prediction
-from innerloop.experiment.classifier_recipe import (
-    KEYS,
-    arguments_of,
-    backbone_recipe,
-    with_adaptation,
-)
-from innerloop.experiment.labels import label_array, sorted_labels
-from innerloop.experiment.predict import BACKBONE
-from innerloop.experiment.predictor import Predictor, list_labels, of_backbone
+from innerloop.experiment.adapted import Prediction
+from innerloop.experiment.classifier_recipe import KEYS, arguments_of
+from innerloop.experiment.labels import label_array, list_labels, sorted_labels
+from innerloop.experiment.predict_told import head_way
 from innerloop.experiment.predictor_files import Saved, write_predictor
 from innerloop.experiment.predictor_loading import load_model
-from innerloop.features import Backbone, TimeLeft, open_backbone
+from innerloop.experiment.takeaway.about import about_model
+from innerloop.experiment.takeaway.card import card
+from innerloop.experiment.takeaway.files import export_adapted
 from innerloop.nets.norms import check_policy
 
-OTHER_HEADS = ("learner", FINE_TUNING)
 
-
-class NotReadyError(UserError, NotFittedError):  # type: ignore[misc]
-    """It has learned no classes yet; scikit-learn knows it as ``NotFittedError``."""
-
-
-class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FewShotClassifier(AdaptingClassifier):
     """Learns classes of pictures from a few examples of each.
 
     ``fit`` computes features of the examples (each picture once: they are kept on disk), fits a head, and
@@ -76,21 +59,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> set(model.fit(new[[0, 1, 20, 21]], ["a", "a", "b", "b"]).predict(new[[5, 25]])) <= {"a", "b"}
     True
     """
-
-    def __init__(
-        self,
-        backbone: str | Backbone | Predictor = BACKBONE,
-        head: str = "logistic",
-        *,
-        C: float = 1.0,
-        normalise: bool = True,
-        calibrate: bool = True,
-        unsure_below: float = UNSURE_BELOW,
-        seed: int = 0,
-        verbose: bool = True,
-    ) -> None:
-        self.backbone, self.head, self.C, self.normalise = backbone, head, C, normalise
-        self.calibrate, self.unsure_below, self.seed, self.verbose = calibrate, unsure_below, seed, verbose
 
     # features of one's own
 
@@ -129,9 +97,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         training = {"filters": filters, "norm": norm, "ways": ways, "shots": shots, "queries": queries}
         training |= {"steps": steps, "batch": batch, "lr": lr, "augment": augment}
         self.backbone = pretrained(X, y, {**self._arguments(), **training}, self._progress("meta-steps"))
-        for name in ("adapted_", "classes_"):
-            if hasattr(self, name):
-                delattr(self, name)
+        self._forget()
         return self
 
     @classmethod
@@ -194,10 +160,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return self
 
-    def _keep(self, adapted: Adapted) -> None:
-        self.adapted_ = adapted
-        self.classes_ = label_array(adapted.names)
-
     # pictures
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -241,8 +203,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         adapted = self._adapted()
         if adapted.examples is None:
             raise UserError("a learning curve is drawn from features: set head='logistic' and fit again.")
-        way = Way(str(adapted.predictor.way(len(adapted.names)).head), self.C, self.normalise)
-        return learning_curve(*adapted.examples, len(adapted.names), way, self.seed)
+        return learning_curve(*adapted.examples, len(adapted.names), head_way(adapted), self.seed)
 
     # keeping it
 
@@ -267,42 +228,23 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return cls._of(load_model(path, trust=trust))
 
-    def export(self, path: str | Path) -> Path:
-        """Writes the fitted classifier by ``torch.export``: pictures in 0…1 → probabilities."""
-        return export(self._adapted(), Path(path))
+    def export(self, path: str | Path, *, fixed: bool = False) -> Path:
+        """Writes the fitted classifier as a graph that runs without innerloop, and a card beside it.
 
-    # within
+        It takes decoded pictures ``(n, H, W, C)``, uint8, and gives ``logits``, ``probabilities``,
+        ``unknown`` and ``unsure``. The card (``PATH.md``) says how to use it.
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """For scikit-learn."""
-        return hasattr(self, "adapted_")
+        Args:
+            path: ends in ``.onnx`` (extra ``onnx``), or in ``.pt2`` for ``torch.export``.
+            fixed: whether it takes pictures of the network's own size only, and does not resize.
+        """
+        place = user_path(path)
+        return export_adapted(self._adapted(), place, unsure_below=self.unsure_below, fixed=fixed).file
 
-    def _arguments(self) -> dict[str, Any]:
-        return {name: value for name, value in self.get_params(deep=False).items() if name != "backbone"}
+    def card(self, name: str = "model") -> str:
+        """What a stranger must know of the fitted classifier, in Markdown.
 
-    def _progress(self, unit: str = "pictures") -> Progress:
-        return TimeLeft(_say, unit=unit) if self.verbose else silent
-
-    def _predictor(self) -> Predictor:
-        """The network, adapting as the arguments say now."""
-        self._check_head()
-        if isinstance(self.backbone, Predictor):
-            recipe = with_adaptation(self.backbone.recipe, self._arguments())
-            return self.backbone._replace(recipe=recipe)
-        known = vars(self).get("_opened")
-        if known is None or known[0] != self.backbone:
-            given = self.backbone
-            known = self._opened = (given, open_backbone(given) if isinstance(given, str) else given)
-        return of_backbone(known[1], backbone_recipe(known[1].name, self._arguments()))
-
-    def _adapted(self) -> Adapted:
-        if not hasattr(self, "adapted_"):
-            raise NotReadyError("this FewShotClassifier has learned no classes: fit it to examples first.")
-        return self.adapted_
-
-    def _check_head(self) -> None:
-        check_head(self.head, OTHER_HEADS)
-
-
-def _say(line: str) -> None:
-    tell(line, sys.stderr)
+        Args:
+            name: of the file that the card will stand beside.
+        """
+        return card(about_model(self._adapted(), self.unsure_below), name)

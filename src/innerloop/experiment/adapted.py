@@ -77,6 +77,11 @@ class Adapted(NamedTuple):
         """How it learned them, in words."""
         return self.predictor.way(len(self.names)).words
 
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by before a softmax makes probabilities of them."""
+        return 1.0 if self.sureness is None else self.sureness.temperature
+
     def probabilities(self, pictures: Any) -> NDArray[np.float64]:
         """``(n, ways)``: each picture on its own, or all together where the norm policy says so."""
         return self._judged(pictures)[0].numpy()
@@ -87,7 +92,7 @@ class Adapted(NamedTuple):
         way = predictor.way(ways)
         if way.head and predictor.alone:
             z = predictor.features(pictures, progress)
-            made = self._scores(z, way.head).softmax(-1)
+            made = (self.logits(z) / self.temperature).softmax(-1)
             far = torch.zeros(len(z), dtype=torch.bool) if self.sureness is None else self.sureness.far(z)
         else:
 
@@ -99,11 +104,12 @@ class Adapted(NamedTuple):
         check_numbers(made, predictor.source)
         return made, far
 
-    def _scores(self, z: Tensor, head: str) -> Tensor:
-        fitted = Linear(self.state.weight[None], self.state.bias[None], pairs=HEADS[head].pairs)
-        normalise = self.predictor.recipe.eval.normalise_features
-        made = head_scores(fitted, z[None].double(), normalise)[0].double()
-        return made if self.sureness is None else made / self.sureness.temperature
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores ``(n, ways)`` of features ``(n, d)`` by the head on them, before the temperature."""
+        predictor = self.predictor
+        head = HEADS[str(predictor.way(len(self.names)).head)]
+        fitted = Linear(self.state.weight[None], self.state.bias[None], pairs=head.pairs)
+        return head_scores(fitted, z[None].double(), predictor.recipe.eval.normalise_features)[0].double()
 
     def predict(
         self, pictures: Any, unsure_below: float = UNSURE_BELOW, progress: Progress = silent

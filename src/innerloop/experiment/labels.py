@@ -1,4 +1,4 @@
-"""Labels in a file without pickle: each comes back with its type and value."""
+"""Labels: as lists, arrays and places among the classes, and in files without pickle, with their types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from innerloop.core.errors import UserError
 
@@ -65,3 +67,29 @@ def label_array(labels: Sequence[Any]) -> NDArray[Any]:
     made = np.empty(len(labels), dtype=object)
     made[:] = list(labels)
     return made
+
+
+def list_labels(labels: Any) -> list[Any]:
+    """Labels as a list of plain values, from a list, an array or a tensor."""
+    return list(labels.tolist() if hasattr(labels, "tolist") else labels)
+
+
+def places_of(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
+    """Labels as places in the list of classes.
+
+    Raises:
+        UserError: one of them is not in it.
+
+    >>> places_of(["bee", "ant"], ["ant", "bee"])
+    tensor([1, 0])
+    """
+    place = {name: i for i, name in enumerate(known)}
+    if strange := [label for label in labels if label not in place]:
+        raise UserError(f"label {strange[0]!r} is none of the classes given: add it to their names.")
+    return torch.tensor([place[label] for label in labels])
+
+
+def check_lengths(pictures: Tensor, labels: Sequence[Any]) -> None:
+    """Refuses labels that are not one for each picture."""
+    if len(pictures) != len(labels):
+        raise UserError(f"adapt got {len(pictures)} pictures but {len(labels)} labels: give one label each.")

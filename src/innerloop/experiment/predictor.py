@@ -25,6 +25,7 @@ from innerloop.evaluation.sureness import sureness_of
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
 from innerloop.experiment.adaptation import Way, way_to_adapt
 from innerloop.experiment.adapted import UNSURE_BELOW, Adapted, Examples, Prediction
+from innerloop.experiment.labels import check_lengths, list_labels, places_of
 from innerloop.experiment.look import Look
 from innerloop.experiment.predictor_network import network_for
 from innerloop.features.backbone import Backbone
@@ -131,7 +132,7 @@ class Predictor(NamedTuple):
         known = sorted(set(labels), key=str) if names is None else list(names)
         if len(known) < 2:
             raise UserError("adapting needs pictures of at least two classes: add some of another class.")
-        y = _places(labels, known)
+        y = places_of(labels, known)
         counts = torch.bincount(y, minlength=len(known)).tolist()
         if 0 in counts:
             raise UserError(f"class '{known[counts.index(0)]}' has no picture to learn from: add one.")
@@ -139,7 +140,7 @@ class Predictor(NamedTuple):
         check_weights({**self.params, **self.buffers}, self.source)
         way = self.way(len(known))
         seen = self.features(pictures, progress) if way.head and self.alone else self.batch(pictures)
-        _check_lengths(seen, labels)
+        check_lengths(seen, labels)
         if way.head and self.alone:
             return self.fit_head(seen, y, known, calibrate)
         with torch.no_grad():
@@ -168,8 +169,8 @@ class Predictor(NamedTuple):
             progress: told how many features are computed.
         """
         more = self.features(pictures, progress)
-        _check_lengths(more, labels)
-        y = _places([*known_labels, *labels], names)
+        check_lengths(more, labels)
+        y = places_of([*known_labels, *labels], names)
         return self.fit_head(torch.cat([known, more]), y, names, calibrate)
 
     def fit_head(self, z: Tensor, y: Tensor, names: list[Any], calibrate: bool = True) -> Adapted:
@@ -188,19 +189,6 @@ class Predictor(NamedTuple):
         sure = sureness_of(z, y, names, way, self.recipe.run.seed) if calibrate else None
         counts = torch.bincount(y, minlength=len(names)).tolist()
         return Adapted(self, names, state, counts, Examples(z, y), sure)
-
-
-def _check_lengths(seen: Tensor, labels: Sequence[Any]) -> None:
-    if len(seen) != len(labels):
-        raise UserError(f"adapt got {len(seen)} pictures but {len(labels)} labels: give one label each.")
-
-
-def _places(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
-    """Labels as places in the list of classes."""
-    place = {name: i for i, name in enumerate(known)}
-    if strange := [label for label in labels if label not in place]:
-        raise UserError(f"label {strange[0]!r} is none of the classes given: add it to their names.")
-    return torch.tensor([place[label] for label in labels])
 
 
 def _rebuilt(
@@ -257,8 +245,3 @@ def predict_arrays(
         unsure_below: predictions less probable than this are marked unsure.
     """
     return predictor.adapt(support, list_labels(labels)).predict(queries, unsure_below)
-
-
-def list_labels(labels: Any) -> list[Any]:
-    """Labels as a list of plain values, from a list, an array or a tensor."""
-    return list(labels.tolist() if hasattr(labels, "tolist") else labels)

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from innerloop._version import __version__
 from innerloop.core.errors import UserError
 from innerloop.plots.landscape_page import landscape_page
-from innerloop.plots.policy import content_policy
-from innerloop.plots.style import COLOURS, DARK_COLOURS
 from innerloop.report.adapted import HeldOut
 from innerloop.report.analysed import analysed_view
 from innerloop.report.compare import labels
 from innerloop.report.comparison import comparison_view
 from innerloop.report.load import RunData, load_run
 from innerloop.report.redone import overview_view, redone_view
+from innerloop.report.render import MARKER, environment, render
 from innerloop.report.searched import searched_view
 from innerloop.report.single import run_view
-from innerloop.report.svg import rewritten
 from innerloop.runs.directory import is_run
 from innerloop.runs.files import write_text_atomic
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-MARKER = "<!-- innerloop:report -->"
-"""Stands in every page we write; a file without it is not ours to overwrite."""
 
 OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landscape_page}
 """Analyses with an interactive page: it is made from the run's numbers, never copied from its directory."""
@@ -123,7 +114,7 @@ def _training_page(runs: list[RunData], held_out: HeldOut | None) -> str:
         run_view(run, f"r{i}", name, held_out) for i, (run, name) in enumerate(zip(runs, names, strict=True))
     ]
     comparison = comparison_view(runs, names) if len(runs) > 1 else None
-    return _render("page.html.j2", runs=views, several=len(runs) > 1, comparison=comparison)
+    return render("page.html.j2", runs=views, several=len(runs) > 1, comparison=comparison)
 
 
 def _results_page(runs: list[RunData]) -> str:
@@ -134,7 +125,7 @@ def _results_page(runs: list[RunData]) -> str:
     words = {"reproduce": "reproductions", "analyze": "analyses", "search": "searches"}
     what = words[kinds.pop()] if len(kinds) == 1 else "runs"
     overview = overview_view(views, [run.result.get("seconds") for run in runs]) if several else None
-    return _render(
+    return render(
         "results.html.j2", views=views, several=several, overview=overview, title=f"{len(runs)} {what}"
     )
 
@@ -151,37 +142,6 @@ def own_page(run: RunData) -> str:
         text = make(run.result)
     except ValueError:
         return ""
-    about = _environment().get_template("about.html.j2").render(view=analysed_view(run, "r0"))
+    about = environment().get_template("about.html.j2").render(view=analysed_view(run, "r0"))
     head, end, tail = text.rpartition("</body>")
     return (head + about + end + tail).replace("<html", f"{MARKER}\n<html", 1)
-
-
-def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # the only way for text to get into a page unescaped
-    environment.filters["svg"] = lambda text: Markup(rewritten(text).text)
-    return environment
-
-
-def _render(template: str, **values: Any) -> str:
-    from markupsafe import Markup
-
-    environment = _environment()
-    colours = list(zip(COLOURS, DARK_COLOURS, strict=True))
-    style = environment.get_template("style.css").render(dark_colours=colours)
-    return environment.get_template(template).render(
-        marker=Markup(MARKER),
-        version=__version__,
-        style=Markup(style),
-        policy=content_policy(style),
-        **values,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -69,9 +70,42 @@ def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:
         for c, name in enumerate(names)
         if c in set(class_of.values())
     }
-    table = np.zeros((len(names), len(names)))
-    np.add.at(table, (labels, said), 1.0)
+    table = confusion(held_out, len(names))
     return Expected(share_of(list(means.values())), by_class, _confused(table, names))
+
+
+def confusion(held_out: HeldOut, ways: int) -> NDArray[np.float64]:
+    """How often each class was taken for each: a row for every true class, over repeats.
+
+    Args:
+        held_out: from :func:`~innerloop.evaluation.sureness.heldout.hold_out`.
+        ways: number of classes.
+    """
+    table = np.zeros((ways, ways))
+    np.add.at(table, (held_out.labels.cpu().numpy(), held_out.scores.argmax(1).cpu().numpy()), 1.0)
+    return table
+
+
+class Mistaken(NamedTuple):
+    """An example that was labelled wrong when it was left out: how often right, and what it was taken for."""
+
+    right: float
+    said: int
+
+
+def mistaken(held_out: HeldOut) -> dict[int, Mistaken]:
+    """Examples, by their places, that were not always labelled right: perhaps their labels are wrong."""
+    said, places = held_out.scores.argmax(1).tolist(), held_out.places.tolist()
+    told: dict[int, list[int]] = {place: [] for place in places}
+    true = dict(zip(places, held_out.labels.tolist(), strict=True))
+    for place, label in zip(places, said, strict=True):
+        told[place].append(label)
+    found = {}
+    for place, labels in told.items():
+        wrong = Counter(label for label in labels if label != true[place])
+        if wrong:
+            found[place] = Mistaken(1 - wrong.total() / len(labels), wrong.most_common(1)[0][0])
+    return found
 
 
 def share_of(values: Sequence[float]) -> Share:

@@ -1,0 +1,93 @@
+"""What a model is, as plain data: it travels in the metadata of an export, and a card puts it into words."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from typing import Any
+
+from innerloop._version import __version__
+from innerloop.experiment.adapted import Adapted
+from innerloop.experiment.predict_told import learned_told, plain_label
+from innerloop.experiment.takeaway.graph import Graph, preparation_of
+from innerloop.nets.pretrained import UNKNOWN
+from innerloop.runs.files import plain
+from innerloop.runs.manifest import version_of
+
+FORMAT = "innerloop-export-1"
+About = dict[str, Any]
+
+
+def about_model(adapted: Adapted, unsure_below: float) -> About:
+    """What was learned from what, by which network, and how sure it may be.
+
+    Args:
+        adapted: what learned the classes.
+        unsure_below: predictions less probable than this are unsure.
+    """
+    told, sure = learned_told(adapted), adapted.sureness
+    novelty = None if sure is None or sure.novelty is None else sure.novelty._asdict()
+    return plain(
+        {
+            "classes": [plain_label(name) for name in adapted.names],
+            "examples": told["support"],
+            "method": told["method"],
+            "normalise": adapted.predictor.recipe.eval.normalise_features,
+            "expected": told["expected"],
+            "curve": told["curve"],
+            "calibrated": sure is not None and sure.expected is not None,
+            "temperature": adapted.temperature,
+            "unsure_below": unsure_below,
+            "novelty": novelty,
+            "network": _network(adapted),
+            "made": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": _versions(),
+        }
+    )
+
+
+def _network(adapted: Adapted) -> dict[str, Any]:
+    """The backbone with its licence, or what a recipe trained."""
+    predictor = adapted.predictor
+    recipe, how = predictor.recipe, preparation_of(predictor)
+    common = {"pictures": str(how), "norm": predictor.network.norm}
+    if predictor.backbone is not None:
+        return {**predictor.backbone.about(), **common}
+    return {
+        "name": recipe.model.kind,
+        "recipe": recipe.name,
+        "weights": predictor.weights or UNKNOWN,
+        "seen": recipe.data.name or recipe.tasks.family,
+        "licence": UNKNOWN,
+        "preprocessing": how.as_dict(),
+        **common,
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {name: version_of(name) for name in ("torch", "numpy", "pillow", "onnx", "onnxruntime")}
+    kept = {name: version for name, version in found.items() if version is not None}
+    return {"innerloop": __version__, "python": platform.python_version(), **kept}
+
+
+def about_graph(graph: Graph) -> About:
+    """What goes into a graph, what comes out of it, and what is left to the caller."""
+    height, width, channels = graph.shape
+    sides: list[int | str] = [height, width] if graph.fixed else ["height", "width"]
+    return {
+        "format": FORMAT,
+        "input": {
+            "name": "pictures",
+            "type": "uint8",
+            "shape": ["batch", *sides, channels],
+            "colour": "rgb" if channels == 3 else "grey",
+            "resized": not graph.fixed,
+            "how": str(graph.preparation._replace(mean=None, std=None)),
+        },
+        "outputs": {
+            "logits": "float32 (batch, classes): scores before the temperature",
+            "probabilities": "float32 (batch, classes): a softmax of the scores over the temperature",
+            "unknown": "bool (batch): farther from every class than examples are from theirs",
+            "unsure": "bool (batch): less probable than unsure_below, or unknown",
+        },
+    }

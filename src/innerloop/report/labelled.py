@@ -1,0 +1,181 @@
+"""The page of ``innerloop predict``: pictures with their labels, and how far these are to be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.plots.learning import learning_curve_data, learning_curve_figure
+from innerloop.plots.svg import figure_to_svg
+from innerloop.report.figures import Picture
+from innerloop.report.render import render
+from innerloop.report.words import number
+
+MOST_CLASSES = 20
+"""Classes up to which the confusions are a table; of more only the most frequent ones are told."""
+_LEVELS = (0.0, 0.1, 0.25, 0.5, 0.75)
+
+
+class Example(NamedTuple):
+    """An example on the page: its file, a small picture in base64, and a remark."""
+
+    file: str
+    picture: str
+    remark: str = ""
+
+
+class Class(NamedTuple):
+    """A class on the page: how many examples it has in all, and those that are shown."""
+
+    name: str
+    total: int
+    shown: list[Example]
+
+
+def least_sure_first(predictions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows that are unsure before the others, and the less probable first; else in their order.
+
+    >>> sure, unsure = ({"unsure": u, "probability": p} for u, p in ((False, 0.6), (True, 0.9)))
+    >>> [row["unsure"] for row in least_sure_first([sure, unsure])]
+    [True, False]
+    """
+    return sorted(predictions, key=lambda row: (not row["unsure"], row["probability"]))
+
+
+def labelled_page(
+    told: Mapping[str, Any],
+    pictures: Sequence[str],
+    classes: Sequence[Class],
+    confusion: Sequence[Sequence[float]] | None = None,
+    facts: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The HTML.
+
+    Args:
+        told: what ``innerloop predict --json`` tells.
+        pictures: small pictures in base64 for the first of :func:`least_sure_first`.
+        classes: the examples, as far as they are at hand.
+        confusion: how often each class was taken for each, among examples left out; a row for every true one.
+        facts: names and values for the end of the page.
+    """
+    rows = least_sure_first(told["predictions"])
+    shown = [_card(row, text) for row, text in zip(rows, pictures, strict=False)]
+    names = [readable(name) for name in told["classes"]]
+    return render(
+        "labelled.html.j2",
+        title=f"{_count(len(rows), 'picture')}, {_count(len(names), 'class', 'classes')}",
+        lead=_lead(rows),
+        expected=_expected(told["expected"]),
+        shown=shown,
+        left_out=len(rows) - len(shown),
+        classes=[_class(one, told["expected"]) for one in classes],
+        odd=any(example.remark for one in classes for example in one.shown),
+        table=_table(names, confusion) if confusion is not None else None,
+        pairs=[] if told["expected"] is None else [_pair(pair) for pair in told["expected"]["confused"]],
+        curve=_curve(told["curve"]),
+        facts=[(name, readable(value)) for name, value in facts],
+    )
+
+
+def readable(text: Any) -> str:
+    """Text that a page can hold, whatever a file's name is made of."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
+def percent(value: float) -> str:
+    """A share in per cent, never rounded to a whole that it is not.
+
+    >>> percent(0.5), percent(0.9996), percent(1.0)
+    ('50 %', '99.9 %', '100 %')
+    """
+    if 0.995 <= value < 1:
+        return f"{min(100 * value, 99.9):.1f} %"
+    return f"{100 * value:.0f} %"
+
+
+def _count(n: int, word: str, words: str = "") -> str:
+    return f"{number(n)} {word if n == 1 else words or word + 's'}"
+
+
+def _lead(rows: Sequence[Mapping[str, Any]]) -> str:
+    unknown = sum(bool(row["unknown"]) for row in rows)
+    unsure = sum(bool(row["unsure"]) for row in rows) - unknown
+    told = [f"{_count(len(rows) - unsure - unknown, 'label')} sure"]
+    if unsure:
+        told.append(f"{number(unsure)} unsure")
+    if unknown:
+        told.append(f"{number(unknown)} perhaps of none of the classes")
+    return ", ".join(told) + "."
+
+
+def _expected(found: Mapping[str, Any] | None) -> dict[str, str] | None:
+    if found is None:
+        return None
+    return {
+        "main": percent(found["accuracy"]),
+        "half": f"{percent(found['low'])} to {percent(found['high'])}",
+        "words": f"from {_count(found['examples'], 'example')}: one of every class was left out at a time, "
+        "five times over, and judged by a head that had not seen it; 95 % interval over examples (Wilson)",
+    }
+
+
+def _card(row: Mapping[str, Any], picture: str) -> dict[str, Any]:
+    others = sorted(row["probabilities"].items(), key=lambda item: -item[1])
+    second = next((item for item in others if item[0] != str(row["label"])), None)
+    mark = ("bad", "unknown?") if row["unknown"] else ("warn", "unsure") if row["unsure"] else ("", "")
+    return {
+        "file": readable(row["file"]),
+        "name": readable(Path(str(row["file"])).name),
+        "picture": picture,
+        "label": readable(row["label"]),
+        "probability": percent(row["probability"]),
+        "second": "" if second is None else f"{readable(second[0])} {percent(second[1])}",
+        "tone": mark[0],
+        "mark": mark[1],
+    }
+
+
+def _class(one: Class, expected: Mapping[str, Any] | None) -> dict[str, Any]:
+    share = None if expected is None else expected["by_class"].get(one.name)
+    told = _count(one.total, "example")
+    if share is not None:
+        told += f"; {percent(share['accuracy'])} right when left out "
+        told += f"({percent(share['low'])} to {percent(share['high'])})"
+    shown = [Example(readable(file), text, readable(remark)) for file, text, remark in one.shown]
+    return {"name": readable(one.name), "words": told, "shown": shown, "more": one.total - len(one.shown)}
+
+
+def _pair(pair: Mapping[str, Any]) -> str:
+    true, said = readable(pair["true"]), readable(pair["said"])
+    return f"{true} was taken for {said} in {percent(pair['share'])} of cases"
+
+
+def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> dict[str, Any] | None:
+    """Shares of every true class, with a level for the shade of their cells."""
+    if len(names) > MOST_CLASSES:
+        return None
+    rows = []
+    for name, counts in zip(names, confusion, strict=True):
+        total = sum(counts)
+        shares = [count / total if total else None for count in counts]
+        cells = [
+            {"text": "–" if share is None else percent(share) if share else "0", "level": _level(share)}
+            for share in shares
+        ]
+        rows.append({"name": name, "cells": cells})
+    return {"names": list(names), "rows": rows}
+
+
+def _level(share: float | None) -> int:
+    return 0 if not share else sum(share > bound for bound in _LEVELS)
+
+
+def _curve(points: Sequence[Mapping[str, Any]]) -> Picture | None:
+    if len(points) < 2:
+        return None
+    data = learning_curve_data(points)
+    told = ", ".join(f"{percent(point['accuracy'])} with {point['shots']}" for point in points)
+    words = f"Right among examples left out: {told}. The band is over random choices of these examples."
+    svg = figure_to_svg(learning_curve_figure(data), "curve", "Learning curve", words)
+    return Picture("What more examples bring", [words], svg)

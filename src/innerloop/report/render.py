@@ -1,0 +1,50 @@
+"""Templates to pages: everything is escaped, and a page may do nothing but show itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from innerloop._version import __version__
+from innerloop.plots.policy import content_policy
+from innerloop.plots.style import COLOURS, DARK_COLOURS
+from innerloop.report.svg import rewritten
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MARKER = "<!-- innerloop:report -->"
+"""Stands in every page we write; a file without it is not ours to overwrite."""
+
+
+def environment() -> Environment:
+    """Our templates. Text is escaped; the filter ``svg`` writes pictures anew from what only draws."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # the only way for text to get into a page unescaped
+    made.filters["svg"] = lambda text: Markup(rewritten(text).text)
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    """A page with its style and its content policy."""
+    from markupsafe import Markup
+
+    templates = environment()
+    colours = list(zip(COLOURS, DARK_COLOURS, strict=True))
+    style = templates.get_template("style.css").render(dark_colours=colours)
+    return templates.get_template(template).render(
+        marker=Markup(MARKER),
+        version=__version__,
+        style=Markup(style),
+        policy=content_policy(style),
+        **values,
+    )

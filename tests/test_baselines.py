@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from sklearn.neighbors import NearestCentroid
 from innerloop.cli.main import main
 from innerloop.core.statistics import mean_interval
 from innerloop.data.glyphs import glyphs
-from innerloop.evaluation.baselines import EPISODES, colours, pixels, trivial_baselines
+from innerloop.evaluation.baselines import EPISODES, Start, colours, pixels, trivial_baselines
+from innerloop.evaluation.frozen import evaluate_head
 from innerloop.evaluation.protocol import Protocol
 from innerloop.evaluation.scores import Evaluation
 from innerloop.nets.conv4 import conv4
@@ -31,7 +33,9 @@ def result(count: int = 12) -> Evaluation:
 def test_pixels_and_gains_are_those_of_a_loop_with_scikit_learn() -> None:
     source, network = glyphs(), conv4(1, 28, 4, filters=4, norm="group")
     first = network.init(torch.Generator().manual_seed(0))
-    found = {b.name: b for b in trivial_baselines(network, first, source, PROTOCOL, result())}
+    judged = partial(evaluate_head, source=source)
+    told = trivial_baselines(judged, PROTOCOL, result(), Start("untrained", network, *first))
+    found = {b.name: b for b in told}
     assert list(found) == ["pixels", "colours", "untrained"]
     drawn = few_shot(source, "test", 5, PROTOCOL.kinds(), True)
     rows, scores = drawn.rows(np.arange(12), 0), {"pixels": [], "colours": []}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import os
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from innerloop.features.cache import FeatureFiles
 from innerloop.features.extracting import _parts
 from innerloop.features.files import read_backbone, write_backbone
 from innerloop.features.items import listed
+from innerloop.features.known import digests
 from innerloop.features.plans import plans_for, run_parts
 from innerloop.nets import conv4
 from innerloop.runs.tensors import write_tensors
@@ -100,6 +103,30 @@ def test_the_second_time_nothing_is_computed(tmp_path: Path) -> None:
     assert extract(net, files, cache=tmp_path / "cache").computed == 0
     Image.new("RGB", (30, 30), (1, 2, 3)).save(files[0])
     assert extract(net, files, cache=tmp_path / "cache").computed == 1
+
+
+def test_files_that_have_not_changed_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items, cache = listed(save_pictures(tmp_path / "pictures", 4)), tmp_path / "cache"
+    first = digests(items, cache, 2)
+    assert not cache.exists()  # they are seconds old: they may change once more without a later time
+    assert digests(items, cache, 2, clock=lambda: time.time() + 10) == first
+    with monkeypatch.context() as patch:
+        patch.setattr("innerloop.features.items.read_bytes", lambda _: pytest.fail("a file is read again"))
+        assert digests(items[::-1], cache, 1) == first[::-1]
+    path = items[1].given
+    assert isinstance(path, Path)
+    before, changed = path.stat(), path.read_bytes()[:-1] + b"?"
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # clocks of file systems are coarse
+        path.write_bytes(changed)  # as long as before, and with its old time
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    again = digests(items, cache, 1)
+    assert again[1] == hashlib.sha256(changed).digest()
+    assert [again[i] for i in (0, 2, 3)] == [first[i] for i in (0, 2, 3)]
+    path.unlink()
+    assert isinstance(digests(items, cache, 1)[1], str)
 
 
 def test_everything_that_decides_is_part_of_the_key(tmp_path: Path) -> None:

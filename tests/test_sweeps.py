@@ -432,3 +432,15 @@ def test_the_command_draws_and_writes_a_page(capfd: pytest.CaptureFixture[str]) 
     assert Path(page).is_file()
     states = [trial.state.name for trial in plain_study(Path("here")).trials]
     assert states == ["COMPLETE"] * 3  # too few are finished for others to be compared with
+
+
+@pytest.mark.parametrize(("reason", "told"), [("stopped early", False), ("not finite", True)])
+def test_only_a_run_that_diverged_has_a_score_that_is_not_finite(
+    reason: str, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from innerloop.cli.sweep import _render
+
+    row = {"settings": {"outer.lr": 0.1}, "score": "mse", "mean": None, "ci95": None, "over": "1 of 1 runs"}
+    row |= {"validation": None, "judged_by": "", "reason": reason, "difference": None}
+    _render({"table": [row], "runs": ["a"], "folder": "runs", "notes": []})
+    assert ("mse is not finite" in capsys.readouterr().out) is told

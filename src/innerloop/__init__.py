@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from innerloop.evaluation.comparison import compare as compare
     from innerloop.evaluation.episodes import Episodes as Episodes
     from innerloop.evaluation.frozen import evaluate_head as evaluate_head
+    from innerloop.evaluation.pretrained import evaluate_backbone as evaluate_backbone
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import evaluate as evaluate
     from innerloop.execution import Plan as Plan
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from innerloop.experiment.experiment import Experiment as Experiment
     from innerloop.experiment.judged import Judged as Judged
     from innerloop.experiment.trained import Run as Run
+    from innerloop.experiment.trained import judge_backbone as judge_backbone
     from innerloop.experiment.trained import load as load
     from innerloop.features import Backbone as Backbone
     from innerloop.features import Features as Features
@@ -67,11 +69,13 @@ _HOMES = {
     "innerloop.core.random": ("Draws",),
     "innerloop.core.types": ("Task", "TaskBatch"),
     "innerloop.estimator.head": ("FewShotHead",),
-    "innerloop.evaluation": ("Episodes", "Protocol", "compare", "evaluate", "evaluate_head"),
+    "innerloop.evaluation": (
+        *("Episodes", "Protocol", "compare", "evaluate", "evaluate_backbone", "evaluate_head"),
+    ),
     "innerloop.execution": ("Plan", "choose_plan", "meta_gradient"),
     "innerloop.experiment.experiment": ("Experiment",),
     "innerloop.experiment.judged": ("Judged",),
-    "innerloop.experiment.trained": ("Run", "load"),
+    "innerloop.experiment.trained": ("Run", "judge_backbone", "load"),
     "innerloop.features": ("Backbone", "Features", "Preprocessing", "extract", "open_backbone"),
     "innerloop.learners": ("Learner", "anil", "boil", "maml", "maml_lslr", "meta_sgd", "non_adaptive"),
     "innerloop.nets": ("Network", "conv4", "from_module", "mlp"),

@@ -96,5 +96,9 @@ def store_content(folder: Path) -> dict[str, Any]:
 def untimed(value: Any) -> Any:
     """Without what a clock said, and where."""
     if isinstance(value, dict):
-        return {key: untimed(item) for key, item in value.items() if key not in TIMES | PLACES}
+        return {
+            key: untimed(item)
+            for key, item in value.items()
+            if key not in TIMES | PLACES and not key.endswith("_seconds")
+        }
     return [untimed(item) for item in value] if isinstance(value, list) else value

@@ -24,7 +24,7 @@ BENCHMARKS = {
     "metakernel": "MAML's kernel of 200 tasks against a loop over pairs; growth of kernel predictions",
     "landscape": "10,000 task environments at d = 10 in one call, against a numpy loop over environments",
     "search": "scores of architectures against per-sample gradients, a round of a search, and whole searches",
-    "own-pictures": "features of 500 pictures by a pretrained network, files to vectors, against a script",
+    "own-pictures": "features of 500 pictures by a pretrained network, 2,000 episodes, predict as a whole",
     "memory": "peak memory over thousands of meta-steps, of first-order and checkpointed loops, and of iMAML",
 }
 """Names and what they measure. Nothing here imports torch."""

@@ -1,5 +1,8 @@
 """Your own pictures: features from files to vectors, against the script that a careful user writes.
 
+Then episodes on features that are there, against a loop of scikit-learn's estimators, and the whole command
+from a folder of examples to labels.
+
 Run as a module (``python -m innerloop.bench.own_pictures``) it is the child process of one side.
 """
 
@@ -12,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +23,15 @@ import numpy as np
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
+from innerloop.bench.own_pictures_command import command_case
+from innerloop.bench.own_pictures_episodes import episodes_case
 from innerloop.bench.rows import Side, Timing, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.own_pictures"
 NAME = "efficientnet-lite0"
 PICTURES, QUICK = 500, 40
+CLASSES = 25
 AT_LEAST = {"first": 2.0, "again": 50.0}
 AGREE = 1e-3
 """Sides must have the same features: float32, relative to their norm."""
@@ -34,34 +41,42 @@ REAL = "tiny_imagenet_60.npz"
 
 @contextmanager
 def picture_files(count: int) -> Iterator[tuple[list[Path], str]]:
-    """So many picture files, and what they are: photographs where they are to be had, else noise."""
+    """So many files in a folder per class, and what they are: photographs if they are here, else noise."""
     with tempfile.TemporaryDirectory() as folder:
         named = os.environ.get("INNERLOOP_TEST_DATA", "")
         real = Path(named, REAL)
-        made = list(_photographs(real, count)) if named and real.is_file() else list(_noise(count))
-        files = [Path(folder, f"{number}.jpg") for number in range(len(made))]
-        for file, data in zip(files, made, strict=True):
-            file.write_bytes(data)
-        what = "photographs of Tiny-ImageNet" if named and real.is_file() else "pictures of noise"
-        yield files, what
+        classes = min(CLASSES, count)
+        per = -(-count // classes)
+        have = bool(named) and real.is_file()
+        made = _photographs(real, classes, per) if have else _noise(classes, per)
+        files = []
+        for label, number, data in islice(made, count):
+            files.append(Path(folder, f"class{label:02d}", f"{number:03d}.jpg"))
+            files[-1].parent.mkdir(exist_ok=True)
+            files[-1].write_bytes(data)
+        yield files, "photographs of Tiny-ImageNet" if have else "pictures of noise"
 
 
-def _photographs(archive: Path, count: int) -> Iterator[bytes]:
+def _photographs(archive: Path, classes: int, per: int) -> Iterator[tuple[int, int, bytes]]:
     with np.load(archive) as tables:
-        data, offsets = tables["jpeg"], tables["offsets"]
-        for i in np.linspace(0, len(offsets) - 2, count).astype(int):
-            yield data[offsets[i] : offsets[i + 1]].tobytes()
+        data, offsets, labels = tables["jpeg"], tables["offsets"], tables["labels"]
+        chosen = np.unique(labels)[np.linspace(0, len(np.unique(labels)) - 1, classes).astype(int)]
+        for place, label in enumerate(chosen):
+            for number, i in enumerate(np.flatnonzero(labels == label)[:per]):
+                yield place, number, data[offsets[i] : offsets[i + 1]].tobytes()
 
 
-def _noise(count: int) -> Iterator[bytes]:
+def _noise(classes: int, per: int) -> Iterator[tuple[int, int, bytes]]:
     from PIL import Image
 
     draw = np.random.default_rng(0)
-    for _ in range(count):
-        coarse = Image.fromarray(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)).resize((64, 64))
-        file = io.BytesIO()
-        coarse.save(file, "JPEG")
-        yield file.getvalue()
+    for label in range(classes):
+        common = draw.integers(0, 128, (8, 8, 3), dtype=np.uint8)
+        for number in range(per):
+            values = common + draw.integers(0, 128, (8, 8, 3), dtype=np.uint8)
+            file = io.BytesIO()
+            Image.fromarray(values).resize((64, 64)).save(file, "JPEG")
+            yield label, number, file.getvalue()
 
 
 def build(spec: dict[str, Any]) -> Callable[[], Any]:
@@ -117,12 +132,12 @@ class OwnPicturesWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Features of picture files: ours from nothing, ours from the cache, and the script on one core and all.
+    """Features from nothing, from the cache and by the script; then episodes on them, and the whole command.
 
     Args:
         quick: few pictures and rounds.
         say: receives lines for people.
-        sizes: ``pictures``, for tests.
+        sizes: ``pictures``, ``episodes``, ``looped``, ``shots`` and ``queries``, for tests.
     """
     from innerloop.core.cores import available_cores
     from innerloop.nets.pretrained import is_installed
@@ -142,8 +157,15 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = No
             off = _distance(all_sides.results)
             turns = (2, 0.1, 0.0) if quick else (3, 1.0, harness.PATIENCE)
             found = harness.measured(all_sides, *turns, warm=1)
-    notes = [f"{what}, {weights} weights", f"features differ by {off:.1g}", *busy(found.bystanders)]
-    rows = _rows(found.timings, len(files), notes)
+            features = all_sides.results["ours, first"]
+        of_what = f"{what}, {weights} weights"
+        notes = [of_what, f"features differ by {off:.1g}", *busy(found.bystanders)]
+        rows = _rows(found.timings, len(files), notes)
+        rows.append(
+            episodes_case(features, [file.parent.name for file in files], quick, of_what, sizes or {})
+        )
+        if weights == "published":
+            rows.append(command_case(files, quick, what))
     for row in rows:
         say(f"{row['case']}: {row['ratio']:.1f}×; {row['notes']}")
     return {"cases": rows, "machine": harness.machine()}

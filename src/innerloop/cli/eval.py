@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, RunName, Settings, Trust, check_settings
+from innerloop.cli.options import Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_steps
+from innerloop.core.errors import UserError
 from innerloop.core.words import difference_text, score_text
 from innerloop.recipes.other_pictures import has_pictures, with_pictures
 from innerloop.recipes.started import look_at
 from innerloop.runs.directory import find_run
 
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN] KEY=VALUE…",
+        help="A run's path, the beginning of its name, or `last`; then settings, such as eval.shots=5, or a "
+        "folder of pictures.",
+    ),
+]
+BackboneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        metavar="NAME",
+        help="In place of a run: a pretrained network, such as efficientnet-lite0, hf:FOLDER or timm:NAME.",
+    ),
+]
 Against = Annotated[
     str | None,
     typer.Option("--against", help="another run: judged on the same tasks, and compared task by task"),
@@ -23,13 +41,13 @@ Against = Annotated[
 
 
 def evaluate(
-    run: RunName,
-    settings: Settings = None,
+    words: Words = None,
+    backbone: BackboneOption = None,
     against: Against = None,
     trust: Trust = False,
     json: Json = False,
 ) -> None:
-    r"""Judge a trained run on held-out tasks.
+    r"""Judge a trained run, or a pretrained backbone, on held-out tasks.
 
     \b
     Examples:
@@ -39,21 +57,33 @@ def evaluate(
       innerloop eval last eval.head=logistic eval.shots=5 eval.copies=5
       innerloop eval last --against runs/omniglot-maml/20260301-120000-s0
       innerloop eval last photos/   (another folder, with one folder of pictures per class)
+      innerloop eval last data.name=cifar-fs   (other pictures than it was trained on)
+      innerloop eval --backbone efficientnet-lite0 data.name=cifar-fs eval.shots=5
+      innerloop eval --backbone efficientnet-lite0 photos/
+      innerloop eval --backbone hf:my-dinov2/ --against last   (on the tasks of a run)
 
     Settings change the protocol that the run was trained with. The result, with the value of every task,
-    is added to the run's eval folder; nothing is overwritten. A run with a network or tasks of your own needs
-    --trust.
+    is added to the run's eval folder; nothing is overwritten. Pictures of another size or colour are shown
+    as those that the run was trained on. A run with a network or tasks of your own needs --trust.
+
+    A backbone needs no run: its features are computed once and kept, a head (eval.head, by default logistic)
+    is fitted to every task, and a new run directory has the result. Tasks are 5-way 1-shot unless settings or
+    --against say otherwise.
 
     \b
     JSON: accuracy or mse, ci95, episodes, protocol, drawn, by_step, baselines, changed, notes, file; with
-    --against also comparison.
+    --against also comparison, with --backbone also run.
     """
-    given = check_settings(settings, ("--against", "--trust", "--json", "--help"))
-
-    start_ranks(lambda: look_at(find_run(run), with_pictures(find_run(run), given)[0]).run.ranks)
+    given = check_settings(words, ("--against", "--backbone", "--trust", "--json", "--help"))
+    run = None if backbone is not None else _run_of(given)
+    if run is not None:
+        start_ranks(lambda: look_at(find_run(run), with_pictures(find_run(run), given[1:])[0]).run.ranks)
 
     def work() -> Result:
-        settings, said = with_pictures(find_run(run), given) if has_pictures(given) else (given, [])
+        if run is None:
+            return _judged_backbone(str(backbone), against, given, trust)
+        rest = given[1:]
+        settings, said = with_pictures(find_run(run), rest) if has_pictures(rest) else (rest, [])
         found, other = _checked(run, against, settings)
         for line in said:
             say(line)
@@ -65,6 +95,41 @@ def evaluate(
         return compare_runs(found, other, settings, trust=trust)
 
     carry_out(json, work, _render)
+
+
+def _run_of(given: list[str]) -> str:
+    """The run among the words: the first, unless that is a setting."""
+    if given and ("=" not in given[0] or Path(given[0]).exists()):
+        return given[0]
+    raise UserError(
+        "what is to be judged? Name a run (its path, the beginning of its name, or `last`) before the "
+        "settings, or a pretrained network with --backbone."
+    )
+
+
+def _judged_backbone(backbone: str, against: str | None, words: list[str], trust: bool) -> Result:
+    from innerloop.recipes.backbone import backbone_recipe, with_folder
+
+    other = None if against is None else find_run(against)
+    given, said = with_folder(backbone, words) if other is None else with_pictures(other, words)
+    stray = [word for word in given if "=" not in word]
+    if stray:
+        raise UserError(
+            f"--backbone is judged in place of a run, and '{stray[0]}' is neither a setting nor a folder of "
+            f"pictures: compare with a run by --against {stray[0]}."
+        )
+    backbone_recipe(backbone, given, None if other is None else look_at(other))  # mistakes are told at once
+    for line in said:
+        say(line)
+    argv = ["innerloop", *sys.argv[1:]]
+    if other is not None:
+        from innerloop.experiment.compare import compare_backbone
+
+        return compare_backbone(backbone, other, given, argv=argv, trust=trust)
+    from innerloop.experiment.backbone_run import judge_backbone
+
+    found = judge_backbone(backbone, given, argv=argv)
+    return {**found["metrics"], "run": found["run"]}
 
 
 def _checked(run: str, against: str | None, given: list[str]) -> tuple[Path, Path | None]:
@@ -84,12 +149,14 @@ def _checked(run: str, against: str | None, given: list[str]) -> tuple[Path, Pat
 
 
 def _render(result: Result) -> None:
-    from innerloop.recipes.protocols import baselines_line, evaluation_line
+    from innerloop.recipes.protocols import baselines_line, evaluation_line, grid_lines
 
     for note in result.get("notes") or []:
         say(f"warning: {note}")
     write(evaluation_line(result))
     render_steps(result)
+    for line in grid_lines(result):
+        write(line)
     if beside := baselines_line(result):
         write(beside)
     if "comparison" in result:
@@ -102,6 +169,7 @@ def _comparison_line(result: Result) -> str:
     told = result["comparison"]
     other = score_text(result["score"], told["second"], None)
     difference = difference_text(result["score"], told["difference"], told["ci95"])
-    better = {"first": "the first run is better", "second": "the second run is better"}
+    names = ("backbone", "run") if "run" in result else ("first run", "second run")
+    better = {which: f"the {name} is better" for which, name in zip(("first", "second"), names, strict=True)}
     verdict = better.get(told["verdict"], told["verdict"])
     return f"against {told['against']}: {other}; difference {difference} task by task: {verdict}"

@@ -111,7 +111,9 @@ def _render(result: Result) -> None:
         behind = row.get("reason") or ""
         if gap is not None and rows:
             behind = difference_text(row["score"], gap, row["difference_ci95"])
-        score = "" if row["mean"] is None and drawn else score_text(row["score"], row["mean"], row["ci95"])
+        # a run that was stopped has no score; one that diverged has one, which is not finite
+        none = row["mean"] is None and (drawn or row["reason"] != "not finite")
+        score = "" if none else score_text(row["score"], row["mean"], row["ci95"])
         validation = (_validation(row),) if drawn else ()
         rows.append((_settings(row["settings"], drawn), *validation, score, row["over"], behind))
     judged = sorted({row["judged_by"] for row in result["table"]} - {""})

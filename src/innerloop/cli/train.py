@@ -60,13 +60,15 @@ def train(
 
 def render_training(result: Result) -> None:
     """What training and its evaluation gave, for people."""
-    from innerloop.recipes.protocols import baselines_line, evaluation_line
+    from innerloop.recipes.protocols import baselines_line, evaluation_line, grid_lines
 
     metrics = result.get("metrics") or {}
     run = result["run"]
     if "mean" in metrics:
         write(evaluation_line(metrics))
         render_steps(metrics)
+        for line in grid_lines(metrics):
+            write(line)
         if beside := baselines_line(metrics):
             write(beside)
     speed = result.get("tasks_per_second")

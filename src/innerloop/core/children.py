@@ -46,6 +46,26 @@ def watch_parent(every: float = 1.0) -> None:
         threading.Thread(target=_end_with, args=(int(parent), every), daemon=True).start()
 
 
+def end_with_parent(parent: int, every: float = 1.0) -> None:
+    """In a worker of a pool: ends at once when the process that started it is gone.
+
+    A worker that waits for its next job would wait for ever, and holds what it was forked with: the lock of a
+    run, for one. What it was at work on is lost; a job keeps what it finishes by itself.
+
+    Args:
+        parent: the process that started it, which tells its number before it starts any.
+        every: seconds between looks.
+    """
+    if os.name == "posix":
+        threading.Thread(target=_exit_with, args=(parent, every), daemon=True).start()
+
+
+def _exit_with(parent: int, every: float) -> None:
+    while os.getppid() == parent:
+        time.sleep(every)
+    os._exit(1)
+
+
 def _end_with(parent: int, every: float) -> None:
     while os.getppid() == parent:
         time.sleep(every)

@@ -12,7 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from innerloop.evaluation.heads import HEADS, check_head, fit_heads, head_scores
+from innerloop.evaluation.heads import check_head, head_scores
+from innerloop.evaluation.labelling import tempered_head
 from innerloop.evaluation.sureness import (
     CurvePoint,
     Expected,
@@ -98,7 +99,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"only one class, {classes[0]!r}: add examples of at least one other class.")
         self.examples_, self.labels_, self.classes_ = X, y, classes
         z, labels = torch.from_numpy(X), torch.from_numpy(places.astype(np.int64))
-        self._fitted, self._places = fit_heads(z[None], labels[None], len(classes), *self._way()), labels
+        self._fitted, self._places = tempered_head(z, labels, len(classes), *self._way()), labels
         self._sureness = self._assured(z, labels)
         self.temperature_: float = self._sureness.temperature
         self.expected_: Expected | None = self._sureness.expected
@@ -120,8 +121,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> Tensor:
         z = self._features(X)[None]
-        made = head_scores(self._fitted, z, self.normalise)[0].double()
-        return HEADS[self.head].temperature * made / self.temperature_
+        return head_scores(self._fitted, z, self.normalise)[0].double() / self.temperature_
 
     def decision_function(self, X: Any) -> Array:
         """Scores ``(n, classes)``; of two classes, the second's less the first's."""

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from innerloop.evaluation.comparison import compare as compare
     from innerloop.evaluation.comparison import over_seeds as over_seeds
     from innerloop.evaluation.episodes import Episodes as Episodes
+    from innerloop.evaluation.frozen import evaluate_features as evaluate_features
     from innerloop.evaluation.frozen import evaluate_head as evaluate_head
     from innerloop.evaluation.heads import HEADS as HEADS
     from innerloop.evaluation.heads import fit_heads as fit_heads
     from innerloop.evaluation.heads import head_scores as head_scores
+    from innerloop.evaluation.pretrained import evaluate_backbone as evaluate_backbone
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import Evaluation as Evaluation
     from innerloop.evaluation.scores import evaluate as evaluate
@@ -24,8 +26,9 @@ __getattr__, __dir__ = lazy(
     {
         "innerloop.evaluation.comparison": ("Comparison", "compare", "over_seeds"),
         "innerloop.evaluation.episodes": ("Episodes",),
-        "innerloop.evaluation.frozen": ("evaluate_head",),
+        "innerloop.evaluation.frozen": ("evaluate_features", "evaluate_head"),
         "innerloop.evaluation.heads": ("HEADS", "fit_heads", "head_scores"),
+        "innerloop.evaluation.pretrained": ("evaluate_backbone",),
         "innerloop.evaluation.protocol": ("Protocol",),
         "innerloop.evaluation.scores": ("Evaluation", "evaluate"),
     },

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,13 +11,9 @@ from torch import Tensor
 
 from innerloop.core.statistics import Interval, paired_difference
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.data.source import ImageSource
-from innerloop.evaluation.frozen import evaluate_head
 from innerloop.evaluation.protocol import Protocol
 from innerloop.evaluation.scores import Evaluation
-from innerloop.execution import Plan
 from innerloop.nets.network import Network
-from innerloop.tasks.few_shot import Kind
 
 EPISODES = 200
 """The first tasks of an evaluation, on which baselines are judged too."""
@@ -33,6 +28,7 @@ WORDS = {
     "pixels": "nearest mean of pixels",
     "colours": "nearest mean of colour histograms",
     "untrained": "nearest mean of the network's features before training",
+    "pretrained": "nearest mean of the pretrained network's features",
 }
 """Baselines by name, in the order of tables."""
 
@@ -63,45 +59,49 @@ class Baseline(NamedTuple):
         }
 
 
+class Start(NamedTuple):
+    """A network before a run trained it, and how it wants pictures.
+
+    Attributes:
+        name: ``untrained``, or ``pretrained`` where it came with weights that others had trained.
+        network: the network.
+        params: its weights.
+        buffers: its statistics.
+        mean: of each channel, subtracted.
+        std: of each channel, divided by.
+    """
+
+    name: str
+    network: Network
+    params: Params
+    buffers: Buffers
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+
+
 def trivial_baselines(
-    network: Network,
-    first: tuple[Params, Buffers],
-    source: ImageSource,
-    protocol: Protocol,
-    result: Evaluation,
-    split: str = "test",
-    *,
-    kinds: Sequence[Kind] | None = None,
-    balanced: bool = True,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    plan: Plan | None = None,
+    judged: Callable[..., Evaluation], protocol: Protocol, result: Evaluation, start: Start | None = None
 ) -> list[Baseline]:
     """Judges what needs no training on the first tasks of an evaluation.
 
     Args:
-        network: the network of the result.
-        first: its weights and statistics before training.
-        source: the pictures.
+        judged: :func:`~innerloop.evaluation.frozen.evaluate_head` on the tasks of the evaluation: it is given
+            network, weights, statistics, and by name ``protocol``, ``mean`` and ``std``.
         protocol: of the tasks; its head is not used.
         result: what is compared with.
-        split: which classes.
-        kinds: a mixture of kinds of tasks instead of the protocol's one.
-        balanced: as in ``few_shot_sampler``.
-        mean: of each channel in training, for the untrained network.
-        std: likewise.
-        plan: how to run it.
+        start: the network of the result before it was trained; None if nothing was.
     """
     episodes = min(EPISODES, len(result.scores))
-    wanted = protocol._replace(head="centroid", copies=0, episodes=episodes)
-    judged = partial(evaluate_head, kinds=kinds, balanced=balanced, plan=plan)
+    wanted = protocol._replace(head="centroid", copies=0, episodes=episodes, grid=(), ensemble=False)
     plain, nothing = wanted._replace(norm="none", normalise=False), {"none": torch.zeros(1)}
     found = {
-        name: judged(fixed_features(features), nothing, {}, source, plain, split)
+        name: judged(fixed_features(features), nothing, {}, protocol=plain)
         for name, features in (("pixels", pixels), ("colours", colours))
     }
-    seen = wanted._replace(norm=network.norm, normalise=True)
-    found["untrained"] = judged(network, *first, source, seen, split, mean=mean, std=std)
+    if start is not None:
+        name, network, params, buffers, mean, std = start
+        seen = wanted._replace(norm=network.norm, normalise=True)
+        found[name] = judged(network, params, buffers, protocol=seen, mean=mean, std=std)
     ours = result.scores[:episodes]
     return [Baseline(n, one.interval, paired_difference(ours, one.scores)) for n, one in found.items()]
 

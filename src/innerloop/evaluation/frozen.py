@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import Buffers, Params
 from innerloop.data.source import ImageSource
-from innerloop.evaluation.features import CACHEABLE, Rows, pictures_of
-from innerloop.evaluation.judges import Judge, by_cached_features, by_episode_features, by_fine_tuning
-from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_protocol
-from innerloop.evaluation.scores import Evaluation
+from innerloop.evaluation.features import CACHEABLE, FeatureCache, Rows, pictures_of
+from innerloop.evaluation.grid import grid_of
+from innerloop.evaluation.heads import check_head
+from innerloop.evaluation.judges import (
+    Judge,
+    by_cached_features,
+    by_episode_features,
+    by_features,
+    by_fine_tuning,
+)
+from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_grid, check_protocol
+from innerloop.evaluation.scores import Evaluation, GridRow
 from innerloop.execution import Plan
 from innerloop.execution.plan import torch_threads
 from innerloop.execution.ranks import shared_out
@@ -87,8 +96,49 @@ def evaluate_head(
             judge = by_episode_features(network, params, buffers, pictures, protocol, plan)
         # where episodes are judged one by one, ranks share them in smaller portions
         together = ALONE if protocol.head == FINE_TUNING and plan.ranks > 1 else TOGETHER
-        scores, unconverged = _scores(episodes, protocol.episodes, judge, together, plan.ranks)
-    return Evaluation(scores, mean_interval(scores), "accuracy", unconverged)
+        return _evaluation(episodes, protocol, judge, together, plan.ranks)
+
+
+def evaluate_features(
+    embed: Callable[[Rows], Tensor],
+    source: ImageSource,
+    protocol: Protocol,
+    split: str = "test",
+    *,
+    kinds: Sequence[Kind] | None = None,
+    balanced: bool = True,
+    plan: Plan | None = None,
+) -> Evaluation:
+    """As :func:`evaluate_head`, on the same episodes, with features that come from elsewhere.
+
+    Args:
+        embed: different rows of the source, in rising order → their features ``(n, d)``; called once.
+        source: the pictures; only their classes and splits are looked at here.
+        protocol: ways, shots, head and so on, without copies.
+        split: which classes.
+        kinds: a mixture of kinds of tasks instead of the protocol's one.
+        balanced: as in ``few_shot_sampler``.
+        plan: how many threads solve heads.
+
+    Raises:
+        UserError: for an unknown head, one that needs the network itself, too few pictures.
+
+    >>> from innerloop.data.glyphs import glyphs
+    >>> source = glyphs()
+    >>> pixels = lambda rows: torch.from_numpy(source.images[rows].reshape(len(rows), -1) / 255.0)
+    >>> found = evaluate_features(pixels, source, Protocol(queries=5, episodes=10, head="centroid"))
+    >>> found.interval.mean > 0.3
+    True
+    """
+    check_head(protocol.head)
+    check_grid(protocol)
+    if protocol.copies:
+        raise UserError("features that are there already have no copies: leave copies at 0.")
+    episodes = few_shot(source, split, protocol.seed, tuple(kinds or protocol.kinds()), balanced)
+    with torch_threads(plan), torch.no_grad():
+        rows = np.union1d(*_used_rows(episodes, protocol.episodes))
+        cache = FeatureCache(rows, embed(rows))
+        return _evaluation(episodes, protocol, by_features(cache, cache, protocol))
 
 
 def _by_kind(episodes: FewShot, count: int, together: int = TOGETHER) -> list[tuple[Rows, int]]:
@@ -101,19 +151,27 @@ def _by_kind(episodes: FewShot, count: int, together: int = TOGETHER) -> list[tu
     ]
 
 
-def _scores(
-    episodes: FewShot, count: int, judge: Judge, together: int, ranks: int
-) -> tuple[list[float], int]:
+def _evaluation(
+    episodes: FewShot, protocol: Protocol, judge: Judge, together: int = TOGETHER, ranks: int = 1
+) -> Evaluation:
     def some(groups: list[tuple[Rows, int]]) -> list[tuple[Tensor, ...]]:
         found = [judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways) for index, kind in groups]
-        return [(verdict.accuracy.double().cpu(), torch.tensor(verdict.unconverged)) for verdict in found]
+        return [(v.accuracy.double().cpu(), torch.tensor(v.unconverged), v.grid.cpu()) for v in found]
 
-    out, unconverged = np.full(count, np.nan), 0
+    count, unconverged = protocol.episodes, 0
     groups = _by_kind(episodes, count, together)
-    for (index, _), (accuracy, left) in zip(groups, shared_out(some, groups, ranks), strict=True):
+    settings = grid_of(protocol) if protocol.grid else []
+    out, table = np.full(count, np.nan), np.full((count, len(settings) + 1), np.nan)
+    for (index, _), (accuracy, left, grid) in zip(groups, shared_out(some, groups, ranks), strict=True):
         out[index] = accuracy.numpy()
         unconverged += int(left)
-    return [float(value) for value in out], unconverged
+        if grid.numel():
+            table[index] = grid.numpy()
+    scores = [float(value) for value in out]
+    intervals = [mean_interval(column.tolist()) for column in table.T] if settings else []
+    named: list[tuple[float | None, bool | None]] = [*settings, (None, None)] if settings else []
+    rows = tuple(GridRow(*name, one) for name, one in zip(named, intervals, strict=True))
+    return Evaluation(scores, mean_interval(scores), "accuracy", unconverged, grid=rows)
 
 
 def _used_rows(episodes: FewShot, count: int) -> tuple[Rows, Rows]:

@@ -32,6 +32,7 @@ class Head(NamedTuple):
         penalised: whether ``C`` matters.
         words: what reports call it.
         pairs: whether it has a row for every pair of classes, so that its scores are votes.
+        scales: whether ``C`` is the same as features of another length: its intercept is not penalised.
     """
 
     fit: Fit
@@ -39,6 +40,7 @@ class Head(NamedTuple):
     penalised: bool
     words: str
     pairs: bool = False
+    scales: bool = False
 
 
 def _logistic(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
@@ -63,10 +65,10 @@ def _ridge(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
 
 
 HEADS: dict[str, Head] = {
-    "logistic": Head(_logistic, 1.0, True, "logistic regression"),
+    "logistic": Head(_logistic, 1.0, True, "logistic regression", scales=True),
     "svm": Head(_svm, 1.0, True, "linear support vector machine, one against the rest"),
-    "svc": Head(_svc, 1.0, True, "linear support vector machine, one against one", pairs=True),
-    "ridge": Head(_ridge, 1.0, True, "ridge regression on ±1"),
+    "svc": Head(_svc, 1.0, True, "linear support vector machine, one against one", pairs=True, scales=True),
+    "ridge": Head(_ridge, 1.0, True, "ridge regression on ±1", scales=True),
     "centroid": Head(lambda z, y, ways, _: nearest_centroid(z, y, ways), 2.0, False, "nearest class mean"),
     "cosine": Head(lambda z, y, ways, _: cosine(z, y, ways), 10.0, False, "smallest angle to a class mean"),
 }

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
-from innerloop.evaluation.features import Pictures, Rows, cached_features
+from innerloop.evaluation.features import FeatureCache, Pictures, Rows, cached_features
+from innerloop.evaluation.grid import Setting, grid_of, judge_grid
 from innerloop.evaluation.heads import fit_heads, head_scores
 from innerloop.evaluation.protocol import Protocol
 from innerloop.execution import Plan, map_tasks
@@ -20,12 +21,19 @@ from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.tasks.episodes import EpisodeRows
 
+AT_ONCE = 200
+"""Heads that are fitted at a time under a grid of settings, to bound memory."""
+
 
 class Verdict(NamedTuple):
-    """Accuracy of each episode, and how many of their heads are not proven solutions."""
+    """Accuracy of each episode, how many of their heads are not proven solutions, and a grid's accuracies.
+
+    ``grid`` is ``(E, settings + 1)``, the last column that of the ensemble; it has no columns without a grid.
+    """
 
     accuracy: Tensor
     unconverged: int
+    grid: Tensor = torch.empty(0, 0)
 
 
 Judge = Callable[[EpisodeRows, int], Verdict]
@@ -51,11 +59,16 @@ def by_cached_features(
         shown = cached_features(
             network, params, buffers, lambda rows: pictures.copies(rows, copies), used[0], plan, batch
         )
+    return by_features(shown, cache, protocol)
+
+
+def by_features(support: FeatureCache, query: FeatureCache, protocol: Protocol) -> Judge:
+    """Features that are there already, of all rows (or of copies of them) that episodes show."""
 
     def judge(rows: EpisodeRows, ways: int) -> Verdict:
-        z = shown.at(rows.support)
-        y = repeated(rows.support_labels, copies, z.device)
-        return head_accuracy(z.flatten(1, -2), y, cache.at(rows.query), rows, ways, protocol)
+        z = support.at(rows.support)
+        y = repeated(rows.support_labels, protocol.copies, z.device)
+        return head_accuracy(z.flatten(1, -2), y, query.at(rows.query), rows, ways, protocol)
 
     return judge
 
@@ -126,10 +139,31 @@ def head_accuracy(
         return Verdict(scores, 0)
     whole = len(finite) == len(z)  # as nearly always: nothing is copied
     z, y, q = (z, y, q) if whole else (z[finite], y[finite], q[finite])
-    fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise)
     truth = torch.from_numpy(rows.query_labels).to(q.device)[finite]
+    if protocol.grid:
+        found, unconverged = _grid(z, y, q, truth, ways, protocol)
+        table = torch.full((len(scores), found.shape[1]), torch.nan, dtype=torch.float64, device=z.device)
+        table[finite] = found
+        own = Setting(protocol.C, protocol.normalise)
+        which = -1 if protocol.ensemble else grid_of(protocol).index(own)
+        return Verdict(table[:, which], unconverged, table)
+    fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise)
     scores[finite] = accuracy(head_scores(fitted, q, protocol.normalise).double(), truth)
     return Verdict(scores, 0 if fitted.converged is None else int((~fitted.converged).sum()))
+
+
+def _grid(
+    z: Tensor, y: Tensor, q: Tensor, truth: Tensor, ways: int, protocol: Protocol
+) -> tuple[Tensor, int]:
+    """Accuracies ``(E, settings + 1)``, a few episodes at a time: each has as many heads as settings."""
+    settings = grid_of(protocol)
+    size = max(1, AT_ONCE // len(settings))
+    parts = [
+        judge_grid(*some, ways, protocol.head, settings)
+        for some in zip(z.split(size), y.split(size), q.split(size), truth.split(size), strict=True)
+    ]
+    table = torch.cat([torch.cat([part.accuracy, part.ensemble[:, None]], 1) for part in parts])
+    return table, sum(part.unconverged for part in parts)
 
 
 def repeated(labels: Rows, copies: int, device: torch.device) -> Tensor:

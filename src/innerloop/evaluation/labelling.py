@@ -37,6 +37,15 @@ class Labelled(NamedTuple):
     unsure: list[bool]
 
 
+def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalise: bool) -> Linear:
+    """One head on features ``(n, d)``, solved in float64: a softmax of its scores makes probabilities.
+
+    Its customary temperature is in its weights and its intercept.
+    """
+    fitted, factor = fit_heads(z[None].double(), y[None], ways, head, C, normalise), HEADS[head].temperature
+    return fitted._replace(weights=factor * fitted.weights, bias=factor * fitted.bias)
+
+
 def head_learner(
     network: Network, ways: int, head: str = "logistic", C: float = 1.0, normalise: bool = True
 ) -> Learner:
@@ -54,11 +63,8 @@ def head_learner(
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> FittedHead:
         z, after = network.features(params, buffers, x, statistics_for(network.norm, "support", training))
-        fitted, factor = (
-            fit_heads(z[None].double(), y[None], ways, head, C, normalise),
-            HEADS[head].temperature,
-        )
-        return FittedHead(factor * fitted.weights[0], factor * fitted.bias[0], params, after)
+        fitted = tempered_head(z, y, ways, head, C, normalise)
+        return FittedHead(fitted.weights[0], fitted.bias[0], params, after)
 
     def predict(adapted: FittedHead, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
         statistics = statistics_for(network.norm, "query", training)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import UserError
 from innerloop.evaluation.heads import HEADS, check_head
 from innerloop.nets.norms import check_policy
+from innerloop.solvers.problems import check_positive
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind
 
@@ -32,6 +33,10 @@ class Protocol(NamedTuple):
         copies: so many augmented copies of every support picture in its place (RFS: 5); 0 leaves it alone.
         lr: ``finetune`` only: Adam's rate.
         steps: ``finetune`` only: Adam's steps.
+        grid: further inverse penalties that are judged on the same episodes, each with features of unit
+            length and as they come.
+        ensemble: whether queries are labelled by the mean of the probabilities over ``grid``, and not by
+            ``C`` and ``normalise``.
 
     >>> Protocol(head="ridge", shots=1).as_dict()["kind"]
     'inductive'
@@ -49,6 +54,8 @@ class Protocol(NamedTuple):
     copies: int = 0
     lr: float = 1e-3
     steps: int = 10
+    grid: tuple[float, ...] = ()
+    ensemble: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For reports: all settings that apply to the head, and whether it is inductive."""
@@ -57,8 +64,12 @@ class Protocol(NamedTuple):
             del out["C"]
         else:
             del out["lr"], out["steps"]
-            if not HEADS[self.head].penalised:
+            if not HEADS[self.head].penalised or self.ensemble:
                 del out["C"]
+        if self.ensemble:
+            del out["normalise"]
+        else:
+            del out["grid"], out["ensemble"]  # settings beside the one that counts
         return {**out, "kind": kind_of(self.norm)}
 
     def kinds(self) -> tuple[Kind, ...]:
@@ -88,5 +99,24 @@ def check_protocol(protocol: Protocol, norm: str) -> None:
             f"the protocol says norm={protocol.norm}, the network has norm={norm}: a number under one policy "
             "is not one under another, so give both the same."
         )
+    check_grid(protocol)
     if protocol.copies < 0:
         raise UserError(f"copies={protocol.copies}: give 0 for none, or 5 as in RFS.")
+
+
+def check_grid(protocol: Protocol) -> None:
+    """Refuses a grid of settings that no head can be fitted under.
+
+    Raises:
+        UserError: with the fix.
+    """
+    if protocol.head == FINE_TUNING and (protocol.grid or protocol.ensemble):
+        raise UserError(
+            "{grid} and {ensemble} are for heads on features, not for finetune.", names=("grid", "ensemble")
+        )
+    if protocol.ensemble and not protocol.grid:
+        raise UserError(
+            "{ensemble} averages over the penalties of {grid}: give some.", names=("grid", "ensemble")
+        )
+    for C in protocol.grid:
+        check_positive("C", C)

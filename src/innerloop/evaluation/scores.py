@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,18 @@ from innerloop.learners.base import Learner
 from innerloop.tasks.sampler import Sampler
 
 
+class GridRow(NamedTuple):
+    """Accuracy of a head under one setting; of the mean of probabilities over all where both are None."""
+
+    C: float | None
+    normalise: bool | None
+    accuracy: Interval
+
+    def as_dict(self) -> dict[str, Any]:
+        """For files."""
+        return {**self._asdict(), "accuracy": self.accuracy.mean, "ci95": self.accuracy.ci95}
+
+
 class Evaluation(NamedTuple):
     """Per-episode scores, in episode order, and their mean with its interval.
 
@@ -27,6 +39,7 @@ class Evaluation(NamedTuple):
     ``unconverged`` counts episodes whose head is not a proven solution (features that even float64 cannot
     tell apart from rounding): their scores are those of the best point reached. ``drawn`` says which episodes
     these are, where that is known: :func:`~innerloop.evaluation.comparison.compare` asks for the same.
+    ``grid`` has a row for every setting of a head that was judged beside, and for their ensemble.
     """
 
     scores: list[float]
@@ -34,6 +47,7 @@ class Evaluation(NamedTuple):
     score: str
     unconverged: int = 0
     drawn: Episodes | None = None
+    grid: tuple[GridRow, ...] = ()
 
     @property
     def not_finite(self) -> int:

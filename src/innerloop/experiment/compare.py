@@ -1,4 +1,4 @@
-"""Two runs on the same tasks."""
+"""Two runs, or a backbone and a run, on the same tasks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison, compare
 from innerloop.evaluation.episodes import differences
+from innerloop.experiment.backbone_run import judge_backbone
 from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.run import evaluate_run
 
@@ -20,10 +21,36 @@ def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = 
     Raises:
         UserError: if they do not see the same episodes.
     """
-    results = [evaluate_run(path, overrides, trust=trust) for path in (run, other)]
-    first, second = (judged_from(each, path) for each, path in zip(results, (run, other), strict=True))
-    found = compare_judged(first, second, (str(run), str(other)))
-    return {**results[0], "comparison": {"against": str(other), **found.as_dict()}}
+    return _compared(evaluate_run(run, overrides, trust=trust), run, other, overrides, trust)
+
+
+def compare_backbone(
+    backbone: str,
+    other: Path,
+    overrides: list[str],
+    *,
+    argv: list[str] | None = None,
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Judges a backbone in a run of its own on the tasks of another run, and compares the two task by task.
+
+    Settings of tasks and of judging hold for both; those of the network and of the run are the backbone's.
+
+    Raises:
+        UserError: if they do not see the same episodes.
+    """
+    found = judge_backbone(backbone, overrides, other, argv=argv)
+    both = [item for item in overrides if item.partition(".")[0] in ("data", "tasks", "inner", "eval")]
+    return _compared({**found["metrics"], "run": found["run"]}, Path(found["run"]), other, both, trust)
+
+
+def _compared(
+    result: dict[str, Any], run: Path, other: Path, overrides: list[str], trust: bool
+) -> dict[str, Any]:
+    """The result with the comparison of it and another run, which is judged now."""
+    second = judged_from(evaluate_run(other, overrides, trust=trust), other)
+    found = compare_judged(judged_from(result, run), second, (str(run), str(other)))
+    return {**result, "comparison": {"against": str(other), **found.as_dict()}}
 
 
 def compare_judged(first: Judged, second: Judged, names: tuple[str, str]) -> Comparison:

@@ -35,9 +35,12 @@ class Data:
     and a scale that was kept in a run is not computed from its training pictures again.
     """
 
-    def __init__(self, recipe: Recipe, pictures: ImageSource | None, train: Sampler | None) -> None:
-        self.recipe, self._pictures, self._train = recipe, pictures, train
-        self.by_recipe = pictures is None and train is None  # else it holds what no recipe says
+    def __init__(
+        self, recipe: Recipe, pictures: ImageSource | None, train: Sampler | None, scale: Scale | None
+    ) -> None:
+        self.recipe, self._pictures, self._train, self._scale = recipe, pictures, train, scale
+        # else it holds what no recipe says
+        self.by_recipe = pictures is None and train is None and scale is None
 
     @functools.cached_property
     def pictures(self) -> ImageSource:
@@ -47,7 +50,7 @@ class Data:
     @functools.cached_property
     def scale(self) -> Scale:
         """Mean and deviation that standardise the pictures."""
-        return scale_of(self.recipe, lambda: self.pictures)
+        return scale_of(self.recipe, lambda: self.pictures) if self._scale is None else self._scale
 
     @functools.cached_property
     @recipe_words()
@@ -105,15 +108,21 @@ class Data:
         )
 
 
-def build_data(recipe: Recipe, pictures: ImageSource | None = None, train: Sampler | None = None) -> Data:
+def build_data(
+    recipe: Recipe,
+    pictures: ImageSource | None = None,
+    train: Sampler | None = None,
+    scale: Scale | None = None,
+) -> Data:
     """The tasks that a recipe describes.
 
     Args:
         recipe: its sections ``data``, ``tasks`` and ``eval`` count, and the seeds.
         pictures: pictures at hand, in place of those that ``data`` names.
         train: a stream of training tasks at hand, in place of the recipe's.
+        scale: mean and deviation that a run was trained with, where its recipe would take others.
     """
-    return Data(recipe, pictures, train)
+    return Data(recipe, pictures, train, scale)
 
 
 def check_inputs(data: Data, sizes: Sizes, whose: str) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from innerloop.core.place import user_path
 from innerloop.data import ImageSource
 from innerloop.data.hashing import file_hash, text_hash
-from innerloop.data.opening import own_store
 from innerloop.evaluation.episodes import Episodes
-from innerloop.experiment.kept import digest, is_own
+from innerloop.experiment.kept import digest, own_folder
 from innerloop.experiment.pictures import plain_source
 from innerloop.experiment.run_data import test_digest
 from innerloop.recipes.judged import IMAGE_FAMILIES, family_asked, pictures_asked
@@ -46,8 +44,8 @@ def _pictures(data: Data, split: str) -> str:
     A folder's pictures are its files. Other pictures have a size of their own, and opening them in it only
     maps a file; the files of a folder would all have to be converted once more.
     """
-    folder = user_path(data.name)
-    if is_own(data.name) and own_store(data.name) is None and folder.is_dir():
+    folder = own_folder(data.name)
+    if folder is not None:
         source = plain_source(data)
         told = [_class(source, int(c), folder) for c in split_classes(source, split)]
         return text_hash(*(text for texts in told for text in texts))[:12]

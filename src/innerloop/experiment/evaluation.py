@@ -8,17 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation.baselines import trivial_baselines
 from innerloop.evaluation.protocol import kind_of
 from innerloop.evaluation.scores import Evaluation
 from innerloop.execution import Plan
+from innerloop.experiment.beside import before_training, beside, wanted
 from innerloop.experiment.data import check_inputs
 from innerloop.experiment.divergence import refuse_not_finite
 from innerloop.experiment.episodes import episodes_of
@@ -27,6 +24,7 @@ from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
+from innerloop.experiment.pretrained import seen_word
 from innerloop.experiment.run_data import test_digest
 from innerloop.experiment.weights import for_test
 from innerloop.learners.table import uses_head
@@ -37,9 +35,16 @@ from innerloop.runs.files import write_json_new
 from innerloop.runs.manifest import now
 
 
-def protocol_of(parts: Parts, weights: str) -> dict[str, Any]:
-    """Everything that a reported number depends on besides the training."""
-    recipe, tasks = parts.recipe, parts.recipe.tasks
+def protocol_of(recipe: Recipe, norm: str, weights: str, trained: Recipe | None = None) -> dict[str, Any]:
+    """Everything that a reported number depends on besides the training.
+
+    Args:
+        recipe: how it is judged.
+        norm: the norm policy of the network.
+        weights: which weights, in words.
+        trained: what the network was trained by, if not this.
+    """
+    tasks = recipe.tasks
     pictures = {}
     if tasks.family in IMAGE_FAMILIES:
         pictures = {"data": recipe.data.name, "test_classes": test_digest(recipe.data)}
@@ -50,10 +55,11 @@ def protocol_of(parts: Parts, weights: str) -> dict[str, Any]:
         "episodes": recipe.eval.episodes,
         "seed": recipe.eval.seed,
         **_adaptation(recipe),
-        "norm": parts.network.norm,
-        "kind": kind_of(parts.network.norm),
+        "norm": norm,
+        "kind": kind_of(norm),
         "weights": weights,
         "train_seed": recipe.run.seed,
+        **seen_word(recipe, trained),
     }
 
 
@@ -70,7 +76,7 @@ def _adaptation(recipe: Recipe) -> dict[str, Any]:
             **({"label_orders": recipe.eval.label_orders} if recipe.eval.label_orders > 1 else {}),
         }
     told = head_protocol(recipe, "running", 1).as_dict()
-    settings: tuple[str, ...] = ("C", "normalise", "copies", "lr", "steps")
+    settings: tuple[str, ...] = ("C", "normalise", "copies", "lr", "steps", "grid", "ensemble")
     own = {name: told[name] for name in settings if name in told}
     return {"method": f"{recipe.eval.head} head", "head": recipe.eval.head, **own}
 
@@ -82,6 +88,7 @@ def evaluate_parts(
     run: Path,
     used: str,
     more: Mapping[str, Any] | None = None,
+    trained: Recipe | None = None,
 ) -> dict[str, Any]:
     """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary.
 
@@ -92,36 +99,60 @@ def evaluate_parts(
         run: where the file goes.
         used: which weights these are, in words.
         more: further entries of the file, such as the settings that are not the run's own.
+        trained: what the run was trained by, if not by the recipe of the parts.
 
     Raises:
         NonFiniteError: predictions of some tasks are not finite; the file is written all the same.
     """
     recipe, (params, buffers) = parts.recipe, for_test(*weights)
-    episodes = recipe.eval.episodes
     check_tasks(parts, str(run))
-    found = judge(parts, params, buffers, "test", episodes, plan)
+    found = judge(parts, params, buffers, "test", recipe.eval.episodes, plan)
     curve = _curve(parts, params, buffers, plan)
     if recipe.eval.head == "learner":
         curve.append((test_steps(recipe), found.interval))
+    start = before_training(parts, params) if wanted(recipe) else None
+    entries = {
+        "protocol": protocol_of(recipe, parts.network.norm, used, trained),
+        "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
+        **beside(recipe, parts.data, found, plan, start),
+        **(more or {}),
+    }
+    result = keep_evaluation(recipe, found, run, entries)
+    path = Path(result["file"])
+    refuse_not_finite(recipe, found, {**params, **buffers}, test_steps(recipe), run, path)
+    return result
+
+
+def keep_evaluation(
+    recipe: Recipe, found: Evaluation, run: Path, entries: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes ``eval/<protocol>-<n>.json`` of a run; returns it with its place and without single scores.
+
+    Args:
+        recipe: how it was judged, on which tasks.
+        found: the scores.
+        run: where the file goes.
+        entries: ``protocol`` and whatever else belongs into the file.
+    """
     result = {
         "score": found.score,
         found.score: found.interval.mean,
         "mean": found.interval.mean,
         "ci95": found.interval.ci95,
-        "episodes": episodes,
-        "protocol": protocol_of(parts, used),
+        "episodes": recipe.eval.episodes,
         "drawn": episodes_of(recipe).as_dict(),
-        "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
-        **_baselines(parts, params, found, plan),
+        "by_step": [],
         "not_finite": found.not_finite,
         CHANGED: {},
-        **(more or {}),
+        **entries,
     }
+    if found.grid:
+        *settings, ensemble = (row.as_dict() for row in found.grid)
+        result |= {"grid": settings, "ensemble": {n: ensemble[n] for n in ("accuracy", "ci95")}}
     if found.unconverged:
         result["unconverged_heads"] = found.unconverged
     content = {**result, "scores": found.scores, "time": now()}
     path = write_json_new(_names(run / "eval", _label(recipe)), content)
-    refuse_not_finite(recipe, found, {**params, **buffers}, test_steps(recipe), run, path)
     return {**result, "file": str(path)}
 
 
@@ -133,33 +164,6 @@ def _curve(parts: Parts, params: Params, buffers: Buffers, plan: Plan) -> list[t
         return []
     fewer = range(steps) if recipe.eval.curve else range(min(steps, 1))
     return [(n, judge(parts, params, buffers, "test", episodes, plan, n).interval) for n in fewer]
-
-
-def _baselines(parts: Parts, params: Params, found: Evaluation, plan: Plan) -> dict[str, Any]:
-    """What pictures need no training for, beside the result; nothing for other tasks."""
-    recipe, data = parts.recipe, parts.data
-    if recipe.tasks.family not in IMAGE_FAMILIES or not recipe.eval.baselines:
-        return {}
-    beside = trivial_baselines(
-        parts.network,
-        _before_training(parts, next(iter(params.values()))),
-        data.pictures,
-        head_protocol(recipe, parts.network.norm, recipe.eval.episodes),
-        found,
-        kinds=build_kinds(recipe, training=False),
-        balanced=recipe.tasks.balanced,
-        mean=data.scale.mean,
-        std=data.scale.std,
-        plan=plan,
-    )
-    return {"baselines": [baseline.as_dict() for baseline in beside]}
-
-
-def _before_training(parts: Parts, like: Tensor) -> tuple[Params, Buffers]:
-    """The network as it is made, without what a run was started from: that was trained."""
-    made = parts.network.init(torch.Generator().manual_seed(parts.recipe.run.seed))
-    params, buffers = ({n: v.to(like.device) for n, v in tree.items()} for tree in made)
-    return {n: v.to(like.dtype) if v.is_floating_point() else v for n, v in params.items()}, buffers
 
 
 def check_tasks(parts: Parts, whose: str) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation import Evaluation, evaluate, evaluate_head
 from innerloop.execution import Plan
+from innerloop.experiment.data import Data
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import in_label_orders, test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.together import all_ranks
 from innerloop.experiment.weights import for_test
+from innerloop.recipes.schema import Recipe
 from innerloop.training import TrainState, fit
 from innerloop.training.fit import Log, Save, Validation
 
@@ -91,24 +96,28 @@ def judge(
         return _judge(parts, *for_test(params, buffers), split, episodes, plan, steps)
 
 
+def by_heads(recipe: Recipe, data: Data, plan: Plan, split: str = "test") -> Callable[..., Evaluation]:
+    """:func:`evaluate_head` on a recipe's tasks, for any network: what it lacks is the network and how."""
+    return partial(
+        evaluate_head,
+        source=data.pictures,
+        split=split,
+        kinds=build_kinds(recipe, training=False),
+        balanced=recipe.tasks.balanced,
+        plan=plan,
+    )
+
+
 def _judge(
     parts: Parts, params: Params, buffers: Buffers, split: str, episodes: int, plan: Plan, steps: int | None
 ) -> Evaluation:
     recipe, data = parts.recipe, parts.data
     if recipe.eval.head != "learner" and steps is None:
-        return evaluate_head(
-            parts.network,
-            params,
-            buffers,
-            data.pictures,
-            head_protocol(recipe, parts.network.norm, episodes),
-            split,
-            kinds=build_kinds(recipe, training=False),
-            balanced=recipe.tasks.balanced,
-            mean=data.scale.mean,
-            std=data.scale.std,
-            plan=plan,
-        )
+        protocol = head_protocol(recipe, parts.network.norm, episodes)
+        if split != "test" and not protocol.ensemble:
+            protocol = protocol._replace(grid=())  # validation asks for one number
+        judged = by_heads(recipe, data, plan, split)
+        return judged(parts.network, params, buffers, protocol=protocol, **data.scale._asdict())
     learner = parts.learner_after(test_steps(recipe) if steps is None else steps)
     if split == "test":
         learner = in_label_orders(recipe, learner, recipe.model.outputs or parts.sizes.outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from innerloop.evaluation import Protocol
+from innerloop.evaluation.grid import PENALTIES
 from innerloop.experiment.pictures import build_kinds
 from innerloop.recipes.schema import Recipe
 
@@ -21,4 +22,6 @@ def head_protocol(recipe: Recipe, norm: str, episodes: int) -> Protocol:
         copies=wanted.copies,
         lr=wanted.head_lr,
         steps=wanted.head_steps,
+        grid=tuple(wanted.C_grid) or (PENALTIES if wanted.ensemble else ()),
+        ensemble=wanted.ensemble,
     )

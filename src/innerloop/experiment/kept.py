@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
+from innerloop.core.place import user_path
 from innerloop.data import ImageSource
 from innerloop.data.catalogue import EMBEDDED, catalogue
 from innerloop.data.hashing import content_hash, text_hash
+from innerloop.data.opening import own_store
 from innerloop.runs.files import read_json, write_json_atomic
 
 KEPT = "data.json"
@@ -48,6 +50,12 @@ def class_hashes(source: ImageSource, classes: Sequence[int] | NDArray[np.int64]
 def is_own(name: str) -> bool:
     """Whether pictures are the user's own; those of the catalogue are checked when they are adopted."""
     return name != EMBEDDED and name not in catalogue()
+
+
+def own_folder(name: str) -> Path | None:
+    """The folder of picture files that ``data.name`` means; None where pictures come from elsewhere."""
+    folder = user_path(name)
+    return folder if is_own(name) and own_store(name) is None and folder.is_dir() else None
 
 
 def keep(file: Path, source: ImageSource, name: str, scale: tuple[Any, Any]) -> None:

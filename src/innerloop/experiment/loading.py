@@ -14,13 +14,14 @@ from innerloop.execution import Plan
 from innerloop.execution.plan import available_cores
 from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network
-from innerloop.experiment.parts import Parts
+from innerloop.experiment.parts import Parts, placed
 from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
 from innerloop.experiment.rate import as_trained
-from innerloop.experiment.run_data import with_kept_data
+from innerloop.experiment.run_data import kept_scale, shown_as_trained, shown_words, with_kept_data
 from innerloop.experiment.sizes import Sizes, sizes_from
 from innerloop.experiment.words import recipe_words
 from innerloop.objectives.multitask import PREFIX as HEADS
+from innerloop.recipes.backbone import NOTHING
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import changed_settings
 from innerloop.recipes.schema import Recipe
@@ -43,7 +44,7 @@ class Loaded(NamedTuple):
         changed: settings that are not those of the training, and may change a result.
         state: what it was trained to.
         plan: how to execute it.
-        unread: sentences on given settings that judging does not read.
+        unread: sentences on given settings that judging does not read, and on pictures that are converted.
     """
 
     run: Path
@@ -76,12 +77,19 @@ def load_run(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Lo
     recipe = as_trained(recipe_of(run, items, trust=trust), run)
     trained = as_trained(read_recipe(str(run)), run)  # to compare with, not to build
     asked = make_recipe(trained.model_dump(exclude_none=True), items)
-    recipe = with_kept_data(recipe, trained, run)
     saved = load_checkpoint(run, "last")
+    if saved is None and trained.outer.objective == NOTHING:
+        raise UserError(
+            f"{run} trained nothing, it judged {trained.model.kind}: give --backbone {trained.model.kind} in "
+            "its place."
+        )
     if saved is None:
         raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")
     state = state_from(*saved)
-    parts = Parts(_alone(recipe), sizes=_sizes(run, recipe, trained, state))
+    sizes = _sizes(run, recipe, trained, state)
+    recipe, said = _with_pictures(recipe, trained, run, sizes)
+    alone = placed(_alone(recipe))
+    parts = Parts(alone, build_data(alone, scale=kept_scale(recipe, trained, run)), sizes)
     _check_fit(parts.params, state.params, run)
     return Loaded(
         run,
@@ -90,8 +98,17 @@ def load_run(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Lo
         changed_settings(asked.model_dump(), trained.model_dump()),
         in_order(state, parts.params, parts.buffers),
         _plan(run, recipe),
-        unread(asked, sorted(typed_keys(items)), judging=True),
+        [*unread(asked, sorted(typed_keys(items)), judging=True), *said],
     )
+
+
+def _with_pictures(recipe: Recipe, trained: Recipe, run: Path, sizes: Sizes) -> tuple[Recipe, list[str]]:
+    """The recipe with the split that the run kept, or with other pictures in the run's size and colour."""
+    shown = shown_as_trained(recipe, trained, sizes.inputs)
+    kept = with_kept_data(shown, trained, run)
+    if shown is not recipe and kept is not shown:  # the run's own pictures at another place, as they are
+        return with_kept_data(recipe, trained, run), []
+    return kept, shown_words(kept, recipe)
 
 
 def _alone(recipe: Recipe) -> Recipe:

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
-from innerloop.features.overlap import overlap
+from innerloop.features.overlap import overlap, seen_before
 from innerloop.nets.hugging_face import PREFIX, is_hugging_face
 from innerloop.nets.hugging_face_pictures import read_preprocessing
 from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, published_weights
+from innerloop.recipes.backbone import NOTHING
 from innerloop.recipes.judged import IMAGE_FAMILIES
 from innerloop.recipes.schema import Recipe
 
@@ -54,11 +55,21 @@ def seen_notes(recipe: Recipe, trained: Recipe | None = None) -> list[str]:
         recipe: its data count.
         trained: what the network was trained by, if not this.
     """
-    kind, init = (trained or recipe).model.kind, (trained or recipe).model.init
-    if recipe.tasks.family not in IMAGE_FAMILIES:
-        return []
-    seen = UNKNOWN if is_hugging_face(kind) else None
-    if init == INIT and kind in PRETRAINED:
-        seen = PRETRAINED[kind].seen
+    seen = _seen_by(trained or recipe) if recipe.tasks.family in IMAGE_FAMILIES else None
     told = overlap(seen, recipe.data.name) if seen else None
     return [told] if told else []
+
+
+def seen_word(recipe: Recipe, trained: Recipe | None = None) -> dict[str, str]:
+    """The same as an entry of a protocol, for tables: ``yes`` or ``perhaps``; nothing where there is none."""
+    seen = _seen_by(trained or recipe) if recipe.tasks.family in IMAGE_FAMILIES else None
+    word = seen_before(seen, recipe.data.name) if seen else "no"
+    return {} if word == "no" else {"seen": word}
+
+
+def _seen_by(made: Recipe) -> str | None:
+    """What a network had seen before its run; None if it started from nothing that others trained."""
+    kind, start = made.model.kind, INIT if made.outer.objective == NOTHING else made.model.init
+    if is_hugging_face(kind):
+        return UNKNOWN
+    return PRETRAINED[kind].seen if start == INIT and kind in PRETRAINED else None

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import NonFiniteError, Problems, UserError
-from innerloop.core.faults import in_words
 from innerloop.core.losses import score_name
 from innerloop.execution import Plan, choose_plan
 from innerloop.execution.plan import check_compiler, compiler_works
 from innerloop.execution.warned import worker_warnings
+from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts
+from innerloop.experiment.lifetime import begun
+from innerloop.experiment.lifetime import ending as ending
 from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rate import provisional, settled
-from innerloop.experiment.run_data import check_data, data_record, hard_words, keep_data, with_kept_data
-from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes, remember_run
+from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
+from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
+from innerloop.recipes.backbone import NOTHING
 from innerloop.recipes.fitted import refuse_unfitted
 from innerloop.recipes.judged import refuse_mixed_ways
 from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import recipe_to_toml
-from innerloop.recipes.started import recipe_of
+from innerloop.recipes.started import look_at, recipe_of
 from innerloop.recipes.unread import rate_warning, refuse_stray_tables
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
-from innerloop.runs.directory import MANIFEST, RECIPE, create_run
-from innerloop.runs.files import write_text_atomic
+from innerloop.runs.directory import MANIFEST, RECIPE
 from innerloop.runs.leftovers import clear_leftovers
 from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
@@ -65,6 +65,8 @@ def train(
         ``notes``.
     """
     refuse_unfitted(recipe)
+    if recipe.outer.objective == NOTHING:
+        return judge_only(recipe, argv=argv, progress=progress, notes=notes)
     problems = Problems()  # all of them come before anything is written
     with problems.collect():
         refuse_stray_tables(recipe)
@@ -75,19 +77,8 @@ def train(
     with problems.collect():
         parts = build(provisional(recipe))
     problems.refuse()
-    run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
-    text = recipe_to_toml(recipe)
-    with sole_writer(run):
-        write_text_atomic(run / RECIPE, text)
-        kept = {
-            "device": parts.recipe.run.device,
-            "data": data_record(parts.data),
-            "sizes": parts.sizes.as_dict(),
-            "recipe": recipe.model_dump(),
-        }
-        start_manifest(run, argv, text, kept)
-        keep_data(parts.data, run)
-        remember_run(run)
+    kept = {"device": parts.recipe.run.device, "sizes": parts.sizes.as_dict()}
+    with begun(recipe, parts.data, argv, kept) as run:
         return _carry_out(recipe, parts, run, parts.first, progress, notes)
 
 
@@ -119,6 +110,8 @@ def resume(run: Path, *, trust: bool = False, progress: bool = True, force: bool
             )
         if not (locked_before or force):
             _refuse_running(run, manifest)
+        if recipe.outer.objective == NOTHING:
+            return judge_again(run, recipe, progress=progress)
         _check_plan(run, manifest.get("plan") or {})
         recipe, notes = _same_data(recipe, run)
         parts = build(provisional(recipe))
@@ -210,28 +203,6 @@ def _carry_out(
     }
 
 
-@contextmanager
-def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
-    """Writes into the manifest how a run ended, if it did not end well."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        with suppress(OSError):
-            update_manifest(run, status="interrupted", reason="interrupted; `innerloop resume` continues it")
-            bar.line(f"interrupted: `innerloop resume {run}` continues it")
-        raise
-    except BaseException as error:
-        told = in_words(error) or str(error)
-        reason = (told.splitlines() or [type(error).__name__])[0]
-        with suppress(
-            OSError
-        ):  # on a full disk nothing can be written, and the first error is the one to tell
-            # numbers that were not finite would not be the next time either: a sweep need not try again
-            update_manifest(run, status="failed", reason=reason, diverged=isinstance(error, NonFiniteError))
-            log.line(f"failed: {told}")
-        raise
-
-
 def _plan(parts: Parts, run: Path, bar: Progress) -> Plan:
     """What the manifest says, else a measurement, which is written there before the first step."""
     recipe = parts.recipe
@@ -307,10 +278,12 @@ def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dic
     Raises:
         UserError: the pictures of its test split have changed, or its predictions are not finite.
     """
+    if look_at(run).outer.objective == NOTHING:
+        return evaluate_backbone_run(run, overrides, trust=trust)
     loaded = load_run(run, overrides, trust=trust)
     recipe = loaded.parts.recipe
     notes = [*check_data(recipe, loaded.trained, run, ("test",)), *_warnings(recipe), *loaded.unread]
     notes += seen_notes(recipe, loaded.trained)
     weights, used = loaded.weights()
     more = {CHANGED: loaded.changed, "notes": notes}
-    return evaluate_parts(loaded.parts, weights, loaded.plan, run, used, more)
+    return evaluate_parts(loaded.parts, weights, loaded.plan, run, used, more, loaded.trained)

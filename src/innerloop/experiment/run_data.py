@@ -10,8 +10,8 @@ from typing import Any
 from innerloop.data import ImageSource
 from innerloop.experiment.data import Data
 from innerloop.experiment.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
-from innerloop.experiment.pictures import IMAGE_FAMILIES, build_source, held_out, plain_source
-from innerloop.experiment.pretrained import seen_notes
+from innerloop.experiment.pictures import IMAGE_FAMILIES, Scale, build_source, held_out, plain_source
+from innerloop.experiment.pretrained import own_scale, seen_notes
 from innerloop.recipes.schema import Data as DataSection
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
@@ -69,6 +69,55 @@ def with_kept_data(recipe: Recipe, trained: Recipe, run: Path) -> Recipe:
             return recipe  # other pictures, not the same ones at another place
     data = ours.model_copy(update={"split_file": str(run / KEPT)})
     return recipe.model_copy(update={"data": data})
+
+
+def shown_as_trained(recipe: Recipe, trained: Recipe, shape: Sequence[int]) -> Recipe:
+    """The recipe with pictures of another dataset in the size and colour that a run was trained on.
+
+    What the user says of ``data.size`` and ``data.colour`` stays. Pictures that are as the run wants them are
+    left alone.
+
+    Args:
+        recipe: how to judge the run.
+        trained: how it was trained.
+        shape: ``(channels, height, width)`` of what its network takes.
+    """
+    ours, theirs = recipe.data, trained.data
+    if recipe.tasks.family not in IMAGE_FAMILIES or ours.name == theirs.name or shape[-1] != shape[-2]:
+        return recipe
+    colour = "grey" if shape[0] == 1 else "rgb"
+    if (ours.size, ours.colour) != (theirs.size, theirs.colour):
+        return recipe
+    if tuple(plain_source(ours).images.shape[1:]) == (*shape[1:], shape[0]):
+        return recipe
+    data = ours.model_copy(update={"size": shape[-1], "colour": colour})
+    return recipe.model_copy(update={"data": data})
+
+
+def shown_words(recipe: Recipe, asked: Recipe) -> list[str]:
+    """What is said of pictures that :func:`shown_as_trained` converts."""
+    ours, theirs = recipe.data, asked.data
+    if (ours.size, ours.colour) == (theirs.size, theirs.colour):
+        return []
+    colour = "grey" if ours.colour == "grey" else "in colour"
+    return [
+        f"pictures of {ours.name} are shown as those that the run was trained on, {ours.size}×{ours.size} "
+        f"pixels, {colour}."
+    ]
+
+
+def kept_scale(recipe: Recipe, trained: Recipe, run: Path) -> Scale | None:
+    """Mean and deviation that a run was trained with, for other pictures than its own; None for its own.
+
+    They belong to the weights: a network that has seen pictures at one scale is judged at that.
+    """
+    kept, ours = read_kept(run / KEPT), recipe.data
+    if recipe.tasks.family not in IMAGE_FAMILIES or kept is None or kept["mean"] is None:
+        return None
+    own = ours.name == trained.data.name or ours.split_file == str(run / KEPT)
+    if own or ours.standardise != trained.data.standardise or own_scale(recipe.model.kind):
+        return None
+    return Scale(kept["mean"], kept["std"])
 
 
 def check_data(recipe: Recipe, trained: Recipe, run: Path, parts: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison
+from innerloop.experiment import backbone_run
 from innerloop.experiment.adapted import UNSURE_BELOW, Prediction
 from innerloop.experiment.compare import compare_judged
 from innerloop.experiment.judged import Judged, judged_from
@@ -148,3 +149,34 @@ def load(run: str | Path, *, trust: bool = False) -> Run:
     if not (path / RECIPE).is_file():
         raise UserError(f"{path} is not a run of training: `innerloop report {path}` shows what it holds.")
     return Run(path, trust=trust)
+
+
+def judge_backbone(
+    backbone: str,
+    data: str | Path | None = None,
+    *items: str,
+    like: Run | str | Path | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Run:
+    """Judges a pretrained backbone, as ``innerloop eval --backbone`` does: the run's ``result`` tells how.
+
+    Nothing is trained. Its run can be compared with any other one on the same tasks, and judged again.
+
+    Args:
+        backbone: ``efficientnet-lite0``, ``hf:FOLDER``, ``timm:NAME``.
+        data: a dataset of the catalogue or a folder, as ``data.name``.
+        items: settings as on the command line.
+        like: a run on whose held-out tasks it is judged, in place of ``data``.
+        progress: whether to tell on standard error how far it is.
+        settings: those of the section ``eval`` by their own names (``shots=5``), others as a dict per
+            section.
+
+    Raises:
+        UserError: there is no such backbone, or the settings are wrong.
+    """
+    given = [*items, *as_items(in_section(settings, "eval", Eval.model_fields))]
+    if data is not None:
+        given += as_items({"data": {"name": str(data)}})
+    run = None if like is None else (like if isinstance(like, Run) else load(like)).path
+    return Run(Path(backbone_run.judge_backbone(backbone, given, run, progress=progress)["run"]))

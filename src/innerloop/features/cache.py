@@ -12,7 +12,7 @@ import contextlib
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,10 +43,17 @@ class FeatureFiles:
         folder: of this backbone.
         dimension: features of a picture.
         about: what is written beside them, for people.
+        say: told once if nothing can be kept.
     """
 
-    def __init__(self, folder: Path, dimension: int, about: dict[str, Any] | None = None) -> None:
-        self._folder, self._dimension, self._about = folder, dimension, about
+    def __init__(
+        self,
+        folder: Path,
+        dimension: int,
+        about: dict[str, Any] | None = None,
+        say: Callable[[str], object] = tell,
+    ) -> None:
+        self._folder, self._dimension, self._about, self._say = folder, dimension, about, say
         self._files: tuple[IO[bytes], IO[bytes]] | None = None
         self._lock: int | None = None
         self._broken = False
@@ -76,11 +83,12 @@ class FeatureFiles:
             rows = min(len(known), values.stat().st_size // (4 * self._dimension))
             if rows == 0:
                 return {}
-            stored = np.memmap(values, np.dtype("<f4"), "r", shape=(rows, self._dimension))
+            mapped = np.memmap(values, np.dtype("<f4"), "r", shape=(rows, self._dimension))
         except (OSError, ValueError):  # no file, or none that may be read: its features are computed again
             return {}
         places = {digest: row for row, (digest, _) in enumerate(known[:rows]) if digest in wanted}
-        kept = {digest: np.array(stored[row], np.float32) for digest, row in places.items()}
+        gathered = np.asarray(mapped)[list(places.values())].astype(np.float32, copy=False)
+        kept = dict(zip(places, gathered, strict=True))
         return {
             digest: row
             for digest, row in kept.items()
@@ -100,7 +108,7 @@ class FeatureFiles:
             )
         except OSError as error:
             self._broken = True
-            tell(f"features are not kept: {in_words(error) or error}")
+            self._say(f"features are not kept: {in_words(error) or error}")
 
     def _open(self) -> tuple[IO[bytes], IO[bytes]]:
         """The pair of files that this process writes: the first that nobody else does."""

@@ -18,11 +18,12 @@ from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.data.folder_look import OnBad, unreadable
 from innerloop.data.layouts.layout import Progress, cores, silent
-from innerloop.data.pictures import BadPictureError, in_threads
+from innerloop.data.pictures import BadPictureError
 from innerloop.data.preparing import prepare
 from innerloop.features.backbone import Backbone, Forward
 from innerloop.features.cache import FeatureFiles, features_folder
 from innerloop.features.items import Digest, Item, listed
+from innerloop.features.known import Outcome, digests
 from innerloop.features.opening import open_backbone
 from innerloop.features.plans import plans_for, run_parts
 
@@ -50,8 +51,6 @@ class Features(NamedTuple):
     seconds: float
 
 
-Outcome = Digest | str
-"""What stands for a picture, or why it cannot be read."""
 Done = list[tuple[Digest, NDArray[np.float32] | str]]
 """Pictures of a part with their features, or why there are none."""
 
@@ -71,7 +70,7 @@ def extract(
 
     Every picture is brought to what the weights were trained on, and goes through the network once: features
     are kept on disk as they come, by backbone, weights, preprocessing and content of the picture. What was
-    interrupted goes on where it was.
+    interrupted goes on where it was. Files that have not changed since they were read are not read again.
 
     Args:
         backbone: from :func:`open_backbone`, or its name.
@@ -90,8 +89,9 @@ def extract(
     start = time.perf_counter()
     backbone = open_backbone(backbone) if isinstance(backbone, str) else backbone
     items = listed(pictures)
-    outcomes = list(in_threads(_stood_for, items, min(cores(), threads or cores())))
-    files = _files(backbone, cache)
+    place = None if cache is False else features_folder() if cache is True else Path(cache)
+    outcomes = digests(items, place, min(cores(), threads or cores()))
+    files = None if place is None else _files(backbone, place)
     with files if files is not None else nullcontext():
         found: dict[Digest, NDArray[np.float32] | str] = {}
         if files is not None:
@@ -114,17 +114,7 @@ def extract(
     return _gathered(backbone, items, outcomes, found, on_bad, computed, time.perf_counter() - start)
 
 
-def _stood_for(item: Item) -> Outcome:
-    try:
-        return item.digest()
-    except BadPictureError as error:
-        return str(error)
-
-
-def _files(backbone: Backbone, cache: bool | str | Path) -> FeatureFiles | None:
-    if cache is False:
-        return None
-    folder = features_folder() if cache is True else Path(cache)
+def _files(backbone: Backbone, folder: Path) -> FeatureFiles:
     return FeatureFiles(folder / backbone.fingerprint[:32], backbone.dimension, backbone.about())
 
 

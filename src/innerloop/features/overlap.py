@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from innerloop.nets.pretrained import IMAGENET, UNKNOWN
 
 _SAME = "the classes of {} are classes of ImageNet"
@@ -22,6 +24,17 @@ SEEN = {
 """Training data of weights → datasets that share classes with it, and how."""
 
 
+def seen_before(seen: str, dataset: str) -> Literal["yes", "perhaps", "no"]:
+    """Whether weights have seen classes of a dataset, in a word for tables; :func:`overlap` is the sentence.
+
+    >>> seen_before("ImageNet-1k", "cub"), seen_before("unknown", "cub"), seen_before("unknown", "omniglot")
+    ('yes', 'perhaps', 'no')
+    """
+    if dataset in SEEN.get(seen, {}):
+        return "yes"
+    return "perhaps" if seen == UNKNOWN and any(dataset in table for table in SEEN.values()) else "no"
+
+
 def overlap(seen: str, dataset: str) -> str | None:
     """A sentence on classes that weights have seen before they are judged on them; None if there are none.
 
@@ -35,10 +48,11 @@ def overlap(seen: str, dataset: str) -> str | None:
     this is no test on new classes: the weights were trained on ImageNet-1k, and many classes of fc100 are
     classes of ImageNet under another name.
     """
-    if dataset in SEEN.get(seen, {}):
+    known = seen_before(seen, dataset)
+    if known == "yes":
         reason = SEEN[seen][dataset].format(dataset)
         return f"this is no test on new classes: the weights were trained on {seen}, and {reason}."
-    if seen == UNKNOWN and any(dataset in table for table in SEEN.values()):
+    if known == "perhaps":
         return (
             "this may be no test on new classes: what the weights were trained on is not known here, and "
             f"they may have seen the classes of {dataset}."

@@ -61,6 +61,14 @@ OBJECTIVES: dict[str, Entry] = {
         "no inner problem",
         "objectives/erm.py",
     ),
+    "none": Entry(
+        "pretrained weights, judged as they are",
+        "—",
+        "nothing: no run trains them",
+        "a head that `eval.head` fits in tests",
+        "no inner problem",
+        "experiment/backbone_run.py",
+    ),
 }
 """By their names in ``outer.objective``."""
 

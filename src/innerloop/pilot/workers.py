@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -12,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from innerloop.core.children import safe_path
+from innerloop.core.children import end_with_parent, safe_path
 from innerloop.core.errors import UserError
 
 Job = TypeVar("Job")
@@ -65,10 +63,4 @@ def _begin(parent: int) -> None:
     """One thread; Ctrl-C at the terminal reaches the parent alone, and no child survives it."""
     torch.set_num_threads(1)
     os.setpgid(0, 0)
-    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
-
-
-def _follow(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
+    end_with_parent(parent)

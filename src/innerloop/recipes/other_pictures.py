@@ -31,7 +31,7 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
     Raises:
         UserError: the run knows no pictures, or with a line for everything that is wrong with the folder.
     """
-    folders = _folders(words)
+    folders = folders_among(words)
     items = [word for word in words if word not in folders]
     if not folders:
         return items, []
@@ -46,7 +46,7 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
         )
     if user_path(recipe.data.name).resolve() == user_path(name).resolve():
         return items, []
-    return _judged_on(recipe, name, items)
+    return judged_on(recipe, name, items)
 
 
 def has_pictures(words: Sequence[str]) -> bool:
@@ -55,16 +55,16 @@ def has_pictures(words: Sequence[str]) -> bool:
     >>> has_pictures(["eval.shots=1", "tasks.ways=5"])
     False
     """
-    return bool(_folders(words))
+    return bool(folders_among(words))
 
 
-def _folders(words: Sequence[str]) -> dict[str, str]:
+def folders_among(words: Sequence[str]) -> dict[str, str]:
     """Folders of pictures among words, and what ``data.name`` is to be for each."""
     found = {word: own_pictures(word) for word in words if "=" not in word or Path(word).exists()}
     return {word: name for word, name in found.items() if name is not None}
 
 
-def _judged_on(recipe: Recipe, name: str, items: list[str]) -> tuple[list[str], list[str]]:
+def judged_on(recipe: Recipe, name: str, items: list[str]) -> tuple[list[str], list[str]]:
     """Settings for a folder that the run has not seen; size and colour are brought to the run's later."""
     typed = typed_keys(items)
     free: dict[str, Any] = {"splits": None, "split_file": None, "on_bad": "refuse", "leave_out": 0}

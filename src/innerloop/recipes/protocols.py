@@ -27,6 +27,8 @@ _NO_MATTER = (
     ),
     *("eval.curve", "eval.every", "eval.patience", "eval.validation_episodes"),
 )
+_SEEN = {"yes": "classes seen in pretraining", "perhaps": "classes perhaps seen in pretraining"}
+"""What tables say of weights that others had trained on what they are judged on."""
 _BUT = ("outer.loss", "run.dtype", "run.bfloat16")
 
 
@@ -111,6 +113,8 @@ def brief(evaluation: Mapping[str, Any]) -> str:
     if not isinstance(told, Mapping) or not told:
         return ""
     words = [f"{told['head']} head" if "head" in told else str(told.get("method", ""))]
+    if told.get("ensemble"):
+        words = [f"ensemble of {told['head']} heads"]
     if told.get("inner_steps"):
         words.append(f"{told['inner_steps']} inner step{'' if told['inner_steps'] == 1 else 's'}")
     if "label_orders" in told:
@@ -120,6 +124,7 @@ def brief(evaluation: Mapping[str, Any]) -> str:
     elif "shots" in told:
         words.append(f"{told['shots']} shots")
     words.append(Path(str(told["data"])).name if "data" in told else str(told.get("tasks", "")))
+    words.append(_SEEN.get(str(told.get("seen", "")), ""))
     words.append("transductive" if str(told.get("kind", "")).startswith("transductive") else "")
     return ", ".join(word for word in words if word)
 
@@ -146,6 +151,26 @@ def evaluation_line(found: Mapping[str, Any]) -> str:
     )
 
 
+def grid_lines(found: Mapping[str, Any]) -> list[str]:
+    """A line for every setting of a head that was judged beside, and for the mean of their probabilities.
+
+    >>> rows = [{"C": 1.0, "normalise": True, "accuracy": 0.7, "ci95": 0.01}]
+    >>> for line in grid_lines({"grid": rows, "ensemble": {"accuracy": 0.71, "ci95": 0.01}}):
+    ...     print(line.strip())
+    C=1, unit length      70.0 ± 1.0 %
+    mean of probabilities  71.0 ± 1.0 %
+    """
+    rows = found.get("grid") or []
+    named = [
+        (f"C={row['C']:g}, {'unit length' if row['normalise'] else 'as they come'}", row) for row in rows
+    ]
+    named += [("mean of probabilities", found["ensemble"])] if rows else []
+    told = [
+        score_text("accuracy", row["accuracy"], row["ci95"]).removeprefix("accuracy ") for _, row in named
+    ]
+    return [f"  {name:<21} {said:>14}" for (name, _), said in zip(named, told, strict=True)]
+
+
 def baselines_line(found: Mapping[str, Any]) -> str:
     """What needs no training, beside a result on pictures; nothing where it was not judged."""
     rows = found.get("baselines") or []
@@ -159,7 +184,8 @@ def baselines_line(found: Mapping[str, Any]) -> str:
     if gain is None or half is None or not math.isfinite(half) or gain - half > 0:
         return text
     beaten = "better than" if gain + half < 0 else "as good as"
-    return f"{text}. The {best['words']} is {beaten} the trained network"
+    whose = "pretrained" if "backbone" in (found.get("protocol") or {}) else "trained"
+    return f"{text}. The {best['words']} is {beaten} the {whose} network"
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

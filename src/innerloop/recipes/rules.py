@@ -25,6 +25,9 @@ WITHOUT_RULES = {"rules": False}
 PICTURES = ("few-shot", "supervised")
 """Families of tasks that are made of pictures."""
 
+WITH_WEIGHTS = ("efficientnet-lite", "hf:", "timm:")
+"""Beginnings of ``model.kind`` for networks that others trained, and that say how pictures must look."""
+
 
 class Ruled(BaseModel):
     """A model with rules between its settings, which hold for whoever makes one."""
@@ -53,6 +56,17 @@ def _heads_are_for_pictures(recipe: Recipe) -> str | None:
         f"eval.head={head} classifies pictures, and tasks.family={family} has none: leave it out, or set "
         "tasks.family=few-shot."
     )
+
+
+def _grids_are_of_penalties(recipe: Recipe) -> str | None:
+    wanted = recipe.eval
+    if any(not 0 < C < float("inf") for C in wanted.C_grid):
+        return "eval.C_grid needs numbers above 0, such as [0.1, 1, 10]."
+    if wanted.head == "finetune" and (wanted.C_grid or wanted.ensemble):
+        return (
+            "eval.C_grid and eval.ensemble are for heads on features: leave them out with eval.head=finetune."
+        )
+    return None
 
 
 def _widths_are_positive(recipe: Recipe) -> str | None:
@@ -172,8 +186,32 @@ def _settings_are_the_learners(recipe: Recipe) -> str | None:
     return "\n".join(method_problems(dict(recipe.inner), recipe.outer.objective)) or None
 
 
+def _nothing_is_trained(recipe: Recipe) -> str | None:
+    kind, head = recipe.model.kind, recipe.eval.head
+    if recipe.outer.objective != "none":
+        return None
+    lines, trains = [], "outer.objective=none trains nothing"
+    if not kind.startswith(WITH_WEIGHTS):
+        lines.append(
+            f"{trains}, and model.kind={kind} comes without weights: set model.kind=efficientnet-lite0 or "
+            "hf:FOLDER, or judge a run with `innerloop eval RUN`."
+        )
+    if recipe.tasks.family != "few-shot":
+        lines.append(f"{trains} and judges pictures: set tasks.family=few-shot.")
+    if head in ("learner", "finetune"):
+        lines.append(f"{trains} and fits heads on features, which eval.head={head} does not: set logistic.")
+    if recipe.eval.copies:
+        lines.append(f"{trains} and computes features of pictures once: leave eval.copies at 0.")
+    if recipe.model.init not in (None, "pretrained"):
+        lines.append(f"{trains} and takes the weights that come with {kind}: leave model.init out.")
+    if recipe.run.ranks > 1:
+        lines.append(f"{trains}, and one process judges: leave run.ranks at 1.")
+    return "\n".join(lines) or None
+
+
 RECIPE_RULES: Rules = (
     _heads_are_for_pictures,
+    _grids_are_of_penalties,
     _widths_are_positive,
     _recomputing_cannot_be_compiled,
     _minibatches_are_for_erm,
@@ -187,4 +225,5 @@ RECIPE_RULES: Rules = (
     _an_envelope_is_of_the_inner_loss,
     _weights_need_hard_tasks,
     _settings_are_the_learners,
+    _nothing_is_trained,
 )

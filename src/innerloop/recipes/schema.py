@@ -206,9 +206,10 @@ class Inner(Section):
 class Outer(Section):
     """What is learned across tasks."""
 
-    objective: Literal["episodic", "multitask", "erm", "reptile"] = Field(
+    objective: Literal["episodic", "multitask", "erm", "reptile", "none"] = Field(
         "episodic",
-        description="episodic: through the inner loop; multitask: one head per task; erm: no adaptation",
+        description="episodic: through the inner loop; multitask: one head per task; erm: no adaptation; "
+        "none: train nothing, judge pretrained weights",
     )
     heads: Literal["shared", "independent", "released"] = Field(
         "independent",
@@ -272,6 +273,16 @@ class Eval(Section):
     )
     C: float = Field(1.0, gt=0, description="heads logistic, svm, svc and ridge: inverse penalty")
     normalise_features: bool = Field(True, description="heads: divide features by their norm")
+    C_grid: list[float] = Field(
+        [],
+        description="heads: also judge these inverse penalties on the same tasks, each with and without "
+        "normalised features",
+    )
+    ensemble: bool = Field(
+        False,
+        description="heads: label by the mean of probabilities over eval.C_grid (none given: 0.01 … 100), "
+        "with and without normalised features; for want of validation classes",
+    )
     copies: int = Field(
         0, ge=0, description="heads: so many augmented copies in place of each support picture (RFS: 5)"
     )

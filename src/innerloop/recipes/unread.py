@@ -50,6 +50,7 @@ _UNNAMED = When("training without tasks.hard_groups", lambda r: not r.tasks.hard
 _MLP = _one_of("model.kind", "mlp")
 _CONV4 = _one_of("model.kind", "conv4")
 _HEADS = When("heads on frozen features (eval.head)", lambda r: not _is_learner_judged(r))
+_NO_ENSEMBLE = When("heads without eval.ensemble", lambda r: not r.eval.ensemble)
 _LEARNER = When(
     "learners, and here eval.head judges features",
     lambda r: r.outer.objective in ("episodic", "reptile") or _is_learner_judged(r),
@@ -83,6 +84,7 @@ _ORDERED = When(
     lambda r: depends_on_order(r.inner.method) and r.inner.head_start not in ("one-vector", "zero"),
 )
 _OTHER_NETWORK = When("networks of pictures and your own", lambda r: r.model.kind != "mlp")
+_TRAINED = When("networks that are trained", lambda r: r.outer.objective != "none")
 _NO_SCALE = When(
     "networks without a scale of their own",
     lambda r: not r.model.kind.startswith(("efficientnet-lite", "hf:")),
@@ -126,7 +128,7 @@ READERS: Readers = {
     "model.bias": (_one_of("model.kind", "mlp", "conv4"),),
     "model.filters": (_CONV4,),
     "model.pooling": (_CONV4,),
-    "model.norm": (_OTHER_NETWORK,),
+    "model.norm": (_OTHER_NETWORK, _TRAINED),
     # the other networks refuse it when they are built
     "model.last_layer": (_LAST_LAYER,),
     "model.cosine_scale": (_LAST_LAYER, _one_of("model.last_layer", "cosine")),
@@ -154,8 +156,10 @@ READERS: Readers = {
     "eval.ways": (_PICTURES, _ONE_KIND),
     "eval.shots": (_ONE_KIND,),
     "eval.queries": (_ONE_KIND,),
-    "eval.C": (_one_of("eval.head", "logistic", "svm", "svc", "ridge"),),
-    "eval.normalise_features": (_HEADS,),
+    "eval.C": (_one_of("eval.head", "logistic", "svm", "svc", "ridge"), _NO_ENSEMBLE),
+    "eval.normalise_features": (_HEADS, _NO_ENSEMBLE),
+    "eval.C_grid": (_HEADS,),
+    "eval.ensemble": (_HEADS,),
     "eval.copies": (_HEADS,),
     "eval.head_lr": (_one_of("eval.head", "finetune"),),
     "eval.head_steps": (_one_of("eval.head", "finetune"),),
@@ -207,7 +211,12 @@ def unread(recipe: Recipe, typed: Iterable[str], *, judging: bool = False) -> li
     ([], ['outer.lr is not read: it is for training.'])
     """
     keys = list(dict.fromkeys(typed))
-    purposes = (unread_keys(JUDGED, keys, recipe) if judging else {}) | unread_keys(READERS, keys, recipe)
+    purposes = unread_keys(READERS, keys, recipe)
+    if recipe.outer.objective == "none":  # the run is made and judged, and nothing is trained
+        made = [key for key in keys if key not in ("outer.objective", "model.init", "run.seed", "run.folder")]
+        purposes = unread_keys(JUDGED, made, recipe) | purposes
+    elif judging:
+        purposes = unread_keys(JUDGED, keys, recipe) | purposes
     return [f"{key} is not read: it is for {purposes[key]}." for key in keys if key in purposes]
 
 

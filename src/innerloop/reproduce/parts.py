@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from innerloop.core.children import safe_path
+from innerloop.core.children import end_with_parent, safe_path
 from innerloop.execution.plan import available_cores
 from innerloop.reproduce.sources import library_versions, source_hash
 from innerloop.runs.files import plain, read_json, write_json_atomic
@@ -74,15 +75,20 @@ def two_at_a_time(compute: Callable[[Job], Value], jobs: Sequence[Job]) -> Itera
     >>> list(two_at_a_time(abs, [-1, 2]))
     [(-1, 1), (2, 2)]
     """
-    import torch
-
     workers = min(2, available_cores(), len(jobs))
     if workers < 2:
         for job in jobs:
             yield job, compute(job)
         return
     # a forked process must not wait for threads of its parent, and four threads would share two cores
-    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(os.getpid(),)) as pool:
         with safe_path():  # some systems start the processes of a pool afresh
             values = pool.map(compute, jobs)
         yield from zip(jobs, values, strict=True)
+
+
+def _begin(parent: int) -> None:
+    import torch
+
+    end_with_parent(parent)
+    torch.set_num_threads(1)

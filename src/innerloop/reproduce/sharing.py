@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +21,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-from innerloop.core.children import safe_path
+from innerloop.core.children import end_with_parent, safe_path
 from innerloop.core.cores import available_cores
 from innerloop.reproduce import parts
 from innerloop.reproduce.sources import source_hash
@@ -95,7 +96,7 @@ class Sharing:
         if workers < 2:
             yield from in_any_order(lambda some: map(attempt, some), jobs)
             return
-        pool = ProcessPoolExecutor(workers, initializer=_begin_in_pool, initargs=(self.place,))
+        pool = ProcessPoolExecutor(workers, initializer=_begin_in_pool, initargs=(self.place, os.getpid()))
         with pool, safe_path():  # some systems start the processes of a pool afresh
             yield from in_any_order(lambda some: pool.map(attempt, some), jobs)
 
@@ -183,10 +184,11 @@ def _put_in_place(sharing: Sharing) -> dict[str, Any]:
     return before
 
 
-def _begin_in_pool(folder: Path) -> None:
+def _begin_in_pool(folder: Path, parent: int) -> None:
     """A process of a pool; where it was started afresh and not forked, it does not share yet."""
     import torch
 
+    end_with_parent(parent)
     torch.set_num_threads(1)
     if _SHARING.get() is None:
         _put_in_place(Sharing(folder))

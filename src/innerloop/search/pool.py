@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 
-from innerloop.core.children import safe_path
+from innerloop.core.children import end_with_parent, safe_path
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.heap import keep_freed_memory
@@ -154,7 +155,7 @@ class Bench:
 
     def _processes(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            given = (self.space, self._given)
+            given = (self.space, self._given, os.getpid())
             context = multiprocessing.get_context(_start_method())
             self._pool = ProcessPoolExecutor(self.workers, context, _prepare, given)
         return self._pool
@@ -192,8 +193,9 @@ def _one_thread() -> Iterator[None]:
 _THERE: dict[str, Any] = {}
 
 
-def _prepare(space: Space[Any], draws: Draws) -> None:
-    """Runs first in every worker. An interrupt is the parent's business."""
+def _prepare(space: Space[Any], draws: Draws, parent: int) -> None:
+    """Runs first in every worker. An interrupt is the parent's business, and its end theirs."""
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()

@@ -1,0 +1,186 @@
+"""Runs that train nothing: a pretrained backbone, judged on the tasks that a trained run is judged on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.core.errors import Problems, UserError
+from innerloop.evaluation.pretrained import evaluate_backbone
+from innerloop.execution import Plan
+from innerloop.execution.plan import available_cores
+from innerloop.experiment.beside import beside
+from innerloop.experiment.data import Data, build_data
+from innerloop.experiment.evaluation import keep_evaluation, protocol_of
+from innerloop.experiment.heads import head_protocol
+from innerloop.experiment.kept import KEPT, is_own, own_folder
+from innerloop.experiment.lifetime import begun, ending
+from innerloop.experiment.parts import check_device, placed
+from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.pretrained import seen_notes
+from innerloop.experiment.rate import as_trained
+from innerloop.experiment.run_data import check_data, with_kept_data
+from innerloop.experiment.words import recipe_words
+from innerloop.features import Backbone, TimeLeft, open_backbone
+from innerloop.recipes.backbone import backbone_recipe
+from innerloop.recipes.library import read_recipe
+from innerloop.recipes.protocols import CHANGED, changed_settings
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import typed_keys
+from innerloop.recipes.started import recipe_of
+from innerloop.recipes.unread import refuse_stray_tables, unread
+from innerloop.runs.manifest import read_manifest, update_manifest
+from innerloop.runs.progress import Progress, RunLog
+
+Say = Callable[[str], None]
+
+
+class Judge(NamedTuple):
+    """A recipe that trains nothing, with its backbone and its tasks."""
+
+    recipe: Recipe
+    backbone: Backbone
+    data: Data
+
+
+def judge_backbone(
+    backbone: str,
+    items: Sequence[str] = (),
+    like: Path | None = None,
+    *,
+    argv: list[str] | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Judges a backbone in a run of its own.
+
+    Args:
+        backbone: as ``model.kind`` takes it.
+        items: settings; ``data.name`` is needed unless ``like`` is given.
+        like: a run on whose held-out tasks it is judged.
+        argv: the command line, for the manifest.
+        progress: whether to tell on standard error how far it is.
+
+    Returns:
+        As :func:`innerloop.experiment.run.train`.
+    """
+    if like is None:
+        recipe = backbone_recipe(backbone, items)
+    else:
+        trained = as_trained(read_recipe(str(like)), like)
+        recipe = backbone_recipe(backbone, items, trained)
+        if is_own(recipe.data.name):  # folders grow; the run's test classes are those that it kept
+            recipe = with_kept_data(recipe, trained, like)
+    notes = unread(recipe, sorted(typed_keys(items)))
+    return judge_only(recipe, argv=argv, progress=progress, notes=notes)
+
+
+@recipe_words()
+def judge_only(
+    recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A new run of a recipe that trains nothing: what ``train`` does with ``outer.objective=none``."""
+    judge = _built(recipe)
+    about = {**judge.backbone.about(), "fingerprint": judge.backbone.fingerprint}
+    with begun(recipe, judge.data, argv, {"device": judge.recipe.run.device, "backbone": about}) as run:
+        return _carry_out(judge, run, progress, notes)
+
+
+def judge_again(run: Path, recipe: Recipe, *, progress: bool = True) -> dict[str, Any]:
+    """Goes on with such a run that was interrupted: what is kept of its features is not computed again."""
+    return _carry_out(_built(with_kept_data(recipe, recipe, run)), run, progress, ())
+
+
+@recipe_words()
+def evaluate_backbone_run(run: Path, overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
+    """Judges the backbone of such a run once more, by another protocol or on other pictures.
+
+    Raises:
+        UserError: another backbone is asked for, or its weights are not those of the run.
+    """
+    first = read_recipe(str(run))
+    asked = recipe_of(run, overrides, trust=trust)
+    if asked.model != first.model or asked.outer.objective != first.outer.objective:
+        raise UserError(
+            f"{run} judged {first.model.kind}: leave model.* as it was, and judge another one with "
+            "--backbone."
+        )
+    judge = _built(with_kept_data(asked, first, run))
+    kept = (read_manifest(run).get("backbone") or {}).get("fingerprint")
+    if kept not in (None, judge.backbone.fingerprint):
+        raise UserError(
+            f"the weights of {first.model.kind} are not those that {run} judged: judge them in a run of "
+            f"their own with --backbone {first.model.kind}."
+        )
+    same = judge.recipe.data.split_file == str(run / KEPT)
+    notes = check_data(judge.recipe, first, run, ("test",)) if same else []
+    notes += [*unread(asked, sorted(typed_keys(overrides))), *seen_notes(asked, first)]
+    more = {CHANGED: changed_settings(asked.model_dump(), first.model_dump()), "notes": notes}
+    return _judged(judge, run, Progress(1, "features", 0, sys.stderr, None, None).line, more)
+
+
+def _built(recipe: Recipe) -> Judge:
+    """Backbone and tasks, built now, so that every mistake is found before anything is written."""
+    problems, recipe = Problems(), placed(recipe)
+    with problems.collect():
+        check_device(recipe.run.device)
+    with problems.collect():
+        refuse_stray_tables(recipe)
+    with problems.collect():
+        backbone = open_backbone(recipe.model.kind, settings=recipe.model.settings)
+    data = build_data(recipe)
+    with problems.collect():
+        data.test  # noqa: B018  (refuses more ways or shots than there are)
+    problems.refuse()
+    return Judge(recipe, backbone, data)
+
+
+def _carry_out(judge: Judge, run: Path, show: bool, notes: Sequence[str]) -> dict[str, Any]:
+    started, log = time.perf_counter(), RunLog(run / "log.txt")
+    update_manifest(run, status="running", diverged=False, ranks=1)
+    seen = seen_notes(judge.recipe)
+    teller = Progress(1, "features", 0, sys.stderr if show else None, log, None)
+    teller.line(f"run: {run}")
+    teller.line(f"nothing is trained: {judge.backbone.name} is judged as it is")
+    for note in (*notes, *seen):
+        teller.line(f"warning: {note}")
+    with ending(run, log, teller):
+        found = _judged(judge, run, teller.line, {"notes": seen} if seen else {})
+    update_manifest(run, status="finished", reason=None)
+    return {
+        "run": str(run),
+        "steps": 0,
+        "metrics": found,
+        "tasks_per_second": None,
+        "plan": None,
+        "seconds": time.perf_counter() - started,
+        "notes": [*notes, *seen],
+    }
+
+
+def _judged(judge: Judge, run: Path, say: Say, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Features, heads and what needs no network, in a file of the run."""
+    recipe, backbone, data = judge
+    plan = Plan("loop", recipe.run.threads or available_cores())
+    norm = backbone.network.norm
+    found = evaluate_backbone(
+        backbone,
+        data.pictures,
+        head_protocol(recipe, norm, recipe.eval.episodes),
+        folder=None if recipe.data.rotations else own_folder(recipe.data.name),
+        kinds=build_kinds(recipe, training=False),
+        balanced=recipe.tasks.balanced,
+        progress=TimeLeft(say),
+        device=recipe.run.device,
+        plan=plan,
+    )
+    weights = "" if backbone.weights == backbone.name else f" ({backbone.weights})"
+    protocol = protocol_of(recipe, norm, f"{backbone.name}{weights}")
+    entries = {
+        "protocol": {**protocol, "backbone": backbone.about()},
+        **beside(recipe, data, found, plan),
+        **more,
+    }
+    return keep_evaluation(recipe, found, run, entries)

@@ -1,0 +1,61 @@
+"""What needs no training, beside a result on pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from innerloop.core.types import Params
+from innerloop.evaluation.baselines import Start, trivial_baselines
+from innerloop.evaluation.scores import Evaluation
+from innerloop.execution import Plan
+from innerloop.experiment.data import Data
+from innerloop.experiment.fitting import by_heads
+from innerloop.experiment.heads import head_protocol
+from innerloop.experiment.parts import Parts
+from innerloop.nets.hugging_face import is_hugging_face
+from innerloop.recipes.judged import IMAGE_FAMILIES
+from innerloop.recipes.schema import Recipe
+
+
+def beside(
+    recipe: Recipe, data: Data, found: Evaluation, plan: Plan, start: Start | None = None
+) -> dict[str, Any]:
+    """The entry ``baselines`` of an evaluation; nothing without pictures, or if the recipe wants none.
+
+    Args:
+        recipe: which tasks.
+        data: its pictures.
+        found: what is compared with.
+        plan: how to run it.
+        start: the network before it was trained; None if nothing was trained.
+    """
+    if not wanted(recipe):
+        return {}
+    protocol = head_protocol(recipe, "none", recipe.eval.episodes)
+    told = trivial_baselines(by_heads(recipe, data, plan), protocol, found, start)
+    return {"baselines": [baseline.as_dict() for baseline in told]}
+
+
+def wanted(recipe: Recipe) -> bool:
+    """Whether a recipe's result has baselines beside it."""
+    return recipe.tasks.family in IMAGE_FAMILIES and recipe.eval.baselines
+
+
+def before_training(parts: Parts, params: Params) -> Start:
+    """The network as it is made, without what a run was started from: that was trained.
+
+    A model of transformers is made with its weights, so that it never is untrained.
+
+    Args:
+        parts: its recipe and its data.
+        params: weights of a type and a device that it shall have too.
+    """
+    like: Tensor = next(iter(params.values()))
+    made = parts.network.init(torch.Generator().manual_seed(parts.recipe.run.seed))
+    first, buffers = ({n: v.to(like.device) for n, v in tree.items()} for tree in made)
+    first = {n: v.to(like.dtype) if v.is_floating_point() else v for n, v in first.items()}
+    name = "pretrained" if is_hugging_face(parts.recipe.model.kind) else "untrained"
+    return Start(name, parts.network, first, buffers, *parts.data.scale)

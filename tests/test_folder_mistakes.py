@@ -88,3 +88,27 @@ def test_files_given_to_the_classifier(backbone: Backbone) -> None:
     with pytest.raises(UserError, match="at least two classes"):
         model.fit(files[:3], labels[:3])
     assert model.fit(files, labels).classes_.tolist() == ["animal00", "animal01"]
+
+
+def test_pictures_to_label_that_cannot_be_read(backbone: Backbone) -> None:
+    root = draw(Path("zoo"), animals(2, 2))
+    draw(Path("new"), {"some": 2})
+    (Path("new") / "clip.mov").write_bytes(b"video")
+    (Path("new") / "some" / "bad.jpg").write_bytes(b"no picture")
+
+    def label(*settings: str, more: tuple[Path, ...] = ()) -> dict[str, Any]:
+        return predict_pictures(None, root, [Path("new"), *more], settings, backbone="conv4")
+
+    (root / "eel").mkdir()
+    with pytest.raises(UserError) as caught:
+        label(more=(Path("nowhere.png"), root / "eel"))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    for line, words in zip(
+        lines, ("no picture 'nowhere", "has no pictures", "2 files", "'eel' (0)"), strict=True
+    ):
+        assert words in line
+    assert "clip.mov (it is a video" in lines[2]
+    made = label("data.on_bad=skip", "data.leave_out=1")
+    assert [Path(row["file"]).name for row in made["predictions"]] == ["0.png", "1.png"]
+    assert [Path(row["file"]).name for row in made["skipped"]] == ["clip.mov", "bad.jpg"]

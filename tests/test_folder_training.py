@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from innerloop.recipes.fitted import fitted_shape
 from innerloop.recipes.library import load_recipe, read_recipe
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml
+from test_archive_bombs import giant_picture
 
 SHORT = ("outer.steps=2", "model.filters=2", "eval.episodes=4", "eval.validation_episodes=2")
 HERE = ("run.execution=loop", "run.compile=off", "run.threads=1")
@@ -196,17 +195,6 @@ def test_a_run_is_judged_on_another_folder(capsys: pytest.CaptureFixture[str]) -
 # ---- what is wrong with a folder ----
 
 
-def giant(path: Path, side: int = 20_000) -> None:
-    """A PNG of so many pixels, as far as its head tells."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
-
-
 def copied(root: Path) -> None:
     (root / "animal01" / "copy.png").write_bytes((root / "animal00" / "0.png").read_bytes())
 
@@ -232,12 +220,12 @@ WRONG: dict[str, tuple[Any, str, str]] = {
         "data.on_bad=skip",
     ),
     "a giant": (
-        lambda root: giant(root / "animal00" / "giant.png"),
+        lambda root: giant_picture(root / "animal00" / "giant.png", 20_000),
         "animal00/giant.png (it has more than the 80 million pixels that are read; make it smaller first)",
         "data.on_bad=skip",
     ),
     "a large one": (
-        lambda root: giant(root / "animal00" / "large.png", 10_000),
+        lambda root: giant_picture(root / "animal00" / "large.png", 10_000),
         "animal00/large.png (it has 10000×10000 pixels, more than the 80 million that are read; make it",
         "data.on_bad=skip",
     ),

@@ -58,7 +58,7 @@ def predict(
     \b
     JSON: predictions (file, label, probability, unsure, unknown, probabilities), expected (accuracy, low,
     high, examples, by_class, confused), curve, backbone, classes, support, method, norm, seconds; saved,
-    card, csv and page where they were asked for.
+    card, csv and page where they were asked for; skipped (file, reason) with data.on_bad=skip.
     """
 
     def work() -> Result:
@@ -107,6 +107,8 @@ def _render(result: Result) -> None:
     for row in result["predictions"]:
         mark = "   unknown?" if row["unknown"] else "   unsure" if row["unsure"] else ""
         write(f"{row['file']:<{width}}  {row['label']}  {100 * row['probability']:.0f} %{mark}")
+    for row in result.get("skipped") or []:
+        say(f"left out: {row['file']} ({row['reason']})")
     for line in _sureness_lines(result):
         write(line)
 

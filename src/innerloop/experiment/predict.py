@@ -8,7 +8,9 @@ from csv import writer as table_writer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.data.folder import examples_in
+from innerloop.core.errors import Problems
+from innerloop.data.folder import FolderOptions, examples_in
+from innerloop.data.folder_look import Bad
 from innerloop.data.layouts.layout import silent
 from innerloop.experiment.adapted import Adapted
 from innerloop.experiment.classifier_recipe import backbone_recipe
@@ -103,25 +105,41 @@ def predict_pictures(
         if model is None
         else load_model(model, overrides, trust=trust)
     )
-    files = list_pictures(queries)
+    options = support_options(overrides)
+    files, skipped = _files(queries, support, options)
     progress = silent if say is None else TimeLeft(say)
     if support is None:
         adapted = learned_already(loaded, overrides)
     else:
-        adapted = adapt_to_folder(loaded.predictor, support, progress, support_options(overrides))
+        adapted = adapt_to_folder(loaded.predictor, support, progress, options)
     limit = loaded.unsure_below if unsure_below is None else unsure_below
     made = adapted.predict(list(files), limit, progress)
     told = {**network_told(adapted, model), **learned_told(adapted)}
     told["predictions"] = rows_told(adapted, files, made)
+    if skipped:
+        told["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
     if wanted.save is not None:
         told |= _saved(wanted.save, adapted, loaded, limit, command)
     if wanted.csv is not None:
         told["csv"] = str(_write_csv(wanted.csv, told["predictions"]))
     told["seconds"] = time.perf_counter() - began
     if wanted.page is not None:
-        examples = {} if support is None else examples_in(support, support_options(overrides))
+        examples = {} if support is None else examples_in(support, options)
         told["page"] = str(write_labelled_page(wanted.page, adapted, told, examples, command))
     return told
+
+
+def _files(queries: Sequence[Path], support: Path | None, options: FolderOptions) -> tuple[list[Path], Bad]:
+    """Pictures to label, and what is left out; where some are wrong, so is told what is with the examples."""
+    problems = Problems()
+    found: tuple[list[Path], Bad] = [], []
+    with problems.collect():
+        found = list_pictures(queries, options.on_bad)
+    if problems and support is not None:
+        with problems.collect():
+            examples_in(support, options)
+    problems.refuse()
+    return found
 
 
 def _opened(backbone: str, overrides: Sequence[str]) -> Saved:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import Problems, UserError
 from innerloop.data import open_source
 from innerloop.data.folder import FolderOptions, check_folder, examples_in
+from innerloop.data.folder_look import Bad, OnBad, look_at_heads, unreadable
 from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import is_picture
+from innerloop.data.pictures import is_picture, is_taken_for_picture
 from innerloop.data.source import labels
 from innerloop.experiment.adapted import Adapted
 from innerloop.experiment.predictor import Predictor
@@ -67,22 +68,39 @@ def adapt_to_folder(
     return predictor.adapt(np.asarray(source.images), [names[c] for c in labels(source)], names)
 
 
-def list_pictures(paths: Sequence[Path]) -> list[Path]:
-    """Files as given, and the pictures in folders, sorted."""
+def list_pictures(paths: Sequence[Path], on_bad: OnBad = "refuse") -> tuple[list[Path], Bad]:
+    """Files as given, and the pictures in folders, sorted; and what is left out, each with the reason.
+
+    Args:
+        paths: picture files, or folders of them.
+        on_bad: what to do with what cannot be read, and with videos: ``refuse`` or ``skip``.
+
+    Raises:
+        UserError: with a line for everything that is wrong, before any picture is used.
+    """
+    problems = Problems()
     files: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file() and is_picture(p.name))
-            if not inside:
-                raise UserError(f"{path} has no pictures in it.")
-            files += inside
-        elif path.is_file():
-            files.append(path)
+        inside = sorted(p for p in path.rglob("*") if _is_meant(p)) if path.is_dir() else [path]
+        if not inside:
+            problems.add(f"{path} has no pictures in it.")
+        elif not path.exists():
+            problems.add(f"there is no picture '{path}'.")
         else:
-            raise UserError(f"there is no picture '{path}'.")
-    if not files:
-        raise UserError("give at least one picture to label.")
-    return files
+            files += inside
+    if not paths:
+        problems.add("give at least one picture to label.")
+    heads, bad = look_at_heads(Path(), [str(file) for file in files], on_bad)
+    good = [file for file in files if str(file) in heads]
+    if bad and (on_bad == "refuse" or not good):
+        with problems.collect():
+            raise unreadable(bad)
+    problems.refuse()
+    return good, bad
+
+
+def _is_meant(path: Path) -> bool:
+    return path.is_file() and (is_picture(path.name) or is_taken_for_picture(path.name))
 
 
 def learned_already(loaded: Saved, overrides: Sequence[str]) -> Adapted:
@@ -100,9 +118,10 @@ def learned_already(loaded: Saved, overrides: Sequence[str]) -> Adapted:
             f"{loaded.predictor.source} has not learned your classes yet: add --support DIR, a folder with "
             "one folder of labelled pictures per class."
         )
-    if overrides:
+    late = [item for item in overrides if not item.startswith("data.on_bad=")]
+    if late:
         raise UserError(
-            f"{loaded.predictor.source} has learned its classes already, so {overrides[0]} would change "
+            f"{loaded.predictor.source} has learned its classes already, so {late[0]} would change "
             "nothing: leave it out, or add --support DIR to learn classes with it."
         )
     return loaded.adapted

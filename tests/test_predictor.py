@@ -329,7 +329,9 @@ def test_every_run_can_be_exported(
 ) -> None:
     file = tmp_path / f"model{suffix}"
     words = ["export", str(run(kind)), str(file), "--support", str(folder / "support")]
-    assert main(words) == 0
+    code = main(words)
+    assert code == (0 if suffix == ".pt2" else 2)  # these runs are in float64, which onnxruntime has not
+    assert file.exists() == (code == 0)
     if suffix == ".pt2":
         model = FewShotClassifier.load(run(kind)).fit(*support(pictures))
         check_export(model, pictures, tmp_path / "again.pt2")

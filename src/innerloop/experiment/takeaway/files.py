@@ -178,7 +178,11 @@ def _write_onnx(program: ExportedProgram, path: Path, about: str) -> Run:
         raise UserError("one ONNX file holds 2 GB at most, and this model is larger: export to a .pt2 file.")
     onnx.helper.set_model_props(model, {METADATA: about})
     onnx.save(model, path)
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    try:
+        session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # such as convolutions in float64, which it has not
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"onnxruntime cannot run this model ({line}): export to .pt2.") from None
     return lambda pictures: dict(zip(names, session.run(None, {"pictures": pictures}), strict=True))
 
 

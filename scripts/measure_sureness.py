@@ -1,6 +1,6 @@
 """How right and how sure a pretrained backbone is on real pictures: the table of docs/backbones.md.
 
-    python scripts/measure_sureness.py FOLDER [--backbone efficientnet-lite0] [--classes 50] [--each 30]
+    python scripts/measure_sureness.py FOLDER [--backbone efficientnet-lite0] [--classes 40] [--each 20]
 
 FOLDER holds ``tiny_imagenet_60.npz``, ``omniglot_28.npz`` and ``quickdraw_28.npz``; what is not there is left
 out. Features are computed once and kept. Of every set, classes and pictures are taken at even distances.
@@ -180,8 +180,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--backbone", default="efficientnet-lite0")
-    parser.add_argument("--classes", type=int, default=50)
-    parser.add_argument("--each", type=int, default=30)
+    parser.add_argument("--classes", type=int, default=40)
+    parser.add_argument("--each", type=int, default=20)
     given = parser.parse_args()
     backbone = il.open_backbone(given.backbone)
     rows = [HEADING, ["---"] * len(HEADING)]

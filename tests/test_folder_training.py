@@ -106,6 +106,8 @@ def test_a_folder_stands_for_a_recipe(capsys: pytest.CaptureFixture[str]) -> Non
     assert shape_of(read_recipe("zoo", ["tasks.shots=1", "data.size=16"])) == (2, 1, 5)
     assert read_recipe("zoo", ["data.size=16"]).data.size == 16
     assert capsys.readouterr().err == ""  # who only looks is told nothing
+    assert main(["show", "zoo"]) == 0
+    assert recipe_from_toml(capsys.readouterr().out) == by_folder
     supervised = load_recipe("pictures-supervised", ["data.name=zoo"])
     assert (supervised.tasks.minibatch, supervised.outer.steps) == (24, 300)
     assert load_recipe("pictures-supervised", ["data.name=zoo", "outer.steps=7"]).outer.steps == 7

@@ -119,7 +119,8 @@ def predict_pictures(
     if skipped:
         told["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
     if wanted.save is not None:
-        told |= _saved(wanted.save, adapted, loaded, limit, command)
+        arguments = {**loaded.arguments, "unsure_below": limit}
+        told |= _saved(wanted.save, adapted, arguments, told, command)
     if wanted.csv is not None:
         told["csv"] = str(_write_csv(wanted.csv, told["predictions"]))
     told["seconds"] = time.perf_counter() - began
@@ -147,10 +148,13 @@ def _opened(backbone: str, overrides: Sequence[str]) -> Saved:
     return Saved(of_backbone(open_backbone(backbone), recipe))
 
 
-def _saved(path: Path, adapted: Adapted, loaded: Saved, limit: float, command: str) -> dict[str, str]:
-    file = write_predictor(path, adapted.predictor, adapted, {**loaded.arguments, "unsure_below": limit})
-    text = card(about_model(adapted, limit), file.name, command)
-    write_text_atomic(card_file(file), text)
+def _saved(
+    path: Path, adapted: Adapted, arguments: dict[str, Any], told: dict[str, Any], command: str
+) -> dict[str, str]:
+    """Writes what was learned, and a card beside it."""
+    file = write_predictor(path, adapted.predictor, adapted, arguments)
+    about = about_model(adapted, arguments["unsure_below"], told)
+    write_text_atomic(card_file(file), card(about, file.name, command))
     return {"saved": str(file), "card": str(card_file(file))}
 
 

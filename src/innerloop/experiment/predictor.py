@@ -19,8 +19,7 @@ from innerloop.data.folder_look import refuse_two_labels
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.preparing import prepare
 from innerloop.evaluation.features import CACHEABLE
-from innerloop.evaluation.heads import HEADS, fit_heads
-from innerloop.evaluation.labelling import FittedHead, check_weights, in_parts
+from innerloop.evaluation.labelling import FittedHead, check_weights, in_parts, tempered_head
 from innerloop.evaluation.sureness import sureness_of
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
 from innerloop.experiment.adaptation import Way, way_to_adapt
@@ -184,8 +183,8 @@ class Predictor(NamedTuple):
         """
         head, wanted = str(self.way(len(names)).head), self.recipe.eval
         way = HeadWay(head, wanted.C, wanted.normalise_features)
-        fitted, factor = fit_heads(z[None].double(), y[None], len(names), *way), HEADS[head].temperature
-        state = FittedHead(factor * fitted.weights[0], factor * fitted.bias[0], self.params, self.buffers)
+        fitted = tempered_head(z, y, len(names), *way)
+        state = FittedHead(fitted.weights[0], fitted.bias[0], self.params, self.buffers)
         sure = sureness_of(z, y, names, way, self.recipe.run.seed) if calibrate else None
         counts = torch.bincount(y, minlength=len(names)).tolist()
         return Adapted(self, names, state, counts, Examples(z, y), sure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,14 +19,15 @@ FORMAT = "innerloop-export-1"
 About = dict[str, Any]
 
 
-def about_model(adapted: Adapted, unsure_below: float) -> About:
+def about_model(adapted: Adapted, unsure_below: float, told: Mapping[str, Any] | None = None) -> About:
     """What was learned from what, by which network, and how sure it may be.
 
     Args:
         adapted: what learned the classes.
         unsure_below: predictions less probable than this are unsure.
+        told: what ``learned_told`` says of it, where that was asked before.
     """
-    told, sure = learned_told(adapted), adapted.sureness
+    told, sure = told or learned_told(adapted), adapted.sureness
     novelty = None if sure is None or sure.novelty is None else sure.novelty._asdict()
     return plain(
         {

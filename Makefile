@@ -31,9 +31,9 @@ $(STAMP)/docs: $(STAMP)/base
 demo: $(STAMP)/base      ## train, evaluate and write a page on embedded tasks (under 3 minutes)
 	$(BIN)/innerloop demo
 
-test: lint               ## lint, tests, doctests, and the wheel in an empty environment
+test: $(STAMP)/dev       ## lint, tests, doctests, and the wheel in an empty environment
+	$(MAKE) --no-print-directory -j2 -Otarget lint wheel-check   # each of them keeps one core busy
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=40
-	$(MAKE) --no-print-directory wheel-check
 
 test-slow: $(STAMP)/dev  ## the long tests too
 	$(BIN)/python -m pytest -n 2 --durations=10

@@ -167,7 +167,7 @@ def test_interrupting_at_any_moment_keeps_a_whole_state(moment: str) -> None:
 
 # ---- from a run that was killed ----
 
-KILLS = 20  # at least
+KILLS = 10  # at least; `make kills` has hundreds
 SETTINGS = [
     "run.execution=vmap",
     "run.compile=off",

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from innerloop.runs.files import write_json_new
+from innerloop.runs.tensors import write_tensors
 
 
 def names(folder: Path) -> Any:
@@ -64,3 +66,10 @@ def test_many_at_once_get_many_names(tmp_path: Path) -> None:
         thread.join()
     assert len(set(found)) == 8
     assert sorted(json.loads(path.read_text())["number"] for path in found) == list(range(8))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_tensors_are_as_readable_as_other_files(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "a.safetensors", {"a": torch.zeros(1)})
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "b").stat().st_mode

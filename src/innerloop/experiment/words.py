@@ -34,7 +34,6 @@ RECIPE_WORDS = {
     "optimiser": "inner.optimiser",
     "options": "outer.options",
     "precision=float32": "run.bfloat16=false",
-    "ranks": "run.ranks",
     "rate": "inner.lr",
     "settings": "tasks.settings",
     "steps": "inner.steps",

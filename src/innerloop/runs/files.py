@@ -91,7 +91,7 @@ def _complete(path: Path, text: str) -> Iterator[str]:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # mkstemp makes private files; a run is as readable as its folder
+        os.chmod(name, 0o666 & ~umask())  # mkstemp makes private files; a run is as readable as its folder
         yield name
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -200,7 +200,8 @@ def _unreadable(path: Path, error: Exception) -> DamagedFileError:
     return DamagedFileError((in_words(error) or f"{path} cannot be read ({error})").rstrip("."))
 
 
-def _umask() -> int:
+def umask() -> int:
+    """Permissions that new files of this process do not get."""
     # the only portable way to read it is to set it; 0o077 in between keeps other threads' files private
     mask = os.umask(0o077)
     os.umask(mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from innerloop.runs.files import DamagedFileError, check_plain_file
+from innerloop.runs.files import DamagedFileError, check_plain_file, umask
 
 _SYSTEM = re.compile(r"(?:code: |os error )(\d+)")  # as its versions write the number of an error
 
@@ -41,6 +42,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     """
     try:
         save_file(dict(tensors), path, None if about is None else dict(about))
+        os.chmod(path, 0o666 & ~umask())  # some versions of the library make private files
     except SafetensorError as error:
         code = _SYSTEM.search(str(error))
         number = int(code[1]) if code else errno.EIO

@@ -52,8 +52,8 @@ def search_together(
     """
     if asked.recipe.run.ranks > 1:
         raise UserError(
-            "--storage and run.ranks both divide a search: start the command several times instead of setting "
-            "run.ranks."
+            "--storage and run.ranks both divide a search: start the command several times instead of "
+            "setting run.ranks."
         )
     claims, helping = Claims(storage / CLAIMS), False
     while True:

@@ -325,6 +325,7 @@ def test_pictures_are_measured_in_both_sizes_with_what_we_promise(monkeypatch):
         ]
 
 
+@pytest.mark.slow
 def test_memory_is_watched_in_a_real_run():
     said = []
     row = memory.growth("vmap", "off", steps=20, every=10, say=said.append)

@@ -93,6 +93,7 @@ def test_the_ridge_side_is_the_learner() -> None:
         torch.testing.assert_close([g[i] for g in found[:2]], list(expected), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_whole_way_through_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "machine", lambda patience: {"patience": patience})
     monkeypatch.setattr(qp, "find_spec", lambda name: None)

@@ -53,6 +53,7 @@ def test_our_round_measures_anew_at_every_call(monkeypatch: pytest.MonkeyPatch) 
     assert len(set(measured)) == 4
 
 
+@pytest.mark.slow
 def test_the_whole_way_through_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "machine", lambda patience: {"patience": patience})
     monkeypatch.setattr(search, "PARTS", {"regions": search.PARTS["regions, float32"]})

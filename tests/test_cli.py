@@ -538,6 +538,7 @@ def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert answer(out)["cases"] == [row]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_terminated_ends_its_runs_with_a_checkpoint() -> None:
     tiny = [item for item in TINY if not item.startswith("outer.steps")] + ["eval.every=100000"]
     both = ("outer.steps=100000", "run.log_every=1", "--jobs", "2")  # at once, also on a single core

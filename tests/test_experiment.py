@@ -328,15 +328,16 @@ def test_prototypes_tell_any_number_of_classes_apart_and_a_trained_head_does_not
     assert evaluate_run(run, ["eval.ways=3", "eval.head=ridge"])["protocol"]["ways"] == 3
 
 
-def test_pictures_that_do_not_fit_the_network_are_named_with_the_fix(letters: Path) -> None:
+def test_pictures_of_another_size_are_resized_to_what_the_network_was_trained_on(letters: Path) -> None:
     run = trained(letters)
     large = letters.parent / "large"
     draw(large, "ABCDEFGHIJKL", side=20)
-    with pytest.raises(
-        UserError, match=r"16×16 pixels in 1 channel\(s\), these have 20×20 in 1: set data.size=16"
-    ):
-        evaluate_run(run, [f"data.name={large}"])
-    assert evaluate_run(run, [f"data.name={large}", "data.size=16"])["episodes"] == 8
+    found, asked = (evaluate_run(run, [f"data.name={large}", *more]) for more in ([], ["data.size=16"]))
+    assert found["episodes"] == 8
+    assert found["mean"] == asked["mean"]
+    refused = r"16×16 pixels in 1 channel\(s\), these have 20×20 in 1: set data.size=16"
+    with pytest.raises(UserError, match=refused):
+        evaluate_run(run, [f"data.name={large}", "data.size=20"])
 
 
 def test_tasks_of_other_dimensions_are_refused(tmp_path: Path) -> None:

@@ -188,6 +188,7 @@ def test_a_validation_that_is_not_finite_is_said_and_is_never_the_best(tmp_path:
     assert load_checkpoint(run, "best") is None
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_going_and_lists_what_diverged(tmp_path: Path, monkeypatch: Any) -> None:
     from innerloop.experiment.sweep import sweep
 

@@ -40,6 +40,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_short")
+@pytest.mark.slow
 def test_a_pruned_cell_races_against_a_random_one(capsys: pytest.CaptureFixture[str]) -> None:
     items = [*SMALL, "method=robust", "steps=3", "episodes=4", "budget=10m"]
     assert main(["search", "glyphs", *items, "--jobs", "1", "--json"]) == 0

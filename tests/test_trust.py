@@ -266,6 +266,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "experiment/trained.py",  # shows it
         "experiment/judged.py",  # tells which tasks were judged
         "experiment/grid.py",  # asks for all cells together
+        "experiment/backbone_run.py",  # takes pictures and protocol; network and family are its own
         "experiment/sweep_runs.py",  # compares with a run that lies there already
         "cli/show.py",  # prints
         "cli/train.py",  # looks how many ranks to start; each of them asks
@@ -288,5 +289,6 @@ def test_recipes_of_files_have_few_doors() -> None:
         "bench/search_modules.py",  # opacus
         "reproduce/__init__.py",
         "nets/factory.py",  # timm
+        "experiment/takeaway/files.py",  # onnx and its runtime
         "core/importing.py",  # model.kind and tasks.family, which recipes/trust.py knows
     }

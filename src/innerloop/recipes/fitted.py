@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.errors import UserError, spelling
+from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Data, Recipe
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def refuse_unfitted(recipe: Recipe) -> None:
     Raises:
         UserError: says how to name them.
     """
-    if recipe.data.auto:
+    if recipe.data.auto and recipe.tasks.family in PICTURES:
         raise UserError(
             f"{recipe.name} trains on pictures of yours: add data.name=FOLDER, a folder with one folder of "
             "pictures per class."

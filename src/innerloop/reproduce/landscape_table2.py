@@ -155,7 +155,7 @@ def deviations(scale: str) -> str:
         return f"SGD as published; the longer of C.5's two trainings: {other}"
     share, shorter = (budget.steps * budget.tasks / tasks for tasks in (STEPS * TASKS, 10_000 * 2))
     return (
-        f"SGD as published, but {budget.steps:,} steps of {budget.tasks} tasks: {share:.0%} of C.5's {other}"
+        f"SGD as published, but {budget.steps:,} steps of {budget.tasks} tasks: {share:.1%} of C.5's {other}"
         f", which would make it {shorter:.0%}; {budget.filters} filters of 64"
     )
 

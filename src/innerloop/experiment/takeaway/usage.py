@@ -7,29 +7,45 @@ from typing import Any
 
 from innerloop.experiment.takeaway.about import About
 
-_PICTURE = """import json
-
-import numpy as np
-import {library}
-from PIL import Image, ImageOps
-
-picture = ImageOps.exif_transpose(Image.open("picture.jpg")).convert("{mode}"){resize}
-pictures = np.array(picture){axes}  # uint8 {shape}"""
-_ONNX = """session = onnxruntime.InferenceSession({file})
-classes = json.loads(session.get_modelmeta().custom_metadata_map["innerloop"])["classes"]
-logits, probabilities, unknown, unsure = session.run(None, {{"pictures": pictures}})
-best = probabilities[0].argmax()
-print(classes[best], probabilities[0, best], "unsure" if unsure[0] else "")"""
-_TORCH = """more = {{"innerloop.json": ""}}
-program = torch.export.load({file}, extra_files=more).module()
-classes = json.loads(more["innerloop.json"])["classes"]
-said = program(torch.from_numpy(pictures))
-best = int(said["probabilities"][0].argmax())
-print(classes[best], float(said["probabilities"][0, best]), "unsure" if said["unsure"][0] else "")"""
-_SAVED = """from innerloop.estimator import FewShotClassifier
-
-model = FewShotClassifier.load({file})
-print(model.predict_sure(["picture.jpg"]))"""
+_PICTURE = "\n".join(
+    (
+        "import json",
+        "",
+        "import numpy as np",
+        "import {library}",
+        "from PIL import Image, ImageOps",
+        "",
+        'picture = ImageOps.exif_transpose(Image.open("picture.jpg")).convert("{mode}"){resize}',
+        "pictures = np.array(picture){axes}  # uint8 {shape}",
+    )
+)
+_ONNX = "\n".join(
+    (
+        "session = onnxruntime.InferenceSession({file})",
+        'classes = json.loads(session.get_modelmeta().custom_metadata_map["innerloop"])["classes"]',
+        'logits, probabilities, unknown, unsure = session.run(None, {{"pictures": pictures}})',
+        "best = probabilities[0].argmax()",
+        'print(classes[best], probabilities[0, best], "unsure" if unsure[0] else "")',
+    )
+)
+_TORCH = "\n".join(
+    (
+        'more = {{"innerloop.json": ""}}',
+        "program = torch.export.load({file}, extra_files=more).module()",
+        'classes = json.loads(more["innerloop.json"])["classes"]',
+        "said = program(torch.from_numpy(pictures))",
+        'best = int(said["probabilities"][0].argmax())',
+        'print(classes[best], float(said["probabilities"][0, best]), "unsure" if said["unsure"][0] else "")',
+    )
+)
+_SAVED = "\n".join(
+    (
+        "from innerloop.estimator import FewShotClassifier",
+        "",
+        "model = FewShotClassifier.load({file})",
+        'print(model.predict_sure(["picture.jpg"]))',
+    )
+)
 
 
 def usage(about: About, file: str) -> list[str]:

@@ -25,6 +25,7 @@ from innerloop.search import PictureDraws, conv_space
 from innerloop.search.measure import Job
 from innerloop.search.pool import Bench
 from oracles.patience import PATIENCE, wait_until
+from oracles.race import without_times as _bare
 from oracles.rank_threads import in_ranks
 
 RACE = [
@@ -36,14 +37,6 @@ RACE = [
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def _bare(value: Any) -> Any:
-    """Without times, and without names of directories."""
-    if isinstance(value, dict):
-        times = ("seconds", "cost", "recipe", "command", "run", "report", "spent")
-        return {k: _bare(v) for k, v in value.items() if not k.endswith(times)}
-    return [_bare(v) for v in value] if isinstance(value, list) else value
 
 
 def _asked(*items: str, validate: bool = False) -> Asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from scipy.stats import t
 
@@ -107,3 +108,11 @@ def slow_race(
         means = fitted(known, places)
         removed.append(tuple(sorted(sorted(places, key=means.__getitem__)[:drop])))
     return removed, [sum(i == item for i, _ in falls) for item in items]
+
+
+def without_times(value: Any) -> Any:
+    """What a search tells, without times and without names of directories."""
+    if isinstance(value, dict):
+        times = ("seconds", "cost", "recipe", "command", "run", "report", "spent")
+        return {k: without_times(v) for k, v in value.items() if not k.endswith(times)}
+    return [without_times(v) for v in value] if isinstance(value, list) else value

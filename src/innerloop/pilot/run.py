@@ -128,20 +128,27 @@ def _carry_on(
             update_manifest(run, spent=sitting.seconds)
     result = {
         **found,
-        "source": asked.source,
         "validate": validate,
-        "budget": asked.settings.seconds,
-        "seconds": sitting.seconds,
-        "over_budget": max(0.0, sitting.seconds - asked.settings.seconds),
-        "workers": sitting.workers,
         "ranks": ranks,
-        "settings": asked.settings.model_dump(),
         "notes": [*notes],
-        "run": str(run),
+        **_circumstances(asked, sitting),
     }
     write_json_atomic(run / RESULT, result)
     update_manifest(run, status="finished")
     return {**result, "report": str(write_page([run]))}
+
+
+def _circumstances(asked: Asked, sitting: Sitting) -> dict[str, Any]:
+    """What was asked, and what it took."""
+    return {
+        "source": asked.source,
+        "budget": asked.settings.seconds,
+        "seconds": sitting.seconds,
+        "over_budget": max(0.0, sitting.seconds - asked.settings.seconds),
+        "workers": sitting.workers,
+        "settings": asked.settings.model_dump(),
+        "run": str(sitting.run),
+    }
 
 
 def _call(run: Path, asked: Asked, workers: int | None) -> tuple[float, dict[str, Any]]:

@@ -13,10 +13,11 @@ import torch
 from innerloop.advice.rate import NORMALISED, UNNORMALISED
 from innerloop.bench import rate as bench_rate
 from innerloop.plots.panels import line, mark, panel, panels_figure
-from innerloop.reproduce import find, rate_regret
-from innerloop.reproduce.adaptlr import Law, same_variance, seeded, tangent_entries, tangent_gram, wide_net
-from innerloop.reproduce.adaptlr_table2 import floor
-from innerloop.reproduce.rate_regret import cases, needed_factor, source
+from innerloop.reproduce import find
+from innerloop.papers.further import rate_regret
+from innerloop.papers.adaptlr.shared import Law, same_variance, seeded, tangent_entries, tangent_gram, wide_net
+from innerloop.papers.adaptlr.table2 import floor
+from innerloop.papers.further.rate_regret import cases, needed_factor, source
 from oracles.tolerance import assert_close, assert_mean
 
 DOUBLE = torch.float64
@@ -26,7 +27,7 @@ DOUBLE = torch.float64
     "name", ["fig1", "fig4", "fig5", "fig6", "fig9", "fig11", "proposition1", "statements"]
 )
 def test_closed_form_figures_are_as_recorded(name: str) -> None:
-    found = find(f"adaptlr-{name}").run("smoke", lambda _: None)
+    found = find(f"adaptlr-{name}")("smoke", lambda _: None)
     assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
     assert f"adaptlr-{name}" in found.figures
 
@@ -35,7 +36,7 @@ def test_closed_form_figures_are_as_recorded(name: str) -> None:
 @pytest.mark.parametrize("name", ["fig2", "fig3", "fig8", "fig10", "fig12", "table2"])
 def test_longer_ones_are_as_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = find(f"adaptlr-{name}").run("smoke", lambda _: None)
+    found = find(f"adaptlr-{name}")("smoke", lambda _: None)
     assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
 
 
@@ -44,13 +45,13 @@ def test_the_regret_study_runs_on_the_embedded_glyphs_and_remembers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    module = find("rate-regret")
-    first = module.run("smoke", lambda _: None)
+    redo = find("rate-regret")
+    first = redo("smoke", lambda _: None)
     kept = list((tmp_path / "runs" / "reproduce-parts" / "rate-regret").glob("*.json"))
     assert len(kept) == 2 * 10  # two cases: eight rates, auto, and the number that it settled on
     assert all(row.ok for row in first.rows)
     times = {path: path.stat().st_mtime_ns for path in kept}
-    again = module.run("smoke", lambda _: None)
+    again = redo("smoke", lambda _: None)
     assert {path: path.stat().st_mtime_ns for path in kept} == times
     assert [row.ours for row in again.rows] == [row.ours for row in first.rows]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop.reproduce.adaptlr import seeded
-from innerloop.reproduce.adaptlr_bernacchia import Excess
+from innerloop.papers.adaptlr.shared import seeded
+from innerloop.papers.adaptlr.bernacchia import Excess
 from innerloop.theory.rate import limit_moments
 from innerloop.theory.rate_examples import (
     Traces,

@@ -12,14 +12,16 @@ from innerloop.learners import anil
 from innerloop.learners.online import online_anil, online_buffers
 from innerloop.nets import conv4
 from innerloop.nets.last_layer import with_last_layer
-from innerloop.reproduce import adaptlr_fig3, adaptlr_fig10, adaptlr_fig12
-from innerloop.reproduce.adaptlr_bernacchia import JUDGED, LOSS, TASKS
-from innerloop.reproduce.adaptlr_fig3 import ENTRIES, OURS, PLAIN, PRINTED, PUBLISHED, WAYS_OF_CHOOSING
-from innerloop.reproduce.adaptlr_fig3_runs import recipe_for as fig3_recipe
-from innerloop.reproduce.adaptlr_fig10_runs import CASES
-from innerloop.reproduce.adaptlr_fig10_runs import recipe_for as fig10_recipe
-from innerloop.reproduce.adaptlr_fig12_runs import RATES
-from innerloop.reproduce.adaptlr_fig12_runs import recipe_for as fig12_recipe
+from innerloop.papers.adaptlr import fig3 as adaptlr_fig3
+from innerloop.papers.adaptlr import fig10 as adaptlr_fig10
+from innerloop.papers.adaptlr import fig12 as adaptlr_fig12
+from innerloop.papers.adaptlr.bernacchia import JUDGED, LOSS, TASKS
+from innerloop.papers.adaptlr.fig3 import ENTRIES, OURS, PLAIN, PRINTED, PUBLISHED, WAYS_OF_CHOOSING
+from innerloop.papers.adaptlr.fig3_runs import recipe_for as fig3_recipe
+from innerloop.papers.adaptlr.fig10_runs import CASES
+from innerloop.papers.adaptlr.fig10_runs import recipe_for as fig10_recipe
+from innerloop.papers.adaptlr.fig12_runs import RATES
+from innerloop.papers.adaptlr.fig12_runs import recipe_for as fig12_recipe
 from oracles.tolerance import assert_close
 
 

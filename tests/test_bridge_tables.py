@@ -8,8 +8,11 @@ import pytest
 
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
-from innerloop.reproduce import bridge_fig2, bridge_table3, bridge_table4, bridge_table5
-from innerloop.reproduce.bridge_cells import (
+from innerloop.papers.bridge import fig2 as bridge_fig2
+from innerloop.papers.bridge import table3 as bridge_table3
+from innerloop.papers.bridge import table4 as bridge_table4
+from innerloop.papers.bridge import table5 as bridge_table5
+from innerloop.papers.bridge.cells import (
     best_validation,
     difference,
     mean,
@@ -19,8 +22,8 @@ from innerloop.reproduce.bridge_cells import (
     smoke_counts,
     time_to_reach,
 )
-from innerloop.reproduce.bridge_methods import METHODS, PENALTIES, SIZES, Work, recipe_for
-from innerloop.reproduce.bridge_runs import Watch, trained
+from innerloop.papers.bridge.methods import METHODS, PENALTIES, SIZES, Work, recipe_for
+from innerloop.papers.bridge.runs import Watch, trained
 from innerloop.reproduce.rows import Row
 
 TASKS = 40

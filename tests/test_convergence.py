@@ -12,7 +12,7 @@ from innerloop.kernels.meta import anil_kernel_without_split
 from innerloop.kernels.task_blocks import stack
 from innerloop.nets.mlp import mlp
 from innerloop.objectives import multitask
-from innerloop.reproduce.bridge import bridge_tasks
+from innerloop.papers.bridge.shared import bridge_tasks
 from innerloop.theory.convergence import common_rate, linear_distance, linear_loss, loss_bound, rates
 from innerloop.training.wide import head_outputs, watch_method, without_split
 from oracles.tolerance import assert_close

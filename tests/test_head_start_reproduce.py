@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.reproduce import bridge_frozen, maml_permutations
+from innerloop.papers.bridge import frozen as bridge_frozen
+from innerloop.papers.further import maml_permutations
 
 
 @pytest.mark.parametrize("name", ["bridge-frozen", "maml-permutations"])

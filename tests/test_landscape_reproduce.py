@@ -19,18 +19,18 @@ from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.objectives import episodic, erm
 from innerloop.plots import landscape as plots
 from innerloop.plots.panels import line, panel, panels_figure, points
-from innerloop.reproduce import (
-    find,
-    landscape_alphabets,
-    landscape_cifar,
-    landscape_finite,
-    landscape_images,
-    landscape_logistic,
-    landscape_neuron,
-    landscape_table1,
-    landscape_table2,
-    landscape_table3,
+from innerloop.papers.landscape import (
+    alphabets,
+    cifar,
+    finite,
+    images,
+    logistic,
+    neuron,
+    table1,
+    table2,
+    table3,
 )
+from innerloop.reproduce import find
 from innerloop.theory.landscape_empirical import empirical_maml, empirical_nal
 from innerloop.theory.landscape_sgd import Moments
 from innerloop.training.reweighted import weighted_gradient
@@ -57,7 +57,7 @@ SMOKE = (
 def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # finished parts are kept under ./runs
     said: list[str] = []
-    found = find(f"landscape-{name}").run("smoke", said.append)
+    found = find(f"landscape-{name}")("smoke", said.append)
     assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
     assert said
     for stem, figure in found.figures.items():
@@ -68,15 +68,15 @@ def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.slow
 def test_figure_8_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert all(row.ok for row in find("landscape-fig8").run("smoke", lambda _: None).rows)
+    assert all(row.ok for row in find("landscape-fig8")("smoke", lambda _: None).rows)
 
 
 def test_rows_of_table_3_say_their_rule_and_keep_to_it() -> None:
     found = {
         name: {"coordinate": c + 1.9 * d, "deviation": d, "errors": {"2000": e, "500": e + 2.1 * s}}
-        for name, (c, d, e, s) in landscape_table3.PUBLISHED.items()
+        for name, (c, d, e, s) in table3.PUBLISHED.items()
     }
-    rows = [row for row in landscape_table3._rows(found, 5, "cpu") if "within 2 published" in row.what]
+    rows = [row for row in table3._rows(found, 5, "cpu") if "within 2 published" in row.what]
     assert len(rows) == 15
     for row in rows:
         assert row.holds is ("m = 500" not in row.what)
@@ -97,21 +97,21 @@ def test_solutions_from_moments_equal_those_from_samples() -> None:
         data += [x, (x @ optima[..., None])[..., 0] + z]
         moments.append(Moments(x.mT @ x / n, (x.mT @ z[..., None])[..., 0] / n))
     (inner, outer), (x_in, y_in, x_out, y_out) = moments, data
-    assert_close(landscape_finite.nal_of_moments(inner, optima), empirical_nal(x_in, y_in))
-    found = landscape_finite.maml_of_moments(inner, outer, optima, 0.6)
+    assert_close(finite.nal_of_moments(inner, optima), empirical_nal(x_in, y_in))
+    found = finite.maml_of_moments(inner, outer, optima, 0.6)
     assert_close(found, empirical_maml(x_in, y_in, x_out, y_out, 0.6))
 
 
 def test_the_environment_keeps_the_assumptions_and_moments_have_its_covariances() -> None:
     g = torch.Generator().manual_seed(0)
-    env = landscape_finite.draw_environment(3, g)
+    env = finite.draw_environment(3, g)
     values = torch.linalg.eigvalsh(env.covariances)
-    assert float(values.min()) >= landscape_finite.LEAST
-    assert float(values.max()) <= landscape_finite.LARGEST
-    assert float(env.optima.norm(dim=-1).max()) <= landscape_finite.LONGEST
+    assert float(values.min()) >= finite.LEAST
+    assert float(values.max()) <= finite.LARGEST
+    assert float(env.optima.norm(dim=-1).max()) <= finite.LONGEST
     assert_close(env.roots @ env.roots, env.covariances)
-    many = landscape_finite.take(env, torch.zeros(40_000, dtype=torch.long))
-    drawn = landscape_finite.task_moments(many, 5, g)
+    many = finite.take(env, torch.zeros(40_000, dtype=torch.long))
+    drawn = finite.task_moments(many, 5, g)
     for i in range(3):
         assert_mean(drawn.pull[:, i], 0.0)
         for j in range(i + 1):
@@ -124,7 +124,7 @@ def test_the_environment_keeps_the_assumptions_and_moments_have_its_covariances(
 def logistic_batch() -> TaskBatch:
     g = torch.Generator().manual_seed(0)
     rho, best = torch.tensor([0.3, 1.0], dtype=F64), torch.ones(2, 3, dtype=F64)
-    (a, ya), (b, yb) = (landscape_logistic.draw(rho, best, n, g) for n in (7, 5))
+    (a, ya), (b, yb) = (logistic.draw(rho, best, n, g) for n in (7, 5))
     return TaskBatch(a, ya.long(), b, yb.long(), torch.arange(2))
 
 
@@ -135,10 +135,10 @@ def test_logistic_gradients_equal_autograd() -> None:
     inner, outer = (batch.x_support, batch.y_support.double()), (batch.x_query, batch.y_query.double())
     x, y = torch.cat([inner[0], outer[0]], 1), torch.cat([inner[1], outer[1]], 1)
     for objective, found in (
-        (erm(net, loss), landscape_logistic.gradient(w.expand(2, -1), x, y)),
+        (erm(net, loss), logistic.gradient(w.expand(2, -1), x, y)),
         (
             episodic(maml(net, loss, 0.7, 1), loss),
-            landscape_logistic.maml_gradient(w.expand(2, -1), inner, outer, 0.7),
+            logistic.maml_gradient(w.expand(2, -1), inner, outer, 0.7),
         ),
     ):
         expected, _, _ = weighted_gradient(objective, {"layer0.weight": w[None]}, {}, batch)
@@ -148,10 +148,10 @@ def test_logistic_gradients_equal_autograd() -> None:
 def test_logistic_excess_loss_is_the_population_one() -> None:
     rho, best = torch.tensor(0.6, dtype=F64), torch.tensor([1.0, -0.5, 0.8], dtype=F64)
     w = torch.tensor([0.2, 0.4, 1.5], dtype=F64)
-    x, y = landscape_logistic.draw(rho, best, 400_000, torch.Generator().manual_seed(1))
+    x, y = logistic.draw(rho, best, 400_000, torch.Generator().manual_seed(1))
     each = [torch.nn.functional.softplus(x @ v) - y * (x @ v) for v in (w, best)]
-    assert_mean(each[0] - each[1], float(landscape_logistic.excess_loss(w, rho, best)))
-    assert float(landscape_logistic.excess_loss(best, rho, best)) == pytest.approx(0, abs=1e-12)
+    assert_mean(each[0] - each[1], float(logistic.excess_loss(w, rho, best)))
+    assert float(logistic.excess_loss(best, rho, best)) == pytest.approx(0, abs=1e-12)
 
 
 # ---- neurons ----
@@ -159,17 +159,17 @@ def test_logistic_excess_loss_is_the_population_one() -> None:
 
 @pytest.mark.parametrize("activation", ["softplus", "sigmoid"])
 def test_neuron_losses_on_a_grid_equal_autograd(activation: str) -> None:
-    task = landscape_neuron.NeuronTask((1.0, -0.5), 0.5)
+    task = neuron.NeuronTask((1.0, -0.5), 0.5)
     assert task.kind == "hard"
-    x = landscape_neuron.inputs(task, 30, torch.Generator().manual_seed(0))
-    _, w = landscape_neuron.grid(-1, 1, 3)
+    x = neuron.inputs(task, 30, torch.Generator().manual_seed(0))
+    _, w = neuron.grid(-1, 1, 3)
     net, loss = neurons(2, 1, activation), get_loss("half-mse")
     y = net.head(
         {}, net.features({"neurons.weight": torch.tensor([task.weight], dtype=F64)}, {}, x, "batch")[0]
     )
     learner = maml(net, loss, 0.9, 1)
-    moved = landscape_neuron.step(w, x, task, activation, 0.9)
-    losses = landscape_neuron.loss(w, x, task, activation)
+    moved = neuron.step(w, x, task, activation, 0.9)
+    losses = neuron.loss(w, x, task, activation)
     for i in range(len(w)):
         params = {"neurons.weight": w[i : i + 1]}
         assert_close(learner.adapt(params, {}, x, y).params["neurons.weight"][0], moved[i])
@@ -182,13 +182,13 @@ def test_neuron_losses_on_a_grid_equal_autograd(activation: str) -> None:
 
 def test_hard_alphabets_are_disjoint_and_ranked() -> None:
     source = glyphs()
-    ranked = landscape_alphabets.hardest_first(source, episodes=4)
+    ranked = alphabets.hardest_first(source, episodes=4)
     assert sorted(ranked) == sorted(source.group_names)
 
 
 def test_a_subset_is_made_of_the_right_pictures() -> None:
     source = glyphs()
-    part = landscape_cifar.subset(source, np.array([5, 2]), 3, 7)
+    part = cifar.subset(source, np.array([5, 2]), 3, 7)
     assert part.counts.tolist() == [4, 4]
     assert part.class_names == (source.class_names[5], source.class_names[2])
     assert (part.images[4:] == source.images[source.starts[2] + 3 : source.starts[2] + 7]).all()
@@ -207,9 +207,9 @@ def test_a_subset_is_made_of_the_right_pictures() -> None:
 def test_omniglot_is_trained_as_c4_says(
     name: str, optimiser: str, rate: float, seen: int, adapted: int
 ) -> None:
-    arm, budget = landscape_alphabets.ARMS[name], landscape_images.Budget(2, 3, 2, "stride", 1)
-    (source, kinds), judged = landscape_alphabets.tasks_of("smoke", "Large", arm)
-    parts = landscape_images.parts_of(arm.method, source, kinds, budget, 0, arm.training)
+    arm, budget = alphabets.ARMS[name], images.Budget(2, 3, 2, "stride", 1)
+    (source, kinds), judged = alphabets.tasks_of("smoke", "Large", arm)
+    parts = images.parts_of(arm.method, source, kinds, budget, 0, arm.training)
     assert (parts.recipe.outer.optimiser, parts.recipe.outer.lr) == (optimiser, rate)
     batch = parts.data.train.batch(0, 3)
     assert isinstance(batch, TaskBatch)
@@ -220,9 +220,9 @@ def test_omniglot_is_trained_as_c4_says(
 
 def test_all_drawings_three_times_weigh_as_they_do_once() -> None:
     """C.4's 300 pictures of NAL-10 are not there: 5 characters have 100, and repeating changes nothing."""
-    arm, budget = landscape_alphabets.ARMS["NAL-10"], landscape_images.Budget(2, 1, 2, "stride", 1)
-    (source, kinds), _ = landscape_alphabets.tasks_of("smoke", "Large", arm)
-    parts = landscape_images.parts_of("NAL", source, kinds, budget, 0, arm.training)
+    arm, budget = alphabets.ARMS["NAL-10"], images.Budget(2, 1, 2, "stride", 1)
+    (source, kinds), _ = alphabets.tasks_of("smoke", "Large", arm)
+    parts = images.parts_of("NAL", source, kinds, budget, 0, arm.training)
     batch = parts.data.train.batch(0, 1)
     assert isinstance(batch, TaskBatch)
     assert len(batch.x_support[0].flatten(1).unique(dim=0)) + batch.x_query.shape[1] == 100
@@ -238,17 +238,17 @@ def test_all_drawings_three_times_weigh_as_they_do_once() -> None:
 
 def test_fs_cifar100_is_trained_as_c5_says() -> None:
     for method, easy, hard in (("NAL", 15, 15), ("MAML", 60, 15)):
-        shapes = landscape_cifar.learned_shapes("cpu", method)
+        shapes = cifar.learned_shapes("cpu", method)
         assert shapes["easy"].shots + shapes["easy"].queries == easy
         assert shapes["hard"].shots + shapes["hard"].queries == hard
-    assert landscape_cifar.shapes("paper") == {"easy": (2, 50, 10), "hard": (20, 5, 10)}
-    assert landscape_table2._budget("paper")[:4] == (20_000, 8, 64, "stride")
-    assert landscape_table2._budget("paper").pooling == landscape_table1._budget("paper").pooling
+    assert cifar.shapes("paper") == {"easy": (2, 50, 10), "hard": (20, 5, 10)}
+    assert table2._budget("paper")[:4] == (20_000, 8, 64, "stride")
+    assert table2._budget("paper").pooling == table1._budget("paper").pooling
 
 
 def test_classes_to_test_on_are_of_other_groups() -> None:
     """Oreshkin's split keeps superclasses together; the glyphs' keeps alphabets together."""
-    sources = landscape_cifar.sources_of("smoke")
+    sources = cifar.sources_of("smoke")
     groups = {part: {name.split("/")[0] for name in source.class_names} for part, source in sources.items()}
     assert groups["learn"] == groups["train"]
     assert not groups["learn"] & groups["test"]
@@ -261,22 +261,22 @@ def test_classes_to_test_on_are_of_other_groups() -> None:
 
 
 def test_rows_say_what_is_not_as_published() -> None:
-    assert "2% of the paper's 20,000 of 8" in landscape_table1.deviations("cpu")
-    assert "0.5% of C.5's 20,000 steps of 8 tasks" in landscape_table2.deviations("cpu")
-    assert "would make it 4%" in landscape_table2.deviations("cpu")
+    assert "2% of the paper's 20,000 of 8" in table1.deviations("cpu")
+    assert "0.5% of C.5's 20,000 steps of 8 tasks" in table2.deviations("cpu")
+    assert "would make it 4%" in table2.deviations("cpu")
     interval = {"mean": 50.0, "ci95": 1.0, "n": 3}
     data = {
-        f"{setting} {name}": dict.fromkeys(landscape_table1.JUDGED, interval)
+        f"{setting} {name}": dict.fromkeys(table1.JUDGED, interval)
         for setting in ("Large", "Small")
-        for name in landscape_table1.METHODS["cpu"]
+        for name in table1.METHODS["cpu"]
     }
-    data["Large MAML by Adam"] = dict.fromkeys(landscape_table1.JUDGED, interval | {"mean": 60.0})
-    rows = {row.what: row for row in landscape_table1._rows(data, "cpu", {})[1:]}
+    data["Large MAML by Adam"] = dict.fromkeys(table1.JUDGED, interval | {"mean": 60.0})
+    rows = {row.what: row for row in table1._rows(data, "cpu", {})[1:]}
     assert all("nearest neighbours" in row.reason for row in rows.values())
     judged = rows["Large: MAML above NAL-10 on test hard tasks, points"]
     assert (judged.ours, judged.holds, judged.paper) == ("0.0 (by Adam 10.0)", False, 33.3)
     assert "C.4's 300" in judged.reason
-    assert set(landscape_table1.FAILS) <= set(rows)
+    assert set(table1.FAILS) <= set(rows)
 
 
 def test_pictures_are_drawn_from_plain_data(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ import pytest
 from innerloop.core.errors import UserError
 from innerloop.nets.cells import PUBLISHED, from_table, to_table
 from innerloop.recipes.settings import make_recipe
-from innerloop.reproduce import metantk_fig2, metantk_pictures, metantk_table1, metantk_table2
-from innerloop.reproduce.metantk_carry import one_run, searched
-from innerloop.reproduce.metantk_cases import HEADS, SEARCHES, Case, heads_of, recipe_of, search_of
-from innerloop.reproduce.metantk_table import difference, line_of, of, spread, within_limits
+from innerloop.papers.metantk import fig2 as metantk_fig2
+from innerloop.papers.metantk import pictures as metantk_pictures
+from innerloop.papers.metantk import table1 as metantk_table1
+from innerloop.papers.metantk import table2 as metantk_table2
+from innerloop.papers.metantk.carry import one_run, searched
+from innerloop.papers.metantk.cases import HEADS, SEARCHES, Case, heads_of, recipe_of, search_of
+from innerloop.papers.metantk.table import difference, line_of, of, spread, within_limits
 from innerloop.reproduce.rows import Row
 from innerloop.search import METHODS
 from innerloop.search.prune_settings import PruneSettings
@@ -209,8 +212,8 @@ def test_a_case_is_searched_trained_and_kept(tmp_path: Path, monkeypatch: pytest
     assert found["search"]["measured"] > 0
     kept = sorted(path.name for path in (tmp_path / "runs" / "reproduce-parts" / "metantk-nas").iterdir())
     assert len(kept) == 2
-    monkeypatch.setattr("innerloop.reproduce.metantk_searches.search", None)  # it is not called again
-    monkeypatch.setattr("innerloop.reproduce.metantk_runs.fit_parts", None)
+    monkeypatch.setattr("innerloop.papers.metantk.searches.search", None)  # it is not called again
+    monkeypatch.setattr("innerloop.papers.metantk.runs.fit_parts", None)
     assert one_run(case) == found
     assert searched(case) == found["search"]
 
@@ -227,7 +230,7 @@ def test_smoke_is_as_recorded(name: str, shared: Path, monkeypatch: pytest.Monke
 
     monkeypatch.chdir(shared)
     monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)  # photographs take longer
-    found = find(name).run("smoke", lambda _: None)
+    found = find(name)("smoke", lambda _: None)
     assert found.figures
     assert all(row.ok and row.holds for row in found.rows), [row for row in found.rows if not row.ok]
 

@@ -31,7 +31,7 @@ def fakes(monkeypatch, tmp_path):
             rows = [row(f"{name} < said", 3, 2.5, holds, expected=expected)]
             return Reproduction(rows, {name: figure}, {}, {"seeds": 1})
 
-        return types.SimpleNamespace(run=run)
+        return run
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("innerloop.reproduce.carry_out.find", made)

@@ -108,7 +108,7 @@ def fake_reproduction(monkeypatch, holds, expected):
         return Reproduction(rows, {"main": figure}, {"x": [1, 2]}, {"seeds": 1})
 
     monkeypatch.setitem(reproduce.REPRODUCTIONS, "fake", "nothing")
-    monkeypatch.setattr("innerloop.reproduce.carry_out.find", lambda name: types.SimpleNamespace(run=run))
+    monkeypatch.setattr("innerloop.reproduce.carry_out.find", lambda name: run)
 
 
 @pytest.mark.parametrize(
@@ -244,10 +244,10 @@ def test_imports_are_found_where_a_whole_parse_finds_them():
 
 
 def test_the_source_of_a_training_run_reaches_its_solver_of_rates_but_not_the_rows():
-    names = set(files_behind("innerloop.reproduce.rate_runs"))
+    names = set(files_behind("innerloop.papers.further.rate_runs"))
     reached = {"innerloop.theory.rate_bracket", "innerloop.advice.rate", "innerloop.training.fit"}
     assert reached | {"innerloop.tasks.episodes"} <= names
-    assert not {"innerloop.reproduce.rate_regret", "innerloop.cli.main", "innerloop.report.rate"} & names
+    assert not {"innerloop.papers.further.rate_regret", "innerloop.cli.main", "innerloop.report.rate"} & names
 
 
 def fake_analysis(monkeypatch):

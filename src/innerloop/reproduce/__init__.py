@@ -1,17 +1,25 @@
 """``innerloop reproduce``: the papers' tables and figures, one file per name.
 
-A module ``innerloop.reproduce.landscape_fig1`` (dashes become underscores) has
+A module ``innerloop.papers.landscape.fig1`` (dashes become underscores) has
 ``run(scale, say) -> Reproduction``. It may keep finished parts under ``parts`` (a folder; see
 :func:`innerloop.reproduce.parts.remembered`) if it takes long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 from innerloop.core.errors import UserError, did_you_mean
 
+if TYPE_CHECKING:
+    from innerloop.reproduce.rows import Reproduction, Say
+
+    Run: TypeAlias = Callable[[str, Say], Reproduction]
+
+PAPERS = ("adaptlr", "bridge", "landscape", "metantk")
+"""Rooms of `papers`: the first word of a name."""
 SCALES = ("smoke", "cpu", "paper")
 REPRODUCTIONS: dict[str, str] = {
     "adaptlr-fig1": "AdaptLR, Figures 1 and 7: the trajectory of w_m(α) and its distance to the task optima",
@@ -75,20 +83,25 @@ def check(name: str, scale: str = SCALES[0]) -> None:
         raise UserError(f"there is no scale '{scale}'{did_you_mean(scale, SCALES)}: {', '.join(SCALES)}.")
 
 
-def find(name: str) -> ModuleType:
-    """The module of a reproduction.
+def find(name: str) -> Run:
+    """The function that redoes it: ``(scale, say) -> Reproduction``.
 
     Raises:
         UserError: there is none of this name.
     """
     check(name)
-    return import_module(module_name(name))
+    run: Run = import_module(module_name(name)).run
+    return run
 
 
 def module_name(name: str) -> str:
-    """Where a reproduction stands.
+    """Where a reproduction is: in the room of its paper, or among those that belong to none of the four.
 
     >>> module_name("landscape-fig1")
-    'innerloop.reproduce.landscape_fig1'
+    'innerloop.papers.landscape.fig1'
+    >>> module_name("rate-regret")
+    'innerloop.papers.further.rate_regret'
     """
-    return f"{__name__}.{name.replace('-', '_')}"
+    paper, _, rest = name.partition("-")
+    room, file = (paper, rest) if paper in PAPERS else ("further", name)
+    return f"innerloop.papers.{room}.{file.replace('-', '_')}"

@@ -54,7 +54,7 @@ def carry_on(run: Path, name: str, scale: str, say: Say) -> dict[str, Any]:
 
 def _redo(name: str, scale: str, say: Say, run: Path) -> dict[str, Any]:
     started = time.perf_counter()
-    found: Reproduction = find(name).run(scale, say)
+    found: Reproduction = find(name)(scale, say)
     from innerloop.plots.files import write_figures
 
     figures = write_figures(run, found.figures)

@@ -1,0 +1,1 @@
+"""Comparisons of our own, and of papers other than the four."""

@@ -11,8 +11,8 @@ import torch
 
 from innerloop.papers.adaptlr.shared import seeded
 from innerloop.papers.adaptlr.bernacchia import Excess
-from innerloop.theory.rate import limit_moments
-from innerloop.theory.rate_examples import (
+from innerloop.theory.rate.estimate import limit_moments
+from innerloop.theory.rate.examples import (
     Traces,
     counts,
     independent_traces,
@@ -21,7 +21,7 @@ from innerloop.theory.rate_examples import (
     printed_polynomial_traces,
     printed_single_sample,
 )
-from innerloop.theory.rate_gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
+from innerloop.theory.rate.gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
 from oracles.tolerance import assert_close, assert_mean
 
 DOUBLE = torch.float64

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from innerloop.core.errors import UserError
 from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk
-from innerloop.kernels.empirical import METHODS
+from innerloop.kernels.empirical.kernel import METHODS
 from innerloop.nets import Network, apply, from_module
 from oracles.ntk_loop import ntk, reduced
 from oracles.tolerance import assert_close

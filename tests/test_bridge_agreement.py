@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from innerloop.core.losses import get_loss
-from innerloop.kernels.descent import Descent
+from innerloop.kernels.meta.descent import Descent
 from innerloop.learners import anil
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp

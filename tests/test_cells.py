@@ -10,7 +10,7 @@ from torch import Tensor
 import innerloop.nets.noise as noise
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
-from innerloop.kernels.empirical import empirical_ntk
+from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets import apply, with_noise
 from innerloop.nets.cells import (
     EDGES,

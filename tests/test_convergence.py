@@ -6,10 +6,10 @@ import torch
 
 from innerloop.core.losses import get_loss
 from innerloop.kernels import empirical_kernel, mlp_kernel, mtl_kernel
-from innerloop.kernels.descent import Descent
-from innerloop.kernels.exact import jacobian_kernel
-from innerloop.kernels.meta import anil_kernel_without_split
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.empirical.exact import jacobian_kernel
+from innerloop.kernels.meta.kernel import anil_kernel_without_split
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.mlp import mlp
 from innerloop.objectives import multitask
 from innerloop.papers.bridge.shared import bridge_tasks

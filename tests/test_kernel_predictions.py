@@ -14,12 +14,12 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch, stack_tasks
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
-from innerloop.kernels.analytic import mlp_kernel
-from innerloop.kernels.descent import Descent, respond
-from innerloop.kernels.empirical import empirical_kernel
-from innerloop.kernels.meta import anil_kernel_without_split, mtl_kernel
-from innerloop.kernels.predict import fit, predict_tasks
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.descent import Descent, respond
+from innerloop.kernels.empirical.kernel import empirical_kernel
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
+from innerloop.kernels.meta.predict import fit, predict_tasks
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners import anil, kernel_learner, maml
 from innerloop.learners.kernel import regression_tasks
 from innerloop.nets.antisymmetric import antisymmetric
@@ -119,7 +119,7 @@ def test_support_and_query_are_one_set_without_a_split():
 def test_chunks_of_test_tasks_change_nothing(monkeypatch):
     fitted = fit(KERNEL, TRAIN, "maml", inner=Descent(0.3))
     whole = predictions(fitted)
-    monkeypatch.setattr("innerloop.kernels.predict.CHUNK_ROWS", 7)
+    monkeypatch.setattr("innerloop.kernels.meta.predict.CHUNK_ROWS", 7)
     assert_close(predictions(fitted), whole)
 
 
@@ -140,7 +140,7 @@ def test_first_outputs_shift_labels_and_come_back():
 
 @pytest.mark.parametrize("short", ["x_query", "x_support", "y_support"])
 def test_tasks_of_unequal_number_get_a_sentence(short, monkeypatch):
-    monkeypatch.setattr("innerloop.kernels.predict.CHUNK_ROWS", 1)  # one task at a time
+    monkeypatch.setattr("innerloop.kernels.meta.predict.CHUNK_ROWS", 1)  # one task at a time
     fitted = fit(KERNEL, TRAIN, "maml", inner=Descent(0.3))
     given = {"x_query": TEST.x_query, "x_support": TEST.x_support, "y_support": TEST.y_support}
     given[short] = given[short][:2]

@@ -20,9 +20,9 @@ from innerloop.kernels import (
     mlp_kernel,
     residual_kernel,
 )
-from innerloop.kernels.activations import activation, relu
-from innerloop.kernels.layers import conv, dense, flatten, global_average_pool
-from innerloop.kernels.state import identical
+from innerloop.kernels.analytic.activations import activation, relu
+from innerloop.kernels.analytic.layers import conv, dense, flatten, global_average_pool
+from innerloop.kernels.analytic.state import identical
 from innerloop.nets import mlp
 from oracles.tolerance import TOL, assert_close, assert_mean
 

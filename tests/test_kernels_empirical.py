@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from innerloop.bench import ntk as bench
 from innerloop.bench.rows import Side, Timing
 from innerloop.core.errors import UserError
-from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk, factors, pooling
-from innerloop.kernels.layerwise import make_plan
-from innerloop.kernels.products import ntk_times
-from innerloop.kernels.tangent import tangent
+from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk
+from innerloop.kernels.empirical.kernel import factors
+from innerloop.kernels.empirical.kernel import pooling
+from innerloop.kernels.empirical.layerwise import make_plan
+from innerloop.kernels.empirical.products import ntk_times
+from innerloop.kernels.empirical.tangent import tangent
 from innerloop.nets import Network, conv4, from_module, mlp, resnet12
 from innerloop.nets.network import apply
 from oracles.ntk_loop import NOT_LAYERS, Branching, ntk, reduced

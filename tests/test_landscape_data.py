@@ -13,8 +13,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from innerloop.core.errors import UserError
 from innerloop.theory import hardness
-from innerloop.theory.landscape import adapted_curvature, weighted_optimum
-from innerloop.theory.landscape_data import (
+from innerloop.theory.landscape.forms import adapted_curvature, weighted_optimum
+from innerloop.theory.landscape.data import (
     TaskFits,
     bootstrap,
     estimated_dimension,
@@ -24,7 +24,7 @@ from innerloop.theory.landscape_data import (
     sample_curvature,
     solutions,
 )
-from innerloop.theory.landscape_geography import Geography, effective_dimension, geography
+from innerloop.theory.landscape.geography import Geography, effective_dimension, geography
 from innerloop.theory.permuted import REASON, permuted_landscape, with_constant
 from oracles.tolerance import assert_close
 

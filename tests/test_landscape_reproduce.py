@@ -31,8 +31,8 @@ from innerloop.papers.landscape import (
     table3,
 )
 from innerloop.reproduce import find
-from innerloop.theory.landscape_empirical import empirical_maml, empirical_nal
-from innerloop.theory.landscape_sgd import Moments
+from innerloop.theory.landscape.empirical import empirical_maml, empirical_nal
+from innerloop.theory.landscape.sgd import Moments
 from innerloop.training.reweighted import weighted_gradient
 from oracles.tolerance import assert_close, assert_mean
 

@@ -18,9 +18,9 @@ from innerloop.nets.network import apply
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.objectives import episodic, erm, reptile
 from innerloop.testing import check_network
-from innerloop.theory.landscape import maml_solution, nal_solution
-from innerloop.theory.landscape_geography import Geography, geography
-from innerloop.theory.landscape_sgd import LinearTasks, draw_moments, linear_sgd, maml_gradient, nal_gradient
+from innerloop.theory.landscape.forms import maml_solution, nal_solution
+from innerloop.theory.landscape.geography import Geography, geography
+from innerloop.theory.landscape.sgd import LinearTasks, draw_moments, linear_sgd, maml_gradient, nal_gradient
 from innerloop.training.reweighted import descend, hard_weights, weighted_gradient
 from oracles.tolerance import STANDARD_ERRORS, assert_close, assert_mean, assert_trees_close
 
@@ -214,7 +214,7 @@ def test_gradients_from_moments_equal_those_from_samples() -> None:
         noise = y - x @ optima[..., None]
         return x.mT @ x / x.shape[1], (x.mT @ noise / x.shape[1])[..., 0]
 
-    from innerloop.theory.landscape_sgd import Moments
+    from innerloop.theory.landscape.sgd import Moments
 
     inner, outer = (
         Moments(*moments(batch.x_support, batch.y_support)),

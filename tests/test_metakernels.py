@@ -10,9 +10,9 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic import mlp_kernel
-from innerloop.kernels.descent import Descent, residual, respond, response
-from innerloop.kernels.meta import (
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.descent import Descent, residual, respond, response
+from innerloop.kernels.meta.kernel import (
     adaptation,
     adaptation_of,
     anil_cross_kernel,
@@ -23,7 +23,7 @@ from innerloop.kernels.meta import (
     mtl_cross_kernel,
     mtl_kernel,
 )
-from innerloop.kernels.task_blocks import diagonal_blocks, from_blocks, stack
+from innerloop.kernels.meta.task_blocks import diagonal_blocks, from_blocks, stack
 from oracles import metakernels as slow
 from oracles.tolerance import assert_close
 

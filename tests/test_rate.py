@@ -13,7 +13,7 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, rate_factor
 from innerloop.theory.basis import gaussian_basis, polynomial_basis, random_matrix, spread_centres
-from innerloop.theory.rate import (
+from innerloop.theory.rate.estimate import (
     bounds,
     limit_moments,
     loss_constant,
@@ -23,8 +23,8 @@ from innerloop.theory.rate import (
     stacked_rate,
     variance_rate,
 )
-from innerloop.theory.rate_bracket import bracket, gradient_moments, pooled_head
-from innerloop.theory.rate_forms import (
+from innerloop.theory.rate.bracket import bracket, gradient_moments, pooled_head
+from innerloop.theory.rate.forms import (
     adapted_distance,
     adapted_loss,
     add_sums,
@@ -39,7 +39,7 @@ from innerloop.theory.rate_forms import (
     theorem2_range,
     trajectory,
 )
-from innerloop.theory.rate_moments import interval_of, stream
+from innerloop.theory.rate.moments import interval_of, stream
 from oracles import rate as slow
 from oracles.tolerance import TOL, assert_close
 

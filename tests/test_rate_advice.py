@@ -45,7 +45,7 @@ from innerloop.report.rate import rate_view
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler, get_family, make_sampler
-from innerloop.theory.rate import split_moments
+from innerloop.theory.rate.estimate import split_moments
 from oracles import rate as slow
 from oracles.problems import images
 from oracles.tolerance import assert_close, assert_trees_equal
@@ -179,7 +179,7 @@ def test_the_advice_for_a_head_is_near_the_best_step_there_is() -> None:
     found = advise_rate(network, params, buffers, sines(10), loss, method="anil", tasks=200)
     assert found.low <= found.alpha <= found.high
     assert found.kind == "bracket"
-    from innerloop.theory.rate_bracket import pooled_head
+    from innerloop.theory.rate.bracket import pooled_head
 
     stacks = head_stacks(network, params, buffers, sines(10).episodes(range(200)))
     head = pooled_head(torch.cat(stacks[:2], 1), torch.cat(stacks[2:], 1))

@@ -245,7 +245,7 @@ def test_imports_are_found_where_a_whole_parse_finds_them():
 
 def test_the_source_of_a_training_run_reaches_its_solver_of_rates_but_not_the_rows():
     names = set(files_behind("innerloop.papers.further.rate_runs"))
-    reached = {"innerloop.theory.rate_bracket", "innerloop.advice.rate", "innerloop.training.fit"}
+    reached = {"innerloop.theory.rate.bracket", "innerloop.advice.rate", "innerloop.training.fit"}
     assert reached | {"innerloop.tasks.episodes"} <= names
     assert not {"innerloop.papers.further.rate_regret", "innerloop.cli.main", "innerloop.report.rate"} & names
 

@@ -13,7 +13,7 @@ from innerloop.cli.main import main
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.descent import Descent
+from innerloop.kernels.meta.descent import Descent
 from innerloop.nets import conv4, from_module, mlp
 from innerloop.nets.network import apply
 from innerloop.nets.resnet12 import resnet12

@@ -25,12 +25,12 @@ from innerloop.core.autodiff import plain_autograd
 from innerloop.core.random import generator
 from innerloop.core.trees import dot, select
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
-from innerloop.kernels.empirical import empirical_ntk
+from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.network import Network, apply
 from innerloop.nets.norms import statistics_for
-from innerloop.theory.rate import loss_constant
-from innerloop.theory.rate_bracket import curvature
-from innerloop.theory.rate_moments import Moments
+from innerloop.theory.rate.estimate import loss_constant
+from innerloop.theory.rate.bracket import curvature
+from innerloop.theory.rate.moments import Moments
 
 Outputs = Callable[[Params], Tensor]
 

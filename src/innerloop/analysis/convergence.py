@@ -119,10 +119,10 @@ def _limit(s: Settings, tasks: Any) -> tuple[Any, Any]:
     """The infinitely wide network's meta-kernel, and the residual it starts from."""
     import torch
 
-    from innerloop.kernels.analytic import mlp_kernel
-    from innerloop.kernels.descent import Descent
-    from innerloop.kernels.meta import adaptation_of, mtl_kernel, split_kernel
-    from innerloop.kernels.task_blocks import stack, times_rows
+    from innerloop.kernels.analytic.networks import mlp_kernel
+    from innerloop.kernels.meta.descent import Descent
+    from innerloop.kernels.meta.kernel import adaptation_of, mtl_kernel, split_kernel
+    from innerloop.kernels.meta.task_blocks import stack, times_rows
 
     kernel = mlp_kernel(s.depth, s.activation)
     if s.method == "mtl":

@@ -97,8 +97,8 @@ class Settings(FlatSettings):
 
 def run(settings: Settings, _recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
     """Eigenvalues of the first repeat's kernels, and the gap over all repeats."""
-    from innerloop.kernels.compare import mean_error, mtl_anil_gap
-    from innerloop.kernels.descent import Descent
+    from innerloop.kernels.meta.compare import mean_error, mtl_anil_gap
+    from innerloop.kernels.meta.descent import Descent
     from innerloop.theory.spectra import condition, spectrum
 
     s = settings
@@ -143,8 +143,8 @@ def _draw(s: Settings, repeat: int) -> tuple[Any, Any, Any]:
     import torch
 
     from innerloop.core.random import derive_seed
-    from innerloop.kernels.empirical import empirical_kernel
-    from innerloop.kernels.named import network_kernel
+    from innerloop.kernels.empirical.kernel import empirical_kernel
+    from innerloop.kernels.analytic.named import network_kernel
     from innerloop.nets.residual import wide_network
     from innerloop.tasks.families import get_family
     from innerloop.tasks.quadratic import on_sphere
@@ -182,8 +182,8 @@ def _meta_kernels(s: Settings, kernel: Any, train: Any, inner: Any) -> dict[str,
     """All kernels that these settings have, by name."""
     import torch
 
-    from innerloop.kernels.meta import anil_kernel, anil_kernel_without_split, maml_kernel, mtl_kernel
-    from innerloop.kernels.task_blocks import stack
+    from innerloop.kernels.meta.kernel import anil_kernel, anil_kernel_without_split, maml_kernel, mtl_kernel
+    from innerloop.kernels.meta.task_blocks import stack
 
     n = train.size
     whole = stack(torch.cat([train.x_support, train.x_query], 1))

@@ -77,8 +77,8 @@ def closed_form(settings: Settings) -> dict[str, Any]:
     """Eqs. 8, 10 and 11 for one environment, as plain numbers."""
     import torch
 
-    from innerloop.theory.landscape import irreducible
-    from innerloop.theory.landscape_geography import Geography, condition, geography, limiting_gain
+    from innerloop.theory.landscape.forms import irreducible
+    from innerloop.theory.landscape.geography import Geography, condition, geography, limiting_gain
 
     s = settings
     rate, shots, inner = s.inner_lr or 1 / s.rho_easy, s.shots, s.inner_shots or s.shots

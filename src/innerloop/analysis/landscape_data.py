@@ -19,14 +19,14 @@ from innerloop.experiment.targets import check_targets
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.schema import Recipe
 from innerloop.theory import hardness, permuted
-from innerloop.theory.landscape_data import (
+from innerloop.theory.landscape.data import (
     bootstrap,
     estimated_dimension,
     fit_tasks,
     left_after_step,
     solutions,
 )
-from innerloop.theory.landscape_geography import condition_of
+from innerloop.theory.landscape.geography import condition_of
 
 if TYPE_CHECKING:
     from innerloop.analysis.landscape import Settings

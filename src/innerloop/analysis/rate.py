@@ -79,8 +79,8 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
 
 def _for_drawn(settings: Settings) -> dict[str, Any]:
     from innerloop.core.losses import get_loss
-    from innerloop.theory import rate as forms
-    from innerloop.theory.rate_moments import interval_of
+    import innerloop.theory.rate.estimate as forms
+    from innerloop.theory.rate.moments import interval_of
 
     kind = "lim" if settings.kind == "auto" else settings.kind
     support = _features(settings, "support", settings.shots)
@@ -118,9 +118,9 @@ def _for_drawn(settings: Settings) -> dict[str, Any]:
 def _split_kinds(settings: Settings, kind: str, support: Tensor) -> dict[str, Any]:
     import torch
 
-    from innerloop.theory.rate import split_moments
-    from innerloop.theory.rate_bracket import bracket, gradient_moments, pooled_head
-    from innerloop.theory.rate_moments import interval_of
+    from innerloop.theory.rate.estimate import split_moments
+    from innerloop.theory.rate.bracket import bracket, gradient_moments, pooled_head
+    from innerloop.theory.rate.moments import interval_of
 
     query, optima = _features(settings, "query", settings.queries), _optima(settings)
     trace = split_moments(support, query, settings.loss)
@@ -138,8 +138,8 @@ def _split_kinds(settings: Settings, kind: str, support: Tensor) -> dict[str, An
 def _search(settings: Settings, support: Tensor, kind: str) -> dict[str, Any]:
     """The rate of least training risk at this number of tasks, where that is quick to find."""
     from innerloop.core.losses import rate_factor
-    from innerloop.theory.rate import bounds
-    from innerloop.theory.rate_forms import best_rate, task_sums
+    from innerloop.theory.rate.estimate import bounds
+    from innerloop.theory.rate.forms import best_rate, task_sums
 
     if settings.dim > SEARCHED:
         return {}

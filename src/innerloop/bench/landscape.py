@@ -53,7 +53,7 @@ def build(spec: dict[str, Any]) -> Callable[[], Any]:
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
-    from innerloop.theory.landscape_batch import compare
+    from innerloop.theory.landscape.batch import compare
 
     s, w = environments(spec["environments"], spec["tasks"], spec["dim"])
     if spec["side"] == "ours":

@@ -37,10 +37,10 @@ def at_once(tasks: int, given: bool) -> Callable[[], Any]:
     """Our way; ``given``: the Gram is there already."""
     import torch
 
-    from innerloop.kernels.analytic import mlp_kernel
-    from innerloop.kernels.descent import Descent
-    from innerloop.kernels.meta import maml_kernel
-    from innerloop.kernels.task_blocks import stack
+    from innerloop.kernels.analytic.networks import mlp_kernel
+    from innerloop.kernels.meta.descent import Descent
+    from innerloop.kernels.meta.kernel import maml_kernel
+    from innerloop.kernels.meta.task_blocks import stack
 
     kernel, (query, support) = mlp_kernel(DEPTH), inputs(tasks)
     x = torch.cat([stack(query), stack(support)])
@@ -52,7 +52,7 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
     """Eq. 106 block by block, as fast as a loop gets: each task's A once, each pair once, its Gram once."""
     import torch
 
-    from innerloop.kernels.analytic import mlp_kernel
+    from innerloop.kernels.analytic.networks import mlp_kernel
 
     kernel, (query, support) = mlp_kernel(DEPTH), inputs(tasks)
     samples = torch.cat([query, support], 1)

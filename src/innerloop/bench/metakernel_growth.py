@@ -28,9 +28,9 @@ def predictions(points: int, method: str, shots: int = QUERIES) -> float:
     import torch
 
     from innerloop.core.types import TaskBatch
-    from innerloop.kernels.analytic import mlp_kernel
-    from innerloop.kernels.descent import Descent
-    from innerloop.kernels.predict import fit, predict_tasks
+    from innerloop.kernels.analytic.networks import mlp_kernel
+    from innerloop.kernels.meta.descent import Descent
+    from innerloop.kernels.meta.predict import fit, predict_tasks
 
     tasks = points // shots
     query, support = inputs(tasks)

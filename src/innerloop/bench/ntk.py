@@ -56,7 +56,7 @@ def build(spec: dict[str, Any], samples: int | None = None) -> Callable[[], Any]
     network, params, buffers, x = workload(spec["case"], spec["sizes"])
     x = x[:samples]
     if spec["side"] == "ours":
-        from innerloop.kernels.empirical import empirical_ntk
+        from innerloop.kernels.empirical.kernel import empirical_ntk
 
         return lambda: empirical_ntk(network, params, x, buffers=buffers, method=spec["method"])
     from torch.func import grad, vmap

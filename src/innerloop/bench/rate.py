@@ -108,8 +108,8 @@ def _pass(tasks: int, chunk: int) -> tuple[float, float]:
     """Seconds of the estimator alone over ``tasks`` tasks, and its value; each chunk is made just before."""
     import torch
 
-    from innerloop.theory.rate import limit_moments
-    from innerloop.theory.rate_moments import stream
+    from innerloop.theory.rate.estimate import limit_moments
+    from innerloop.theory.rate.moments import stream
 
     spent = 0.0
 
@@ -131,7 +131,7 @@ def _pass(tasks: int, chunk: int) -> tuple[float, float]:
 def _formed(tasks: int) -> dict[str, Any]:
     import torch
 
-    from innerloop.theory.rate import limit_moments
+    from innerloop.theory.rate.estimate import limit_moments
 
     made = torch.Generator().manual_seed(0)
     x = torch.randn(tasks, SAMPLES, DIM, generator=made, dtype=torch.float64)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from innerloop.bench.search_modules import CellModule, released_kernel, released_regions
 from innerloop.core.types import Params, TaskBatch
-from innerloop.kernels.empirical import empirical_ntk
-from innerloop.kernels.meta import maml_kernel
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.empirical.kernel import empirical_ntk
+from innerloop.kernels.meta.kernel import maml_kernel
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.cells import Choices, all_choices, remaining, without
 from innerloop.nets.cells.plan import reduction_places
 from innerloop.nets.cells.plan import stack as stacked

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.core.types import Batch, Buffers, Params, TaskBatch, stack_tasks
-from innerloop.kernels.predict import KernelFit, predict_tasks
+from innerloop.kernels.meta.predict import KernelFit, predict_tasks
 from innerloop.learners.base import Learner
 
 
@@ -45,13 +45,13 @@ def kernel_learner(fitted: KernelFit, ways: int | None = None, name: str = "kern
     It has no parameters: give ``evaluate`` empty dicts.
 
     Args:
-        fitted: from :func:`innerloop.kernels.predict.fit`.
+        fitted: from :func:`innerloop.kernels.meta.predict.fit`.
         ways: number of classes, if targets are labels (then fit on :func:`regression_tasks`).
         name: what reports call it.
 
     >>> import torch
-    >>> from innerloop.kernels.descent import Descent
-    >>> from innerloop.kernels.predict import fit
+    >>> from innerloop.kernels.meta.descent import Descent
+    >>> from innerloop.kernels.meta.predict import fit
     >>> from innerloop.kernels.types import Kernels
     >>> x, y = torch.ones(1, 1, 1), torch.ones(1, 1, 1)
     >>> tasks = TaskBatch(x, y, x[:, :0], y[:, :0], torch.zeros(1))

@@ -34,9 +34,9 @@ from innerloop.learners.base import Learner
 from innerloop.learners.updates import UpdateRule
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
-from innerloop.theory.rate import loss_constant
-from innerloop.theory.rate_bracket import step_divisor
-from innerloop.theory.rate_moments import centred, split_traces
+from innerloop.theory.rate.estimate import loss_constant
+from innerloop.theory.rate.bracket import step_divisor
+from innerloop.theory.rate.moments import centred, split_traces
 
 Online = Literal["off", "h3", "h15", "trace"]
 Rule = Literal["h3", "h15", "trace"]

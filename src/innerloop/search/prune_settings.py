@@ -6,7 +6,7 @@ import math
 from typing import Any, Literal, NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.kernels.descent import Descent, check_descent
+from innerloop.kernels.meta.descent import Descent, check_descent
 from innerloop.nets.cells.genotype import Choices
 from innerloop.search.measure import REGIONS
 

@@ -1,4 +1,4 @@
 """Closed forms and estimators on arrays only: what can be said before training.
 
-Import from the modules: ``from innerloop.theory.landscape_batch import compare``.
+Import from the modules: ``from innerloop.theory.landscape.batch import compare``.
 """

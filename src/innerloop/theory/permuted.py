@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.theory.landscape_data import TaskFits, fit_tasks, sample_curvature
+from innerloop.theory.landscape.data import TaskFits, fit_tasks, sample_curvature
 
 REASON = (
     "labels are permuted at random from task to task: averaged over permutations all class columns are "

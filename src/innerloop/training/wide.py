@@ -10,7 +10,7 @@ from torch import Tensor
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
-from innerloop.kernels.exact import jacobian_kernel
+from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.learners import anil, maml
 from innerloop.learners.base import Learner
 from innerloop.nets.network import Network

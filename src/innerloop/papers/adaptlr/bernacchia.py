@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.theory.rate_forms import minimise
+from innerloop.theory.rate.forms import minimise
 
 QUADRATIC: dict[str, Any] = {
     "tasks": {

@@ -10,8 +10,8 @@ from torch import Tensor
 from innerloop.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.rate import bounds, limit_moments
-from innerloop.theory.rate_forms import task_sums, trajectory
+from innerloop.theory.rate.estimate import bounds, limit_moments
+from innerloop.theory.rate.forms import task_sums, trajectory
 
 SAMPLES = 50
 CASES = {

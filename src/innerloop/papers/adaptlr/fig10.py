@@ -14,7 +14,7 @@ from innerloop.papers.adaptlr.fig10_runs import CASES, recipe_for, scored
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
 from innerloop.reproduce.sharing import ahead
-from innerloop.theory.rate import merged_range
+from innerloop.theory.rate.estimate import merged_range
 
 OUTSIDE: tuple[tuple[str, str], ...] = (("cpu", "(a)"),)
 """Scales and cases where the best rate of the grid was found outside; here half of the lower end."""

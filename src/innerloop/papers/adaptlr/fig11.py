@@ -12,8 +12,8 @@ from innerloop.papers.adaptlr.shared import seeded
 from innerloop.papers.adaptlr.bernacchia import Excess
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.tasks.linear import mixed_linear
-from innerloop.theory.rate import split_moments
-from innerloop.theory.rate_forms import Sums, labelled_sums, maml_solution, risk
+from innerloop.theory.rate.estimate import split_moments
+from innerloop.theory.rate.forms import Sums, labelled_sums, maml_solution, risk
 
 TRAIN_SHOTS, QUERIES, TEST_SHOTS, TASKS, DIM = 5, 25, 10, 40, 30
 SIGMA, NU, FIXED = 0.2, 0.2, 0.2

@@ -10,7 +10,7 @@ from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import same_variance, seeded, tangent_gram, wide_net
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.basis import gaussian_basis, spread_centres
-from innerloop.theory.rate import limit_moments
+from innerloop.theory.rate.estimate import limit_moments
 
 SAMPLES = 20
 BUMPS = 5

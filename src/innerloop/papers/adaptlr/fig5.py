@@ -10,7 +10,7 @@ from torch import Tensor
 from innerloop.plots.panels import Line, Panel, line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.rate_forms import adapted_loss, erm_solution, maml_solution, task_sums
+from innerloop.theory.rate.forms import adapted_loss, erm_solution, maml_solution, task_sums
 
 SAMPLES, DIM, RATE, ETA = 50, 20, 1e-4, 1e-5
 LAWS = (Law("uniform", -5, 5), Law("normal", 0, 2), Law("exponential", 1.0))

@@ -9,7 +9,7 @@ from typing import Any
 
 from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.rate_examples import (
+from innerloop.theory.rate.examples import (
     counts,
     independent_traces,
     normal_moments,

@@ -11,8 +11,8 @@ from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
 from innerloop.reproduce.rows import Reproduction, Say, row
 from innerloop.theory.basis import gaussian_basis, polynomial_basis, spread_centres
-from innerloop.theory.rate import bounds, limit_moments
-from innerloop.theory.rate_forms import best_rate, task_sums
+from innerloop.theory.rate.estimate import bounds, limit_moments
+from innerloop.theory.rate.forms import best_rate, task_sums
 
 SAMPLES = 50
 KINDS = ("random matrix", "Gaussian basis", "polynomial basis")

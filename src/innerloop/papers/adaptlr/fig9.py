@@ -11,8 +11,8 @@ from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
 from innerloop.reproduce.rows import Reproduction, Say, row
 from innerloop.theory.basis import gaussian_basis, spread_centres
-from innerloop.theory.rate import bounds, limit_moments
-from innerloop.theory.rate_forms import best_rate, risk_curve, task_sums
+from innerloop.theory.rate.estimate import bounds, limit_moments
+from innerloop.theory.rate.forms import best_rate, risk_curve, task_sums
 
 DIM, SAMPLES = 10, 15
 ZIPF = 4.0

@@ -11,8 +11,8 @@ from torch import Tensor
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.rate import limit_moments
-from innerloop.theory.rate_gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
+from innerloop.theory.rate.estimate import limit_moments
+from innerloop.theory.rate.gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
 
 SAMPLES, DIM = 50, 20
 INPUTS, OPTIMA = Law("uniform", -5, 5), Law("normal", 0, 3**0.5)

@@ -12,9 +12,9 @@ from torch import Tensor
 from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import DOUBLE, Law, seeded
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.rate import bounds, entry_variance, split_moments
-from innerloop.theory.rate_examples import Traces, independent_traces, normal_moments, polynomial_traces
-from innerloop.theory.rate_forms import (
+from innerloop.theory.rate.estimate import bounds, entry_variance, split_moments
+from innerloop.theory.rate.examples import Traces, independent_traces, normal_moments, polynomial_traces
+from innerloop.theory.rate.forms import (
     best_rate,
     erm_solution,
     maml_solution,

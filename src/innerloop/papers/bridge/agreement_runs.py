@@ -14,11 +14,11 @@ from torch import Tensor
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, TaskBatch
-from innerloop.kernels.descent import Descent, response
-from innerloop.kernels.empirical import empirical_kernel
-from innerloop.kernels.exact import jacobian
-from innerloop.kernels.meta import anil_kernel_without_split, mtl_kernel
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.meta.descent import Descent, response
+from innerloop.kernels.empirical.kernel import empirical_kernel
+from innerloop.kernels.empirical.exact import jacobian
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners import anil
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic import mlp_kernel
-from innerloop.kernels.descent import Descent
-from innerloop.kernels.meta import anil_kernel_without_split, mtl_kernel
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.mlp import mlp
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge.shared import DIM, bridge_tasks

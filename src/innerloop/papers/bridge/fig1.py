@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from innerloop.kernels.analytic import mlp_kernel
-from innerloop.kernels.compare import MeanError, mean_error
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.compare import MeanError, mean_error
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge import fig1_paper as paper
 from innerloop.papers.bridge.corollary import DEEP, RESIDUAL, gap_rows, residual_gaps

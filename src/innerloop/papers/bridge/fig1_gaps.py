@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.compare import MeanError, mean_error, mtl_anil_gap
-from innerloop.kernels.descent import Descent, residual
-from innerloop.kernels.empirical import empirical_kernel
-from innerloop.kernels.meta import (
+from innerloop.kernels.meta.compare import MeanError, mean_error, mtl_anil_gap
+from innerloop.kernels.meta.descent import Descent, residual
+from innerloop.kernels.empirical.kernel import empirical_kernel
+from innerloop.kernels.meta.kernel import (
     adaptation_of,
     anil_cross_kernel,
     anil_kernel_without_split,
     mtl_cross_kernel,
     mtl_kernel,
 )
-from innerloop.kernels.named import tabulated
-from innerloop.kernels.task_blocks import diagonal_blocks, stack, times_rows
+from innerloop.kernels.analytic.named import tabulated
+from innerloop.kernels.meta.task_blocks import diagonal_blocks, stack, times_rows
 from innerloop.kernels.types import KernelFunction, Kernels
 from innerloop.nets.mlp import mlp
 from innerloop.papers.bridge.shared import DIM, figure_1_tasks, halves, with_support

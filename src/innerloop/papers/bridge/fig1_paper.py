@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from innerloop.kernels.compare import mean_error
+from innerloop.kernels.meta.compare import mean_error
 from innerloop.kernels.types import KernelFunction
 from innerloop.plots.panels import Panel, line, panel
 from innerloop.papers.bridge.fig1_gaps import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from innerloop.kernels.compare import MeanError
+from innerloop.kernels.meta.compare import MeanError
 from innerloop.papers.bridge.fig1_gaps import DEPTHS, TIMES
 from innerloop.reproduce.rows import Row, row
 from innerloop.theory.spectra import log_slope

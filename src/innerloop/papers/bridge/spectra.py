@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.kernels.analytic import mlp_kernel
-from innerloop.kernels.descent import Descent
-from innerloop.kernels.meta import adaptation_of, mtl_cross_kernel, mtl_kernel
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.meta.kernel import adaptation_of, mtl_cross_kernel, mtl_kernel
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge.shared import bridge_tasks
 from innerloop.papers.bridge.corollary import RESIDUAL, Structure, residual_spectra, spectra_rows

@@ -19,7 +19,7 @@ from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
 from innerloop.papers.further.rate_runs import QUERIES, Case, Size, content, source, trained
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
-from innerloop.theory.rate_bracket import step_divisor
+from innerloop.theory.rate.bracket import step_divisor
 
 NAME = "rate-regret"
 PART = "INNERLOOP_REGRET_CASES"

@@ -14,7 +14,7 @@ def run(scale: str, say: Say) -> Reproduction:
     import torch
 
     from innerloop.plots.landscape import Plane, planes_figure
-    from innerloop.theory.landscape_geography import Geography, environment, geography
+    from innerloop.theory.landscape.geography import Geography, environment, geography
 
     environments = {
         "(a) equal hardness": Geography(DIM, 0.9, 0.9, R_LARGE, SPREAD, SPREAD),

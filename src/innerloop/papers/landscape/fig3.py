@@ -74,7 +74,7 @@ def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[
         intervals,
         standard_errors_off,
     )
-    from innerloop.theory.landscape_geography import Geography, geography, step_curvature
+    from innerloop.theory.landscape.geography import Geography, geography, step_curvature
 
     R = torch.linspace(0.5, 4, 36, dtype=torch.float64)
     line = geography(Geography(DIM, RHO_HARD, RHO_EASY, R, R**2 / hard, R**2 / easy), 1 / RHO_EASY, SHOTS)

@@ -1,7 +1,7 @@
 r"""What Landscape's Theorems 2 and 3 share: an environment with known optima, solutions on finite samples.
 
 A linear model sees its samples only through :math:`G=X^\top X/n` and :math:`c=X^\top z/n`, so eqs. 41 and 43
-are computed from draws of these (:func:`innerloop.theory.landscape_sgd.draw_moments`), whatever ``n`` is.
+are computed from draws of these (:func:`innerloop.theory.landscape.sgd.draw_moments`), whatever ``n`` is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from innerloop.plots.panels import Panel, line, panel
 from innerloop.reproduce.rows import Row, row
-from innerloop.theory.landscape import solve
-from innerloop.theory.landscape_sgd import Moments, draw_moments
+from innerloop.theory.landscape.forms import solve
+from innerloop.theory.landscape.sgd import Moments, draw_moments
 from innerloop.theory.spectra import log_slope
 
 F64 = torch.float64

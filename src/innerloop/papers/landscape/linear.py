@@ -9,8 +9,8 @@ from torch import Tensor
 
 from innerloop.core.statistics import mean_interval
 from innerloop.reproduce.rows import Row, row
-from innerloop.theory.landscape_geography import Geography
-from innerloop.theory.landscape_sgd import LinearTasks, linear_sgd
+from innerloop.theory.landscape.geography import Geography
+from innerloop.theory.landscape.sgd import LinearTasks, linear_sgd
 
 OUTER_SHOTS, NAL_RATE, NOISE = 25, 0.025, 0.1
 """C.1: n₁ = 25 outer samples, SGD's rate for NAL; ν² = 0.01 (Figure 2)."""

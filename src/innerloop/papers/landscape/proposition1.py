@@ -10,7 +10,7 @@ from torch import Tensor
 from innerloop.plots.panels import Line, line, panel, panels_figure
 from innerloop.papers.landscape.finite import F64, NOISE, Environment, draw_environment, take, task_moments
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.landscape import (
+from innerloop.theory.landscape.forms import (
     adapted_curvature,
     excess_risk,
     irreducible,
@@ -18,8 +18,8 @@ from innerloop.theory.landscape import (
     nal_solution,
     task_risks,
 )
-from innerloop.theory.landscape_batch import compare
-from innerloop.theory.landscape_geography import (
+from innerloop.theory.landscape.batch import compare
+from innerloop.theory.landscape.geography import (
     Geography,
     effective_dimension,
     environment,

@@ -74,7 +74,7 @@ def _points(name: str, y: list[float], spread: list[float] | None = None) -> Lin
 
 def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:
     from innerloop.papers.landscape.linear import ends, geography_drawer
-    from innerloop.theory.landscape_geography import Geography, step_curvature
+    from innerloop.theory.landscape.geography import Geography, step_curvature
     from innerloop.training.reweighted import hard_weights
 
     env = Geography(DIM, RHO_HARD, RHO_EASY, R, SPREAD, SPREAD)

@@ -28,7 +28,7 @@ from innerloop.papers.landscape.finite import (
     task_moments,
 )
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.landscape import nal_solution
+from innerloop.theory.landscape.forms import nal_solution
 
 DIM, TASKS, SAMPLES = 8, 16, 64
 SIZES: dict[str, tuple[int, list[int], list[int], list[int]]] = {

@@ -30,7 +30,7 @@ from innerloop.papers.landscape.finite import (
     task_moments,
 )
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.landscape import maml_solution
+from innerloop.theory.landscape.forms import maml_solution
 
 DIM, TASKS, RATE = 4, 16, 1.0
 INNER, OUTER = 8, 8

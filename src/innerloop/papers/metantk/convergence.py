@@ -8,11 +8,11 @@ import torch
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic import mlp_kernel
-from innerloop.kernels.descent import Descent
-from innerloop.kernels.exact import jacobian_kernel
-from innerloop.kernels.meta import maml_kernel
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.empirical.exact import jacobian_kernel
+from innerloop.kernels.meta.kernel import maml_kernel
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners import maml
 from innerloop.nets.mlp import mlp
 from innerloop.plots.panels import line, panel, panels_figure

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, TaskBatch
-from innerloop.kernels.analytic import mlp_kernel
-from innerloop.kernels.descent import Descent
-from innerloop.kernels.meta import anil_kernel, maml_kernel, mtl_kernel
-from innerloop.kernels.predict import fit, predict_tasks
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel, mtl_kernel
+from innerloop.kernels.meta.predict import fit, predict_tasks
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners import anil, maml
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp

@@ -1,7 +1,7 @@
 r"""Condition numbers of tangent kernels: TE-NAS's of the NTK, and MetaNTK-NAS's of MAML's or ANIL's kernel.
 
 All need first-order gradients only: the kernels of meta-learners are built from the network's own NTK by
-:mod:`innerloop.kernels.meta`. Kernels are those of the sum of the outputs, as in both released codes.
+:mod:`innerloop.kernels.meta.kernel`. Kernels are those of the sum of the outputs, as in both released codes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Params, TaskBatch
-from innerloop.kernels.descent import Descent
-from innerloop.kernels.empirical import empirical_ntk
-from innerloop.kernels.meta import anil_kernel, maml_kernel
-from innerloop.kernels.task_blocks import stack
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.empirical.kernel import empirical_ntk
+from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel
+from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.initial import uniform
 from innerloop.nets.network import Network
 from innerloop.theory.spectra import condition, spectrum

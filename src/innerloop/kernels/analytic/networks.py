@@ -17,10 +17,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.kernels.activations import activation as activation_layer
-from innerloop.kernels.activations import default_weight_var
+from innerloop.kernels.analytic.activations import activation as activation_layer
+from innerloop.kernels.analytic.activations import default_weight_var
 from innerloop.kernels.blockwise import blockwise
-from innerloop.kernels.layers import (
+from innerloop.kernels.analytic.layers import (
     conv,
     dense,
     flatten,
@@ -30,7 +30,7 @@ from innerloop.kernels.layers import (
     residual,
     serial,
 )
-from innerloop.kernels.state import Layer, Pixels, initial_state
+from innerloop.kernels.analytic.state import Layer, Pixels, initial_state
 from innerloop.kernels.types import KernelFunction, Kernels, Progress
 from innerloop.nets.residual import check_norm
 
@@ -46,12 +46,12 @@ def analytic_kernel(
     Differentiable in the inputs; float32 or float64, as these are.
 
     Args:
-        layers: from :mod:`innerloop.kernels.layers` and :mod:`innerloop.kernels.activations`, first to last.
+        layers: from :mod:`innerloop.kernels.analytic.layers` and :mod:`innerloop.kernels.analytic.activations`, first to last.
         block: most inputs on either side at a time; chosen by size if omitted.
         progress: told ``(blocks done, blocks in all)``.
 
     >>> import torch
-    >>> from innerloop.kernels.activations import relu
+    >>> from innerloop.kernels.analytic.activations import relu
     >>> x = torch.eye(2, dtype=torch.float64) * 2**0.5  # ‖x‖² = d
     >>> analytic_kernel(dense(), relu(), dense())(x, x).ntk  # 2·‖x‖²/d·L on the diagonal, and 2/π
     tensor([[4.0000, 0.6366],

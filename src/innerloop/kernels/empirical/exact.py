@@ -1,6 +1,6 @@
 r"""Kernels of finite networks by definition: the Gram of a Jacobian. Exact, slow, second order where need be.
 
-These are what the closed forms of :mod:`innerloop.kernels.meta` are checked against.
+These are what the closed forms of :mod:`innerloop.kernels.meta.kernel` are checked against.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def exact_metantk(
 
     in the NTK parametrisation; in the standard one the paper divides by the width, and the limit is another
     kernel (without the first layer's term). With one inner step of rate λ it differs from
-    :func:`~innerloop.kernels.meta.maml_kernel` of the same network's Θ by the second derivatives, which
+    :func:`~innerloop.kernels.meta.kernel.maml_kernel` of the same network's Θ by the second derivatives, which
     vanish as width grows.
 
     Args:

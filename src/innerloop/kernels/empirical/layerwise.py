@@ -2,7 +2,7 @@ r"""The empirical tangent kernel layer by layer: :math:`\Theta = \sum_l \Theta_l
 
 One forward and one backward pass; the weights' gradients are not computed. When the backward pass comes by a
 layer, the layer's part is made from what entered it and the derivative that comes back
-(:mod:`innerloop.kernels.factors`), and both are freed. Several outputs are several copies of the samples in
+(:mod:`innerloop.kernels.empirical.factors`), and both are freed. Several outputs are several copies of the samples in
 one pass.
 """
 
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from innerloop.core.autodiff import untransformed
-from innerloop.kernels.factors import Factor, compact, gram, kept_bytes, put, room
-from innerloop.kernels.handlers import FASTER, HANDLERS
-from innerloop.kernels.jacobian import jacobian_ntk
-from innerloop.kernels.memory import block_size, count_saved
-from innerloop.kernels.recorder import Emit, Recorder
-from innerloop.kernels.sharing import NotUnderstoodError as NotUnderstoodError
-from innerloop.kernels.tangent import Output, Tangent
+from innerloop.kernels.empirical.factors import Factor, compact, gram, kept_bytes, put, room
+from innerloop.kernels.empirical.handlers import FASTER, HANDLERS
+from innerloop.kernels.empirical.jacobian import jacobian_ntk
+from innerloop.kernels.empirical.memory import block_size, count_saved
+from innerloop.kernels.empirical.recorder import Emit, Recorder
+from innerloop.kernels.empirical.sharing import NotUnderstoodError as NotUnderstoodError
+from innerloop.kernels.empirical.tangent import Output, Tangent
 
 PASS_BYTES = 96 * 2**20
 """Memory of a pass if it is not scarcer: more samples at a time leave the cache."""

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.kernels.jacobian import jacobian_ntk
-from innerloop.kernels.layerwise import NotUnderstoodError, layerwise_ntk
-from innerloop.kernels.products import products_ntk
-from innerloop.kernels.tangent import (
+from innerloop.kernels.empirical.jacobian import jacobian_ntk
+from innerloop.kernels.empirical.layerwise import NotUnderstoodError, layerwise_ntk
+from innerloop.kernels.empirical.products import products_ntk
+from innerloop.kernels.empirical.tangent import (
     MEMORY,
     Output,
     Tangent,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.kernels.analytic import mlp_kernel, residual_kernel
+from innerloop.kernels.analytic.networks import mlp_kernel, residual_kernel
 from innerloop.kernels.types import KernelFunction, Kernels
 from innerloop.nets.residual import RESIDUAL, check_network
 

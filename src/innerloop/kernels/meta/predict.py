@@ -21,8 +21,8 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.descent import Descent, residual, respond
-from innerloop.kernels.meta import (
+from innerloop.kernels.meta.descent import Descent, residual, respond
+from innerloop.kernels.meta.kernel import (
     Heads,
     TestHead,
     adaptation,
@@ -32,7 +32,7 @@ from innerloop.kernels.meta import (
     mtl_kernel,
     split_kernel,
 )
-from innerloop.kernels.task_blocks import diagonal_blocks, project_rows, stack, times_rows, unproject
+from innerloop.kernels.meta.task_blocks import diagonal_blocks, project_rows, stack, times_rows, unproject
 from innerloop.kernels.types import KernelFunction, Kernels
 
 Method = Literal["mtl", "anil", "maml"]

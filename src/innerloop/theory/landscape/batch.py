@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.theory.landscape import Number, check, lift, normalised, one_over, solve
-from innerloop.theory.landscape_small import compare_small
+from innerloop.theory.landscape.forms import Number, check, lift, normalised, one_over, solve
+from innerloop.theory.landscape.small import compare_small
 
 NUMBERS = 200_000  # of covariances at a time: what one chunk needs stays in the processor's cache
 SMALL, MANY = (

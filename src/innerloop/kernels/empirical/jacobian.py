@@ -8,8 +8,8 @@ from torch.func import vjp, vmap
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
-from innerloop.kernels.memory import block_size, saved_bytes
-from innerloop.kernels.tangent import Output, Tangent, contract
+from innerloop.kernels.empirical.memory import block_size, saved_bytes
+from innerloop.kernels.empirical.tangent import Output, Tangent, contract
 
 
 def jacobian(t: Tangent, x: Tensor, summed: bool, chunk: int | None = None) -> Params:

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.kernels.pooling as pooling
-from innerloop.kernels.convolving import convolve, thinned
-from innerloop.kernels.factors import Convolution
-from innerloop.kernels.pooling import is_two_by_two
-from innerloop.kernels.recorder import MUL, Handler, Recorder, Tag
+import innerloop.kernels.empirical.pooling as pooling
+from innerloop.kernels.empirical.convolving import convolve, thinned
+from innerloop.kernels.empirical.factors import Convolution
+from innerloop.kernels.empirical.pooling import is_two_by_two
+from innerloop.kernels.empirical.recorder import MUL, Handler, Recorder, Tag
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.descent import Descent
-from innerloop.kernels.meta import Heads, TestHead
-from innerloop.kernels.predict import fit, predict_tasks
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.meta.kernel import Heads, TestHead
+from innerloop.kernels.meta.predict import fit, predict_tasks
 from innerloop.kernels.types import KernelFunction
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.kernels.factors import Convolution
+from innerloop.kernels.empirical.factors import Convolution
 
 
 class _Depthwise(torch.autograd.Function):

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from innerloop.core.types import Params
-from innerloop.kernels.factors import Convolution, Factor
-from innerloop.kernels.sharing import Shared
+from innerloop.kernels.empirical.factors import Convolution, Factor
+from innerloop.kernels.empirical.sharing import Shared
 
 
 class Tag(NamedTuple):

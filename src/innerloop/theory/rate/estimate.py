@@ -18,7 +18,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import rate_factor
-from innerloop.theory.rate_moments import Moments, centred, check_stack, power_traces, split_traces
+from innerloop.theory.rate.moments import Moments, centred, check_stack, power_traces, split_traces
 
 
 class Range(NamedTuple):

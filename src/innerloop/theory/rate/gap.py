@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.theory.rate_moments import check_stack
+from innerloop.theory.rate.moments import check_stack
 
 
 def adapted(features: Tensor, rate: float) -> Tensor:

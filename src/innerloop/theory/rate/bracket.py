@@ -21,7 +21,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
-from innerloop.theory.rate_moments import Moments, bootstrap, check_stack
+from innerloop.theory.rate.moments import Moments, bootstrap, check_stack
 
 
 class Bracket(NamedTuple):

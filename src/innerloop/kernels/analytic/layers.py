@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from innerloop.kernels.state import Layer, Pixels, State, over_pairs, variances
+from innerloop.kernels.analytic.state import Layer, Pixels, State, over_pairs, variances
 
 _ORDER: tuple[Pixels, ...] = ("none", "diagonal", "full")
 

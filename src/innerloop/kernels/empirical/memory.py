@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.kernels.tangent import Tangent
+from innerloop.kernels.empirical.tangent import Tangent
 
 
 @contextmanager

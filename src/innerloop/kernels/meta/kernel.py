@@ -13,8 +13,8 @@ from typing import Literal
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.kernels.descent import Descent, residual, response
-from innerloop.kernels.task_blocks import diagonal_blocks, from_blocks, project_rows, times_rows
+from innerloop.kernels.meta.descent import Descent, residual, response
+from innerloop.kernels.meta.task_blocks import diagonal_blocks, from_blocks, project_rows, times_rows
 
 Heads = Literal["shared", "independent"]
 """Whether all heads start from one draw, or each from its own."""

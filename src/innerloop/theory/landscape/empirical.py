@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from innerloop.theory.landscape import solve
+from innerloop.theory.landscape.forms import solve
 
 
 def empirical_nal(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:

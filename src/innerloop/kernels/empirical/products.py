@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
-from innerloop.kernels.memory import block_size, saved_bytes
-from innerloop.kernels.tangent import Output, Tangent
+from innerloop.kernels.empirical.memory import block_size, saved_bytes
+from innerloop.kernels.empirical.tangent import Output, Tangent
 
 
 def ntk_times(t: Tangent, x1: Tensor, x2: Tensor, vectors: Tensor) -> Tensor:
     """Θ(x1, x2) times a vector over (samples, outputs), without Θ: ``(m, k) -> (n, k)``.
 
-    >>> from innerloop.kernels.tangent import tangent
+    >>> from innerloop.kernels.empirical.tangent import tangent
     >>> from innerloop.nets.mlp import mlp
     >>> t = tangent(mlp(1, [], 1, bias=False), {"layer0.weight": torch.ones(1, 1)}, torch.ones(1, 1))
     >>> ntk_times(t, torch.tensor([[2.0]]), torch.tensor([[3.0]]), torch.ones(1, 1))

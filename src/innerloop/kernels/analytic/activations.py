@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.kernels.state import Layer, State, over_pairs, same_pairs, variances
+from innerloop.kernels.analytic.state import Layer, State, over_pairs, same_pairs, variances
 
 
 class _Arc0(torch.autograd.Function):

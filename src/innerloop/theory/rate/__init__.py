@@ -1,0 +1,1 @@
+"""The adaptation learning rate (AdaptLR): estimates from features, closed forms, and their bracket."""

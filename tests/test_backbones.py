@@ -15,7 +15,8 @@ from innerloop.core.losses import get_loss
 from innerloop.core.trees import count
 from innerloop.execution import Plan, meta_gradient
 from innerloop.learners import anil, maml
-from innerloop.nets import NORM_POLICIES, apply, backbone, conv4, fast, norms, resnet12, wide_resnet
+from innerloop.nets import NORM_POLICIES, apply, backbone, conv4, norms, resnet12, wide_resnet
+from innerloop.nets.ops import choice as fast
 from innerloop.objectives import episodic, erm, mixed_precision, reptile
 from innerloop.testing import check_network
 from oracles import problems, resnet12_module

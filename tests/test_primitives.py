@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch.func import grad, vmap
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.nets import convolution, fused, primitives
+from innerloop.nets.ops import patches as convolution
+from innerloop.nets.ops import fused
+from innerloop.nets.ops import reference as primitives
 
 EPS = 1e-5
 TIGHT = {"rtol": 1e-9, "atol": 1e-11}

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.nets import fast
+from innerloop.nets.ops import choice as fast
 from oracles.tolerance import assert_close
 
 TRAINED = """

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.primitives as primitives
+import innerloop.nets.ops.reference as primitives
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 

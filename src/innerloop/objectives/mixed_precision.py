@@ -15,7 +15,7 @@ from innerloop.core.autodiff import is_plain, plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Task
 from innerloop.execution.plan import bfloat16_works
-from innerloop.nets import fast
+from innerloop.nets.ops import choice as fast
 from innerloop.objectives.base import Objective
 
 WORTH_IT = 1.2

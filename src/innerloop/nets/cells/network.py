@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-import innerloop.nets.fast as fast
+import innerloop.nets.ops.choice as fast
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError, did_you_mean

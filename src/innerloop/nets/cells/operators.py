@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.fast as fast
+import innerloop.nets.ops.choice as fast
 import innerloop.nets.norms as norms
 from innerloop.core.types import Buffers, Params, Statistics
 

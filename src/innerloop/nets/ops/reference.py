@@ -3,7 +3,7 @@ r"""Layers written from primitive operations, because the built-in ones are wron
 ``F.batch_norm`` with batch statistics, under ``vmap`` and differentiated twice, silently returns a wrong
 gradient in torch 2.13 (``tests/test_primitives.py`` shows it). The functions here are right in every mode and
 to every order. The one that costs the time in convolutional networks, :func:`conv_norm_relu`, has a faster
-form for tasks that are run one at a time on a CPU: see :mod:`innerloop.nets.fused`.
+form for tasks that are run one at a time on a CPU: see :mod:`innerloop.nets.ops.fused`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.fused as fused
+import innerloop.nets.ops.fused as fused
 from innerloop.core import autodiff
 
 KERNEL_GROUP = 16

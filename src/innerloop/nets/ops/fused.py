@@ -4,7 +4,7 @@ With :math:`z = w * x`, :math:`\hat z = (z-\mu)s`, :math:`s=(\sigma^2+\epsilon)^
 pixels of a channel, and :math:`y=\max(\gamma\hat z+\beta, 0)`, second-order MAML needs :math:`y`, its
 gradient, and the gradient of that gradient. All three are written out here. Against ``F.conv2d`` and
 ``F.batch_norm`` under autograd this gains three times: pictures stay channels-last, so that statistics are
-column sums of a matrix and convolutions are products of matrices (:mod:`innerloop.nets.convolution`);
+column sums of a matrix and convolutions are products of matrices (:mod:`innerloop.nets.ops.patches`);
 patches are laid out once for all three; and the second derivative takes a dozen small operations where
 autograd's takes a hundred.
 
@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.nets.convolution import Convolution, Geometry, as_pictures, as_rows, convolution
+from innerloop.nets.ops.patches import Convolution, Geometry, as_pictures, as_rows, convolution
 
 _normalise = torch.native_batch_norm
 _normalise_backward = torch.ops.aten.native_batch_norm_backward.default

@@ -3,7 +3,7 @@
 Under ``torch.func`` they are made of primitives that can be batched over tasks and differentiated twice.
 Where tasks run one at a time by plain autograd (:func:`innerloop.core.autodiff.is_plain`), torch's fused
 kernels give the same numbers in less time, images are kept channels-last, and wide 3×3 convolutions of
-float32 go through :mod:`innerloop.nets.winograd`.
+float32 go through :mod:`innerloop.nets.ops.winograd`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import innerloop.nets.norms as norms
-import innerloop.nets.primitives as primitives
+import innerloop.nets.ops.reference as primitives
 from innerloop.core.autodiff import is_plain, is_untransformed
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets.winograd import conv3x3
+from innerloop.nets.ops.winograd import conv3x3
 
 # below these the transforms cost more than the multiplications they save (measured; docs/backbones.md)
 WINOGRAD_CHANNELS, WINOGRAD_TILES = 64, 32

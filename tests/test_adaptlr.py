@@ -12,12 +12,19 @@ import torch
 
 from innerloop.advice.rate import NORMALISED, UNNORMALISED
 from innerloop.bench import rate as bench_rate
+from innerloop.papers.adaptlr.shared import (
+    Law,
+    same_variance,
+    seeded,
+    tangent_entries,
+    tangent_gram,
+    wide_net,
+)
+from innerloop.papers.adaptlr.table2 import floor
+from innerloop.papers.further import rate_regret
+from innerloop.papers.further.rate_regret import cases, needed_factor, source
 from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce import find
-from innerloop.papers.further import rate_regret
-from innerloop.papers.adaptlr.shared import Law, same_variance, seeded, tangent_entries, tangent_gram, wide_net
-from innerloop.papers.adaptlr.table2 import floor
-from innerloop.papers.further.rate_regret import cases, needed_factor, source
 from oracles.tolerance import assert_close, assert_mean
 
 DOUBLE = torch.float64

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop.papers.adaptlr.shared import seeded
 from innerloop.papers.adaptlr.bernacchia import Excess
+from innerloop.papers.adaptlr.shared import seeded
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop.theory.rate.examples import (
     Traces,

@@ -16,7 +16,7 @@ from innerloop.core.trees import count
 from innerloop.execution import Plan, meta_gradient
 from innerloop.learners import anil, maml
 from innerloop.nets import NORM_POLICIES, apply, backbone, conv4, norms, resnet12, wide_resnet
-from innerloop.nets.ops import choice as fast
+from innerloop.nets.ops import choice as ops
 from innerloop.objectives import episodic, erm, mixed_precision, reptile
 from innerloop.testing import check_network
 from oracles import problems, resnet12_module
@@ -35,11 +35,11 @@ def pictures(n=6, channels=1, side=16, seed=0, dtype=DOUBLE):
 @pytest.fixture
 def winograd_everywhere(monkeypatch):
     """The tests' networks are too small for it to pay."""
-    monkeypatch.setattr(fast, "WINOGRAD_CHANNELS", 1)
-    monkeypatch.setattr(fast, "WINOGRAD_TILES", 1)
+    monkeypatch.setattr(ops, "WINOGRAD_CHANNELS", 1)
+    monkeypatch.setattr(ops, "WINOGRAD_TILES", 1)
     used = []
-    inner = fast.conv3x3
-    monkeypatch.setattr(fast, "conv3x3", lambda x, w: used.append(1) or inner(x, w))
+    inner = ops.conv3x3
+    monkeypatch.setattr(ops, "conv3x3", lambda x, w: used.append(1) or inner(x, w))
     return used
 
 
@@ -167,15 +167,15 @@ def test_fused_norms_are_ours_to_second_order(policy, shape, statistics):
 
     expected = values(norms.norm)
     with plain_autograd():
-        got = values(fast.norm)
+        got = values(norms.kernel_norm)
     assert_trees_close(got, expected, (1e-9, 1e-11))
 
 
 def test_pictures_are_kept_channels_last_only_under_plain_autograd():
     x = pictures(channels=2)
     with plain_autograd():
-        assert fast.layout(x).is_contiguous(memory_format=torch.channels_last)
-    assert fast.layout(x) is x
+        assert ops.layout(x).is_contiguous(memory_format=torch.channels_last)
+    assert ops.layout(x) is x
 
 
 # ---- by name ----

@@ -10,10 +10,10 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.learners import anil
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
-from innerloop.papers.bridge.shared import bridge_tasks
 from innerloop.papers.bridge.agreement import _apart, _tensor
 from innerloop.papers.bridge.agreement_rows import Apart, picture_rows, recipe_rows, theorem_rows
 from innerloop.papers.bridge.agreement_runs import Wide, adapted, trained_wide
+from innerloop.papers.bridge.shared import bridge_tasks
 from innerloop.training.full_batch import meta_outputs
 from oracles.tolerance import assert_close
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
 from innerloop.papers.bridge import fig2 as bridge_fig2
 from innerloop.papers.bridge import table3 as bridge_table3
 from innerloop.papers.bridge import table4 as bridge_table4
@@ -24,6 +22,8 @@ from innerloop.papers.bridge.cells import (
 )
 from innerloop.papers.bridge.methods import METHODS, PENALTIES, SIZES, Work, recipe_for
 from innerloop.papers.bridge.runs import Watch, trained
+from innerloop.recipes.library import load_recipe
+from innerloop.recipes.schema import Recipe
 from innerloop.reproduce.rows import Row
 
 TASKS = 40

@@ -6,8 +6,8 @@ import torch
 
 from innerloop.core.losses import get_loss
 from innerloop.kernels import empirical_kernel, mlp_kernel, mtl_kernel
-from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.empirical.exact import jacobian_kernel
+from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.mlp import mlp

@@ -23,11 +23,11 @@ from innerloop.experiment.run import train
 from innerloop.learners import maml
 from innerloop.nets import mlp
 from innerloop.objectives import Objective, episodic, erm, reptile
+from innerloop.papers.landscape import hard_runs as landscape_hard_runs
+from innerloop.papers.landscape import hard_share as landscape_hard_share
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.unread import unread
-from innerloop.papers.landscape import hard_runs as landscape_hard_runs
-from innerloop.papers.landscape import hard_share as landscape_hard_share
 from innerloop.reproduce.rows import Row
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler

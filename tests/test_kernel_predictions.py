@@ -15,8 +15,8 @@ from innerloop.core.types import TaskBatch, stack_tasks
 from innerloop.evaluation import evaluate
 from innerloop.execution import Plan
 from innerloop.kernels.analytic.networks import mlp_kernel
-from innerloop.kernels.meta.descent import Descent, respond
 from innerloop.kernels.empirical.kernel import empirical_kernel
+from innerloop.kernels.meta.descent import Descent, respond
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
 from innerloop.kernels.meta.predict import fit, predict_tasks
 from innerloop.kernels.meta.task_blocks import stack

@@ -15,9 +15,9 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params
 from innerloop.kernels.analytic.networks import mlp_kernel
-from innerloop.kernels.meta.descent import Descent, residual, response
-from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.empirical.exact import exact_metantk, jacobian_kernel
+from innerloop.kernels.empirical.kernel import empirical_kernel
+from innerloop.kernels.meta.descent import Descent, residual, response
 from innerloop.kernels.meta.kernel import maml_kernel, mtl_kernel
 from innerloop.kernels.meta.task_blocks import diagonal_blocks, from_blocks, stack
 from innerloop.learners import maml

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop.core.errors import UserError
 import innerloop.theory.landscape.forms as known
+from innerloop.core.errors import UserError
 from innerloop.theory.landscape.batch import compare
 from innerloop.theory.landscape.empirical import empirical_maml, empirical_nal
 from innerloop.theory.landscape.geography import (

@@ -13,7 +13,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from innerloop.core.errors import UserError
 from innerloop.theory import hardness
-from innerloop.theory.landscape.forms import adapted_curvature, weighted_optimum
 from innerloop.theory.landscape.data import (
     TaskFits,
     bootstrap,
@@ -24,6 +23,7 @@ from innerloop.theory.landscape.data import (
     sample_curvature,
     solutions,
 )
+from innerloop.theory.landscape.forms import adapted_curvature, weighted_optimum
 from innerloop.theory.landscape.geography import Geography, effective_dimension, geography
 from innerloop.theory.permuted import REASON, permuted_landscape, with_constant
 from oracles.tolerance import assert_close

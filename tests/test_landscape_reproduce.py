@@ -17,8 +17,6 @@ from innerloop.data.glyphs import glyphs
 from innerloop.learners import maml
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.objectives import episodic, erm
-from innerloop.plots import landscape as plots
-from innerloop.plots.panels import line, panel, panels_figure, points
 from innerloop.papers.landscape import (
     alphabets,
     cifar,
@@ -30,6 +28,8 @@ from innerloop.papers.landscape import (
     table2,
     table3,
 )
+from innerloop.plots import landscape as plots
+from innerloop.plots.panels import line, panel, panels_figure, points
 from innerloop.reproduce import find
 from innerloop.theory.landscape.empirical import empirical_maml, empirical_nal
 from innerloop.theory.landscape.sgd import Moments

@@ -11,7 +11,6 @@ import pytest
 
 from innerloop.core.errors import UserError
 from innerloop.nets.cells import PUBLISHED, from_table, to_table
-from innerloop.recipes.settings import make_recipe
 from innerloop.papers.metantk import fig2 as metantk_fig2
 from innerloop.papers.metantk import pictures as metantk_pictures
 from innerloop.papers.metantk import table1 as metantk_table1
@@ -19,6 +18,7 @@ from innerloop.papers.metantk import table2 as metantk_table2
 from innerloop.papers.metantk.carry import one_run, searched
 from innerloop.papers.metantk.cases import HEADS, SEARCHES, Case, heads_of, recipe_of, search_of
 from innerloop.papers.metantk.table import difference, line_of, of, spread, within_limits
+from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.rows import Row
 from innerloop.search import METHODS
 from innerloop.search.prune_settings import PruneSettings

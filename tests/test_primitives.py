@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from torch.func import grad, vmap
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.nets.ops import patches as convolution
-from innerloop.nets.ops import fused
-from innerloop.nets.ops import reference as primitives
+from innerloop.nets.ops import choice as ops
+from innerloop.nets.ops import fused, patches, reference
 
 EPS = 1e-5
 TIGHT = {"rtol": 1e-9, "atol": 1e-11}
@@ -28,7 +27,7 @@ def builtin(x, scale, shift):
 
 
 def ours(x, scale, shift):
-    return primitives.batch_norm(x, scale, shift, EPS)[0]
+    return reference.batch_norm(x, scale, shift, EPS)[0]
 
 
 def loss(norm, params, x):
@@ -80,24 +79,25 @@ def test_the_trap_is_still_there(problem):
 @pytest.mark.parametrize("shape", [(6, 4), (5, 4, 3), (3, 4, 5, 2)])
 def test_batch_norm_equals_torchs(shape):
     x, scale, shift = randn(*shape) + 3, randn(4, seed=1), randn(4, seed=2)
-    y, mean, var = primitives.batch_norm(x, scale, shift, EPS)
+    y, mean, var = reference.batch_norm(x, scale, shift, EPS)
     torch.testing.assert_close(y, F.batch_norm(x, None, None, scale, shift, True, eps=EPS), **TIGHT)
-    torch.testing.assert_close(primitives.normalise(x, mean, var, scale, shift, EPS), y, **TIGHT)
+    torch.testing.assert_close(reference.normalise(x, mean, var, scale, shift, EPS), y, **TIGHT)
     stored = F.batch_norm(x, mean, var, scale, shift, False, eps=EPS)
-    torch.testing.assert_close(primitives.normalise(x, mean, var, scale, shift, EPS), stored, **TIGHT)
+    torch.testing.assert_close(reference.normalise(x, mean, var, scale, shift, EPS), stored, **TIGHT)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])
 def test_group_norm_equals_torchs(groups):
     x, scale, shift = randn(3, 6, 4, 5), randn(6, seed=1), randn(6, seed=2)
     expected = F.group_norm(x, groups, scale, shift, EPS)
-    torch.testing.assert_close(primitives.group_norm(x, groups, scale, shift, EPS), expected, **TIGHT)
+    for way in (reference, ops):
+        torch.testing.assert_close(way.group_norm(x, groups, scale, shift, EPS), expected, **TIGHT)
 
 
 def test_large_means_lose_no_digits_in_float32():
     x = randn(64, 3) + 1e3
-    y = primitives.batch_norm(x.float(), torch.ones(3), torch.zeros(3), EPS)[0]
-    exact = primitives.batch_norm(
+    y = reference.batch_norm(x.float(), torch.ones(3), torch.zeros(3), EPS)[0]
+    exact = reference.batch_norm(
         x.float().double(), *(t.double() for t in (torch.ones(3), torch.zeros(3))), EPS
     )
     torch.testing.assert_close(y.double(), exact[0], rtol=0, atol=1e-3)
@@ -121,7 +121,7 @@ def tensors(geometry, seed=0):
     return x, weight, scale, shift
 
 
-def reference(x, weight, scale, shift, stride, padding):
+def composed(x, weight, scale, shift, stride, padding):
     z = F.conv2d(x, weight, None, stride, padding)
     return F.relu(F.batch_norm(z, None, None, scale, shift, True, eps=EPS))
 
@@ -144,11 +144,11 @@ def derivatives(block, inputs, order):
 @pytest.fixture(params=["patches", "onednn"])
 def by(request, monkeypatch):
     """Both ways of convolving; the sizes here would always choose patches."""
-    convolution.convolution.cache_clear()
+    patches.convolution.cache_clear()
     if request.param == "onednn":
-        monkeypatch.setattr(convolution, "PATCH_LIMIT", 0)
+        monkeypatch.setattr(patches, "PATCH_LIMIT", 0)
     yield request.param
-    convolution.convolution.cache_clear()
+    patches.convolution.cache_clear()
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -181,16 +181,16 @@ def test_fused_statistics_are_the_batchs_and_include_the_bias(by):
     bias = randn(5, seed=8)
     z = F.conv2d(x, weight, bias, 2, 1)
     with plain_autograd():
-        y, mean, var = primitives.conv_norm_relu(x, weight, bias, scale, shift, EPS, 2, 1)
+        y, mean, var = ops.conv_norm_relu(x, weight, bias, scale, shift, EPS, 2, 1)
     torch.testing.assert_close(mean, z.mean((0, 2, 3)), **TIGHT)
     torch.testing.assert_close(var, z.var((0, 2, 3), correction=0), **TIGHT)
-    torch.testing.assert_close(y, reference(x, weight, scale, shift, 2, 1), **TIGHT)
+    torch.testing.assert_close(y, composed(x, weight, scale, shift, 2, 1), **TIGHT)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_any_memory_layout_gives_the_same_values(layout, by):
     x, weight, scale, shift = tensors(GEOMETRIES[1])
-    expected = reference(x, weight, scale, shift, 2, 1)
+    expected = composed(x, weight, scale, shift, 2, 1)
     x, weight = x.contiguous(memory_format=layout), weight.contiguous(memory_format=layout)
     y = fused.conv_norm_relu(x, weight, scale, shift, EPS, 2, 1)[0]
     torch.testing.assert_close(y, expected, **TIGHT)
@@ -204,7 +204,7 @@ def test_fused_and_composed_blocks_agree_through_maml_steps():
 
     def error(p, x):
         for name in ("w0", "w1"):
-            x, _, _ = primitives.conv_norm_relu(x, p[name], None, one, zero, EPS, 2, 1)
+            x, _, _ = ops.conv_norm_relu(x, p[name], None, one, zero, EPS, 2, 1)
         return (x.mean((2, 3)) @ p["v"]).square().mean()
 
     def functional(p, x):
@@ -236,5 +236,5 @@ def test_first_order_builds_no_second_order_graph():
 
 
 def test_large_convolutions_do_not_lay_out_patches():
-    assert convolution.Geometry(75, 64, 14, 14, 64, 3, 2, 1).patch_size > convolution.PATCH_LIMIT
-    assert convolution.Geometry(5, 64, 14, 14, 64, 3, 2, 1).patch_size <= convolution.PATCH_LIMIT
+    assert patches.Geometry(75, 64, 14, 14, 64, 3, 2, 1).patch_size > patches.PATCH_LIMIT
+    assert patches.Geometry(5, 64, 14, 14, 64, 3, 2, 1).patch_size <= patches.PATCH_LIMIT

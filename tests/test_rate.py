@@ -13,6 +13,7 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, rate_factor
 from innerloop.theory.basis import gaussian_basis, polynomial_basis, random_matrix, spread_centres
+from innerloop.theory.rate.bracket import bracket, gradient_moments, pooled_head
 from innerloop.theory.rate.estimate import (
     bounds,
     limit_moments,
@@ -23,7 +24,6 @@ from innerloop.theory.rate.estimate import (
     stacked_rate,
     variance_rate,
 )
-from innerloop.theory.rate.bracket import bracket, gradient_moments, pooled_head
 from innerloop.theory.rate.forms import (
     adapted_distance,
     adapted_loss,

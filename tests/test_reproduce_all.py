@@ -1,7 +1,6 @@
 """`reproduce all`: failures are recorded and passed over, interruptions gone on from, one page at the end."""
 
 import json
-import types
 
 import pytest
 

@@ -5,13 +5,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from innerloop.papers.landscape import fig8 as landscape_fig8
-
-from innerloop.papers.landscape import table1 as landscape_table1
-
-from innerloop.papers.landscape import table2 as landscape_table2
-
 from innerloop.papers.further import rate_regret
+from innerloop.papers.landscape import fig8 as landscape_fig8
+from innerloop.papers.landscape import table1 as landscape_table1
+from innerloop.papers.landscape import table2 as landscape_table2
 from innerloop.reproduce.rows import Row, counts_row, same_row
 
 Numbers = Callable[[], float]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.nets.ops import choice as fast
+from innerloop.nets.ops import choice as ops
 from oracles.tolerance import assert_close
 
 TRAINED = """
@@ -40,9 +40,9 @@ def test_gradients_are_those_of_the_picked_places(channels: int, filters: int, p
         expected = torch.autograd.grad(known.square().sum(), (x, weight))
         if plain:
             with plain_autograd():
-                found = fast.conv2d(fast.layout(x), weight, 2)
+                found = ops.conv2d(ops.layout(x), weight, 2)
         else:
-            found = fast.conv2d(x, weight, 2)
+            found = ops.conv2d(x, weight, 2)
         assert_close(found.detach(), known.detach())
         for one, other in zip(torch.autograd.grad(found.square().sum(), (x, weight)), expected, strict=True):
             assert_close(one, other)

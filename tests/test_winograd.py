@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.nets.ops import choice as fast
+from innerloop.nets.ops import choice as ops
 from innerloop.nets.ops import winograd
 from oracles.tolerance import assert_close
 
@@ -87,22 +87,22 @@ def test_float32_loses_two_digits_at_most():
 
 def spied(monkeypatch):
     calls = []
-    monkeypatch.setattr(fast, "conv3x3", lambda x, w: calls.append(1) or winograd.conv3x3(x, w))
+    monkeypatch.setattr(ops, "conv3x3", lambda x, w: calls.append(1) or winograd.conv3x3(x, w))
     return calls
 
 
 def test_is_used_exactly_where_it_is_right_and_pays(monkeypatch):
     calls = spied(monkeypatch)
     x, w = torch.zeros(32, 64, 4, 4), torch.zeros(64, 64, 3, 3)
-    fast.conv2d(x, w)
+    ops.conv2d(x, w)
     assert not calls  # perhaps under torch.func
     with plain_autograd():
-        fast.conv2d(x, w)
+        ops.conv2d(x, w)
         assert len(calls) == 1
-        fast.conv2d(x, w, stride=2)
-        fast.conv2d(x, w[..., :1, :1])
-        fast.conv2d(x[:, :32], w[:, :32])
-        fast.conv2d(x[:31], w)
+        ops.conv2d(x, w, stride=2)
+        ops.conv2d(x, w[..., :1, :1])
+        ops.conv2d(x[:, :32], w[:, :32])
+        ops.conv2d(x[:31], w)
         assert len(calls) == 1
 
 
@@ -110,5 +110,5 @@ def test_is_used_exactly_where_it_is_right_and_pays(monkeypatch):
 def test_is_not_used_in_bfloat16(monkeypatch):
     calls = spied(monkeypatch)
     with plain_autograd(), torch.autocast("cpu", torch.bfloat16):
-        fast.conv2d(torch.zeros(32, 64, 4, 4), torch.zeros(64, 64, 3, 3))
+        ops.conv2d(torch.zeros(32, 64, 4, 4), torch.zeros(64, 64, 3, 3))
     assert not calls

@@ -30,8 +30,8 @@ from innerloop.learners.inner import moving_names
 from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.nets.network import Network, apply
 from innerloop.tasks.sampler import Sampler
-from innerloop.theory.rate.estimate import split_moments
 from innerloop.theory.rate.bracket import Bracket, bracket, gradient_moments, pooled_head, step_divisor
+from innerloop.theory.rate.estimate import split_moments
 from innerloop.theory.rate.moments import interval_of
 
 NORMALISED, UNNORMALISED = 3.0, 30.0

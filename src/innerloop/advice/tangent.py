@@ -28,8 +28,8 @@ from innerloop.core.types import Batch, Buffers, Loss, Params, Task
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.network import Network, apply
 from innerloop.nets.norms import statistics_for
-from innerloop.theory.rate.estimate import loss_constant
 from innerloop.theory.rate.bracket import curvature
+from innerloop.theory.rate.estimate import loss_constant
 from innerloop.theory.rate.moments import Moments
 
 Outputs = Callable[[Params], Tensor]

@@ -143,8 +143,8 @@ def _draw(s: Settings, repeat: int) -> tuple[Any, Any, Any]:
     import torch
 
     from innerloop.core.random import derive_seed
-    from innerloop.kernels.empirical.kernel import empirical_kernel
     from innerloop.kernels.analytic.named import network_kernel
+    from innerloop.kernels.empirical.kernel import empirical_kernel
     from innerloop.nets.residual import wide_network
     from innerloop.tasks.families import get_family
     from innerloop.tasks.quadratic import on_sphere

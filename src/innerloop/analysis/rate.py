@@ -78,8 +78,8 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
 
 
 def _for_drawn(settings: Settings) -> dict[str, Any]:
-    from innerloop.core.losses import get_loss
     import innerloop.theory.rate.estimate as forms
+    from innerloop.core.losses import get_loss
     from innerloop.theory.rate.moments import interval_of
 
     kind = "lim" if settings.kind == "auto" else settings.kind
@@ -118,8 +118,8 @@ def _for_drawn(settings: Settings) -> dict[str, Any]:
 def _split_kinds(settings: Settings, kind: str, support: Tensor) -> dict[str, Any]:
     import torch
 
-    from innerloop.theory.rate.estimate import split_moments
     from innerloop.theory.rate.bracket import bracket, gradient_moments, pooled_head
+    from innerloop.theory.rate.estimate import split_moments
     from innerloop.theory.rate.moments import interval_of
 
     query, optima = _features(settings, "query", settings.queries), _optima(settings)

@@ -34,8 +34,8 @@ from innerloop.learners.base import Learner
 from innerloop.learners.updates import UpdateRule
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
-from innerloop.theory.rate.estimate import loss_constant
 from innerloop.theory.rate.bracket import step_divisor
+from innerloop.theory.rate.estimate import loss_constant
 from innerloop.theory.rate.moments import centred, split_traces
 
 Online = Literal["off", "h3", "h15", "trace"]

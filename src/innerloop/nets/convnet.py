@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.ops.choice as fast
 import innerloop.nets.norms as norms
+import innerloop.nets.ops.choice as ops
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.network import Network
@@ -74,12 +74,12 @@ def convnet(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
         changed: Buffers = {}
-        x = fast.layout(x)
+        x = ops.layout(x)
         for i in range(depth):
-            x = fast.conv2d(x, params[f"block{i}.weight"], 2 if pooling == "stride" else 1)
-            x, seen = fast.norm(f"block{i}.norm", norm, params, buffers, x, statistics)
+            x = ops.conv2d(x, params[f"block{i}.weight"], 2 if pooling == "stride" else 1)
+            x, seen = norms.kernel_norm(f"block{i}.norm", norm, params, buffers, x, statistics)
             changed.update(seen)
-            x = fast.activate(x, 0.0)
+            x = ops.activate(x, 0.0)
             if pooling != "stride":
                 x = F.max_pool2d(x, 2) if pooling == "max" else F.avg_pool2d(x, 2)
         return x.flatten(1), {**buffers, **changed}

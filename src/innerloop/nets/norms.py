@@ -24,7 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.ops.reference as primitives
+import innerloop.nets.ops.choice as ops
+import innerloop.nets.ops.reference as reference
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 
@@ -89,12 +90,34 @@ def norm(
         return x, {}
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
     if policy == "group":
-        return primitives.group_norm(x, groups_for(x.shape[1]), weight, bias, eps), {}
+        return ops.group_norm(x, groups_for(x.shape[1]), weight, bias, eps), {}
     if statistics == "stored" and policy != "transductive":
         mean, var = buffers[f"{name}.mean"], buffers[f"{name}.var"]
-        return primitives.normalise(x, mean, var, weight, bias, eps), {}
-    y, mean, var = primitives.batch_norm(x, weight, bias, eps)
+        return reference.normalise(x, mean, var, weight, bias, eps), {}
+    y, mean, var = reference.batch_norm(x, weight, bias, eps)
     return y, _after_batch(name, policy, buffers, mean, var, y)
+
+
+def kernel_norm(
+    name: str, policy: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+) -> tuple[Tensor, Buffers]:
+    """As :func:`norm`, by torch's own kernels where they are right (:func:`.ops.choice.norm_kernels_suit`).
+
+    Statistics of bfloat16 values are taken in float32.
+    """
+    batch = policy == "transductive" or (policy == "running" and statistics == "batch")
+    if not ops.norm_kernels_suit(policy, batch, x):
+        y, changed = norm(name, policy, params, buffers, ops.at_least_float32(x), statistics)
+        return y.to(x.dtype), changed
+    weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
+    if policy == "group":
+        return F.group_norm(x, groups_for(x.shape[1]), weight, bias, EPS), {}
+    if policy == "transductive":
+        return F.batch_norm(x, None, None, weight, bias, training=True, eps=EPS), {}
+    # torch updates running statistics in place, so it is given copies
+    mean, var = buffers[f"{name}.mean"].clone(), buffers[f"{name}.var"].clone()
+    y = F.batch_norm(x, mean, var, weight, bias, True, MOMENTUM, EPS)
+    return y, {f"{name}.mean": mean, f"{name}.var": var}
 
 
 def conv_norm_relu(
@@ -109,9 +132,9 @@ def conv_norm_relu(
     name = f"norm{i}"
     if policy == "transductive" or (policy == "running" and statistics == "batch"):
         scale, shift = params[f"{name}.weight"], params[f"{name}.bias"]
-        y, mean, var = primitives.conv_norm_relu(x, weight, bias, scale, shift, EPS, stride, 1)
+        y, mean, var = ops.conv_norm_relu(x, weight, bias, scale, shift, EPS, stride, 1)
         return y, _after_batch(name, policy, buffers, mean, var, y)
-    x = primitives.conv2d(x, weight, bias, stride, 1)
+    x = reference.conv2d(x, weight, bias, stride, 1)
     x, seen = norm(name, policy, params, buffers, x, statistics)
     return F.relu(x), seen
 

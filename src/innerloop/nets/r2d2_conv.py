@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.ops.choice as fast
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
+import innerloop.nets.ops.choice as ops
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.network import Network
@@ -70,17 +70,17 @@ def r2d2_conv(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
         changed: Buffers = noise.advance(buffers)
-        x, maps = fast.layout(x), []
+        x, maps = ops.layout(x), []
         for i in range(4):
-            x = fast.conv2d(x, params[f"block{i}.weight"])
-            x, seen = fast.norm(f"block{i}.norm", norm, params, buffers, x, statistics)
+            x = ops.conv2d(x, params[f"block{i}.weight"])
+            x, seen = norms.kernel_norm(f"block{i}.norm", norm, params, buffers, x, statistics)
             changed.update(seen)
             # pooled first, as the authors do: the same values, and a quarter of the work
-            x = fast.activate(F.max_pool2d(x, 2, stride=1 if i == 3 else 2), SLOPE)
+            x = ops.activate(F.max_pool2d(x, 2, stride=1 if i == 3 else 2), SLOPE)
             if i >= 2:
                 x = noise.dropout(x, buffers, drop_rate, keys[i])
                 maps.append(x if i == 3 else F.max_pool2d(x, 2, stride=1))
-        return torch.cat([fast.flattened(each) for each in maps], 1), {**buffers, **changed}
+        return torch.cat([ops.flattened(each) for each in maps], 1), {**buffers, **changed}
 
     return Network(init, features, apply_linear_head, ("head.weight", "head.bias"), norm)
 

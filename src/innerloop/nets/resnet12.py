@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.ops.choice as fast
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
+import innerloop.nets.ops.choice as ops
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal, uniform
@@ -100,7 +100,7 @@ def resnet12(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
         changed: Buffers = noise.advance(buffers)
-        x = fast.layout(x)
+        x = ops.layout(x)
         for i in range(len(widths)):
             x, seen = _block(f"block{i}", norm, params, buffers, x, statistics)
             changed.update(seen)
@@ -108,7 +108,7 @@ def resnet12(
                 x = noise.dropout(x, buffers, drop_rate, keys[i])
             else:
                 x = noise.dropblock(x, buffers, drop_rate, side, keys[i], ramp)
-        return fast.pooled(x) if avg_pool else fast.flattened(x), {**buffers, **changed}
+        return ops.pooled(x) if avg_pool else ops.flattened(x), {**buffers, **changed}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
     return Network(init, features, apply_linear_head, names, norm)
@@ -138,12 +138,12 @@ def _block(
     changed: Buffers = {}
 
     def layer(x: Tensor, which: str) -> Tensor:
-        y = fast.conv2d(x, params[f"{name}.{which}.weight"])
-        y, seen = fast.norm(f"{name}.{which}.norm", norm, params, buffers, y, statistics)
+        y = ops.conv2d(x, params[f"{name}.{which}.weight"])
+        y, seen = norms.kernel_norm(f"{name}.{which}.norm", norm, params, buffers, y, statistics)
         changed.update(seen)
         return y
 
-    y = fast.activate(layer(x, "conv0"), SLOPE)
-    y = fast.activate(layer(y, "conv1"), SLOPE)
-    y = fast.add(layer(y, "conv2"), layer(x, "shortcut"))
-    return F.max_pool2d(fast.activate(y, SLOPE), 2), changed
+    y = ops.activate(layer(x, "conv0"), SLOPE)
+    y = ops.activate(layer(y, "conv1"), SLOPE)
+    y = ops.add(layer(y, "conv2"), layer(x, "shortcut"))
+    return F.max_pool2d(ops.activate(y, SLOPE), 2), changed

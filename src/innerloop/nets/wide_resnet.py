@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-import innerloop.nets.ops.choice as fast
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
+import innerloop.nets.ops.choice as ops
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal
@@ -96,13 +96,13 @@ def wide_resnet(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
         changed: Buffers = noise.advance(buffers)
-        x = fast.conv2d(fast.layout(x), params["conv0.weight"])
+        x = ops.conv2d(ops.layout(x), params["conv0.weight"])
         for block in blocks:
             drop = partial(noise.dropout, buffers=buffers, rate=drop_rate, key=keys[block.name])
             x, seen = _block(block, norm, params, buffers, x, statistics, drop)
             changed.update(seen)
         x, seen = _activated("norm", norm, params, buffers, x, statistics)
-        return fast.pooled(x), {**buffers, **changed, **seen}
+        return ops.pooled(x), {**buffers, **changed, **seen}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
     return Network(init, features, apply_linear_head, names, norm)
@@ -112,9 +112,9 @@ def _activated(
     name: str, norm: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
 ) -> tuple[Tensor, Buffers]:
     """Normalised, then ReLU; and what the norm layer saw."""
-    y, seen = fast.norm(name, norm, params, buffers, x, statistics)
+    y, seen = norms.kernel_norm(name, norm, params, buffers, x, statistics)
     # without normalisation y is x itself, which the shortcut still needs
-    return fast.activate(y, 0.0, fresh=y is not x), seen
+    return ops.activate(y, 0.0, fresh=y is not x), seen
 
 
 def _block(
@@ -130,10 +130,10 @@ def _block(
     name = block.name
     y, first = _activated(f"{name}.norm0", norm, params, buffers, x, statistics)
     shortcut = params.get(f"{name}.shortcut.weight")
-    x = x if shortcut is None else fast.conv2d(y, shortcut, block.stride)
-    y = fast.conv2d(y, params[f"{name}.conv0.weight"], block.stride)
+    x = x if shortcut is None else ops.conv2d(y, shortcut, block.stride)
+    y = ops.conv2d(y, params[f"{name}.conv0.weight"], block.stride)
     y, second = _activated(f"{name}.norm1", norm, params, buffers, y, statistics)
-    return fast.add(fast.conv2d(drop(y), params[f"{name}.conv1.weight"]), x), {**first, **second}
+    return ops.add(ops.conv2d(drop(y), params[f"{name}.conv1.weight"]), x), {**first, **second}
 
 
 def _draw(

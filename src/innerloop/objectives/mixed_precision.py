@@ -15,7 +15,7 @@ from innerloop.core.autodiff import is_plain, plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Task
 from innerloop.execution.plan import bfloat16_works
-from innerloop.nets.ops import choice as fast
+from innerloop.nets.ops import choice as ops
 from innerloop.objectives.base import Objective
 
 WORTH_IT = 1.2
@@ -108,7 +108,7 @@ def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Verdict:
     def step(dtype: torch.dtype) -> None:
         leaf, kernel = x.detach().requires_grad_(), weight.detach().requires_grad_()
         with plain_autograd(), torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-            y = fast.conv2d(leaf, kernel)
+            y = ops.conv2d(leaf, kernel)
         torch.autograd.grad(y, (leaf, kernel), torch.ones_like(y))
 
     # emulation shows in a single small product; the whole step would take seconds

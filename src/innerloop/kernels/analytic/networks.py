@@ -19,7 +19,6 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.kernels.analytic.activations import activation as activation_layer
 from innerloop.kernels.analytic.activations import default_weight_var
-from innerloop.kernels.blockwise import blockwise
 from innerloop.kernels.analytic.layers import (
     conv,
     dense,
@@ -31,6 +30,7 @@ from innerloop.kernels.analytic.layers import (
     serial,
 )
 from innerloop.kernels.analytic.state import Layer, Pixels, initial_state
+from innerloop.kernels.blockwise import blockwise
 from innerloop.kernels.types import KernelFunction, Kernels, Progress
 from innerloop.nets.residual import check_norm
 
@@ -46,7 +46,8 @@ def analytic_kernel(
     Differentiable in the inputs; float32 or float64, as these are.
 
     Args:
-        layers: from :mod:`innerloop.kernels.analytic.layers` and :mod:`innerloop.kernels.analytic.activations`, first to last.
+        layers: first to last, from :mod:`~innerloop.kernels.analytic.layers` and
+            :mod:`~innerloop.kernels.analytic.activations`.
         block: most inputs on either side at a time; chosen by size if omitted.
         progress: told ``(blocks done, blocks in all)``.
 

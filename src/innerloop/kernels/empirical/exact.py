@@ -71,7 +71,7 @@ def exact_metantk(
 
     in the NTK parametrisation; in the standard one the paper divides by the width, and the limit is another
     kernel (without the first layer's term). With one inner step of rate λ it differs from
-    :func:`~innerloop.kernels.meta.kernel.maml_kernel` of the same network's Θ by the second derivatives, which
+    :func:`~innerloop.kernels.maml_kernel` of the same network's Θ by the second derivatives, which
     vanish as width grows.
 
     Args:

@@ -2,8 +2,8 @@ r"""The empirical tangent kernel layer by layer: :math:`\Theta = \sum_l \Theta_l
 
 One forward and one backward pass; the weights' gradients are not computed. When the backward pass comes by a
 layer, the layer's part is made from what entered it and the derivative that comes back
-(:mod:`innerloop.kernels.empirical.factors`), and both are freed. Several outputs are several copies of the samples in
-one pass.
+(:mod:`innerloop.kernels.empirical.factors`), and both are freed. Several outputs are several copies of the
+samples in one pass.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-import innerloop.nets.ops.choice as fast
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
+import innerloop.nets.ops.choice as ops
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.random import generator as generator_for
 from innerloop.core.types import Buffers, Params, Statistics
@@ -113,11 +113,11 @@ def cell_network(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
         manner = _Manner(norm, statistics, mixing == "mean", drop_path, drop_ramp, drop_epoch, seed)
-        x, changed = _stacked(plan, manner, params, buffers, fast.layout(x))
+        x, changed = _stacked(plan, manner, params, buffers, ops.layout(x))
         if final_norm:
-            x, seen = fast.norm("final.norm", norm, params, buffers, x, statistics)
-            x, changed = fast.activate(x, 0.0), {**changed, **seen}
-        return fast.pooled(x), {**buffers, **changed, **noise.advance(buffers)}
+            x, seen = norms.kernel_norm("final.norm", norm, params, buffers, x, statistics)
+            x, changed = ops.activate(x, 0.0), {**changed, **seen}
+        return ops.pooled(x), {**buffers, **changed, **noise.advance(buffers)}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
     return Network(init, features, apply_linear_head, names, norm, layered=norm in ("group", "none"))
@@ -211,5 +211,5 @@ def _total(terms: list[Tensor]) -> Tensor:
         return terms[0]
     total = terms[0] + terms[1]
     for term in terms[2:]:
-        total = fast.add(total, term)
+        total = ops.add(total, term)
     return total

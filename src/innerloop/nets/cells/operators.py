@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.ops.choice as fast
 import innerloop.nets.norms as norms
+import innerloop.nets.ops.choice as ops
 from innerloop.core.types import Buffers, Params, Statistics
 
 
@@ -137,9 +137,9 @@ def run(
     changed: Buffers = {}
     for place, step in enumerate(steps):
         if step == "relu":
-            x = fast.activate(x, 0.0, fresh=place > 0)  # others read an operator's input too
+            x = ops.activate(x, 0.0, fresh=place > 0)  # others read an operator's input too
         elif isinstance(step, Norm):
-            x, seen = fast.norm(f"{prefix}.{step.name}", policy, params, buffers, x, statistics)
+            x, seen = norms.kernel_norm(f"{prefix}.{step.name}", policy, params, buffers, x, statistics)
             changed.update(seen)
         elif isinstance(step, Pool):
             x = _pooled(x, step)

@@ -1,9 +1,10 @@
-"""Layers of the large backbones, by whichever of two ways is right where they are called.
+"""Layers, each by the fastest way that is right where it is called: the one place that chooses.
 
-Under ``torch.func`` they are made of primitives that can be batched over tasks and differentiated twice.
-Where tasks run one at a time by plain autograd (:func:`innerloop.core.autodiff.is_plain`), torch's fused
-kernels give the same numbers in less time, images are kept channels-last, and wide 3×3 convolutions of
-float32 go through :mod:`innerloop.nets.ops.winograd`.
+Under ``torch.func`` layers are made of primitives, which can be batched over tasks and differentiated twice
+(:mod:`~innerloop.nets.ops.reference`). Where tasks run one at a time by plain autograd
+(:func:`innerloop.core.autodiff.is_plain`), other ways give the same numbers in less time: torch's own kernels
+on channels-last images, whole blocks as one operation (:mod:`~innerloop.nets.ops.fused`, on
+:mod:`~innerloop.nets.ops.patches`), and wide 3×3 convolutions by :mod:`~innerloop.nets.ops.winograd`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.nets.norms as norms
-import innerloop.nets.ops.reference as primitives
+import innerloop.nets.ops.fused as fused
+import innerloop.nets.ops.reference as reference
 from innerloop.core.autodiff import is_plain, is_untransformed
-from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.ops.winograd import conv3x3
+
+KERNEL_GROUP = 16
+"""Values per group from which torch's own group normalisation is used, outside ``vmap``."""
 
 # below these the transforms cost more than the multiplications they save (measured; docs/backbones.md)
 WINOGRAD_CHANNELS, WINOGRAD_TILES = 64, 32
@@ -36,7 +39,7 @@ def conv2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     if stride > 1 and padding == 0 and x.shape[1] < UNSAFE_CHANNELS:
         x, stride = x[:, :, ::stride, ::stride], 1  # what a 1×1 kernel sees of it
     if not is_plain():
-        return primitives.conv2d(x, weight, None, stride, padding)
+        return reference.conv2d(x, weight, None, stride, padding)
     if stride == 1 and winograd_pays(x, weight):
         return conv3x3(x, weight)
     return F.conv2d(x, weight, stride=stride, padding=padding)
@@ -60,34 +63,66 @@ def winograd_pays(x: Tensor, weight: Tensor) -> bool:
     return tiles >= WINOGRAD_TILES and 16 * tiles <= 2 * n * height * width
 
 
-def norm(
-    name: str, policy: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-) -> tuple[Tensor, Buffers]:
-    """As :func:`innerloop.nets.norms.norm`, which it calls wherever torch's own kernel would not do.
+def conv_norm_relu(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    scale: Tensor,
+    shift: Tensor,
+    eps: float,
+    stride: int,
+    padding: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A convolutional block with batch statistics: ``relu(batch_norm(conv2d(x)))``, mean and variance.
 
-    That is: under ``torch.func``; for stored statistics, through which gradients may flow; for the policy
-    ``support``, whose statistics are handed on with their graph; and for a single value per channel.
-    Statistics of bfloat16 values are taken in float32.
+    Mean and variance are for running averages: they are not to be differentiated. The convolution's bias
+    moves the mean only, since batch normalisation takes it out again; its gradient is zero.
+
+    Args:
+        x: (samples, channels, height, width).
+        weight: (filters, channels, k, k).
+        bias: of the convolution, or None.
+        scale: of the normalisation.
+        shift: of the normalisation.
+        eps: added to the variance.
+        stride: of the convolution.
+        padding: of the convolution.
+
+    >>> x, w, one, zero = torch.randn(4, 1, 8, 8), torch.randn(2, 1, 3, 3), torch.ones(2), torch.zeros(2)
+    >>> conv_norm_relu(x, w, None, one, zero, 1e-5, stride=2, padding=1)[0].shape
+    torch.Size([4, 2, 4, 4])
     """
-    batch = policy == "transductive" or (policy == "running" and statistics == "batch")
-    own = batch and _forward_only() and x.ndim == 4
-    if not (((batch or policy == "group") and is_plain()) or own) or x.numel() == x.shape[1]:
-        y, changed = norms.norm(name, policy, params, buffers, _at_least_float32(x), statistics)
-        return y.to(x.dtype), changed
-    weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
-    if policy == "group":
-        return F.group_norm(x, norms.groups_for(x.shape[1]), weight, bias, norms.EPS), {}
-    if policy == "transductive":
-        return F.batch_norm(x, None, None, weight, bias, training=True, eps=norms.EPS), {}
-    # torch updates running statistics in place, so it is given copies
-    mean, var = buffers[f"{name}.mean"].clone(), buffers[f"{name}.var"].clone()
-    y = F.batch_norm(x, mean, var, weight, bias, True, norms.MOMENTUM, norms.EPS)
-    return y, {f"{name}.mean": mean, f"{name}.var": var}
+    if is_plain() and fused.suits(x, weight):
+        y, mean, var = fused.conv_norm_relu(x, weight, scale, shift, eps, stride, padding)
+        return y, mean if bias is None else mean + bias.detach(), var
+    y, mean, var = reference.batch_norm(reference.conv2d(x, weight, bias, stride, padding), scale, shift, eps)
+    return F.relu(y), mean.detach(), var.detach()
 
 
-def _forward_only() -> bool:
-    """Whether nobody will differentiate, and no transform is in force: patterns are counted that way."""
-    return is_untransformed() and not torch.is_grad_enabled()
+def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """As :func:`innerloop.nets.ops.reference.group_norm`, by torch's kernel where that is right.
+
+    Of groups of one value the kernel's derivatives are noise, if it takes them at all.
+    """
+    if is_untransformed() and x[0].numel() >= groups * KERNEL_GROUP:
+        return F.group_norm(x, groups, weight, bias, eps)
+    return reference.group_norm(x, groups, weight, bias, eps)
+
+
+def norm_kernels_suit(policy: str, batch: bool, x: Tensor) -> bool:
+    """Whether torch's own normalisations may take the place of primitives.
+
+    They may not under ``torch.func``; for stored statistics, through which gradients may flow; for the policy
+    ``support``, whose statistics are handed on with their graph; and for a single value per channel.
+
+    Args:
+        policy: of normalisation.
+        batch: whether the statistics are those of the batch, and stay in it.
+        x: what is normalised.
+    """
+    forward_only = is_untransformed() and not torch.is_grad_enabled()  # patterns are counted that way
+    suits = ((batch or policy == "group") and is_plain()) or (batch and forward_only and x.ndim == 4)
+    return suits and x.numel() != x.shape[1]
 
 
 def activate(x: Tensor, slope: float, fresh: bool = True) -> Tensor:
@@ -104,15 +139,16 @@ def activate(x: Tensor, slope: float, fresh: bool = True) -> Tensor:
 
 def pooled(x: Tensor) -> Tensor:
     """Global average pooling; features of bfloat16 maps come out in float32."""
-    return _at_least_float32(x).mean((2, 3))
+    return at_least_float32(x).mean((2, 3))
 
 
 def flattened(x: Tensor) -> Tensor:
     """All values of the maps, channel by channel; those of bfloat16 maps come out in float32."""
-    return _at_least_float32(x).flatten(1)
+    return at_least_float32(x).flatten(1)
 
 
-def _at_least_float32(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
+    """bfloat16 becomes float32; all else is left as it is."""
     return x.float() if x.dtype == torch.bfloat16 else x
 
 

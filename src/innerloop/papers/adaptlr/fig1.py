@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
+from innerloop.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.rate.estimate import bounds, limit_moments
 from innerloop.theory.rate.forms import task_sums, trajectory

@@ -8,9 +8,9 @@ from typing import Any
 from innerloop.core.trees import count
 from innerloop.experiment.parts import build
 from innerloop.experiment.rate import advice_for
-from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.papers.adaptlr.bernacchia import STATED
 from innerloop.papers.adaptlr.fig10_runs import CASES, recipe_for, scored
+from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
 from innerloop.reproduce.sharing import ahead

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from innerloop.core.random import Draws
-from innerloop.plots.panels import Line, Panel, line, mark, panel, panels_figure
-from innerloop.papers.adaptlr.shared import seeded
 from innerloop.papers.adaptlr.bernacchia import Excess
+from innerloop.papers.adaptlr.shared import seeded
+from innerloop.plots.panels import Line, Panel, line, mark, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.tasks.linear import mixed_linear
 from innerloop.theory.rate.estimate import split_moments

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.papers.adaptlr.bernacchia import STATED
 from innerloop.papers.adaptlr.fig12_runs import RATES, trained
+from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
 from innerloop.reproduce.sharing import ahead

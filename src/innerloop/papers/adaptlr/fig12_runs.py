@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from innerloop.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, TASKS
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
-from innerloop.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, TASKS
 from innerloop.reproduce.short_runs import fitted, judged
 
 RATES = (-0.01, -0.003, -0.001, 0.0, 0.001, 0.003, 0.01, 0.03)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from innerloop.core.random import Draws
 from innerloop.core.types import TaskBatch
-from innerloop.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.papers.adaptlr.shared import WideNet, seeded, tangent_entries, tangent_gram, wide_net
+from innerloop.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.tasks.quadratic import bernacchia_quadratic
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.papers.adaptlr.fig3_runs import JUDGED, STEPS, trained
+from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
 from innerloop.reproduce.sharing import ahead

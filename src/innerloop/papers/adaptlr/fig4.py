@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import torch
 
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import same_variance, seeded, tangent_gram, wide_net
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.basis import gaussian_basis, spread_centres
 from innerloop.theory.rate.estimate import limit_moments

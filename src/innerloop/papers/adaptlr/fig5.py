@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Line, Panel, line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
+from innerloop.plots.panels import Line, Panel, line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.rate.forms import adapted_loss, erm_solution, maml_solution, task_sums
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
+from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Say, row
 from innerloop.theory.basis import gaussian_basis, spread_centres
 from innerloop.theory.rate.estimate import bounds, limit_moments

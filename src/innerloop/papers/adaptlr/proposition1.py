@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import Law, seeded
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop.theory.rate.gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm

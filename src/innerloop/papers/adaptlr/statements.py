@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.papers.adaptlr.shared import DOUBLE, Law, seeded
+from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.rate.estimate import bounds, entry_variance, split_moments
 from innerloop.theory.rate.examples import Traces, independent_traces, normal_moments, polynomial_traces

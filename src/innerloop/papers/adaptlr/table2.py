@@ -14,8 +14,8 @@ from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.reproduce.short_runs import fitted
 from innerloop.tasks import get_family, make_sampler
-from innerloop.theory.rate.estimate import limit_moments, split_moments
 from innerloop.theory.rate.bracket import gradient_moments, pooled_head
+from innerloop.theory.rate.estimate import limit_moments, split_moments
 from innerloop.theory.rate.forms import Sums, add_sums, labelled_sums, maml_solution, minimise, risk
 
 RATES = (0.001, 0.005, 0.01, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge.agreement_rows import (
     METHODS,
     Apart,
@@ -25,6 +24,7 @@ from innerloop.papers.bridge.agreement_runs import (
     trained_pictures,
     trained_wide,
 )
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
 from innerloop.reproduce.rows import Reproduction, Say
 

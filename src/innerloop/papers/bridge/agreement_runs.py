@@ -14,9 +14,9 @@ from torch import Tensor
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, TaskBatch
-from innerloop.kernels.meta.descent import Descent, response
-from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.empirical.exact import jacobian
+from innerloop.kernels.empirical.kernel import empirical_kernel
+from innerloop.kernels.meta.descent import Descent, response
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners import anil
@@ -24,9 +24,17 @@ from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.objectives import multitask
+from innerloop.papers.bridge.shared import (
+    DIM,
+    SHOTS,
+    TASKS,
+    TEST_QUERY,
+    TEST_SUPPORT,
+    TEST_TASKS,
+    bridge_tasks,
+)
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.settings import make_recipe
-from innerloop.papers.bridge.shared import DIM, SHOTS, TASKS, TEST_QUERY, TEST_SUPPORT, TEST_TASKS, bridge_tasks
 from innerloop.reproduce.short_runs import fitted
 from innerloop.theory.spectra import spectrum
 from innerloop.training.full_batch import descend, episodic_loss, objective_loss

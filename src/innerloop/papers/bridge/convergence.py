@@ -13,8 +13,8 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.mlp import mlp
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge.shared import DIM, bridge_tasks
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.convergence import Rates, common_rate, linear_loss, loss_bound, rates
 from innerloop.theory.spectra import log_slope

@@ -6,7 +6,6 @@ from typing import Any
 
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.compare import MeanError, mean_error
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge import fig1_paper as paper
 from innerloop.papers.bridge.corollary import DEEP, RESIDUAL, gap_rows, residual_gaps
 from innerloop.papers.bridge.fig1_gaps import (
@@ -20,6 +19,7 @@ from innerloop.papers.bridge.fig1_gaps import (
     kept,
 )
 from innerloop.papers.bridge.fig1_rows import depth_rows, time_rows
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Say
 
 SIZES = {"smoke": (1, 1), "cpu": (40, 5), "paper": (40, 40)}

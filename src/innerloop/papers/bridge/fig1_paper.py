@@ -6,7 +6,6 @@ from typing import Any
 
 from innerloop.kernels.meta.compare import mean_error
 from innerloop.kernels.types import KernelFunction
-from innerloop.plots.panels import Panel, line, panel
 from innerloop.papers.bridge.fig1_gaps import (
     DEPTH,
     DEPTHS,
@@ -20,6 +19,7 @@ from innerloop.papers.bridge.fig1_gaps import (
     printed_gap,
 )
 from innerloop.papers.bridge.fig1_rows import time_row
+from innerloop.plots.panels import Panel, line, panel
 from innerloop.reproduce.rows import Row, Say, row
 from innerloop.theory.spectra import log_slope
 

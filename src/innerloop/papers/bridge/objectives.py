@@ -15,8 +15,8 @@ from torch import Tensor
 
 from innerloop.core.types import Params
 from innerloop.nets.mlp import mlp
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge.shared import DIM, bridge_tasks
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 HIDDEN, SAMPLES = [12, 6], 24

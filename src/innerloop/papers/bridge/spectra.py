@@ -12,9 +12,9 @@ from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import adaptation_of, mtl_cross_kernel, mtl_kernel
 from innerloop.kernels.meta.task_blocks import stack
-from innerloop.plots.panels import line, panel, panels_figure
-from innerloop.papers.bridge.shared import bridge_tasks
 from innerloop.papers.bridge.corollary import RESIDUAL, Structure, residual_spectra, spectra_rows
+from innerloop.papers.bridge.shared import bridge_tasks
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.spectra import depth_structure, inverse_gap, log_slope
 

@@ -6,8 +6,8 @@ import statistics
 from typing import Any
 
 from innerloop.core.statistics import mean_interval, paired_difference
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Setting, permuted
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
 from innerloop.reproduce.sharing import ahead

@@ -15,9 +15,9 @@ from typing import Any
 import numpy
 
 from innerloop.advice.rate import NORMALISED, UNNORMALISED
+from innerloop.papers.further.rate_runs import QUERIES, Case, Size, content, source, trained
 from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
-from innerloop.papers.further.rate_runs import QUERIES, Case, Size, content, source, trained
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 from innerloop.theory.rate.bracket import step_divisor
 

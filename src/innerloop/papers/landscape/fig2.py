@@ -51,8 +51,8 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     import torch
 
     import innerloop.papers.landscape.linear as linear
-    from innerloop.theory.landscape.forms import adapted_curvature, excess_risk
     from innerloop.theory.landscape.batch import compare
+    from innerloop.theory.landscape.forms import adapted_curvature, excess_risk
 
     eye, one = torch.eye(DIM, dtype=torch.float64), torch.ones(DIM, dtype=torch.float64)
     optima = torch.stack([one, -one])

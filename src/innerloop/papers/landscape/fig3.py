@@ -14,9 +14,9 @@ SIZES = {"smoke": (20, 3, 60), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
 
 def run(scale: str, say: Say) -> Reproduction:
     """R from 0.5 to 4 with R²/r_H and R²/r_E fixed."""
+    from innerloop.papers.landscape.linear import ends_row
     from innerloop.plots.landscape import INKS
     from innerloop.plots.panels import Panel, line, panel, panels_figure, points
-    from innerloop.papers.landscape.linear import ends_row
 
     runs, grid, steps = SIZES[scale]
     panels: list[Panel] = []

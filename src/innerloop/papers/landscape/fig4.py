@@ -18,8 +18,8 @@ RATES = {"softplus": 2.4, "sigmoid": 25.0}
 
 def run(scale: str, say: Say) -> Reproduction:
     """Four tasks each; softplus (Figures 4, 5) and sigmoid (Figure 6)."""
-    from innerloop.plots.landscape_fields import fields_figure
     from innerloop.papers.landscape.neuron import NeuronTask
+    from innerloop.plots.landscape_fields import fields_figure
 
     points, episodes = SIZES[scale]
     even = [NeuronTask(w, 1.0) for w in CORNERS]

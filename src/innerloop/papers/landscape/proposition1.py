@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Line, line, panel, panels_figure
 from innerloop.papers.landscape.finite import F64, NOISE, Environment, draw_environment, take, task_moments
+from innerloop.plots.panels import Line, line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
+from innerloop.theory.landscape.batch import compare
 from innerloop.theory.landscape.forms import (
     adapted_curvature,
     excess_risk,
@@ -18,7 +19,6 @@ from innerloop.theory.landscape.forms import (
     nal_solution,
     task_risks,
 )
-from innerloop.theory.landscape.batch import compare
 from innerloop.theory.landscape.geography import (
     Geography,
     effective_dimension,

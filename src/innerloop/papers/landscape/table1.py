@@ -49,8 +49,8 @@ class Job(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot; finished runs are kept."""
-    from innerloop.plots.landscape import bars_figure
     from innerloop.papers.landscape.images import over_seeds
+    from innerloop.plots.landscape import bars_figure
 
     _, alphabets = alphabets_of(scale)
     jobs = [

@@ -35,8 +35,8 @@ class Job(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
-    from innerloop.plots.landscape import bars_figure
     from innerloop.papers.landscape.images import over_seeds
+    from innerloop.plots.landscape import bars_figure
 
     sources_of(scale)  # missing data are told at once
     jobs = [

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from innerloop.plots.panels import panels_figure
 from innerloop.papers.landscape.finite import (
     LARGEST,
     LEAST,
@@ -27,6 +26,7 @@ from innerloop.papers.landscape.finite import (
     take,
     task_moments,
 )
+from innerloop.plots.panels import panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.landscape.forms import nal_solution
 

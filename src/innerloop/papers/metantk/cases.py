@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from innerloop.papers.metantk.pictures import TINY
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
-from innerloop.papers.metantk.pictures import TINY
 
 WAYS, SMOKE_QUERIES, SIDE = 5, 2, 32
 

@@ -9,14 +9,14 @@ import torch
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
-from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.empirical.exact import jacobian_kernel
+from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import maml_kernel
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners import maml
 from innerloop.nets.mlp import mlp
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge.shared import DIM, bridge_tasks
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.convergence import Rates, loss_bound, rates
 from innerloop.theory.spectra import log_slope

@@ -19,8 +19,8 @@ from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.objectives import multitask
-from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.papers.bridge.shared import DIM, bridge_tasks
+from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.spectra import log_slope, spectrum
 from innerloop.training.full_batch import descend, episodic_loss, meta_outputs, objective_loss

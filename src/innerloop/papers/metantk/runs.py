@@ -10,9 +10,9 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.sizes import Sizes
+from innerloop.papers.metantk.pictures import TINY, photographs
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
-from innerloop.papers.metantk.pictures import TINY, photographs
 from innerloop.reproduce.short_runs import plan_for
 
 

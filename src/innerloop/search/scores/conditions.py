@@ -15,8 +15,8 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Params, TaskBatch
-from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.empirical.kernel import empirical_ntk
+from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.initial import uniform

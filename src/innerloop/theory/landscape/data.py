@@ -1,7 +1,7 @@
 r"""The landscape of somebody's own tasks: estimates in a feature space, with intervals.
 
 For squared loss and models linear in the adapted parameters, everything in
-:mod:`innerloop.theory.landscape.forms` can be estimated: :math:`\hat\Sigma_i=X_i^\top X_i/n`, :math:`\hat w_i` by
+:mod:`.landscape.forms` can be estimated: :math:`\hat\Sigma_i=X_i^\top X_i/n`, :math:`\hat w_i` by
 least squares, and :math:`Q_i^{(s)}` without bias and without assuming Gaussian inputs, from two halves A and
 B of the samples: :math:`E[\hat P_A\hat\Sigma_B\hat P_A]=Q^{(n/2)}`, so that
 

@@ -170,7 +170,7 @@ def best_rate(train: Sums, high: float, test: Sums | None = None, low: float = 0
 
     Args:
         train: sums of the ``N`` training tasks.
-        high: upper end of the search; ``1/(2v)`` is a safe one (:func:`innerloop.theory.rate.estimate.bounds`).
+        high: upper end of the search; ``1/(2v)`` is a safe one (:func:`.estimate.bounds`).
         test: sums of fresh tasks: the population risk of Theorem 1. If omitted, the training risk (H.3).
         low: lower end; negative to look for negative rates (Bernacchia 2021).
     """

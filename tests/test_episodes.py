@@ -24,13 +24,13 @@ from innerloop.experiment.compare import compare_runs
 from innerloop.experiment.data import build_data
 from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.run import evaluate_run, train
-from innerloop.experiment.sweep_runs import judged as judged_run
-from innerloop.experiment.sweep_table import table_of
+from innerloop.experiment.sweeps.runs import judged as judged_run
+from innerloop.experiment.sweeps.table import table_of
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_to_toml
 from innerloop.recipes.told import told_episodes
-from innerloop.report.compare import pair, seed_groups
-from innerloop.report.load import load_run
+from innerloop.report.differences import pair, seed_groups
+from innerloop.report.read_run import load_run
 
 SINE: dict[str, Any] = {"tasks": {"family": "sine", "shots": 4, "queries": 3}, "eval": {"episodes": 6}}
 GLYPHS: dict[str, Any] = {

@@ -189,7 +189,7 @@ def test_numbers_that_are_none_are_named(trained: FewShotClassifier, pictures: n
 def test_predict_names_weights_that_are_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import innerloop.experiment.predictor_loading as module
+    import innerloop.experiment.predicting.loading as module
     from innerloop.cli.main import main
     from innerloop.experiment.run import train
     from innerloop.recipes.library import load_recipe

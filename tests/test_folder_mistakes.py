@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.estimator import FewShotClassifier
-from innerloop.experiment.predict import predict_pictures
+from innerloop.experiment.predicting.predict import predict_pictures
 from innerloop.features import Backbone, open_backbone
 from innerloop.nets.conv4 import conv4
 from test_folder_training import WRONG, animals, draw
@@ -34,7 +34,7 @@ def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     found = open_backbone(
         "conv4", weights=tmp_path / "weights.safetensors", preprocessing=how, settings={"filters": 2}
     )
-    monkeypatch.setattr("innerloop.experiment.predict.open_backbone", lambda _: found)
+    monkeypatch.setattr("innerloop.experiment.predicting.predict.open_backbone", lambda _: found)
     return found
 
 

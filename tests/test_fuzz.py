@@ -31,7 +31,7 @@ from innerloop.data.archives import Archive
 from innerloop.data.folder import FolderOptions
 from innerloop.data.opening import open_path
 from innerloop.data.splits import read_split_file
-from innerloop.experiment.predictor_files import read_predictor
+from innerloop.experiment.predicting.files import read_predictor
 from innerloop.recipes.library import shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
 from innerloop.recipes.settings import make_recipe, recipe_from_toml, recipe_to_toml

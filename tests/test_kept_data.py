@@ -205,8 +205,8 @@ def test_evaluation_files_begin_with_a_letter(animals: Path) -> None:
 
 
 def test_other_test_classes_are_not_compared(animals: Path) -> None:
-    from innerloop.report.compare import pair
-    from innerloop.report.load import load_run
+    from innerloop.report.differences import pair
+    from innerloop.report.read_run import load_run
 
     one, two = trained(animals), trained(animals, run={"seed": 1})
     assert pair(load_run(two), load_run(one)).difference is not None

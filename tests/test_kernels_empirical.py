@@ -17,7 +17,7 @@ from innerloop.bench import ntk as bench
 from innerloop.bench.rows import Side, Timing
 from innerloop.core.errors import UserError
 from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk
-from innerloop.kernels.empirical.kernel import factors, pooling
+from innerloop.kernels.empirical import factors, pooling
 from innerloop.kernels.empirical.layerwise import make_plan
 from innerloop.kernels.empirical.products import ntk_times
 from innerloop.kernels.empirical.tangent import tangent

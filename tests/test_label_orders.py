@@ -19,8 +19,8 @@ from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import evaluate
 from innerloop.evaluation.orders import by_label_order
 from innerloop.execution import Plan
-from innerloop.experiment.adaptation import pack_state, unpack_state
 from innerloop.experiment.learner import build_learner
+from innerloop.experiment.predicting.adaptation import pack_state, unpack_state
 from innerloop.learners import LEARNERS, anil, boil, maml
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
 from innerloop.learners.table import depends_on_order

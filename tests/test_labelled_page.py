@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-import innerloop.experiment.predict_page as predict_page
+import innerloop.experiment.predicting.page as predict_page
 from innerloop.cli.main import main
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
@@ -24,7 +24,7 @@ from innerloop.evaluation.sureness.expected import confusion, mistaken
 from innerloop.evaluation.sureness.heldout import HeldOut
 from innerloop.features import open_backbone
 from innerloop.nets.conv4 import conv4
-from innerloop.report.labelled import labelled_page, percent
+from innerloop.report.prediction_page import labelled_page, percent
 from innerloop.report.thumbnails import SIDE, thumbnail, thumbnails
 from oracles.browser import opened
 

@@ -22,7 +22,7 @@ from innerloop.learners import LEARNERS, Learner
 from innerloop.nets.conv4 import conv4
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.settings import make_recipe
-from innerloop.report.load import headline, load_run
+from innerloop.report.read_run import headline, load_run
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import make_sampler
@@ -190,7 +190,7 @@ def test_a_validation_that_is_not_finite_is_said_and_is_never_the_best(tmp_path:
 
 @pytest.mark.slow
 def test_a_sweep_keeps_going_and_lists_what_diverged(tmp_path: Path, monkeypatch: Any) -> None:
-    from innerloop.experiment.sweep import sweep
+    from innerloop.experiment.sweeps.sweep import sweep
 
     monkeypatch.chdir(tmp_path)
     grid = ["inner.lr=[0.01,1e20]", *FIXED, *TINY]

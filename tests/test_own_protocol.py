@@ -12,11 +12,11 @@ from innerloop.cli.main import main
 from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.run import evaluate_run, train
-from innerloop.experiment.sweep_table import SweptRun, table_of
+from innerloop.experiment.sweeps.table import SweptRun, table_of
 from innerloop.recipes.protocols import is_own, own_evaluation
 from innerloop.recipes.settings import make_recipe
-from innerloop.report.compare import pair, seed_groups
-from innerloop.report.load import headline, load_run, others
+from innerloop.report.differences import pair, seed_groups
+from innerloop.report.read_run import headline, load_run, others
 from innerloop.runs.progress import Progress
 
 

@@ -20,11 +20,11 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.estimator import FewShotClassifier
-from innerloop.experiment.adaptation import pack_state, unpack_state
 from innerloop.experiment.classifier_recipe import recipe_for
 from innerloop.experiment.parts import build
-from innerloop.experiment.predictor import predict_arrays
-from innerloop.experiment.predictor_loading import predictor_from
+from innerloop.experiment.predicting.adaptation import pack_state, unpack_state
+from innerloop.experiment.predicting.loading import predictor_from
+from innerloop.experiment.predicting.predictor import predict_arrays
 from innerloop.experiment.run import train
 from innerloop.experiment.takeaway.card import card_file
 from innerloop.recipes.library import load_recipe

@@ -15,7 +15,7 @@ from innerloop.core.errors import UserError
 from innerloop.experiment import pretrained
 from innerloop.experiment.backbones import backbone_of, run_backbone
 from innerloop.experiment.model import build_network
-from innerloop.experiment.predictor_loading import load_model
+from innerloop.experiment.predicting.loading import load_model
 from innerloop.experiment.pretrained import own_scale, seen_notes
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes

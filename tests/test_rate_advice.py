@@ -33,7 +33,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.execution import Plan, meta_gradient
 from innerloop.experiment.loading import load_run
-from innerloop.experiment.rate import recorded_rate
+from innerloop.experiment.rates.auto import recorded_rate
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import anil
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
@@ -41,7 +41,7 @@ from innerloop.nets import Network, conv4, mlp
 from innerloop.nets.network import apply
 from innerloop.objectives import episodic
 from innerloop.recipes.library import load_recipe
-from innerloop.report.rate import rate_view
+from innerloop.report.rate_section import rate_view
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler, get_family, make_sampler

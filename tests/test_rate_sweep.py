@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from innerloop.advice.rate import SWEEP, RateAdvice
-from innerloop.experiment import rate_budget, rate_sweep, rate_trials
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.rate import recorded_rate
-from innerloop.experiment.rate_budget import (
+from innerloop.experiment.rates import budget as rate_budget
+from innerloop.experiment.rates import sweep as rate_sweep
+from innerloop.experiment.rates import trials as rate_trials
+from innerloop.experiment.rates.auto import recorded_rate
+from innerloop.experiment.rates.budget import (
     LEAST_EPISODES,
     LEAST_STEPS,
     SHARE,
@@ -19,11 +21,11 @@ from innerloop.experiment.rate_budget import (
     affordable,
     run_seconds,
 )
-from innerloop.experiment.rate_sweep import Tried, choose, edge, swept
+from innerloop.experiment.rates.sweep import Tried, choose, edge, swept
 from innerloop.experiment.run import resume, train
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
-from innerloop.report.rate import rate_view
+from innerloop.report.rate_section import rate_view
 from innerloop.runs.manifest import read_manifest
 
 RATES = tuple(0.01 * factor for factor in SWEEP)

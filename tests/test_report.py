@@ -13,9 +13,9 @@ from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.recipes.schema import Recipe
-from innerloop.report.compare import group_label, labels, pair, seed_groups
-from innerloop.report.load import differing_settings, load_run
+from innerloop.report.differences import group_label, labels, pair, seed_groups
 from innerloop.report.page import MARKER
+from innerloop.report.read_run import differing_settings, load_run
 from innerloop.report.words import interval
 
 PLAN = {

@@ -268,7 +268,7 @@ def test_listings_say_what_a_reproduction_found(tmp_path, monkeypatch, capsys):
 def test_a_huge_picture_is_embedded_as_pixels(tmp_path, monkeypatch):
     run = redone(tmp_path)
     assert "<svg" in write_page([run]).read_text()
-    monkeypatch.setattr("innerloop.report.drawn.LARGE", 10)
+    monkeypatch.setattr("innerloop.report.kept_figures.LARGE", 10)
     text = write_page([run]).read_text()
     assert "<svg" not in text
     assert 'alt="Figure main" src="data:image/png;base64,' in text

@@ -12,8 +12,8 @@ from innerloop.experiment.pages import write_report as write_page
 from innerloop.plots import figure_to_svg
 from innerloop.plots.policy import content_policy
 from innerloop.plots.style import new_figure
+from innerloop.report.foreign_svg import rewritten
 from innerloop.report.page import MARKER
-from innerloop.report.svg import rewritten
 from oracles.browser import opened
 from test_report import make_run
 from test_report_results import analysed, redone

@@ -14,13 +14,14 @@ import pytest
 
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
-from innerloop.experiment import sweep_runs, sweep_shared
-from innerloop.experiment.grid import make_cells, make_space
-from innerloop.experiment.ranges import Range, read_range
-from innerloop.experiment.sweep import sweep
-from innerloop.experiment.sweep_journal import JOURNAL, optuna_problem
-from innerloop.experiment.sweep_points import Points
-from innerloop.experiment.sweep_runs import Validated, list_runs_of, read_status
+from innerloop.experiment.sweeps import runs as sweep_runs
+from innerloop.experiment.sweeps import shared as sweep_shared
+from innerloop.experiment.sweeps.grid import make_cells, make_space
+from innerloop.experiment.sweeps.journal import JOURNAL, optuna_problem
+from innerloop.experiment.sweeps.points import Points
+from innerloop.experiment.sweeps.ranges import Range, read_range
+from innerloop.experiment.sweeps.runs import Validated, list_runs_of, read_status
+from innerloop.experiment.sweeps.sweep import sweep
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import read_manifest, start_manifest
 from test_cli import TINY, answer, finish, start
@@ -152,7 +153,7 @@ def test_options_that_do_not_go_together(
 def test_without_optuna_one_sentence_says_what_to_do(
     found: str | None, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("innerloop.experiment.sweep_journal.version_of", lambda _: found)
+    monkeypatch.setattr("innerloop.experiment.sweeps.journal.version_of", lambda _: found)
     assert main(["sweep", "sine-maml", "seed=[0,1]", "--storage", "here"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert told in line
@@ -307,7 +308,7 @@ class _Child:
 
 @with_optuna
 def test_a_run_that_is_clearly_worse_stops_and_says_so(tmp_path: Path) -> None:
-    from innerloop.experiment.sweep_study import BEFORE_PRUNING, SharedStudy
+    from innerloop.experiment.sweeps.study import BEFORE_PRUNING, SharedStudy
 
     seeds = list(range(BEFORE_PRUNING + 2))
     cells = make_cells("sine-maml", [f"seed={seeds}", "outer.steps=6"])
@@ -347,7 +348,7 @@ def test_a_run_that_is_clearly_worse_stops_and_says_so(tmp_path: Path) -> None:
 
 @with_optuna
 def test_a_process_that_lost_its_claim_ends_its_run_at_once(tmp_path: Path) -> None:
-    from innerloop.experiment.sweep_study import SharedStudy
+    from innerloop.experiment.sweeps.study import SharedStudy
 
     cells = make_cells("sine-maml", ["seed=[0]"])
     space = make_space("sine-maml", ["inner.lr=[0.1]"])[0]._replace(choices={"run.seed": [0]})
@@ -367,7 +368,7 @@ def test_a_process_that_lost_its_claim_ends_its_run_at_once(tmp_path: Path) -> N
 
 @with_optuna
 def test_half_a_line_at_the_end_of_the_journal_is_cut_off_and_other_damage_is_told(tmp_path: Path) -> None:
-    from innerloop.experiment.sweep_study import SharedStudy
+    from innerloop.experiment.sweeps.study import SharedStudy
 
     cells = make_cells("sine-maml", ["seed=[0]"])
     space = make_space("sine-maml", ["inner.lr=[0.1]"])[0]._replace(choices={"run.seed": [0]})

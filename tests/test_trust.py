@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.experiment import sweep_runs as sweep_module
-from innerloop.experiment.grid import make_cells
 from innerloop.experiment.run import evaluate_run, resume, train
+from innerloop.experiment.sweeps import runs as sweep_module
+from innerloop.experiment.sweeps.grid import make_cells
 from innerloop.recipes.library import load_recipe, read_recipe
 from innerloop.recipes.schema import Model, Recipe
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
@@ -265,9 +265,9 @@ def test_recipes_of_files_have_few_doors() -> None:
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
         "experiment/trained.py",  # shows it
         "experiment/judged.py",  # tells which tasks were judged
-        "experiment/grid.py",  # asks for all cells together
+        "experiment/sweeps/grid.py",  # asks for all cells together
         "experiment/backbone_run.py",  # takes pictures and protocol; network and family are its own
-        "experiment/sweep_runs.py",  # compares with a run that lies there already
+        "experiment/sweeps/runs.py",  # compares with a run that lies there already
         "cli/show.py",  # prints
         "cli/train.py",  # looks how many ranks to start; each of them asks
     } | ({"data/catalogue.py"} & users)
@@ -276,7 +276,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         for path in SOURCES.rglob("*.py")
         if "safe_open(" in path.read_text() and "make_recipe(" in path.read_text()
     }
-    assert saved == {"experiment/predictor_files.py"}  # a recipe in a saved classifier: asks
+    assert saved == {"experiment/predicting/files.py"}  # a recipe in a saved classifier: asks
     importers = {
         path.relative_to(SOURCES).as_posix()
         for path in SOURCES.rglob("*.py")

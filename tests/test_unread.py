@@ -12,8 +12,8 @@ from innerloop.analysis import ANALYSES, find
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.experiment import Experiment
-from innerloop.experiment.grid import make_cells, unread_in
 from innerloop.experiment.run import evaluate_run, train
+from innerloop.experiment.sweeps.grid import make_cells, unread_in
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.problems import kind, known_settings
 from innerloop.recipes.reading import unread_keys

@@ -119,7 +119,7 @@ def _warm_up() -> None:
     import innerloop.cli.main
     import innerloop.data.get
     import innerloop.experiment.run
-    import innerloop.experiment.sweep
+    import innerloop.experiment.sweeps.sweep
     import innerloop.pilot.run  # noqa: F401
 
     torch.set_num_threads(1)

@@ -63,7 +63,7 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Any) -> dict[str, Any]:
     from innerloop.advice.rate_record import doubtful_outside
     from innerloop.core.losses import get_loss, is_classification
     from innerloop.experiment.parts import build
-    from innerloop.experiment.rate import advice_for, provisional
+    from innerloop.experiment.rates.auto import advice_for, provisional
 
     tasks = settings.n_tasks if "n_tasks" in settings.model_fields_set else None
     found = advice_for(build(provisional(recipe)), tasks)

@@ -45,7 +45,7 @@ def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -
     """Distinct patterns at every initialisation, and their mean with an interval."""
     from innerloop.core.statistics import mean_interval
     from innerloop.experiment.parts import build
-    from innerloop.experiment.rate import provisional
+    from innerloop.experiment.rates.auto import provisional
     from innerloop.experiment.weights import first_weights, for_test
     from innerloop.search.scores.patterns import linear_regions
 

@@ -76,8 +76,8 @@ def run_row(path: Path) -> dict[str, Any]:
 
 def _sound_row(path: Path) -> dict[str, Any]:
     from innerloop.recipes.protocols import brief, is_own
-    from innerloop.report.load import headline, load_run, others
-    from innerloop.report.redone import found_words
+    from innerloop.report.read_run import headline, load_run, others
+    from innerloop.report.reproduction_page import found_words
 
     run = load_run(path)
     judged = headline(run) or {}

@@ -99,8 +99,8 @@ def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
 def _run(name: str, given: list[str]) -> Result:
     from innerloop.recipes.library import shipped_names
     from innerloop.recipes.protocols import is_own
-    from innerloop.report.load import headline, load_run, others
-    from innerloop.report.redone import found_words
+    from innerloop.report.read_run import headline, load_run, others
+    from innerloop.report.reproduction_page import found_words
     from innerloop.runs.directory import find_run
 
     if given:

@@ -86,7 +86,7 @@ def sweep(
     given = check_settings(settings, OPTIONS)
 
     def work() -> Result:
-        from innerloop.experiment.sweep import sweep as run_sweep
+        from innerloop.experiment.sweeps.sweep import sweep as run_sweep
 
         return run_sweep(
             recipe,

@@ -2,4 +2,4 @@
 
 from innerloop.estimator.classifier import FewShotClassifier as FewShotClassifier
 from innerloop.estimator.head import FewShotHead as FewShotHead
-from innerloop.experiment.adapted import Prediction as Prediction
+from innerloop.experiment.predicting.adapted import Prediction as Prediction

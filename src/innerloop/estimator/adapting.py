@@ -13,11 +13,11 @@ from innerloop.core.telling import tell
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.protocol import FINE_TUNING
-from innerloop.experiment.adapted import UNSURE_BELOW, Adapted
 from innerloop.experiment.classifier_recipe import backbone_recipe, with_adaptation
-from innerloop.experiment.labels import label_array
-from innerloop.experiment.predict import BACKBONE
-from innerloop.experiment.predictor import Predictor, of_backbone
+from innerloop.experiment.predicting.adapted import UNSURE_BELOW, Adapted
+from innerloop.experiment.predicting.labels import label_array
+from innerloop.experiment.predicting.predict import BACKBONE
+from innerloop.experiment.predicting.predictor import Predictor, of_backbone
 from innerloop.features import Backbone, TimeLeft, open_backbone
 
 OTHER_HEADS = ("learner", FINE_TUNING)

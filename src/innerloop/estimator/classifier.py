@@ -14,12 +14,12 @@ from innerloop.core.place import user_path
 from innerloop.estimator.adapting import AdaptingClassifier
 from innerloop.estimator.training import pretrained
 from innerloop.evaluation.sureness import CurvePoint, Expected, learning_curve
-from innerloop.experiment.adapted import Prediction
 from innerloop.experiment.classifier_recipe import KEYS, arguments_of
-from innerloop.experiment.labels import label_array, list_labels, sorted_labels
-from innerloop.experiment.predict_told import head_way
-from innerloop.experiment.predictor_files import Saved, write_predictor
-from innerloop.experiment.predictor_loading import load_model
+from innerloop.experiment.predicting.adapted import Prediction
+from innerloop.experiment.predicting.files import Saved, write_predictor
+from innerloop.experiment.predicting.labels import label_array, list_labels, sorted_labels
+from innerloop.experiment.predicting.loading import load_model
+from innerloop.experiment.predicting.told import head_way
 from innerloop.experiment.takeaway.about import about_model
 from innerloop.experiment.takeaway.card import card
 from innerloop.experiment.takeaway.files import export_adapted

@@ -18,8 +18,8 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.look import Look
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.predictor import Predictor
-from innerloop.experiment.predictor_network import sizes_for
+from innerloop.experiment.predicting.network import sizes_for
+from innerloop.experiment.predicting.predictor import Predictor
 from innerloop.nets import Network
 from innerloop.recipes.schema import Recipe
 from innerloop.tasks import Sampler

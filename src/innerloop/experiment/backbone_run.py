@@ -21,7 +21,7 @@ from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.parts import check_device, placed
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.pretrained import seen_notes
-from innerloop.experiment.rate import as_trained
+from innerloop.experiment.rates.auto import as_trained
 from innerloop.experiment.run_data import check_data, with_kept_data
 from innerloop.experiment.words import recipe_words
 from innerloop.features import Backbone, TimeLeft, open_backbone

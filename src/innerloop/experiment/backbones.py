@@ -8,8 +8,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.experiment.look import Look
-from innerloop.experiment.predictor import Predictor
-from innerloop.experiment.predictor_loading import load_model
+from innerloop.experiment.predicting.loading import load_model
+from innerloop.experiment.predicting.predictor import Predictor
 from innerloop.features import Backbone
 
 

@@ -16,7 +16,7 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed
 from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
-from innerloop.experiment.rate import as_trained
+from innerloop.experiment.rates.auto import as_trained
 from innerloop.experiment.run_data import kept_scale, shown_as_trained, shown_words, with_kept_data
 from innerloop.experiment.sizes import Sizes, sizes_from
 from innerloop.experiment.words import recipe_words

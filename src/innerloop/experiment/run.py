@@ -23,7 +23,7 @@ from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.pretrained import seen_notes
-from innerloop.experiment.rate import provisional, settled
+from innerloop.experiment.rates.auto import provisional, settled
 from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
 from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes
 from innerloop.experiment.validation import validation_of, validation_words

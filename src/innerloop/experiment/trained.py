@@ -9,13 +9,13 @@ from typing import Any
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison
 from innerloop.experiment import backbone_run
-from innerloop.experiment.adapted import UNSURE_BELOW, Prediction
 from innerloop.experiment.compare import compare_judged
 from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
-from innerloop.experiment.predictor import predict_arrays
-from innerloop.experiment.predictor_loading import predictor_from
+from innerloop.experiment.predicting.adapted import UNSURE_BELOW, Prediction
+from innerloop.experiment.predicting.loading import predictor_from
+from innerloop.experiment.predicting.predictor import predict_arrays
 from innerloop.experiment.run import evaluate_run, resume
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import own_evaluation

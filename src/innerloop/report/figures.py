@@ -15,7 +15,7 @@ from innerloop.plots import (
     training_curve_data,
     training_curve_figure,
 )
-from innerloop.report.load import RunData, flatten
+from innerloop.report.read_run import RunData, flatten
 from innerloop.report.words import interval, number
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.plots.landscape_page import landscape_page
-from innerloop.report.adapted import HeldOut
-from innerloop.report.analysed import analysed_view
-from innerloop.report.compare import labels
-from innerloop.report.comparison import comparison_view
-from innerloop.report.load import RunData, load_run
-from innerloop.report.redone import overview_view, redone_view
+from innerloop.report.analysis_page import analysed_view
+from innerloop.report.comparison_page import comparison_view
+from innerloop.report.differences import labels
+from innerloop.report.held_out_task import HeldOut
+from innerloop.report.read_run import RunData, load_run
 from innerloop.report.render import MARKER, environment, render
-from innerloop.report.searched import searched_view
-from innerloop.report.single import run_view
+from innerloop.report.reproduction_page import overview_view, redone_view
+from innerloop.report.run_page import run_view
+from innerloop.report.search_page import searched_view
 from innerloop.runs.directory import is_run
 from innerloop.runs.files import write_text_atomic
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from innerloop._version import __version__
 from innerloop.plots.policy import content_policy
 from innerloop.plots.style import COLOURS, DARK_COLOURS
-from innerloop.report.svg import rewritten
+from innerloop.report.foreign_svg import rewritten
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -13,7 +13,7 @@ from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import IMAGE_FAMILIES
-from innerloop.experiment.rate import advice_for, provisional
+from innerloop.experiment.rates.auto import advice_for, provisional
 from innerloop.recipes.schema import Recipe
 from innerloop.training import TrainState
 from innerloop.training.fit import Validation

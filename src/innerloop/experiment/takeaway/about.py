@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from innerloop._version import __version__
-from innerloop.experiment.adapted import Adapted
-from innerloop.experiment.predict_told import learned_told, plain_label
+from innerloop.experiment.predicting.adapted import Adapted
+from innerloop.experiment.predicting.told import learned_told, plain_label
 from innerloop.experiment.takeaway.graph import Graph, preparation_of
 from innerloop.nets.pretrained import UNKNOWN
 from innerloop.runs.files import plain

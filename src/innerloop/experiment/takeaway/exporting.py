@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.data.layouts.layout import silent
-from innerloop.experiment.predict_support import adapt_to_folder, learned_already, support_options
-from innerloop.experiment.predict_told import network_told
-from innerloop.experiment.predictor_loading import load_model
+from innerloop.experiment.predicting.loading import load_model
+from innerloop.experiment.predicting.support import adapt_to_folder, learned_already, support_options
+from innerloop.experiment.predicting.told import network_told
 from innerloop.experiment.takeaway.files import check_target, export_adapted
 from innerloop.experiment.takeaway.usage import left_to_the_caller
 from innerloop.experiment.words import recipe_words

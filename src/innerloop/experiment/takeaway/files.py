@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 
 from innerloop.core.errors import UserError
 from innerloop.core.faults import in_words
-from innerloop.experiment.adapted import UNSURE_BELOW, Adapted
+from innerloop.experiment.predicting.adapted import UNSURE_BELOW, Adapted
 from innerloop.experiment.takeaway.about import About, about_graph, about_model
 from innerloop.experiment.takeaway.card import card, card_file
 from innerloop.experiment.takeaway.graph import Graph

@@ -12,8 +12,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.evaluation.heads import unit
 from innerloop.evaluation.sureness import Sureness
-from innerloop.experiment.adapted import Adapted
-from innerloop.experiment.predictor import Predictor
+from innerloop.experiment.predicting.adapted import Adapted
+from innerloop.experiment.predicting.predictor import Predictor
 from innerloop.features.resizing import can_resize, resized
 
 LARGEST = 1 << 15

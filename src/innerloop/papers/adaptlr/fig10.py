@@ -7,7 +7,7 @@ from typing import Any
 
 from innerloop.core.trees import count
 from innerloop.experiment.parts import build
-from innerloop.experiment.rate import advice_for
+from innerloop.experiment.rates.auto import advice_for
 from innerloop.papers.adaptlr.bernacchia import STATED
 from innerloop.papers.adaptlr.fig10_runs import CASES, recipe_for, scored
 from innerloop.plots.panels import Panel, line, panel, panels_figure

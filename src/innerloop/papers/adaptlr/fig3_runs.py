@@ -15,7 +15,7 @@ from innerloop.execution import Plan, map_tasks
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
-from innerloop.experiment.rate import advice_for, provisional
+from innerloop.experiment.rates.auto import advice_for, provisional
 from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe

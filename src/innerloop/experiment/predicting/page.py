@@ -1,4 +1,4 @@
-"""The page of ``innerloop predict``: gathers what :mod:`innerloop.report.labelled` shows."""
+"""The page of ``innerloop predict``: gathers what :mod:`innerloop.report.prediction_page` shows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.evaluation.sureness.expected import Mistaken, confusion, mistaken
-from innerloop.experiment.adapted import Adapted
-from innerloop.experiment.predict_told import left_out
-from innerloop.report.labelled import Class, Example, labelled_page, least_sure_first, percent
+from innerloop.experiment.predicting.adapted import Adapted
+from innerloop.experiment.predicting.told import left_out
+from innerloop.report.prediction_page import Class, Example, labelled_page, least_sure_first, percent
 from innerloop.report.thumbnails import thumbnails
 from innerloop.runs.files import write_text_atomic
 from innerloop.runs.manifest import now, version_of

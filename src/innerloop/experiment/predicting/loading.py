@@ -12,8 +12,8 @@ from innerloop.experiment.loading import load_run
 from innerloop.experiment.look import Look
 from innerloop.experiment.model_place import find_model
 from innerloop.experiment.pictures import IMAGE_FAMILIES
-from innerloop.experiment.predictor import Predictor
-from innerloop.experiment.predictor_files import Saved, read_predictor
+from innerloop.experiment.predicting.files import Saved, read_predictor
+from innerloop.experiment.predicting.predictor import Predictor
 from innerloop.experiment.run_data import data_record
 from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.experiment.grid import Cell, SweepSpace, as_toml
+from innerloop.experiment.sweeps.grid import Cell, SweepSpace, as_toml
 
 FIRST = "first"
 """Attribute of a trial: the number of the one that it repeats after a failure."""

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.experiment.grid import Cell
-from innerloop.experiment.sweep_journal import JOURNAL, open_journal, quiet_optuna
-from innerloop.experiment.sweep_points import FIRST, Points, told
-from innerloop.experiment.sweep_runs import Validated
+from innerloop.experiment.sweeps.grid import Cell
+from innerloop.experiment.sweeps.journal import JOURNAL, open_journal, quiet_optuna
+from innerloop.experiment.sweeps.points import FIRST, Points, told
+from innerloop.experiment.sweeps.runs import Validated
 from innerloop.runs.claims import Claim, Claims
 
 SAMPLERS = ("tpe", "random")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.errors import Problems
-from innerloop.experiment.ranges import Range, split_ranges
+from innerloop.experiment.sweeps.ranges import Range, split_ranges
 from innerloop.recipes.grammar import Assignment, parse
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.problems import kind, known_settings

@@ -13,7 +13,7 @@ from innerloop.advice.rate import HEAD_ONLY, RateAdvice, advise_rate, warning_fo
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.rate_sweep import Keep, Say, swept
+from innerloop.experiment.rates.sweep import Keep, Say, swept
 from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint

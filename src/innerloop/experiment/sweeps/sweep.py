@@ -11,7 +11,7 @@ from typing import Any
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import Problems, did_you_mean
 from innerloop.core.place import user_path
-from innerloop.experiment.grid import (
+from innerloop.experiment.sweeps.grid import (
     Cell,
     SweepSpace,
     described,
@@ -20,11 +20,11 @@ from innerloop.experiment.grid import (
     sweep_name,
     unread_in,
 )
-from innerloop.experiment.sweep_journal import optuna_problem
-from innerloop.experiment.sweep_runs import Child, judged, run_cell, stop
-from innerloop.experiment.sweep_study import SAMPLERS
-from innerloop.experiment.sweep_table import check_scores, table_of
-from innerloop.experiment.sweep_together import How, sweep_together
+from innerloop.experiment.sweeps.journal import optuna_problem
+from innerloop.experiment.sweeps.runs import Child, judged, run_cell, stop
+from innerloop.experiment.sweeps.study import SAMPLERS
+from innerloop.experiment.sweeps.table import check_scores, table_of
+from innerloop.experiment.sweeps.together import How, sweep_together
 from innerloop.experiment.words import recipe_words
 from innerloop.runs.progress import progress as show_progress
 

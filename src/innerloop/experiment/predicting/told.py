@@ -11,7 +11,7 @@ import numpy as np
 from innerloop.evaluation.sureness import CurvePoint, learning_curve
 from innerloop.evaluation.sureness.heldout import HeldOut, hold_out
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
-from innerloop.experiment.adapted import Adapted, Prediction
+from innerloop.experiment.predicting.adapted import Adapted, Prediction
 
 
 def network_told(adapted: Adapted, model: str | Path | None) -> dict[str, Any]:

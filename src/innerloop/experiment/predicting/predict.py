@@ -12,20 +12,20 @@ from innerloop.core.errors import Problems
 from innerloop.data.folder import FolderOptions, examples_in
 from innerloop.data.folder_look import Bad
 from innerloop.data.layouts.layout import silent
-from innerloop.experiment.adapted import Adapted
 from innerloop.experiment.classifier_recipe import backbone_recipe
 from innerloop.experiment.model_place import model_file
-from innerloop.experiment.predict_page import check_page, write_labelled_page
-from innerloop.experiment.predict_support import (
+from innerloop.experiment.predicting.adapted import Adapted
+from innerloop.experiment.predicting.files import Saved, write_predictor
+from innerloop.experiment.predicting.loading import load_model
+from innerloop.experiment.predicting.page import check_page, write_labelled_page
+from innerloop.experiment.predicting.predictor import of_backbone
+from innerloop.experiment.predicting.support import (
     adapt_to_folder,
     learned_already,
     list_pictures,
     support_options,
 )
-from innerloop.experiment.predict_told import learned_told, network_told, rows_told
-from innerloop.experiment.predictor import of_backbone
-from innerloop.experiment.predictor_files import Saved, write_predictor
-from innerloop.experiment.predictor_loading import load_model
+from innerloop.experiment.predicting.told import learned_told, network_told, rows_told
 from innerloop.experiment.takeaway.about import about_model
 from innerloop.experiment.takeaway.card import card, card_file
 from innerloop.experiment.takeaway.files import refuse_to_overwrite

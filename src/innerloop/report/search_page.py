@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.core.words import duration
-from innerloop.report.course import environment_rows, time_rows
-from innerloop.report.load import RunData, flatten
-from innerloop.report.redone import cell, ending_view
-from innerloop.report.searched_figures import cell_pictures, pictures_of
+from innerloop.report.progress_rows import environment_rows, time_rows
+from innerloop.report.read_run import RunData, flatten
+from innerloop.report.reproduction_page import cell, ending_view
+from innerloop.report.search_figures import cell_pictures, pictures_of
 from innerloop.report.words import interval, number
 
 ENDINGS = {

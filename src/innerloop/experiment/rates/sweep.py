@@ -14,8 +14,8 @@ from innerloop.core.statistics import mean_interval
 from innerloop.core.types import Loss
 from innerloop.evaluation.comparison import compare
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.rate_budget import NONE, Costs, Sweep, affordable, run_seconds, too_dear, too_short
-from innerloop.experiment.rate_trials import Trial, all_diverged, begun, further, judged, measured
+from innerloop.experiment.rates.budget import NONE, Costs, Sweep, affordable, run_seconds, too_dear, too_short
+from innerloop.experiment.rates.trials import Trial, all_diverged, begun, further, judged, measured
 from innerloop.recipes.schema import Recipe
 
 Say = Callable[[str], None]

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.report.course import environment_rows, time_rows
-from innerloop.report.drawn import drawn_pictures
-from innerloop.report.load import RunData, flatten
-from innerloop.report.redone import ending_view
+from innerloop.report.kept_figures import drawn_pictures
+from innerloop.report.progress_rows import environment_rows, time_rows
+from innerloop.report.read_run import RunData, flatten
+from innerloop.report.reproduction_page import ending_view
 from innerloop.report.words import number
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from innerloop.core.cores import available_cores
-from innerloop.experiment.sweep_runs import (
+from innerloop.experiment.sweeps.runs import (
     DIVERGED,
     PRUNED,
     PULSE,
@@ -26,7 +26,7 @@ from innerloop.experiment.sweep_runs import (
     stop,
     validations,
 )
-from innerloop.experiment.sweep_study import Ended, Piece, SharedStudy
+from innerloop.experiment.sweeps.study import Ended, Piece, SharedStudy
 from innerloop.experiment.words import recipe_words
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.progress import Progress

@@ -9,7 +9,7 @@ from innerloop.core.errors import UserError
 from innerloop.plots import figure_to_svg, sinusoid_figure
 from innerloop.plots.sinusoid import SinusoidPicture
 from innerloop.report.figures import Picture
-from innerloop.report.load import inside
+from innerloop.report.read_run import inside
 from innerloop.report.words import number
 
 HeldOut = Callable[[Path], SinusoidPicture | None]

@@ -14,9 +14,9 @@ from innerloop.data.folder_look import Bad, OnBad, look_at_heads, unreadable
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.pictures import is_picture, is_taken_for_picture
 from innerloop.data.source import labels
-from innerloop.experiment.adapted import Adapted
-from innerloop.experiment.predictor import Predictor
-from innerloop.experiment.predictor_files import Saved
+from innerloop.experiment.predicting.adapted import Adapted
+from innerloop.experiment.predicting.files import Saved
+from innerloop.experiment.predicting.predictor import Predictor
 from innerloop.recipes.settings import make_recipe
 
 EXAMPLES = FolderOptions(min_images=1)

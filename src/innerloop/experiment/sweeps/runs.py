@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from innerloop.core.children import ends_with_parent, python_command
 from innerloop.core.errors import UserError
-from innerloop.experiment.grid import Cell
-from innerloop.experiment.sweep_table import SweptRun
+from innerloop.experiment.sweeps.grid import Cell
+from innerloop.experiment.sweeps.table import SweptRun
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import own_evaluation
 from innerloop.recipes.schema import Recipe

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.recipes.protocols import baselines_line, brief, is_own
-from innerloop.report.adapted import HeldOut, adapted_picture
-from innerloop.report.course import course_rows, environment_rows
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
-from innerloop.report.load import RunData, differing_settings, flatten, headline, others
-from innerloop.report.rate import rate_view
+from innerloop.report.held_out_task import HeldOut, adapted_picture
+from innerloop.report.progress_rows import course_rows, environment_rows
+from innerloop.report.rate_section import rate_view
+from innerloop.report.read_run import RunData, differing_settings, flatten, headline, others
 from innerloop.report.words import finite_scores, interval, number, protocol_words, when
 
 SKEWED = 3.0

@@ -22,11 +22,11 @@ from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.labelling import FittedHead, check_weights, in_parts, tempered_head
 from innerloop.evaluation.sureness import sureness_of
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
-from innerloop.experiment.adaptation import Way, way_to_adapt
-from innerloop.experiment.adapted import UNSURE_BELOW, Adapted, Examples, Prediction
-from innerloop.experiment.labels import check_lengths, list_labels, places_of
 from innerloop.experiment.look import Look
-from innerloop.experiment.predictor_network import network_for
+from innerloop.experiment.predicting.adaptation import Way, way_to_adapt
+from innerloop.experiment.predicting.adapted import UNSURE_BELOW, Adapted, Examples, Prediction
+from innerloop.experiment.predicting.labels import check_lengths, list_labels, places_of
+from innerloop.experiment.predicting.network import network_for
 from innerloop.features.backbone import Backbone
 from innerloop.features.extracting import extract
 from innerloop.features.files import packed_backbone, unpacked_backbone

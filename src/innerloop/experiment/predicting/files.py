@@ -24,15 +24,15 @@ from innerloop.core.faults import in_words
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.labelling import FittedHead
-from innerloop.experiment.adaptation import pack_state, unpack_state
-from innerloop.experiment.adapted import UNSURE_BELOW, Adapted, Examples
 from innerloop.experiment.classifier_recipe import ADAPTING, recipe_for
-from innerloop.experiment.labels import pack_labels, unpack_labels
 from innerloop.experiment.look import Look
 from innerloop.experiment.model_place import model_file
-from innerloop.experiment.predictor import Predictor, of_backbone
-from innerloop.experiment.predictor_network import network_for
-from innerloop.experiment.sureness_files import pack_sureness, unpack_sureness
+from innerloop.experiment.predicting.adaptation import pack_state, unpack_state
+from innerloop.experiment.predicting.adapted import UNSURE_BELOW, Adapted, Examples
+from innerloop.experiment.predicting.labels import pack_labels, unpack_labels
+from innerloop.experiment.predicting.network import network_for
+from innerloop.experiment.predicting.predictor import Predictor, of_backbone
+from innerloop.experiment.predicting.sureness import pack_sureness, unpack_sureness
 from innerloop.features.files import GROUP, packed_backbone, unpacked_backbone
 from innerloop.nets import Network
 from innerloop.recipes.settings import make_recipe, typed_keys

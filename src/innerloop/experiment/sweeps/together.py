@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.faults import printable
-from innerloop.experiment.grid import SEED, Cell, SweepSpace, described, sweep_name
-from innerloop.experiment.sweep_journal import JOURNAL
-from innerloop.experiment.sweep_points import Points
-from innerloop.experiment.sweep_runs import judged, score_of
-from innerloop.experiment.sweep_shared import work_on
-from innerloop.experiment.sweep_study import Ended, SharedStudy
-from innerloop.experiment.sweep_table import SweptRun, check_scores, table_of
+from innerloop.experiment.sweeps.grid import SEED, Cell, SweepSpace, described, sweep_name
+from innerloop.experiment.sweeps.journal import JOURNAL
+from innerloop.experiment.sweeps.points import Points
+from innerloop.experiment.sweeps.runs import judged, score_of
+from innerloop.experiment.sweeps.shared import work_on
+from innerloop.experiment.sweeps.study import Ended, SharedStudy
+from innerloop.experiment.sweeps.table import SweptRun, check_scores, table_of
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.directory import MANIFEST, list_runs
 from innerloop.runs.files import write_json_atomic
@@ -55,7 +55,7 @@ def sweep_together(
         how: what else was asked for.
 
     Returns:
-        As :func:`innerloop.experiment.sweep.sweep`.
+        As :func:`innerloop.experiment.sweeps.sweep.sweep`.
     """
     scores = sorted({score_of(cell.recipe) for cell in cells})
     if len(scores) > 1:

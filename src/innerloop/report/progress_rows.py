@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.core.words import duration
-from innerloop.report.load import RunData, flatten
+from innerloop.report.read_run import RunData, flatten
 from innerloop.report.words import moment, number, when
 
 

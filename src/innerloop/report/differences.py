@@ -10,7 +10,7 @@ from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.evaluation.episodes import Episodes, other_episodes
 from innerloop.recipes.protocols import CHANGED, brief
 from innerloop.recipes.told import told_episodes
-from innerloop.report.load import RunData, flatten, headline
+from innerloop.report.read_run import RunData, flatten, headline
 from innerloop.report.words import number
 
 OWN = ("name", "description", "run.seed", "run.folder", "run.threads", "run.log_every", "run.save_every")

@@ -14,11 +14,11 @@ from innerloop.data.layouts.layout import Progress, silent
 from innerloop.evaluation.heads import HEADS, head_scores
 from innerloop.evaluation.labelling import check_numbers, in_parts, labelled
 from innerloop.evaluation.sureness import Sureness
-from innerloop.experiment.adaptation import Fields, pack_state, unpack_state
+from innerloop.experiment.predicting.adaptation import Fields, pack_state, unpack_state
 from innerloop.solvers.problems import Linear
 
 if TYPE_CHECKING:
-    from innerloop.experiment.predictor import Predictor
+    from innerloop.experiment.predicting.predictor import Predictor
 
 UNSURE_BELOW = 0.5
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from innerloop.recipes.protocols import brief, is_own
-from innerloop.report.compare import differing_keys, group_label, pair, seed_groups, verdict
+from innerloop.report.differences import differing_keys, group_label, pair, seed_groups, verdict
 from innerloop.report.figures import adaptation_picture, histogram_picture
-from innerloop.report.load import RunData, flatten, headline, others
+from innerloop.report.read_run import RunData, flatten, headline, others
 from innerloop.report.words import interval, median_text, number
 
 OVERLAID = 6

@@ -6,8 +6,8 @@ import base64
 from pathlib import Path
 
 from innerloop.report.figures import Picture
-from innerloop.report.load import RunData
-from innerloop.report.svg import rewritten
+from innerloop.report.foreign_svg import rewritten
+from innerloop.report.read_run import RunData
 
 LARGE = 1_500_000
 """Bytes of an SVG from which on the PNG beside it is the better picture for a page."""

@@ -16,7 +16,7 @@ from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES
-from innerloop.experiment.rate_budget import LEAST_EPISODES, Costs
+from innerloop.experiment.rates.budget import LEAST_EPISODES, Costs
 from innerloop.recipes.schema import Recipe
 from innerloop.training import TrainState
 

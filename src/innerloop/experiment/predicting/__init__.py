@@ -1,0 +1,1 @@
+"""New classes from a few examples: the one way to predict, its files, and what it tells."""

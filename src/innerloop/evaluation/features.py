@@ -72,8 +72,27 @@ class FeatureCache(NamedTuple):
 
     def at(self, rows: Rows) -> Tensor:
         """Features ``(…, d)`` of rows ``(…)`` (or ``(…, copies, d)`` if copies were cached)."""
-        places = np.searchsorted(self.rows, rows)
-        return self.values[torch.from_numpy(places).to(self.values.device)]
+        places = self.places(rows)
+        found = self.values.index_select(0, places.flatten())  # copies whole rows, which indexing does not
+        return found.view(*rows.shape, *self.values.shape[1:])
+
+    def places(self, rows: Rows) -> Tensor:
+        """Where rows ``(…)`` are among the values."""
+        return torch.from_numpy(np.searchsorted(self.rows, rows)).to(self.values.device)
+
+    def finite(self) -> Tensor:
+        """Whether all features of a row are finite, ``(rows,)``."""
+        return finite_problems(self.values)
+
+
+def finite_problems(z: Tensor) -> Tensor:
+    """Whether all of ``z[i]`` is finite: by the smallest and the largest, in one pass and without a copy.
+
+    >>> finite_problems(torch.tensor([[1.0, 2.0], [torch.nan, 0.0], [-torch.inf, 0.0]])).tolist()
+    [True, False, False]
+    """
+    low, high = torch.aminmax(z.flatten(1), dim=1)
+    return low.isfinite() & high.isfinite()
 
 
 def cached_features(

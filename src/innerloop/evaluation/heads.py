@@ -147,7 +147,11 @@ def head_scores(fitted: Linear, z: Tensor, normalise: bool = True) -> Tensor:
     In float64 where features are not of unit length: they may share an offset that the intercept takes away
     again, and the difference has to keep its digits. So are the scores of heads that float64 had to solve.
     """
-    x = unit(z) if normalise else z.double()
+    return unit_scores(fitted, unit(z) if normalise else z.double())
+
+
+def unit_scores(fitted: Linear, x: Tensor) -> Tensor:
+    """As :func:`head_scores`, of features that have length one already, or need not have it."""
     wide = torch.promote_types(x.dtype, fitted.weights.dtype)
     found = scores((fitted.weights.to(wide), fitted.bias.to(wide)), x.to(wide))
     return votes(found) if fitted.pairs else found

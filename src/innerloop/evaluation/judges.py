@@ -11,9 +11,9 @@ from torch import Tensor
 
 from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
-from innerloop.evaluation.features import FeatureCache, Pictures, Rows, cached_features
+from innerloop.evaluation.features import FeatureCache, Pictures, Rows, cached_features, finite_problems
 from innerloop.evaluation.grid import Setting, grid_of, judge_grid
-from innerloop.evaluation.heads import fit_heads, head_scores
+from innerloop.evaluation.heads import fit_heads, head_scores, unit, unit_scores
 from innerloop.evaluation.protocol import Protocol
 from innerloop.execution import Plan, map_tasks
 from innerloop.learners.fine_tune import fine_tune
@@ -63,12 +63,20 @@ def by_cached_features(
 
 
 def by_features(support: FeatureCache, query: FeatureCache, protocol: Protocol) -> Judge:
-    """Features that are there already, of all rows (or of copies of them) that episodes show."""
+    """Features that are there already, of all rows (or of copies of them) that episodes show.
+
+    What can be done once per row is not done once per episode: whether it is finite, and its length.
+    """
+    sound, sound_query = support.finite(), query.finite()
+    if ready := protocol.normalise and not protocol.grid:
+        support, query = (cache._replace(values=unit(cache.values)) for cache in (support, query))
 
     def judge(rows: EpisodeRows, ways: int) -> Verdict:
         z = support.at(rows.support)
         y = repeated(rows.support_labels, protocol.copies, z.device)
-        return head_accuracy(z.flatten(1, -2), y, query.at(rows.query), rows, ways, protocol)
+        finite = sound[support.places(rows.support)].all(1) & sound_query[query.places(rows.query)].all(1)
+        q = query.at(rows.query)
+        return head_accuracy(z.flatten(1, -2), y, q, rows, ways, protocol, finite=finite, ready=ready)
 
     return judge
 
@@ -127,28 +135,48 @@ def batches(rows: EpisodeRows, pictures: Pictures, copies: int, size: int = 20) 
 
 
 def head_accuracy(
-    z: Tensor, y: Tensor, q: Tensor, rows: EpisodeRows, ways: int, protocol: Protocol
+    z: Tensor,
+    y: Tensor,
+    q: Tensor,
+    rows: EpisodeRows,
+    ways: int,
+    protocol: Protocol,
+    *,
+    finite: Tensor | None = None,
+    ready: bool = False,
 ) -> Verdict:
     """What heads make of episodes, from features ``(E, n, d)`` of supports and ``(E, q, d)`` of queries.
 
     Episodes whose features are not finite are not given to a solver: their accuracy is nan.
+
+    Args:
+        z: features of supports.
+        y: their labels ``(E, n)``.
+        q: features of queries.
+        rows: which pictures these are, with the labels of queries.
+        ways: classes of an episode.
+        protocol: the head and its settings.
+        finite: which episodes have finite features ``(E,)``; looked at here if omitted.
+        ready: whether features have been given the length that the protocol asks for.
     """
     scores = torch.full((len(z),), torch.nan, dtype=torch.float64, device=z.device)
-    finite = (z.flatten(1).isfinite().all(1) & q.flatten(1).isfinite().all(1)).nonzero()[:, 0]
+    finite = finite_problems(z) & finite_problems(q) if finite is None else finite
+    finite = finite.nonzero()[:, 0]
     if not len(finite):
         return Verdict(scores, 0)
     whole = len(finite) == len(z)  # as nearly always: nothing is copied
     z, y, q = (z, y, q) if whole else (z[finite], y[finite], q[finite])
     truth = torch.from_numpy(rows.query_labels).to(q.device)[finite]
     if protocol.grid:
-        found, unconverged = _grid(z, y, q, truth, ways, protocol)
-        table = torch.full((len(scores), found.shape[1]), torch.nan, dtype=torch.float64, device=z.device)
-        table[finite] = found
+        cells, unconverged = _grid(z, y, q, truth, ways, protocol)
+        table = torch.full((len(scores), cells.shape[1]), torch.nan, dtype=torch.float64, device=z.device)
+        table[finite] = cells
         own = Setting(protocol.C, protocol.normalise)
         which = -1 if protocol.ensemble else grid_of(protocol).index(own)
         return Verdict(table[:, which], unconverged, table)
-    fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise)
-    scores[finite] = accuracy(head_scores(fitted, q, protocol.normalise).double(), truth)
+    fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise and not ready)
+    found = unit_scores(fitted, q) if ready else head_scores(fitted, q, protocol.normalise)
+    scores[finite] = accuracy(found.double(), truth)
     return Verdict(scores, 0 if fitted.converged is None else int((~fitted.converged).sum()))
 
 

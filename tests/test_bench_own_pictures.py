@@ -40,7 +40,7 @@ def test_real_photographs_are_taken_where_they_are(
 @pytest.mark.slow  # four processes with torch to import
 def test_it_runs_and_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_pictures.harness, "machine", lambda: {"cores": 1})
-    few = {"pictures": 25 * 3, "episodes": 6, "looped": 3, "shots": 1, "queries": 2}
+    few = {"pictures": 25 * 7, "episodes": 6, "looped": 3, "shots": 1, "queries": 2}
     found = own_pictures.run(quick=True, say=lambda _: None, sizes=few)
     first, again, episodes, *command = found["cases"]
     assert (first["peer"], again["peer"], episodes["peer"]) == ("script", "ours, first time", "scikit-learn")

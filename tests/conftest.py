@@ -15,6 +15,7 @@ from innerloop.core.types import TaskBatch
 from innerloop.execution.plan import bfloat16_works, compiler_works
 from innerloop.nets import Network, conv4, mlp
 from oracles import problems
+from support.places import DATA
 
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs in its background like that
@@ -44,7 +45,7 @@ def _one_thread() -> Iterator[None]:
 def shared_data() -> Path:
     """Real data, where it is to be had."""
     named = os.environ.get("INNERLOOP_TEST_DATA")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(named) if named else DATA
     if not folder.is_dir():
         pytest.skip(f"no data at {folder}: set INNERLOOP_TEST_DATA")
     return folder

@@ -1,8 +1,8 @@
 r"""Layers written from primitive operations: right under every transform of torch, and to every order.
 
 ``F.batch_norm`` with batch statistics, under ``vmap`` and differentiated twice, silently returns a wrong
-gradient in torch 2.13 (``tests/test_primitives.py`` shows it). What is faster where it may be used is chosen
-in :mod:`innerloop.nets.ops.choice`.
+gradient in torch 2.13 (``tests/nets/test_primitives.py`` shows it). :mod:`innerloop.nets.ops.choice` takes
+what is faster, where it may be used.
 """
 
 from __future__ import annotations

@@ -1,0 +1,540 @@
+"""The command: JSON contract, exit codes, help without torch, and one clear sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from innerloop import __version__
+from innerloop.bench import BENCHMARKS
+from innerloop.cli import demo
+from innerloop.cli.main import VERBS, main
+from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
+from innerloop.recipes.problems import known_settings
+from innerloop.runs.checkpoints import checkpoint_step
+from innerloop.runs.manifest import read_manifest, update_manifest
+from oracles.patience import PATIENCE, wait_until
+from support.commands import TINY, answer, finish, start
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        shown = capfd.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+# ---- starting ----
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["ls"],
+        ["train", "--help"],
+        ["show", "--schema"],
+        ["train", "typo"],
+        ["analyze", "rate", "sine-maml", "stpes=3", "shots=5"],
+    ],
+)
+def test_starting_does_not_import_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom innerloop.cli.main import main\n"
+        f"main({arguments!r})\n"
+        "heavy = {'torch', 'numpy', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_version_and_module() -> None:
+    assert finish(start("--version")) == (0, f"innerloop {__version__}\n", "")
+
+
+def test_no_arguments_give_help(call: Any) -> None:
+    code, out, _ = call()
+    assert code == 0
+    assert "innerloop train sine-maml" in out
+    assert all(verb in out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_json(verb: str, call: Any) -> None:
+    code, out, _ = call(verb, "--help")
+    assert code == 0
+    assert "--json" in out
+    assert "JSON:" in out
+    assert "\\b" not in out
+
+
+def test_train_help_points_to_the_schema(call: Any) -> None:
+    _, out, _ = call("train", "--help")
+    assert "innerloop show sine-maml --schema" in " ".join(out.split()).replace("sine- maml", "sine-maml")
+
+
+# ---- mistakes ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["trian"], "there is no verb 'trian' (did you mean 'train'?)"),
+        (["sine-maml"], "'sine-maml' is a recipe: `innerloop train sine-maml` trains it"),
+        (["train"], "missing argument 'RECIPE'; `innerloop train --help`"),
+        (["train", "sine-mam"], "unknown recipe 'sine-mam' (did you mean 'sine-maml'?)"),
+        (["train", "inner.lr=1", "sine-maml"], "the recipe comes first"),
+        (
+            ["train", "sine-maml", "--steps", "5"],
+            "'--steps 5': settings have no dashes, write steps=5 (did you",
+        ),
+        (["train", "sine-maml", "--outer.steps=5"], "settings have no dashes, write outer.steps=5"),
+        (["train", "sine-maml", "--jsn"], "there is no option --jsn (did you mean '--json'?)"),
+        (
+            ["train", "sine-maml", "inner.stps=5"],
+            "unknown setting 'inner.stps' (did you mean 'inner.steps'?)",
+        ),
+        (["train", "sine-maml", "tasks.settings.amplitud=[1,2]"], "tasks.settings.amplitud is not a setting"),
+        (["train", "sine-maml", "tasks.family=sin"], "unknown task family 'sin' (did you mean 'sine'?)"),
+        (["train", "sine-maml", "outer.optimiser=adm"], "adm"),
+        (["train", "sine-maml", "run.device=gpu"], "gpu"),
+        (["resume", "last"], "there are none under runs/ yet"),
+        (["resume", "last", "seed=1"], "resume takes a run and nothing else"),
+        (["eval", "nothing"], "no run 'nothing'"),
+        (["report", "nothing"], "no run 'nothing'"),
+        (["report"], "missing argument"),
+        (["show"], "show what?"),
+        (["show", "sine-mamm"], "'sine-mamm' is neither a recipe (did you mean 'sine-maml'?) nor a run"),
+        (["show", "last", "seed=1"], "a run has its settings"),
+        (["ls", "recipe"], "ls knows recipes, runs, benchmarks, not 'recipe' (did you mean 'recipes'?)"),
+        (["bench", "maml-sin"], "unknown benchmark 'maml-sin' (did you mean 'maml-sine'?)"),
+        (["doctor", "--foo"], "no such option: --foo; `innerloop doctor --help`"),
+        (["sweep", "sine-maml"], "a sweep needs at least one list"),
+        (["sweep", "sine-maml", "seed=[0,1]", "--jobs", "0"], "--jobs"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_exit_code_2(
+    arguments: list[str], sentence: str, call: Any, tmp_path: Path
+) -> None:
+    code, out, err = call(*arguments)
+    assert code == 2
+    assert sentence in err
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []  # and nothing was made
+
+
+def test_four_mistakes_four_lines(call: Any) -> None:
+    code, _, err = call("train", "sine-maml", "inner.stps=1", "inner.steps=x", "outer.lr=-1", "zebra=1")
+    assert code == 2
+    assert len(err.splitlines()) == 4
+    assert all(line.startswith("error: ") for line in err.splitlines())
+
+
+MANY = ["inner.stpes=3", "inner.steps=-1", "outer.lr=0", "tasks.shots=x"]
+TOLD = [
+    "unknown setting 'inner.stpes' (did you mean 'inner.steps'?)",
+    "tasks.shots must be a whole number of at least 1, not 'x'",
+    "inner.steps must be a whole number of at least 0, not -1",
+    "outer.lr must be a number above 0, not 0",
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (["train", "sine-maml"], []),
+        (["show", "sine-maml"], []),
+        (["train", "nosuch"], ["unknown recipe 'nosuch'"]),
+        (["train", "sine-maml", "--jsn"], ["there is no option --jsn (did you mean '--json'?)"]),
+        (["sweep", "sine-maml"], ["a sweep needs at least one list"]),
+        (["sweep", "sine-maml", "seed=[0,1]"], []),
+        (["sweep", "sine-maml", "seed=[]", "run.chunk=[1,2]"], ["run.seed=[] sweeps over nothing"]),
+        (["eval", "nosuch"], ["no run 'nosuch'"]),
+        (["eval", "nosuch", "--against", "neither"], ["no run 'nosuch'", "no run 'neither'"]),
+        (["analyze", "rate", "sine-maml"], []),
+    ],
+)
+def test_no_mistake_hides_another(words: list[str], first: list[str], call: Any) -> None:
+    code, _, shown = call(*words, *MANY)
+    lines = [line.removeprefix("error: ") for line in shown.splitlines()]
+    assert code == 2
+    assert lines[len(first) :] == TOLD
+    assert all(text in line for text, line in zip(first, lines, strict=False))
+
+
+def test_one_bad_cell_of_a_sweep_is_told_with_the_rest(call: Any) -> None:
+    _, _, shown = call("sweep", "sine-maml", "inner.lr=[0.1,fast]", "outer.objective=[erm,multitask]", "word")
+    assert shown.splitlines() == [
+        "error: 'word' is not a setting: write key=value without spaces, such as inner.steps=3",
+        "error: outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100.",
+        "error: inner.lr must be a number, or auto, not 'fast'",
+    ]
+
+
+def test_mistakes_that_only_the_parts_know_are_told_at_once(call: Any) -> None:
+    items = ["model.kind=mpl", "model.outputs=7", "outer.optimiser=adamm", "inner.loss=cross-entropy"]
+    code, _, shown = call("train", "sine-maml", *items, "outer.loss=cross-entropy", "run.device=nowhere")
+    starts = [
+        "run.device=nowhere does",
+        "unknown model.kind 'mpl'",
+        "tasks.family=sine has numbers as targets",
+    ]
+    starts += ["tasks.family=sine has numbers as targets", "model.outputs=7 does", "unknown outer.optimiser"]
+    assert code == 2
+    for words, line in zip(starts, shown.splitlines(), strict=True):
+        assert line.startswith(f"error: {words}")
+    _, _, shown = call("train", "sine-maml", "tasks.settings.a=1", "tasks.settings.b=1", "outer.options.c=1")
+    for start, line in zip(
+        ("tasks.settings.a", "tasks.settings.b", "outer.options"), shown.splitlines(), strict=True
+    ):
+        assert line.startswith(f"error: {start}")
+    assert not Path("runs").exists()
+
+
+def test_a_doubtful_setting_is_named_beside_the_mistakes(call: Any) -> None:
+    code, out, shown = call("train", "sine-maml", "inner.stpes=3", "inner.lr=-1", "--json")
+    assert code == 2
+    mistake, doubt = shown.splitlines()
+    assert mistake == "error: unknown setting 'inner.stpes' (did you mean 'inner.steps'?)"
+    assert doubt.startswith("warning: inner.lr=-1 is negative")
+    assert answer(out)["notes"] == [doubt.removeprefix("warning: ")]
+
+
+def test_a_recipe_behind_the_settings_of_an_analysis(call: Any) -> None:
+    _, _, shown = call("analyze", "rate", "stpes=3", "sine-maml")
+    assert shown.splitlines() == [
+        "error: the recipe comes first, then settings: `innerloop analyze rate sine-maml …`.",
+        "error: unknown setting 'stpes' (did you mean 'steps'?)",
+    ]
+
+
+def test_mistakes_in_json(call: Any) -> None:
+    code, out, err = call("train", "sine-mam", "--json")
+    assert code == 2
+    assert answer(out)["exit_code"] == 2
+    assert "did you mean 'sine-maml'" in answer(out)["error"]
+    assert "error: " in err
+
+
+def test_a_crash_is_exit_code_1_with_a_traceback(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("innerloop.cli.ls._recipes", broken)
+    code, out, err = call("ls", "--json")
+    assert code == 1
+    assert "Traceback" in err
+    assert "this is a bug in innerloop" in err
+    assert answer(out) == {"error": "RuntimeError: broken", "exit_code": 1}
+
+
+def test_a_reader_that_stops_reading_is_no_error() -> None:
+    process = start("show", "--schema")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=PATIENCE) in (0, 1)
+    assert "Traceback" not in err
+
+
+# ---- looking ----
+
+
+def test_ls(call: Any) -> None:
+    code, out, _ = call("ls", "--json")
+    found = answer(out)
+    assert code == 0
+    assert [recipe["name"] for recipe in found["recipes"]] == shipped_names()
+    assert found["runs"] == []
+    assert [bench["name"] for bench in found["benchmarks"]] == list(BENCHMARKS)
+    _, out, _ = call("ls")
+    assert all(name in out for name in shipped_names())
+
+
+def test_show_prints_a_recipe_that_trains(call: Any) -> None:
+    _, out, _ = call("show", "sine-maml")
+    assert out == shipped_text("sine-maml")
+    Path("mine.toml").write_text(out)
+    assert load_recipe("mine.toml") == load_recipe("sine-maml")
+    _, out, _ = call("show", "mine.toml", "inner.lr=0.5")
+    Path("other.toml").write_text(out)
+    assert load_recipe("other.toml") == load_recipe("sine-maml", ["inner.lr=0.5"])
+    _, out, _ = call("show", "sine-maml", "seed=3", "--json")
+    assert answer(out)["recipe"]["run"]["seed"] == 3
+
+
+def test_show_schema_lists_every_setting(call: Any) -> None:
+    _, out, _ = call("show", "sine-erm", "--schema")
+    assert all(key in out for key in known_settings())
+    _, out, _ = call("show", "sine-erm", "--schema", "--json")
+    rows = {row["key"]: row for row in answer(out)["settings"]}
+    assert rows.keys() == known_settings().keys()
+    assert rows["outer.objective"]["value"] == "erm"
+    assert rows["outer.objective"]["default"] == "episodic"
+    assert all(row["takes"] and row["description"] for row in rows.values())
+
+
+def test_doctor(call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, out, _ = call("doctor", "--json")
+    found = answer(out)
+    assert code == 0
+    assert found["versions"]["innerloop"] == __version__
+    assert found["torch"]["works"]
+    assert found["cores"] >= 1
+    assert found["data"]["folder"] == str(tmp_path / "data")
+    assert found["compiler"] is None
+    assert any("C++ compiler" in tip for tip in found["tips"])
+    _, out, _ = call("doctor")
+    assert "no C++ compiler" in out
+
+
+# ---- running ----
+
+
+def test_train_eval_show_report(call: Any) -> None:
+    code, out, err = call("train", "sine-maml", *TINY, "--json")
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    result = answer(out)
+    assert result["steps"] == 3
+    assert {"run", "metrics", "tasks_per_second"} <= result.keys()
+    assert "run: " in err
+    assert read_manifest(Path(result["run"]))["argv"][0] == "innerloop"
+
+    code, out, _ = call("eval", "last", "inner.test_steps=2", "--json")
+    judged = answer(out)
+    assert code == 0
+    assert {"mse", "ci95", "episodes", "protocol"} <= judged.keys()
+    assert judged["protocol"]["inner_steps"] == 2
+    assert len(json.loads(Path(judged["file"]).read_text())["scores"]) == judged["episodes"] == 4
+
+    code, out, _ = call("eval", "last")
+    assert code == 0
+    assert "95 % CI, 4 tasks, maml, 5 inner steps, 10 shots, sine" in out
+
+    _, out, _ = call("ls", "runs", "--json")
+    assert [(row["run"], row["status"], row["steps"]) for row in answer(out)["runs"]] == [
+        (result["run"], "finished", 3)
+    ]
+    _, out, _ = call("show", "last", "--json")
+    assert answer(out)["status"] == "finished"
+    assert len(answer(out)["evaluations"]) == 3
+    _, out, _ = call("show", "last")
+    assert "finished" in out
+
+    code, out, _ = call("report", "last", "--out", "page.html", "--json")
+    assert code == 0
+    assert answer(out)["report"] == "page.html"
+    assert "<html" in Path("page.html").read_text()
+
+    code, _, err = call("resume", "last")
+    assert code == 2
+    assert "finished" in err
+    code, _, err = call("eval", "last", "model.hidden=[9]")
+    assert code == 2
+
+
+def test_train_for_people(call: Any) -> None:
+    code, out, err = call("train", "sine-maml", *TINY, "--quiet")
+    assert code == 0
+    assert err == ""
+    assert "mse" in out
+    assert "innerloop report runs/sine-maml/" in out
+
+
+def test_a_recipe_of_a_run_repeats_it(call: Any) -> None:
+    _, first, _ = call("train", "sine-erm", *TINY, "seed=7", "--json")
+    _, second, _ = call("train", "last", "--json")
+    assert answer(first)["run"] != answer(second)["run"]
+    assert answer(first)["metrics"]["mean"] == answer(second)["metrics"]["mean"]
+
+
+def test_a_diverging_run_is_a_user_error(call: Any) -> None:
+    code, _, err = call("train", "sine-maml", *TINY, "inner.lr=1e30", "inner.steps=5")
+    assert code == 2
+    assert "not finite" in err
+    assert "Traceback" not in err
+    _, out, _ = call("ls", "runs", "--json")
+    assert answer(out)["runs"][0]["status"] == "failed"
+
+
+def under_way(where: str) -> list[Path]:
+    """The metrics of runs that have taken some steps."""
+    files = Path("runs").glob(f"{where}/metrics.jsonl")
+    return [file for file in files if file.read_text().count("\n") > 5]
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_saves_a_checkpoint_and_resume_goes_on(kind: signal.Signals, call: Any) -> None:
+    tiny = [item for item in TINY if not item.startswith("outer.steps")] + ["eval.every=100000"]
+    process = start("train", "sine-maml", *tiny, "outer.steps=100000", "run.log_every=1", "--json")
+    wait_until(lambda: process.poll() is not None or under_way("*/*"))
+    metrics = under_way("*/*")
+    process.send_signal(kind)
+    code, out, err = finish(process)
+    assert code == 130
+    assert "Traceback" not in err
+    assert answer(out)["exit_code"] == 130
+    run = metrics[0].parent
+    assert read_manifest(run)["status"] == "interrupted"
+    saved = checkpoint_step(run)
+    assert saved is not None
+    assert saved >= 5
+    text = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(text.replace("steps = 100000", f"steps = {saved + 2}"))
+    code, out, err = call("resume", "last", "--json")
+    assert code == 2
+    assert f"outer.steps was 100000, now it is {saved + 2}" in err
+    update_manifest(run, recipe_sha256=None)  # as runs have it that kept no checksum
+    code, out, _ = call("resume", "last", "--json")
+    assert code == 0
+    assert answer(out)["steps"] == saved + 2
+
+
+def test_json_is_alone_on_standard_output_whatever_libraries_print(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noisy() -> list[dict[str, str]]:
+        sys.stdout.write("a library speaks\n")
+        os.write(1, b"its C code too\n")
+        subprocess.run(["echo", "and a child"], check=True)
+        return []
+
+    monkeypatch.setattr("innerloop.cli.ls._recipes", noisy)
+    code, out, err = call("ls", "--json")
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    assert all(text in err for text in ("a library speaks", "its C code too", "and a child"))
+
+
+def test_demo(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("innerloop.cli.demo.SHORT", [*TINY, "run.folder=innerloop-demo"])
+    code, out, _ = call("demo", "--json")
+    assert code == 0
+    found = answer(out)
+    assert {"report", "mse", "ci95", "seconds", "baseline"} <= found.keys()
+    assert found["report"] == "innerloop-demo/report.html"
+    assert "sine-erm" in Path(found["report"]).read_text()
+    code, out, err = call("demo", "--quiet")
+    assert code == 0
+    assert "MAML" in out
+    assert "baseline" in out
+    assert err == ""
+
+
+def test_the_demo_gives_good_settings() -> None:
+    for name in ("sine-maml", "sine-erm"):
+        assert load_recipe(name, demo.SHORT).outer.steps == demo.STEPS
+
+
+@pytest.mark.parametrize(("verb", "keeps"), [("train", True), ("eval", True), ("ls", False)])
+def test_verbs_that_labour_keep_the_memory_that_steps_free(
+    verb: str, keeps: bool, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr("innerloop.core.heap.keep_freed_memory", lambda: kept.append(True))
+    call(verb, "--help")
+    assert kept == [True] * keeps
+
+
+def test_bench_draws_what_can_be_drawn(call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    growth = {"points": [250, 500], "seconds": {"mtl": [0.1, 0.4], "anil": [0.2, 0.8], "maml": [0.2, 0.9]}}
+    ran = []
+
+    def run(name: str, **_: object) -> dict[str, Any]:
+        ran.append(name)
+        return {"name": name, "cases": [], "growth": growth}
+
+    monkeypatch.setattr("innerloop.cli.bench.run", run)
+    file = tmp_path / "growth.png"
+    code, out, _ = call("bench", "metakernel", "--figure", str(file))
+    assert code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert str(file) in out.replace("\n", "")
+    for name, where, says in (
+        ("memory", tmp_path / "x.png", "has no picture"),
+        ("metakernel", file, "already there"),
+        ("metakernel", tmp_path / "x.txt", "give a .png"),
+        ("metakernel", tmp_path / "no" / "x.png", "a folder that exists"),
+    ):
+        code, _, err = call("bench", name, "--figure", str(where))
+        assert code == 2
+        assert says in " ".join(err.split())
+    assert ran == ["metakernel"]
+
+
+def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {
+        "case": "5 steps",
+        "peer": "plain-loop",
+        "ours_ms": 2.0,
+        "peer_ms": 60.0,
+        "ratio": 30.0,
+        "notes": "a note",
+    }
+
+    def run(name: str, *, quick: bool, say: Any) -> dict[str, Any]:
+        say("measuring")
+        return {"name": name, "cases": [row], "quick": quick}
+
+    monkeypatch.setattr("innerloop.cli.bench.run", run)
+    code, out, err = call("bench", "maml-sine", "--quick")
+    assert code == 0
+    assert "30.00×" in out
+    assert "5 steps, plain-loop: a note" in out
+    assert err == "measuring\n"
+    _, out, _ = call("bench", "maml-sine", "--json")
+    assert answer(out)["cases"] == [row]
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_terminated_ends_its_runs_with_a_checkpoint() -> None:
+    tiny = [item for item in TINY if not item.startswith("outer.steps")] + ["eval.every=100000"]
+    both = ("outer.steps=100000", "run.log_every=1", "--jobs", "2")  # at once, also on a single core
+    process = start("sweep", "sine-maml", "seed=[0,1]", *tiny, *both)
+    wait_until(lambda: process.poll() is not None or len(under_way("*/*/*")) == 2)
+    started = under_way("*/*/*")
+    process.send_signal(signal.SIGTERM)  # to the parent alone
+    code, _, err = finish(process)
+    assert code == 130, err
+    assert len(started) == 2
+    for file in started:
+        assert read_manifest(file.parent)["status"] == "interrupted"
+        assert (checkpoint_step(file.parent) or 0) >= 5
+
+
+def test_sweep(call: Any) -> None:
+    arguments = ["sweep", "sine-maml", "inner.method=[maml,fomaml]", *TINY, "--jobs", "2"]
+    code, out, err = call(*arguments, "--json")
+    assert code == 0, err
+    found = answer(out)
+    assert len(found["runs"]) == 2
+    assert len(found["table"]) == 2
+    code, out, err = call(*arguments)
+    assert code == 0
+    assert "finished before" in err
+    assert "inner.method=" in out

@@ -1,0 +1,1 @@
+"""What several rooms of tests need: places, commands, pictures and archives."""

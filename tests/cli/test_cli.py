@@ -205,10 +205,10 @@ def test_mistakes_that_only_the_parts_know_are_told_at_once(call: Any) -> None:
     for words, line in zip(starts, shown.splitlines(), strict=True):
         assert line.startswith(f"error: {words}")
     _, _, shown = call("train", "sine-maml", "tasks.settings.a=1", "tasks.settings.b=1", "outer.options.c=1")
-    for start, line in zip(
+    for words, line in zip(
         ("tasks.settings.a", "tasks.settings.b", "outer.options"), shown.splitlines(), strict=True
     ):
-        assert line.startswith(f"error: {start}")
+        assert line.startswith(f"error: {words}")
     assert not Path("runs").exists()
 
 

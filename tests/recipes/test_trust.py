@@ -36,7 +36,6 @@ MODULE = """
 from pathlib import Path
 from torch import nn
 from innerloop.tasks.sine import sine as lines
-from support.places import ROOT
 Path(__file__).with_name("imported").touch()
 def net(width=3):
     return nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))

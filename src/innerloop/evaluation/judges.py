@@ -16,7 +16,7 @@ from innerloop.evaluation.grid import Setting, grid_of, judge_grid
 from innerloop.evaluation.heads import fit_heads, head_scores, unit, unit_scores
 from innerloop.evaluation.protocol import Protocol
 from innerloop.execution import Plan, map_tasks
-from innerloop.learners.fine_tune import fine_tune
+from innerloop.learners.fine_tuning import fine_tune
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.tasks.episodes import EpisodeRows

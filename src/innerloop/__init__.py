@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from innerloop.data import ImageSource as ImageSource
     from innerloop.data import from_arrays as from_arrays
     from innerloop.data import from_dataset as from_dataset
-    from innerloop.data import glyphs as glyphs
     from innerloop.data import open_source as open_source
+    from innerloop.data.glyphs import glyphs as glyphs
     from innerloop.estimator import FewShotClassifier as FewShotClassifier
     from innerloop.estimator import FewShotHead as FewShotHead
     from innerloop.evaluation import Comparison as Comparison
@@ -100,17 +100,17 @@ if TYPE_CHECKING:
     from innerloop.learners import r2d2 as r2d2
     from innerloop.nets import Network as Network
     from innerloop.nets import backbone as backbone
-    from innerloop.nets import conv4 as conv4
     from innerloop.nets import from_module as from_module
-    from innerloop.nets import mlp as mlp
-    from innerloop.nets import resnet12 as resnet12
-    from innerloop.nets import wide_resnet as wide_resnet
+    from innerloop.nets.conv4 import conv4 as conv4
+    from innerloop.nets.mlp import mlp as mlp
+    from innerloop.nets.resnet12 import resnet12 as resnet12
+    from innerloop.nets.wide_resnet import wide_resnet as wide_resnet
     from innerloop.objectives import Objective as Objective
     from innerloop.objectives import distilled as distilled
-    from innerloop.objectives import episodic as episodic
-    from innerloop.objectives import erm as erm
-    from innerloop.objectives import multitask as multitask
-    from innerloop.objectives import reptile as reptile
+    from innerloop.objectives.episodic import episodic as episodic
+    from innerloop.objectives.erm import erm as erm
+    from innerloop.objectives.multitask import multitask as multitask
+    from innerloop.objectives.reptile import reptile as reptile
     from innerloop.recipes import Recipe as Recipe
     from innerloop.recipes import load_recipe as load_recipe
     from innerloop.report import write_page as write_page
@@ -124,10 +124,10 @@ if TYPE_CHECKING:
     from innerloop.tasks import table_sampler as table_sampler
     from innerloop.training import TrainState as TrainState
     from innerloop.training import Validation as Validation
-    from innerloop.training import fit as fit
     from innerloop.training import initial_state as initial_state
     from innerloop.training import make_optimiser as make_optimiser
     from innerloop.training import make_schedule as make_schedule
+    from innerloop.training.fit import fit as fit
 
 __getattr__, __dir__ = lazy(
     __name__,

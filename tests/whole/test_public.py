@@ -31,7 +31,8 @@ WITHOUT_TORCH = (
 )
 NEVER = ("analysis", "bench", "cli", "papers", "pilot", "reproduce")
 """Rooms that only the command uses."""
-SNIPPETS = [*(p for p in (ROOT / "docs").glob("*.md") if p.stem != "backbones"), ROOT / "README.md", *(ROOT / "examples").rglob("*.py")]
+PAGES = [page for page in (ROOT / "docs").glob("*.md") if page.stem != "backbones"]
+SNIPPETS = [*PAGES, ROOT / "README.md", *(ROOT / "examples").rglob("*.py")]
 
 
 def lazy_names(package: str) -> dict[str, str] | None:

@@ -10,15 +10,14 @@ import torch
 from matplotlib.figure import Figure
 
 import innerloop as il
-from innerloop.data.glyphs import glyphs
-from innerloop.learners import protonet, r2d2
-from innerloop.tasks.few_shot import few_shot_sampler
 
 loss, plan = il.get_loss("cross-entropy"), il.Plan("vmap")
 network = il.conv4(1, 28, 5, filters=8, pooling="stride")
-train, test = (few_shot_sampler(glyphs(), split, seed=0, shots=1, queries=3) for split in ("train", "test"))
+train, test = (
+    il.few_shot_sampler(il.glyphs(), split, seed=0, shots=1, queries=3) for split in ("train", "test")
+)
 params, buffers = network.init(torch.Generator().manual_seed(0))
-learners = [protonet(network, ways=5), r2d2(network, ways=5), il.anil(network, loss, lr=0.5, steps=3)]
+learners = [il.protonet(network, ways=5), il.r2d2(network, ways=5), il.anil(network, loss, lr=0.5, steps=3)]
 results, states = {}, {}
 for learner in learners:
     start, adam = il.initial_state(learner.init(params), buffers), il.make_optimiser("adam", lr=3e-3)

@@ -9,16 +9,15 @@ import torch
 from matplotlib.figure import Figure
 
 import innerloop as il
-from innerloop.advice.rate import advise_rate
-from innerloop.data.glyphs import glyphs
-from innerloop.tasks.few_shot import few_shot_sampler
 
 loss, plan = il.get_loss("cross-entropy"), il.Plan("vmap")
 network = il.conv4(1, 28, 5, filters=8, pooling="stride")
-train, test = (few_shot_sampler(glyphs(), split, seed=0, shots=1, queries=4) for split in ("train", "test"))
+train, test = (
+    il.few_shot_sampler(il.glyphs(), split, seed=0, shots=1, queries=4) for split in ("train", "test")
+)
 params, buffers = network.init(torch.Generator().manual_seed(0))
 
-advice = advise_rate(network, params, buffers, train, loss, method="anil", steps=3, tasks=32)
+advice = il.advise_rate(network, params, buffers, train, loss, method="anil", steps=3, tasks=32)
 print(f"before training: start at {advice.alpha:.2g}, between {advice.low:.2g} and {advice.high:.2g}")
 
 rates, accuracies = [advice.alpha * factor for factor in (1 / 64, 1 / 16, 1 / 4, 1, 4)], []

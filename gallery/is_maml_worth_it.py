@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 
 import innerloop as il
-from innerloop.theory.landscape.geography import Geography, geography
+from innerloop.theory.landscape import Geography, geography
 
 SHOTS, DIM = 200, 10
 

@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 
 import innerloop as il
 from innerloop.kernels import Descent, mlp_kernel
-from innerloop.kernels.meta.predict import fit
-from innerloop.learners import kernel_learner
 
 family, loss, counts = il.get_family("bridge-quadratic"), il.get_loss("mse"), [2, 4, 8, 16, 32]
 train = il.make_sampler(family, seed=0, shots=5, queries=5, dtype=torch.float64)
@@ -21,8 +19,10 @@ curves = {}
 for method, times in methods.items():
     curves[method] = []
     for count in counts:
-        fitted = fit(mlp_kernel(depth=4), train.batch(0, count), method, outer=Descent(10.0), **times)
-        result = il.evaluate(kernel_learner(fitted), {}, {}, test, loss, episodes=100)
+        fitted = il.kernels.fit(
+            mlp_kernel(depth=4), train.batch(0, count), method, outer=Descent(10.0), **times
+        )
+        result = il.evaluate(il.kernel_learner(fitted), {}, {}, test, loss, episodes=100)
         curves[method].append(result.interval.mean)
     print(f"{method}: squared error", ", ".join(f"{e:.3g}" for e in curves[method]), "with", counts, "tasks")
 

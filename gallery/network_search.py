@@ -9,15 +9,12 @@ more candidates and a race.
 import torch
 
 import innerloop as il
-from innerloop.data.glyphs import glyphs
-from innerloop.learners import protonet
 from innerloop.search import PictureDraws, conv_space, search
-from innerloop.tasks.few_shot import few_shot_sampler
 
-source, loss = glyphs(size=16), il.get_loss("cross-entropy")
+source, loss = il.glyphs(size=16), il.get_loss("cross-entropy")
 space = conv_space(1, 16, 5, depths=(1, 2, 3), widths=(4, 16), kernels=(3,), norms=("batch",))
 draws = PictureDraws(source, seed=0, crops=20)
-train, test = (few_shot_sampler(source, split, seed=0, shots=1, queries=5) for split in ("train", "test"))
+train, test = (il.few_shot_sampler(source, split, seed=0, shots=1, queries=5) for split in ("train", "test"))
 print(f"the space has {space.total} networks")
 
 for score, better in (("flops", "operations"), ("metantk", "condition number")):
@@ -29,7 +26,7 @@ for score, better in (("flops", "operations"), ("metantk", "condition number")):
         chosen = found.ranked[place]
         network = space.build(chosen.candidate, "transductive")
         start = il.initial_state(*network.init(torch.Generator().manual_seed(0)))
-        adam, learner = il.make_optimiser("adam", lr=3e-3), protonet(network, ways=5)
+        adam, learner = il.make_optimiser("adam", lr=3e-3), il.protonet(network, ways=5)
         state = il.fit(il.episodic(learner, loss), start, train, adam, steps=30, batch=2)
         results.append(il.evaluate(learner, state.params, state.buffers, test, loss, episodes=100))
         print(f"  {space.describe(chosen.candidate)}: {100 * results[-1].interval.mean:.0f} %")

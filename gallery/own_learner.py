@@ -8,7 +8,6 @@ its meta-gradient against finite differences.
 import torch
 
 import innerloop as il
-from innerloop.testing import check_learner
 
 
 def ridge(network: il.Network, penalty: float = 0.1) -> il.Learner:
@@ -34,7 +33,7 @@ network, loss, plan = il.mlp(1, [40, 40], 1), il.get_loss("mse"), il.Plan("vmap"
 family, size = il.get_family("sine"), {"shots": 10, "queries": 10}
 train, test = (il.make_sampler(family, seed=0, split=split, **size) for split in ("train", "test"))
 params, buffers = network.init(torch.Generator().manual_seed(0))
-check_learner(ridge(network), params, buffers, train.batch(0, 2))
+il.testing.check_learner(ridge(network), params, buffers, train.batch(0, 2))
 print("the conformance suite found nothing wrong")
 
 results = []

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import innerloop as il
-from innerloop.testing import check_network
 
 
 class Waves(nn.Module):
@@ -29,7 +28,7 @@ loss, plan = il.get_loss("mse"), il.Plan("vmap")
 family, size = il.get_family("sine"), {"shots": 10, "queries": 10}
 train, test = (il.make_sampler(family, seed=0, split=split, **size) for split in ("train", "test"))
 waves = il.from_module(Waves, norm="none")
-check_network(waves, torch.linspace(-5, 5, 7)[:, None])
+il.testing.check_network(waves, torch.linspace(-5, 5, 7)[:, None])
 print("the last layer is", " and ".join(waves.head_names))
 
 for name, network in (("sines", waves), ("ReLU", il.mlp(1, [40, 40], 1))):

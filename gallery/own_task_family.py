@@ -9,7 +9,6 @@ import torch
 from matplotlib.figure import Figure
 
 import innerloop as il
-from innerloop.testing import check_tasks
 
 
 def valleys(draws: il.Draws, shots: int, queries: int) -> il.TaskBatch:
@@ -23,7 +22,7 @@ def valleys(draws: il.Draws, shots: int, queries: int) -> il.TaskBatch:
 
 size = {"shots": 8, "queries": 16}
 train, test = (il.make_sampler(valleys, seed=0, split=split, **size) for split in ("train", "test"))
-check_tasks(train)
+il.testing.check_tasks(train)
 
 network, loss = il.mlp(1, [40, 40], 1), il.get_loss("mse")
 learner = il.maml(network, loss, lr=0.02, steps=3)

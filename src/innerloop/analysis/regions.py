@@ -17,7 +17,7 @@ from innerloop.recipes.schema import Recipe
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from innerloop.tasks import Sampler
+    from innerloop.tasks.sampler import Sampler
 
 PATIENCE = 100
 """Tasks in a row without a new input after which there are thought to be no more."""

@@ -33,8 +33,8 @@ for name, objective, place in (
     ("MAML", il.episodic(maml, loss), predicted.maml),
 ):
     start = il.initial_state(*network.init(torch.Generator().manual_seed(0)))
-    sgd = il.make_optimiser("sgd", lr=0.6)
-    state = il.fit(objective, start, train, sgd, steps=100, batch=40, plan=plan)
+    sgd = il.make_optimiser("sgd", lr=0.5)
+    state = il.fit(objective, start, train, sgd, steps=120, batch=100, plan=plan)
     result = il.evaluate(maml, state.params, state.buffers, test, loss, episodes=1000, plan=plan)
     errors.append(result.interval.mean)
     weights = next(iter(state.params.values()))

@@ -32,7 +32,7 @@ il.testing.check_network(waves, torch.linspace(-5, 5, 7)[:, None])
 print("the last layer is", " and ".join(waves.head_names))
 
 for name, network in (("sines", waves), ("ReLU", il.mlp(1, [40, 40], 1))):
-    learner = il.anil(network, loss, lr=0.01, steps=3)
+    learner = il.anil(network, loss, lr=0.001, steps=3)
     start = il.initial_state(*network.init(torch.Generator().manual_seed(0)))
     adam = il.make_optimiser("adam", lr=3e-3)
     state = il.fit(il.episodic(learner, loss), start, train, adam, steps=150, batch=10, plan=plan)

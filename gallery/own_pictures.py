@@ -35,8 +35,8 @@ for points in (3, 4, 6, 8):
     for (slim, filled), name in kinds.items():
         draw_class(Path("stars") / f"{points} points, {name}", points, slim, filled, count=20)
 
-settings = {"outer": {"steps": 60}, "model": {"filters": 16, "norm": "group"}, "run": {"execution": "loop"}}
-settings["eval"] = {"episodes": 60, "every": 20, "validation_episodes": 20, "baselines": False}
+settings = {"outer": {"steps": 60}, "model": {"filters": 16}, "run": {"execution": "loop"}}
+settings["eval"] = {"episodes": 60, "every": 60, "weights": "last", "baselines": False}
 run = il.Experiment("stars/", **settings).fit(progress=False)
 print(run.result)
 

@@ -14,7 +14,7 @@ import torch
 
 import innerloop as il
 
-SETTINGS = ["outer.steps=200", "outer.batch=4", "run.save_every=40", "eval.episodes=100", "eval.every=100"]
+SETTINGS = ["outer.steps=120", "outer.batch=4", "run.save_every=30", "eval.episodes=100", "eval.every=60"]
 SETTINGS += ["inner.steps=1", "run.execution=vmap", "run.compile=off", "run.threads=1"]
 
 command = [sys.executable, "-m", "innerloop", "train", "sine-maml", "run.folder=killed", *SETTINGS]

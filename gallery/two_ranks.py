@@ -10,8 +10,8 @@ import sys
 
 import innerloop as il
 
-SETTINGS = ["outer.steps=40", "outer.batch=10", "inner.steps=1", "run.dtype=float64", "run.execution=vmap"]
-SETTINGS += ["run.compile=off", "run.threads=1", "eval.episodes=100", "eval.validation_episodes=20"]
+SETTINGS = ["outer.steps=20", "outer.batch=10", "inner.steps=1", "run.dtype=float64", "run.execution=vmap"]
+SETTINGS += ["run.compile=off", "run.threads=1", "eval.episodes=50", "eval.validation_episodes=20"]
 
 runs = []
 for ranks in (1, 2):

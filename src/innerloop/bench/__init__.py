@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class Measure(Protocol):
-    """What measures: ``quick`` for few repeats, ``say`` for lines while it runs; see :func:`run`."""
+    """What measures, and what :func:`run` calls."""
 
-    def __call__(self, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]: ...
+    def __call__(self, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
+        """``quick`` for few repeats, ``say`` for lines while it runs."""
 
 
 class Benchmark(NamedTuple):

@@ -15,9 +15,7 @@ from innerloop.core.errors import UserError
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(BENCHMARKS)}.")]
 _DRAWN = ", ".join(name for name, one in BENCHMARKS.items() if one.figure is not None)
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats: a first look, not for quoting.")]
-Picture = Annotated[
-    Path | None, typer.Option("--figure", help=f"Also draw it into this file ({_DRAWN}).")
-]
+Picture = Annotated[Path | None, typer.Option("--figure", help=f"Also draw it into this file ({_DRAWN}).")]
 _SHOWN = (
     *("case", "peer", "ours_ms", "peer_ms", "ratio", "at_least", "ours_mb", "peer_mb"),
     *("gflops", "sgemm_share", "all_reduce_share", "threads", "repeats"),

@@ -24,7 +24,7 @@ mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
 mountpoint -q "$root/dev/shm" || mount -t tmpfs tmpfs "$root/dev/shm" # workers share memory there
 trap 'umount -l "$root/dev/shm" "$root/proc" 2>/dev/null || true' EXIT
 rm -rf "$root/project" && mkdir "$root/project"
-tar -C "$here" --exclude=.venv --exclude=.git --exclude=runs --exclude='.*_cache' -cf - . | tar -C "$root/project" -xf -
+tar -C "$here" --exclude=./.venv --exclude=./.git --exclude=./runs --exclude='.*_cache' -cf - . | tar -C "$root/project" -xf -
 
 inside() { chroot "$root" /usr/bin/env HOME=/root OMP_NUM_THREADS=1 PYTHONPATH=/project/src "$@"; }
 inside python3 -c 'import sys, torch; print("torch", torch.__version__, "on Python", sys.version.split()[0])'

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import innerloop as il
+from innerloop.reproduce.sources import STATEMENT
 from support.places import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))
@@ -47,14 +48,10 @@ def lazy_names(package: str) -> dict[str, str] | None:
 
 
 def imports(text: str) -> list[tuple[str, str]]:
-    """Module and name of every ``from innerloop… import``."""
-    found = ast.walk(ast.parse(text))
-    return [
-        (node.module, alias.name)
-        for node in found
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "innerloop"
-        for alias in node.names
-    ]
+    """Module and name of every ``from innerloop… import``; only these statements are parsed, for speed."""
+    found = [match[1] for match in STATEMENT.finditer(text) if match[1].startswith("from innerloop")]
+    nodes = [ast.parse(statement).body[0] for statement in found]
+    return [(node.module, alias.name) for node in nodes for alias in node.names]
 
 
 def test_every_room_is_public_or_the_commands():

@@ -23,7 +23,8 @@ from innerloop.kernels.analytic.activations import activation, relu
 from innerloop.kernels.analytic.layers import conv, dense, flatten, global_average_pool
 from innerloop.kernels.analytic.state import identical
 from innerloop.nets import mlp
-from oracles.tolerance import TOL, assert_close, assert_mean
+from innerloop.testing.closeness import assert_close, assert_mean
+from innerloop.testing.tolerance import TOLERANCE
 from support.places import TESTS
 
 VALUES = json.loads((TESTS / "oracles" / "ntk_values.json").read_text())
@@ -180,7 +181,7 @@ def test_float32() -> None:
     for kernel in (mlp_kernel(5), residual_kernel(2, norm="all"), mlp_kernel(3, "erf")):
         for a, b in zip(kernel(x, x), kernel(x.double(), x.double()), strict=True):
             assert a.dtype == torch.float32
-            assert_close(a.double(), b, TOL[torch.float32])
+            assert_close(a.double(), b, TOLERANCE[torch.float32])
 
 
 def test_equal_inputs_are_found_and_only_those() -> None:

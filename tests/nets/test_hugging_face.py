@@ -18,6 +18,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.nets.hugging_face import local_folder, pooling_of
 from innerloop.nets.hugging_face_pictures import preprocessing_of, read_preprocessing
+from innerloop.testing.tolerance import SINGLE, SINGLE_CHAINED, SINGLE_SUMMED
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.25, 0.5, 0.5]}
@@ -221,12 +222,12 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
     theirs = processor(picture, return_tensors="pt")["pixel_values"]
     net = open_backbone(f"hf:{tmp_path}")
     ours = net.standardised(prepare(picture, net.preprocessing)[None])
-    torch.testing.assert_close(ours.contiguous(), theirs.contiguous(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(ours.contiguous(), theirs.contiguous(), rtol=0, atol=SINGLE)
     with torch.no_grad():
         wanted = expected(kind, model, theirs)
     found = extract(net, [picture, photograph(30, 60)], cache=tmp_path / "cache")
     assert found.values.shape == (2, dimension) == (2, net.dimension)
-    np.testing.assert_allclose(found.values[:1], wanted.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.values[:1], wanted.numpy(), rtol=SINGLE_CHAINED, atol=SINGLE_SUMMED)
     again = open_backbone(f"hf:{tmp_path}")
     assert again.fingerprint == net.fingerprint
     assert extract(again, [picture], cache=tmp_path / "cache").computed == 0
@@ -234,7 +235,7 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
         (tmp_path / name).unlink()
     taken = extract(read_backbone(file), [picture], cache=False)  # the folder is not needed any more
-    np.testing.assert_allclose(taken.values, found.values[:1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(taken.values, found.values[:1], rtol=SINGLE_SUMMED, atol=SINGLE_SUMMED)
 
 
 def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

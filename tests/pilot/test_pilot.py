@@ -27,6 +27,8 @@ from innerloop.pilot.workers import in_processes
 from innerloop.runs.lock import sole_writer
 from innerloop.search import cell_space, count_parameters, random_candidate
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TINY = [
     "space=convnet",
     "space.depths=[1,2]",
@@ -36,11 +38,6 @@ TINY = [
     "tasks.ways=5",
     "eval.validation_episodes=4",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def _asked(*items: str, validate: bool = False, source: str = "glyphs") -> Any:

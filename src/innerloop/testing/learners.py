@@ -10,9 +10,9 @@ from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.execution import Plan, map_tasks
 from innerloop.learners.base import Learner
+from innerloop.testing.closeness import close
 from innerloop.testing.collect import (
     Failures,
-    close,
     copied,
     expect_slope,
     to_dtype,

@@ -8,9 +8,9 @@ from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.execution import Plan, meta_gradient
 from innerloop.objectives.base import Objective
+from innerloop.testing.closeness import close
 from innerloop.testing.collect import (
     Failures,
-    close,
     copied,
     expect_slope,
     to_dtype,

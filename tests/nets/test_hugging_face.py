@@ -153,15 +153,16 @@ def photograph(width: int = 50, height: int = 40) -> Image.Image:
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
 
+def with_pillow(library: Any, name: str) -> Any:
+    """The processor that resizes with Pillow: newer versions of transformers have two of each."""
+    return getattr(library, f"{name}Pil", None) or getattr(library, name)
+
+
 def dinov2(library: Any) -> tuple[Any, Any]:
     config = library.Dinov2Config(
         hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14, mlp_ratio=2
     )
-    processor = (
-        library.BitImageProcessorPil
-        if hasattr(library, "BitImageProcessorPil")
-        else library.BitImageProcessor
-    )
+    processor = with_pillow(library, "BitImageProcessor")
     sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 28, "width": 28}}
     return library.Dinov2Model(config), processor(**sizes)
 
@@ -172,23 +173,15 @@ def clip(library: Any) -> tuple[Any, Any]:
     config = library.CLIPConfig(
         text_config={**text, "vocab_size": 20}, vision_config=vision, projection_dim=6
     )
-    processor = (
-        library.CLIPImageProcessorPil
-        if hasattr(library, "CLIPImageProcessorPil")
-        else library.CLIPImageProcessor
-    )
+    processor = with_pillow(library, "CLIPImageProcessor")
     sizes = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
     return library.CLIPModel(config), processor(**sizes)
 
 
 def convnext(library: Any) -> tuple[Any, Any]:
     config = library.ConvNextConfig(hidden_sizes=[4, 6, 8, 10], depths=[1, 1, 1, 1], image_size=32)
-    name = (
-        "ConvNextImageProcessorPil"
-        if hasattr(library, "ConvNextImageProcessorPil")
-        else "ConvNextImageProcessor"
-    )
-    return library.ConvNextModel(config), getattr(library, name)(size={"shortest_edge": 32}, crop_pct=0.8)
+    processor = with_pillow(library, "ConvNextImageProcessor")
+    return library.ConvNextModel(config), processor(size={"shortest_edge": 32}, crop_pct=0.8)
 
 
 KINDS = {"dinov2": (dinov2, 16), "clip": (clip, 6), "convnext": (convnext, 10)}

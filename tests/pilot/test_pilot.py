@@ -280,3 +280,18 @@ def test_random_ones_have_the_size_of_their_counterparts() -> None:
     found = [count_parameters(space.build(cell, "group")) for cell in field]
     assert all(abs(a - b) < 0.5 * b for a, b in zip(found, sizes, strict=True))
     assert field == random_field(space, 0, listed, extra=1)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_the_command_understands_what_was_asked_once(trust: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the ranks and for the search alike; code that the user trusts may stand in the recipe of both."""
+    asked: list[bool] = []
+
+    def counted(*given: Any, trust: bool, **more: Any) -> Any:
+        asked.append(trust)
+        return understand(*given, trust=trust, **more)
+
+    monkeypatch.setattr("innerloop.pilot.asked.understand", counted)
+    monkeypatch.setattr("innerloop.pilot.run.search", lambda *_, **__: {"keys": []})
+    assert main(["search", "glyphs", "budget=60s", *(["--trust"] if trust else [])]) == 0
+    assert asked == [trust]

@@ -16,11 +16,11 @@ from innerloop.testing.tolerance import (
     CHAINED,
     CONDITIONED,
     DEEP,
-    DIFFERENCED,
     MULTIPLIED,
     ROUNDED,
     SINGLE_BITS,
     SOLVED,
+    SOLVED_FINELY,
     SOLVED_ROUGHLY,
 )
 from oracles import solvers_sklearn as twin
@@ -358,4 +358,4 @@ def test_inverse_of_what_rounding_made_indefinite() -> None:
     found = spd_inverse(matrices)
     assert bool(torch.isfinite(found[:2]).all())
     assert bool(torch.isnan(found[2]).all())
-    torch.testing.assert_close(found[1], torch.linalg.inv(matrices[1]), rtol=DIFFERENCED, atol=DEEP)
+    torch.testing.assert_close(found[1], torch.linalg.inv(matrices[1]), rtol=SOLVED_FINELY, atol=DEEP)

@@ -24,11 +24,10 @@ from innerloop.kernels.analytic.layers import conv, dense, flatten, global_avera
 from innerloop.kernels.analytic.state import identical
 from innerloop.nets import mlp
 from innerloop.testing.closeness import assert_close, assert_mean
-from innerloop.testing.tolerance import TOLERANCE
+from innerloop.testing.tolerance import TABULATED, TOLERANCE
 from support.places import TESTS
 
 VALUES = json.loads((TESTS / "oracles" / "ntk_values.json").read_text())
-ORACLE = 1e-11  # relative, entry by entry: the values have twelve digits
 
 
 def tensor(values: object) -> Tensor:
@@ -58,7 +57,7 @@ def test_equals_independent_values(case: dict[str, object]) -> None:
     for found, names in ((kernel(x1, x2), ("nngp", "ntk")), (kernel(x1, x1), ("nngp_11", "ntk_11"))):
         for value, name in zip(found, names, strict=True):
             expected = tensor(case[name])
-            assert float(((value - expected) / expected).abs().max()) < ORACLE, name
+            assert float(((value - expected) / expected).abs().max()) < TABULATED, name
 
 
 @pytest.mark.parametrize("name", ["relu", "leaky_relu", "erf", "linear"])

@@ -20,6 +20,7 @@ from innerloop.testing.tolerance import CHAINED, SINGLE
 from oracles import solvers_sklearn as twin
 
 PROMISE = 1e-6
+"""What a solver says when it says that a problem has converged: no tolerance of a comparison."""
 SHAPES = {
     "5-way 1-shot": (5, 1, 24),
     "10-way 5-shot": (10, 5, 16),

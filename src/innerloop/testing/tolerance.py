@@ -35,6 +35,9 @@ ROUNDED = 1e-12
 MULTIPLIED = 1e-11
 """Products of matrices, beside their largest entry."""
 
+TABULATED = 1e-11
+"""Values that were computed elsewhere, and are kept with twelve digits."""
+
 SUMMED = 1e-10
 """Sums of many terms in another order."""
 
@@ -65,6 +68,9 @@ SINGLE_CHAINED = 1e-4
 """Whole networks, or the same network run by another library."""
 
 # ---- what is not computed but approached ----
+
+SOLVED_VALUE = 1e-8
+"""An objective at the solutions of two solvers: it differs by the square of what the solutions differ by."""
 
 SOLVED_FINELY = 1e-6
 """Solutions of one problem by two solvers that both stop late."""

@@ -199,7 +199,7 @@ OTHERS: dict[str, Entry] = {
     "finetune": Entry(
         "fine-tuning",
         "Bridge's released code",
-        "innerloop.learners.fine_tune:fine_tune",
+        "innerloop.learners.fine_tuning:fine_tune",
         "all",
         "steps",
         "first order",

@@ -18,10 +18,12 @@ from innerloop.learners.base import OWN_PREFIX, Learner, is_own
 from innerloop.learners.entry import Variant
 from innerloop.learners.kernel import kernel_learner, regression_tasks
 from innerloop.learners.table import LEARNERS, OTHERS
-from innerloop.nets import Network, mlp
-from innerloop.objectives import episodic
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import Network
+from innerloop.objectives.episodic import episodic
 from innerloop.recipes.schema import Inner
-from innerloop.tasks import get_family, make_sampler
+from innerloop.tasks.families import get_family
+from innerloop.tasks.sampler import make_sampler
 from innerloop.testing.learners import check_learner
 from innerloop.testing.objectives import check_objective
 

@@ -167,7 +167,7 @@ NETWORKS: dict[str, Callable[[], tuple[Network, Tensor]]] = {
     "wide_network": lambda: (wide_network("residual-norm", 3, 8, 4), randn(6, 3)),
     "conv4": lambda: (conv4(1, 16, 3, filters=4), randn(4, 1, 16, 16)),
     "convnet": lambda: (convnet(1, 16, 3, depth=2, width=4), randn(4, 1, 16, 16)),
-    "cell_network": lambda: (cell_network(1, 8, 2, cells=3, channels=4, norm="group"), randn(4, 1, 8, 8)),
+    "cell_network": lambda: (cell_network(1, 8, 2, cells=3, channels=4, norm="running"), randn(4, 1, 8, 8)),
     "r2d2_conv": lambda: (r2d2_conv(1, 16, 3, widths=TINY), randn(4, 1, 16, 16)),
     "resnet12": lambda: (resnet12(1, 16, 3, widths=TINY), randn(4, 1, 16, 16)),
     "wide_resnet": lambda: (wide_resnet(1, 16, 3, depth=10, widen=1), randn(4, 1, 16, 16)),

@@ -159,10 +159,15 @@ def _file_of(module: str) -> Path:
     return at / "__init__.py" if at.is_dir() else at.with_suffix(".py")
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Replaces the pages by those of the sources as they are."""
     folder = ROOT / "docs" / "reference"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.md"):
         old.unlink()
     for path, text in pages().items():
         (ROOT / "docs" / path).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

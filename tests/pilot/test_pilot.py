@@ -27,6 +27,8 @@ from innerloop.pilot.workers import in_processes
 from innerloop.runs.lock import sole_writer
 from innerloop.search import cell_space, count_parameters, random_candidate
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TINY = [
     "space=convnet",
     "space.depths=[1,2]",
@@ -36,11 +38,6 @@ TINY = [
     "tasks.ways=5",
     "eval.validation_episodes=4",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def _asked(*items: str, validate: bool = False, source: str = "glyphs") -> Any:
@@ -262,9 +259,13 @@ def test_rungs_are_one_training() -> None:
     parts = [trials.Trial(recipe, Path("rungs"), f"rung-{n}", n, 4, go_on=True) for n in (2, 4, 6)]
     rungs = [trials.carry_out(trial) for trial in parts]
     at_once = trials.carry_out(trials.Trial(recipe, Path("once"), "whole", 6, 4))
-    assert rungs[-1]["scores"] == at_once["scores"]
+    assert rungs[-1].scores == at_once.scores
+    assert trials.carry_out(parts[-1]) == rungs[-1]  # kept, and read again
     fresh = trials.carry_out(parts[-1]._replace(name="fresh", seed=1))
-    assert fresh["scores"] != at_once["scores"]
+    assert fresh.scores != at_once.scores
+    parts[-1].file.write_text('{"steps": 6}', encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged: remove it"):
+        trials.carry_out(parts[-1])
 
 
 def test_a_candidate_that_diverges_stands_last() -> None:
@@ -283,3 +284,18 @@ def test_random_ones_have_the_size_of_their_counterparts() -> None:
     found = [count_parameters(space.build(cell, "group")) for cell in field]
     assert all(abs(a - b) < 0.5 * b for a, b in zip(found, sizes, strict=True))
     assert field == random_field(space, 0, listed, extra=1)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_the_command_understands_what_was_asked_once(trust: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the ranks and for the search alike; code that the user trusts may stand in the recipe of both."""
+    asked: list[bool] = []
+
+    def counted(*given: Any, trust: bool, **more: Any) -> Any:
+        asked.append(trust)
+        return understand(*given, trust=trust, **more)
+
+    monkeypatch.setattr("innerloop.pilot.asked.understand", counted)
+    monkeypatch.setattr("innerloop.pilot.run.search", lambda *_, **__: {"keys": []})
+    assert main(["search", "glyphs", "budget=60s", *(["--trust"] if trust else [])]) == 0
+    assert asked == [trust]

@@ -5,11 +5,11 @@ import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import innerloop as il
+from innerloop.reproduce.sources import STATEMENT
 from support.places import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))
@@ -47,14 +47,10 @@ def lazy_names(package: str) -> dict[str, str] | None:
 
 
 def imports(text: str) -> list[tuple[str, str]]:
-    """Module and name of every ``from innerloop… import``."""
-    found = ast.walk(ast.parse(text))
-    return [
-        (node.module, alias.name)
-        for node in found
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "innerloop"
-        for alias in node.names
-    ]
+    """Module and name of every ``from innerloop… import``; only these statements are parsed, for speed."""
+    found = [match[1] for match in STATEMENT.finditer(text) if match[1].startswith("from innerloop")]
+    nodes = [ast.parse(statement).body[0] for statement in found]
+    return [(node.module, alias.name) for node in nodes for alias in node.names]
 
 
 def test_every_room_is_public_or_the_commands():
@@ -133,10 +129,8 @@ def test_the_librarys_modules_import_from_modules():
     """A finished part of a reproduction depends on what it imports: of a room, that is all that is in it."""
     for file in SOURCE.rglob("*.py"):
         if file.name != "__init__.py" and file.parent.name != "landscape":
-            for module, name in imports(file.read_text(encoding="utf-8")):
-                inside = Path(SOURCE.parent, *module.split("."), f"{name}.py")
-                if module in PACKAGES:
-                    assert inside.is_file() or inside.with_suffix("").is_dir(), f"{file}: {module}.{name}"
+            rooms = {module for module, _ in imports(file.read_text(encoding="utf-8"))} & set(PACKAGES)
+            assert not rooms, f"{file} imports from {rooms}"
 
 
 def test_a_name_that_there_is_not_is_said_so():

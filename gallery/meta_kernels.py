@@ -29,7 +29,9 @@ for method, times in methods.items():
 
 axes = (figure := Figure(figsize=(5, 3.2), layout="constrained")).subplots()
 for method, errors in curves.items():
-    axes.loglog(counts, errors, "o-", label={"anil": "ANIL", "mtl": "multi-task learning"}[method])
+    axes.semilogx(counts, errors, "o-", label={"anil": "ANIL", "mtl": "multi-task learning"}[method])
+axes.set_xticks(counts, counts)
+axes.minorticks_off()
 axes.set(xlabel="training tasks", ylabel="squared error on new tasks")
 axes.legend(frameon=False)
 figure.savefig("meta_kernels.png", dpi=100)

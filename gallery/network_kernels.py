@@ -27,9 +27,11 @@ slope = np.polyfit(np.log(widths), np.log(distances), 1)[0]
 print(f"the distance falls like width to the power of {slope:.2f}")
 
 axes = (figure := Figure(figsize=(5, 3.2), layout="constrained")).subplots()
-axes.loglog(widths, distances, "o-", label="mean over 16 networks")
+axes.semilogx(widths, distances, "o-", label="mean over 16 networks")
 law = distances[0] * (widths[0] / np.array(widths)) ** 0.5
-axes.loglog(widths, law, "--", label="width to the power of -1/2")
+axes.semilogx(widths, law, "--", label="width to the power of -1/2")
+axes.set_xticks(widths, widths)
+axes.minorticks_off()
 axes.set(xlabel="width", ylabel="relative distance to the limit")
 axes.legend(frameon=False)
 figure.savefig("network_kernels.png", dpi=100)

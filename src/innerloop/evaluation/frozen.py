@@ -69,8 +69,8 @@ def evaluate_head(
     Raises:
         UserError: for an unknown head, another norm policy than the network's, too few pictures.
 
-    >>> from innerloop.data.glyphs import glyphs
-    >>> from innerloop.nets.conv4 import conv4
+    >>> from innerloop import glyphs
+    >>> from innerloop import conv4
     >>> net = conv4(1, 28, 5, filters=8, norm="group")
     >>> params, buffers = net.init(torch.Generator().manual_seed(0))
     >>> protocol = Protocol(shots=1, queries=5, episodes=10, norm="group", head="cosine")
@@ -122,7 +122,7 @@ def evaluate_features(
     Raises:
         UserError: for an unknown head, one that needs the network itself, too few pictures.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> source = glyphs()
     >>> pixels = lambda rows: torch.from_numpy(source.images[rows].reshape(len(rows), -1) / 255.0)
     >>> found = evaluate_features(pixels, source, Protocol(queries=5, episodes=10, head="centroid"))

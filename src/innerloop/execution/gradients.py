@@ -33,7 +33,7 @@ def meta_gradient(
         direction: the pseudo-gradient of one task, to be averaged (Reptile).
         plan: how to run it; a plain loop if omitted.
 
-    >>> from innerloop.core.types import stack_tasks
+    >>> from innerloop.core import stack_tasks
     >>> task = Task(*(torch.ones(1, 1) for _ in range(4)), torch.tensor(0))
     >>> square = lambda p, b, t: ((p["w"] * t.x_query).square().sum(), b)
     >>> meta_gradient(square)({"w": torch.tensor(3.0)}, {}, stack_tasks([task, task])).grads

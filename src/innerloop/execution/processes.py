@@ -34,7 +34,7 @@ class Processes:
         weights: whether it returns as much as parameters and buffers take, as gradients do: room is kept for
             that. Other results travel with the answers.
 
-    >>> from innerloop.core.types import stack_tasks
+    >>> from innerloop.core import stack_tasks
     >>> one = Task(*(torch.ones(2, 1) for _ in range(4)), torch.tensor(0))
     >>> total = Processes(lambda p, b, task: task.x_query.sum(), 2)
     >>> total({}, {}, stack_tasks([one, one]))

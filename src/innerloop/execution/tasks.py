@@ -25,7 +25,7 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
 
     All modes agree. For training use :func:`innerloop.execution.gradients.meta_gradient`.
 
-    >>> from innerloop.core.types import stack_tasks
+    >>> from innerloop.core import stack_tasks
     >>> one = Task(*(torch.ones(2, 1) for _ in range(4)), torch.tensor(0))
     >>> total = map_tasks(lambda p, b, task: task.x_query.sum(), Plan("vmap"))
     >>> total({}, {}, stack_tasks([one, one]))

@@ -50,9 +50,9 @@ def kernel_learner(fitted: KernelFit, ways: int | None = None, name: str = "kern
         name: what reports call it.
 
     >>> import torch
-    >>> from innerloop.kernels.meta.descent import Descent
-    >>> from innerloop.kernels.meta.predict import fit
-    >>> from innerloop.kernels.types import Kernels
+    >>> from innerloop.kernels import Descent
+    >>> from innerloop.kernels import fit
+    >>> from innerloop.kernels import Kernels
     >>> x, y = torch.ones(1, 1, 1), torch.ones(1, 1, 1)
     >>> tasks = TaskBatch(x, y, x[:, :0], y[:, :0], torch.zeros(1))
     >>> learner = kernel_learner(fit(lambda a, b: Kernels(a @ b.mT, a @ b.mT), tasks, "mtl"))

@@ -114,8 +114,8 @@ def imaml(
         damping: :math:`\delta` of :math:`((1 + \delta)I + H/\lambda)\,g = \nabla L`, for Hessians with
             negative eigenvalues. It biases the gradient, and the linear residual shows by how much.
 
-    >>> from innerloop.core.losses import get_loss
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import get_loss
+    >>> from innerloop import mlp
     >>> net = mlp(1, [], 1, bias=False)                        # y = w x; ½(w − 1)² + ½ w² is least at ½
     >>> learner = imaml(net, get_loss("half-mse"), lr=0.5, steps=20, penalty=1.0)
     >>> params = {"layer0.weight": torch.zeros(1, 1)}

@@ -21,8 +21,8 @@ def antisymmetric(network: Network) -> Network:
     those of ``network``: what kernel predictions from :math:`f_0 = 0` assume, at any width. The network must
     have no buffers.
 
-    >>> from innerloop.nets.mlp import mlp
-    >>> from innerloop.nets.network import apply
+    >>> from innerloop import mlp
+    >>> from innerloop.nets import apply
     >>> net = antisymmetric(mlp(2, [8], 1, parametrisation="ntk"))
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> apply(net, params, {}, torch.ones(1, 2))[0]

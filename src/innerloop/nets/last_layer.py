@@ -39,7 +39,7 @@ def with_last_layer(network: Network, kind: str = "linear", scale: float = SCALE
     Raises:
         UserError: there is no such kind, or the last layer has no single matrix to take angles to.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = with_last_layer(mlp(1, [], 1), "cosine", scale=3.0)
     >>> float(net.head({"layer0.weight": torch.tensor([[2.0, 0.0]])}, torch.tensor([[0.5, 0.0]])))
     3.0

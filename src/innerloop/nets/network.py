@@ -40,7 +40,7 @@ def apply(
 ) -> tuple[Tensor, Buffers]:
     """The network's outputs, and its buffers after this pass.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [8], 2)
     >>> params, buffers = net.init(torch.Generator().manual_seed(0))
     >>> apply(net, params, buffers, torch.zeros(3, 1))[0].shape

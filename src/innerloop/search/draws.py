@@ -87,7 +87,7 @@ class PictureDraws:
         std: likewise.
         dtype: of the numbers.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> draws = PictureDraws(glyphs(), seed=0, side=16, crops=50)
     >>> draw = draws(2)
     >>> draw.tasks.x_support.shape, draw.crops.shape, digest(draw) == digest(draws(2))

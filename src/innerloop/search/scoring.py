@@ -80,9 +80,9 @@ def score_candidates(
     Raises:
         UserError: for unknown scores, and for nothing to do.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> from innerloop.search import conv_space
-    >>> from innerloop.search.draws import PictureDraws
+    >>> from innerloop.search import PictureDraws
     >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4,))
     >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     >>> found = score_candidates(

@@ -201,7 +201,7 @@ def few_shot_sampler(
         dtype: of the pictures given out.
         device: where they are put.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> episodes = few_shot_sampler(glyphs(), "train", seed=0, ways=5, shots=1, queries=3)
     >>> task = episodes.episode(17)
     >>> task.x_support.shape, task.y_query.tolist()[:6]

@@ -46,7 +46,7 @@ def group_errors(source: ImageSource, split: str, ways: int, episodes: int = EPI
         ways: the most classes of a task.
         episodes: tasks per group.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> errors = group_errors(glyphs(), "test", ways=5, episodes=4)
     >>> list(errors.values()) == sorted(errors.values(), reverse=True)
     True

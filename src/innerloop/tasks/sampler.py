@@ -141,8 +141,8 @@ def make_sampler(
         settings: keyword arguments of the family.
         name: what reports call it.
 
-    >>> from innerloop.tasks.families import sine
-    >>> train = make_sampler(sine, seed=0, shots=5, queries=10)
+    >>> from innerloop import get_family
+    >>> train = make_sampler(get_family("sine"), seed=0, shots=5, queries=10)
     >>> bool((train.episode(17).x_query == train.batch(4, 4).task(1).x_query).all())
     True
     """

@@ -52,7 +52,7 @@ def analytic_kernel(
         progress: told ``(blocks done, blocks in all)``.
 
     >>> import torch
-    >>> from innerloop.kernels.analytic.activations import relu
+    >>> from innerloop.kernels.analytic import relu
     >>> x = torch.eye(2, dtype=torch.float64) * 2**0.5  # ‖x‖² = d
     >>> analytic_kernel(dense(), relu(), dense())(x, x).ntk  # 2·‖x‖²/d·L on the diagonal, and 2/π
     tensor([[4.0000, 0.6366],

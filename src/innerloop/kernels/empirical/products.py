@@ -17,7 +17,7 @@ def ntk_times(t: Tangent, x1: Tensor, x2: Tensor, vectors: Tensor) -> Tensor:
     """Θ(x1, x2) times a vector over (samples, outputs), without Θ: ``(m, k) -> (n, k)``.
 
     >>> from innerloop.kernels.empirical.tangent import tangent
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> t = tangent(mlp(1, [], 1, bias=False), {"layer0.weight": torch.ones(1, 1)}, torch.ones(1, 1))
     >>> ntk_times(t, torch.tensor([[2.0]]), torch.tensor([[3.0]]), torch.ones(1, 1))
     tensor([[6.]])

@@ -65,7 +65,7 @@ def stack(
 ) -> StackPlan:
     """The network that stacks cells; every reduction halves the side and doubles the channels.
 
-    >>> from innerloop.nets.cells.published import read_choices
+    >>> from innerloop.nets.cells import read_choices
     >>> stack(read_choices("metanas"), 3, 5, 48, (1, 3)).n_out
     576
     """

@@ -20,7 +20,7 @@ _EDGE = re.compile(r"\s*(\w+)\s*\(\s*(\d{1,3})\s*\)\s*")
 def to_table(genotype: Genotype) -> dict[str, list[list[str]]]:
     """The genotype as lists of strings.
 
-    >>> from innerloop.nets.cells.published import PUBLISHED
+    >>> from innerloop.nets.cells import PUBLISHED
     >>> to_table(PUBLISHED["metanas"])["normal"][0]
     ['conv_1x5_5x1(0)', 'conv_3x3(1)']
     """

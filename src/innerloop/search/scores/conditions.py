@@ -82,7 +82,7 @@ def fresh_head(
         generator: draws.
         ways: outputs of the new one; as many as before if omitted.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [4], 64)
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> fresh_head(net, params, torch.Generator().manual_seed(1), ways=5)["layer1.weight"].shape
@@ -157,7 +157,7 @@ def ntk_condition(
         degenerate: see :func:`condition_number`.
         memory: bytes that may be used beside inputs and result.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [], 1, bias=False)  # f = w·x, so Θ = x·x'
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> ntk_condition(net, params, {}, torch.tensor([[2.0, 0.0], [0.0, 1.0]])).value
@@ -229,7 +229,7 @@ def metantk_condition(
 
     The ridge belongs to the inner solve: none is added to the kernel whose condition number it is.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [16], 5)
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> x = torch.randn(3, 2, 2, generator=torch.Generator().manual_seed(1))

@@ -52,7 +52,7 @@ def gradient_norm(
         y: their labels, or targets with ``loss="mse"`` and its like.
         loss: cross-entropy if omitted.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [], 1, bias=False)
     >>> params, x, y = {"layer0.weight": torch.tensor([[2.0]])}, torch.tensor([[3.0]]), torch.zeros(1, 1)
     >>> gradient_norm(net, params, {}, x, y, get_loss("mse")).value  # 2 · w·x · x
@@ -134,7 +134,7 @@ def synflow(network: Network, params: Params, buffers: Buffers, shape: tuple[int
         buffers: its buffers.
         shape: of one input.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [1], 1, bias=False)
     >>> params = {"layer0.weight": torch.tensor([[-2.0]]), "layer1.weight": torch.tensor([[3.0]])}
     >>> synflow(net, params, {}, (1,)).value  # two layers of R = 2 · 3

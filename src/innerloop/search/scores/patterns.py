@@ -98,7 +98,7 @@ def linear_regions(
             its own statistics) and counted together.
         statistics: where normalisation layers take mean and variance from.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [2], 1)
     >>> params = {"layer0.weight": torch.tensor([[1.0], [1.0]]), "layer0.bias": torch.tensor([0.0, -1.0]),
     ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}
@@ -124,7 +124,7 @@ def hamming_kernel(
 ) -> Tensor:
     r"""How many ReLUs agree between every two inputs, ``(n, n)`` in float64 and exact.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [2], 1)
     >>> params = {"layer0.weight": torch.tensor([[1.0], [1.0]]), "layer0.bias": torch.tensor([0.0, -1.0]),
     ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}

@@ -128,7 +128,7 @@ def stream(moments: Callable[..., Moments], chunks: Iterable[tuple[Tensor, ...]]
         moments: a function of this room that takes one or two stacks of features.
         chunks: tuples of its arguments.
 
-    >>> from innerloop.theory.rate.estimate import limit_moments
+    >>> from innerloop.theory.rate import limit_moments
     >>> x = torch.randn(6, 4, 3, dtype=torch.float64)
     >>> parts = ((x[i : i + 2],) for i in range(0, 6, 2))
     >>> bool(torch.allclose(stream(limit_moments, parts).numerator, limit_moments(x).numerator))

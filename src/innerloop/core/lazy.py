@@ -13,8 +13,9 @@ def lazy(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package whose names live in other modules.
 
-    A package's ``__init__.py`` says ``__getattr__, __dir__ = lazy(__name__, {"package.module": "name"})``,
-    and imports the same names under ``TYPE_CHECKING`` for type checkers; a test holds that both agree.
+    A package's ``__init__.py`` imports the names under ``if TYPE_CHECKING`` for type checkers, and says
+    ``__getattr__, __dir__ = lazy(__name__, {"package.module": "name"})`` under ``else``: a type checker would
+    take ``__getattr__`` for any name that there is not. A test holds that both list the same names.
 
     Args:
         package: its ``__name__``.

@@ -34,11 +34,13 @@ def lazy(
         raise ValueError(f"the module {package}.{hidden[0]} would hide the name '{hidden[0]}': rename one.")
 
     def load(name: str) -> Any:
+        """The object of that name, from the module that it lives in."""
         if name not in home_of:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         return getattr(importlib.import_module(home_of[name]), name)
 
     def names() -> list[str]:
+        """What ``dir`` lists: the names that are there, and those that have not been loaded yet."""
         return sorted({*vars(sys.modules[package]), *home_of})
 
     return load, names

@@ -180,7 +180,7 @@ def _through_normalisation(
     m = g.shape[0]
 
     def backward(v: Tensor, by: Tensor | None, sums: bool) -> Any:  # by·s·P(v), Σ v ẑ, Σ v
-        """torch's backward of batch normalisation along ``v``."""
+        """Torch's backward of batch normalisation along ``v``."""
         return _normalise_backward(v, z, by, None, None, mean, inverse, True, eps, [True, sums, sums])
 
     to_g, v_dot_z, v_sum = backward(V, scale, True)

@@ -1,7 +1,7 @@
 r"""Losses by name, each with its convention.
 
 The papers use three conventions for squared error, and a learning rate found under one is off by a
-constant under another (``theory.md`` §0). With residuals :math:`r_i = f(x_i) - y_i` over ``n`` samples:
+constant under another. With residuals :math:`r_i = f(x_i) - y_i` over ``n`` samples:
 
 ==============  ==========================================  =========================
 name            value                                       used by

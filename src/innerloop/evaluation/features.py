@@ -19,7 +19,7 @@ from innerloop.execution.plan import Plan
 from innerloop.execution.pool import map_in_threads
 from innerloop.execution.ranks import shared_out
 from innerloop.nets.network import Network
-from innerloop.tasks.few_shot import image_loader, standardiser
+from innerloop.tasks.loading import image_loader, standardiser
 
 Rows = NDArray[np.int64]
 CACHEABLE = ("running", "group", "none")

@@ -16,7 +16,7 @@ from innerloop.core.place import user_path
 from innerloop.data.arrays import as_bytes, check_values
 from innerloop.data.folder_look import read_files
 from innerloop.data.pictures import Colour
-from innerloop.tasks.few_shot import standardiser
+from innerloop.tasks.loading import standardiser
 
 
 class Look(NamedTuple):

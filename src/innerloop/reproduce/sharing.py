@@ -65,13 +65,22 @@ class Sharing:
         folder: Path | None = None,
         seen: Mapping[str, Any] | None = None,
     ) -> Any:
-        """As in ``parts``; a part that another process computes is waited for, or comes later in a series."""
+        """As in ``parts``; a part that another process computes is waited for, or comes later in a series.
+
+        Args:
+            name: of the part.
+            compute: computes it from ``settings``.
+            settings: what the part depends on besides its source.
+            folder: where parts are kept; that of the batch if omitted.
+            seen: what the part depends on and ``compute`` is not given, such as a hash of data.
+        """
         where = folder or self.folder
         if source_hash(compute.__module__) is None:  # never kept
             return self._remembered(name, compute, settings, where, seen)
 
         @functools.wraps(compute)  # the same name, hence the same part
         def absent(**_: Any) -> Any:
+            """Says that the part is not kept yet."""
             raise _MissingError
 
         while True:

@@ -58,7 +58,13 @@ ARGUMENTS: dict[Argument, Callable[[Given], Any]] = {
 
 
 def in_label_orders(recipe: Recipe, learner: Learner, outputs: int) -> Learner:
-    """The learner as tests use it: averaged over ``eval.label_orders`` orders of the network's outputs."""
+    """The learner as tests use it: averaged over ``eval.label_orders`` orders of the network's outputs.
+
+    Args:
+        recipe: says how many orders, and of which learner.
+        learner: as it is trained.
+        outputs: of the network.
+    """
     count = recipe.eval.label_orders
     if count == 1 or not depends_on_order(recipe.inner.method):
         return learner
@@ -69,6 +75,12 @@ def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> 
     """The learner with a given number of inner steps (training and testing may differ).
 
     Its factory gets what its entry in the table says that it reads, and its own settings.
+
+    Args:
+        inner: the section of the recipe.
+        network: what is adapted.
+        steps: of the inner loop.
+        ways: number of classes, for learners with a head of their own.
     """
     entry, given = LEARNERS[inner.method], Given(inner, steps, ways)
     read = {name: ARGUMENTS[name](given) for name in entry.reads}

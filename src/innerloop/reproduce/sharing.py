@@ -68,11 +68,11 @@ class Sharing:
         """As in ``parts``; a part that another process computes is waited for, or comes later in a series.
 
         Args:
-            name: of the part.
-            compute: computes it from ``settings``.
-            settings: what the part depends on besides its source.
-            folder: where parts are kept; that of the batch if omitted.
-            seen: what the part depends on and ``compute`` is not given, such as a hash of data.
+            name: of the reproduction.
+            compute: a function of a module; its value comes back as JSON would hold it.
+            settings: its arguments by name.
+            folder: where parts are kept; the shared folder if omitted.
+            seen: what else the value depends on and ``compute`` finds by itself: a hash of a user's file.
         """
         where = folder or self.folder
         if source_hash(compute.__module__) is None:  # never kept

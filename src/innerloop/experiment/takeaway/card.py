@@ -98,8 +98,8 @@ def _expected(about: About) -> list[str]:
         f"Of new pictures that are like the examples, expect **{share(estimate['accuracy'])}** to be "
         f"labelled right (95 % interval: {share(estimate['low'])} to {share(estimate['high'])}).",
         f"This is an estimate from the {estimate['examples']} examples themselves. One example of every "
-        "class was left out at a time, five times over in other combinations, and judged by a head that had not "
-        "seen it; the interval is Wilson's, over examples. It allows for chance in the choice of the "
+        "class was left out at a time, five times over in other combinations, and judged by a head that had "
+        "not seen it; the interval is Wilson's, over examples. It allows for chance in the choice of the "
         "examples. It says nothing of pictures that are unlike them: another camera, other light, another "
         "season, other classes.",
     ]

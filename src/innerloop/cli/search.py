@@ -86,6 +86,7 @@ def search(
     start_ranks(lambda: _ranks(source, settings or [], validate))
 
     def work() -> Result:
+        """Lists the settings, or searches."""
         given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest, validate))
         if keys:
             return {"keys": _keys(validate, given)}

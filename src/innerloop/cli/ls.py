@@ -46,7 +46,9 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
         if "runs" in wanted:
             listed["runs"] = _runs(Path("runs"), None if show_all or json else NEWEST)
         if "benchmarks" in wanted:
-            listed["benchmarks"] = [{"name": name, "description": text} for name, text in BENCHMARKS.items()]
+            listed["benchmarks"] = [
+                {"name": name, "description": one.what} for name, one in BENCHMARKS.items()
+            ]
         return listed
 
     carry_out(json, work, _render)

@@ -29,9 +29,9 @@ def meta_gradient(
     """A function ``(params, buffers, batch, weights=None) -> Gradient``; all tasks weigh the same without.
 
     Args:
-        loss: the loss of one task, to be differentiated; or
-        direction: the pseudo-gradient of one task, to be averaged (Reptile).
+        loss: the loss of one task, to be differentiated; not needed with ``direction``.
         plan: how to run it; a plain loop if omitted.
+        direction: instead of a loss, the pseudo-gradient of one task, to be averaged (Reptile).
 
     >>> from innerloop.core.types import stack_tasks
     >>> task = Task(*(torch.ones(1, 1) for _ in range(4)), torch.tensor(0))

@@ -37,6 +37,7 @@ def lazy(
         raise ValueError(f"the module {package}.{hidden[0]} would hide the name '{hidden[0]}': rename one.")
 
     def load(name: str) -> Any:
+        """The object of that name, from the module that it lives in."""
         if name in inside:
             return importlib.import_module(f"{package}.{name}")
         if name not in home_of:
@@ -44,6 +45,7 @@ def lazy(
         return getattr(importlib.import_module(home_of[name]), name)
 
     def names() -> list[str]:
+        """What ``dir`` lists: the names that are there, and those that have not been loaded yet."""
         return sorted({*vars(sys.modules[package]), *home_of, *inside})
 
     return load, names

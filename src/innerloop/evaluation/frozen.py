@@ -154,8 +154,11 @@ def _evaluation(
     episodes: FewShot, protocol: Protocol, judge: Judge, together: int = TOGETHER, ranks: int = 1
 ) -> Evaluation:
     def some(groups: list[tuple[Rows, int]]) -> list[tuple[Tensor, ...]]:
-        found = [judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways) for index, kind in groups]
-        return [(v.accuracy.double().cpu(), torch.tensor(v.unconverged), v.grid.cpu()) for v in found]
+        """Accuracies of some groups of episodes, how many heads have not converged, and the grid."""
+        verdicts = [
+            judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways) for index, kind in groups
+        ]
+        return [(v.accuracy.double().cpu(), torch.tensor(v.unconverged), v.grid.cpu()) for v in verdicts]
 
     count, unconverged = protocol.episodes, 0
     groups = _by_kind(episodes, count, together)
@@ -175,8 +178,8 @@ def _evaluation(
 
 def _used_rows(episodes: FewShot, count: int) -> tuple[Rows, Rows]:
     """Rows that occur as support, and as query, in any of the episodes."""
-    found = [episodes.rows(index, kind) for index, kind in _by_kind(episodes, count)]
+    drawn = [episodes.rows(index, kind) for index, kind in _by_kind(episodes, count)]
     return (
-        np.unique(np.concatenate([rows.support.reshape(-1) for rows in found])),
-        np.unique(np.concatenate([rows.query.reshape(-1) for rows in found])),
+        np.unique(np.concatenate([rows.support.reshape(-1) for rows in drawn])),
+        np.unique(np.concatenate([rows.query.reshape(-1) for rows in drawn])),
     )

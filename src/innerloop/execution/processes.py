@@ -75,7 +75,13 @@ class Processes:
         self.crew.stop()
 
     def start(self, params: Params, buffers: Buffers, batch: Batch) -> None:
-        """Starts the workers for batches of this size, which a first call would else do."""
+        """Starts the workers for batches of this size, which a first call would else do.
+
+        Args:
+            params: parameters of the shapes that calls will have.
+            buffers: buffers of the shapes that calls will have.
+            batch: a batch of the size that calls will have.
+        """
         self.crew.arena(self._layout(params, buffers, batch.tasks())[2], batch.size)
 
     def _layout(self, params: Params, buffers: Buffers, tasks: list[Task]) -> tuple[Setting, list[Job], int]:

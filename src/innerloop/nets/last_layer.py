@@ -67,10 +67,12 @@ def _cosine(network: Network, scale: float) -> Network:
         )
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """The network's first parameters without the biases of the last layer."""
         params, buffers = network.init(generator)
         return {name: value for name, value in params.items() if name not in biases}, buffers
 
     def head(params: Params, z: Tensor) -> Tensor:
+        """Scaled cosines of the features with the rows of the weights."""
         return scale * F.linear(F.normalize(z, dim=-1), F.normalize(params[kept[0]], dim=-1))
 
     return network._replace(init=init, head=head, head_names=kept)

@@ -110,10 +110,10 @@ def search(
     """
     entry = find_method(method)
     means = Means(workers, keep, say, ranks)
-    found: Found = load_object(entry.function)(
+    result: Found = load_object(entry.function)(
         space, draws, _settled(method, entry, settings or {}), seed, means
     )
-    return found._replace(method=method)
+    return result._replace(method=method)
 
 
 def _settled(name: str, entry: Method, given: Mapping[str, Any]) -> Any:

@@ -101,15 +101,15 @@ def score_candidates(
     ]
     with Bench(space, draws, workers, keep, ranks) as bench:
         watch = Watch(len(jobs), "measurements", say)
-        found = bench.run(jobs, lambda _, kept: watch.tick(kept=kept))
+        measured = bench.run(jobs, lambda _, kept: watch.tick(kept=kept))
         seconds = bench.seconds
     shape = (repeats, len(candidates))
     values = {
-        name: torch.tensor([each.values[name] for each in found], dtype=torch.float64).view(shape).T
+        name: torch.tensor([each.values[name] for each in measured], dtype=torch.float64).view(shape).T
         for name in names
     }
     reasons = {
-        name: _first_reasons([each.reasons.get(name, "") for each in found], shape[1]) for name in names
+        name: _first_reasons([each.reasons.get(name, "") for each in measured], shape[1]) for name in names
     }
     return Scores(values, reasons, seconds)
 

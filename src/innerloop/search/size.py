@@ -57,8 +57,8 @@ def network_size(network: Network, shape: tuple[int, ...]) -> Size:
     head = sum(params[name].numel() for name in network.head_names)
     params = {name: value.to("meta") for name, value in params.items()}
     buffers = {name: value.to("meta") for name, value in buffers.items()}
-    found = count_layers(network, params, buffers, shape)
-    return Size(total, total - head, found.multiply_adds, found.layers, found.depth)
+    counted = count_layers(network, params, buffers, shape)
+    return Size(total, total - head, counted.multiply_adds, counted.layers, counted.depth)
 
 
 class Layers(NamedTuple):

@@ -54,10 +54,10 @@ def _cell(kind: str, nodes: Any) -> CellEdges:
 
 
 def _edge(where: str, text: Any) -> Edge:
-    found = _EDGE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _EDGE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise UserError(f'{where}: {text!r} is not an edge: write it as "conv_3x3(0)".')
-    return Edge(found[1], int(found[2]))
+    return Edge(match[1], int(match[2]))
 
 
 def to_toml(genotype: Genotype) -> str:

@@ -28,11 +28,21 @@ NORMALISED = ("transductive", "group")
 def weight_gradients(
     network: Network, params: Params, buffers: Buffers, x: Tensor, y: Tensor, loss: Loss
 ) -> Params:
-    """The gradient of a batch's loss by every weight; normalisation layers use the batch's statistics."""
+    """The gradient of a batch's loss by every weight; normalisation layers use the batch's statistics.
+
+    Args:
+        network: what is scored.
+        params: its parameters.
+        buffers: its buffers.
+        x: inputs of the batch.
+        y: their targets.
+        loss: of the batch.
+    """
     weights = {name: params[name].detach() for name in kernel_names(params)}
     rest = {name: p.detach() for name, p in params.items() if name not in weights}
 
     def value(part: Params) -> Tensor:
+        """The loss as a function of the weights."""
         return loss.value(apply(network, {**rest, **part}, buffers, x, "batch")[0], y)
 
     with plain_autograd():
@@ -151,6 +161,7 @@ def synflow(network: Network, params: Params, buffers: Buffers, shape: tuple[int
     weights = {name: positive[name] for name in kernel_names(positive)}
 
     def flow(part: Params) -> Tensor:
+        """The sum of the outputs for a picture of ones."""
         return apply(network, {**positive, **part}, stored, ones, "stored")[0].sum()
 
     with plain_autograd():

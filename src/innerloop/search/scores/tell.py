@@ -62,8 +62,8 @@ def score(
     arguments: dict[str, Any] = {**entry.fixed, **settings}
     if entry.takes in ("batch", "batches") and tasks.y_support.is_floating_point():
         arguments.setdefault("loss", get_loss("mse"))
-    found: Scored = load_object(entry.function)(network, params, buffers, *_data(entry, tasks), **arguments)
-    return found
+    result: Scored = load_object(entry.function)(network, params, buffers, *_data(entry, tasks), **arguments)
+    return result
 
 
 def _data(entry: Entry, tasks: TaskBatch) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ for learner in (il.r2d2(network, ways=5), il.protonet(network, ways=5)):
     results.append(il.evaluate(learner, state.params, state.buffers, test, loss, episodes=100, plan=plan))
     print(f"{learner.name}: {100 * results[-1].interval.mean:.0f} ± {100 * results[-1].interval.ci95:.0f} %")
 difference = il.compare(*results).difference
-print(f"difference task by task: {100 * difference.mean:.0f} ± {100 * difference.ci95:.0f} points")
+print(f"difference task by task: {round(100 * difference.mean)} ± {100 * difference.ci95:.0f} points")
 
 hardest = int(np.argmin(np.add(results[0].scores, results[1].scores)))
 print(f"the hardest task is number {hardest}; its characters:")

@@ -13,13 +13,14 @@ import innerloop as il
 SETTINGS = ["outer.steps=20", "outer.batch=10", "inner.steps=1", "run.dtype=float64", "run.execution=vmap"]
 SETTINGS += ["run.compile=off", "run.threads=1", "eval.episodes=50", "eval.validation_episodes=20"]
 
-runs = []
-for ranks in (1, 2):
-    command = [sys.executable, "-m", "innerloop", "train", "sine-maml", f"run.ranks={ranks}", *SETTINGS]
-    subprocess.run(command, check=True, capture_output=True)
-    runs.append(il.load("last"))
-    print(f"{ranks} rank(s): mse {runs[-1].result.mean:.3f}")
+alone = il.Experiment("sine-maml", *SETTINGS).fit(progress=False)
+print(f"one process: mse {alone.result.mean:.3f}")
 
-one, two = (run.loaded.state.params for run in runs)
+command = [sys.executable, "-m", "innerloop", "train", "sine-maml", "run.ranks=2", *SETTINGS]
+subprocess.run(command, check=True, capture_output=True)
+shared = il.load("last")
+print(f"two ranks: mse {shared.result.mean:.3f}")
+
+one, two = (run.loaded.state.params for run in (alone, shared))
 largest = max(float((one[name] - two[name]).abs().max()) for name in one)
 print("largest difference of a weight below 1e-10:", largest < 1e-10)

@@ -102,10 +102,14 @@ def carry_out(trial: Trial) -> dict[str, Any]:
 
 
 def _parts(trial: Trial) -> Parts:
-    recipe = make_recipe(trial.recipe)
-    seed = derive_seed(recipe.eval.seed, "pilot", trial.seed) % 2**31
-    judged = recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": seed})})
+    judged = on_pilot_tasks(make_recipe(trial.recipe), trial.seed)
     return Parts(judged, _data(judged))
+
+
+def on_pilot_tasks(recipe: Recipe, seed: int) -> Recipe:
+    """The recipe with the held-out tasks that trials of this seed are judged on."""
+    drawn = derive_seed(recipe.eval.seed, "pilot", seed) % 2**31
+    return recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": drawn})})
 
 
 _DATA: dict[str, Data] = {}

@@ -1,0 +1,142 @@
+"""What can be said of a problem without training: the inner rate, which task groups are hard, the landscape."""
+
+from __future__ import annotations
+
+import torch
+
+from innerloop.advice.rate import RateAdvice, warning_for
+from innerloop.advisor.problem import Problem
+from innerloop.advisor.result import HardGroup, HardnessPart, LandscapePart, RatePart
+from innerloop.core.errors import UserError
+from innerloop.core.types import TaskBatch
+from innerloop.experiment.data import build_data
+from innerloop.experiment.parts import build
+from innerloop.experiment.rates.auto import advice_for
+from innerloop.recipes.schema import Recipe
+from innerloop.tasks.hard_groups import group_errors
+from innerloop.theory import permuted
+from innerloop.theory.landscape.data import bootstrap, fit_tasks, left_after_step
+
+TASKS = 64
+"""Tasks that the rate is estimated from."""
+
+GROUP_EPISODES = 10
+"""Tasks of a group that its hardness is measured on."""
+
+LINEAR = 0.9
+"""Share of the variance of targets within a task that a linear model must explain for closed forms to apply."""
+
+SAMPLES = 10
+"""Samples of a task for every input dimension, from which the landscape is estimated."""
+
+HEAD_ONLY = "anil"
+
+
+def rate_part(problem: Problem) -> RatePart:
+    """The inner rate of the user's own method, else of ANIL on the same network; of MAML for numbers."""
+    try:
+        recipe = _of_the_rate(problem)
+        advice = advice_for(build(recipe), tasks=TASKS)
+    except UserError as error:
+        return RatePart(False, str(error).splitlines()[0])
+    return _told(problem, recipe, advice)
+
+
+def _of_the_rate(problem: Problem) -> Recipe:
+    recipes = {entrant.name: entrant.recipe for entrant in problem.entrants}
+    for name in ("yours", HEAD_ONLY, "maml"):
+        recipe = recipes.get(name)
+        if recipe is not None and _has_a_rate(recipe):
+            return recipe
+    raise UserError("none of the methods that fit these tasks has an inner rate.")
+
+
+def _has_a_rate(recipe: Recipe) -> bool:
+    episodic = recipe.outer.objective == "episodic" and recipe.inner.steps > 0
+    head = recipe.inner.method == HEAD_ONLY
+    return (
+        episodic
+        and recipe.inner.method in ("maml", "fomaml", HEAD_ONLY)
+        and not (head and _is_squared(recipe))
+    )
+
+
+def _is_squared(recipe: Recipe) -> bool:
+    return "mse" in recipe.inner.loss
+
+
+def _told(problem: Problem, recipe: Recipe, advice: RateAdvice) -> RatePart:
+    given = problem.recipe.inner.lr if problem.asked.named else None
+    same = problem.recipe.inner.method == recipe.inner.method
+    warning = warning_for(given, advice) if isinstance(given, float) and same else None
+    what = f"{recipe.inner.method} with {recipe.inner.steps} inner step{'s' * (recipe.inner.steps != 1)}"
+    return RatePart(
+        True,
+        f"estimated for {what}, from {advice.tasks} training tasks and the network before training",
+        recipe.inner.method,
+        advice.alpha,
+        advice.low,
+        advice.high,
+        tuple(advice.sweep),
+        advice.convention,
+        advice.factor,
+        warning or "",
+        tuple(advice.reasons),
+    )
+
+
+def hardness_part(problem: Problem) -> HardnessPart:
+    """Groups of classes (alphabets, superclasses) in the order of their difficulty for raw pixels."""
+    by = "error of the nearest neighbour of raw pixels in 1-shot tasks within a group of training classes"
+    evidence = (
+        "as a ranking such measures agreed with losses after training with rank correlations of 0.7 to 0.85"
+    )
+    if problem.asked.kind != "pictures":
+        return HardnessPart((), by, evidence, "these tasks have no named groups to rank.")
+    source = build_data(problem.recipe).pictures
+    if source.groups is None:
+        return HardnessPart((), by, evidence, f"{source.name} has no groups of classes to rank.")
+    errors = group_errors(source, "train", problem.recipe.tasks.ways, GROUP_EPISODES)
+    groups = tuple(HardGroup(name, error, GROUP_EPISODES) for name, error in errors.items())
+    return HardnessPart(groups, by, evidence)
+
+
+def landscape_part(problem: Problem) -> LandscapePart:
+    """The closed-form gain of MAML over non-adaptive learning, where the theory speaks of such tasks."""
+    if problem.score == "accuracy":
+        return LandscapePart(False, permuted.REASON)
+    data = build_data(_with_more_samples(problem))
+    batch = data.train.episodes(range(TASKS))
+    if not isinstance(batch, TaskBatch):
+        return LandscapePart(False, "tasks of unequal shapes cannot be compared.")
+    x = torch.cat([batch.x_support, batch.x_query], 1).double().flatten(2)
+    y = torch.cat([batch.y_support, batch.y_query], 1).double().flatten(2)
+    if y.shape[-1] > 1 or x.shape[1] < 2 * x.shape[2]:
+        return LandscapePart(False, "the closed forms are for one target and more samples than inputs.")
+    fits = fit_tasks(x, y)
+    explained = 1 - float(fits.noise.mean() / y.var(1).mean())
+    if explained < LINEAR:
+        return LandscapePart(
+            False,
+            f"the closed forms are for targets linear in what adapts; a linear model explains {explained:.0%} of "
+            "a task's targets here, and what a network's features will be is not known before it is trained",
+        )
+    shots = problem.recipe.tasks.shots
+    rate = 1 / float(torch.linalg.eigvalsh((x.mT @ x / x.shape[1]).mean(0))[-1])
+    left = left_after_step(fits, rate)
+    found = bootstrap(fits, left > left.median(), rate, shots, shots, torch.Generator().manual_seed(0))
+    gain, low, high = found["gain"]
+    reason = (
+        f"targets are linear in the inputs ({explained:.0%} of a task's variance), for one step of {rate:.3g}"
+    )
+    return LandscapePart(True, reason, gain, (low, high))
+
+
+def _with_more_samples(problem: Problem) -> Recipe:
+    """So many samples of a task that its optimum can be told."""
+    recipe = problem.recipe
+    example = build_data(recipe).train.episode(0)
+    half = max(recipe.tasks.shots, SAMPLES * example.x_support[0].numel() // 2)
+    return recipe.model_copy(
+        update={"tasks": recipe.tasks.model_copy(update={"shots": half, "queries": half})}
+    )

@@ -1,4 +1,4 @@
-"""What advice is asked for: a recipe, pictures or a family of tasks first, then settings. Imports no torch."""
+"""What advice is asked for: a recipe, pictures or a family of tasks first, then settings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def understand(source: str, items: Sequence[str], *, trust: bool = False) -> Ask
     with problems.collect():
         if "=" in source or source.startswith("-"):
             raise UserError(
-                f"a recipe, a dataset or a folder comes first, then settings: `innerloop advise glyphs {source}`."
+                "a recipe, a dataset or a folder comes first, then settings: "
+                f"`innerloop advise glyphs {source}`."
             )
         recipe, lines = _recipe(source, of_recipe, named, trust)
     reading: Any = flat_reading(Advise, own, "advise", recipe)

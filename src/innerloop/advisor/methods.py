@@ -1,8 +1,8 @@
 """Methods that may be raced on a problem, each as the settings by which it differs from the others.
 
-Rates and optimisers are those with which a strided Conv4 of 64 filters did best on CIFAR-FS in trial runs of a
-minute (the recipes ``cifar-fs-NAME-cpu``), and those of the recipes ``sine-NAME``. Importing this file imports
-no torch.
+Rates and optimisers are those with which a strided Conv4 of 64 filters did best on CIFAR-FS in trial runs of
+a minute (the recipes ``cifar-fs-NAME-cpu``), and those of the recipes ``sine-NAME``. Importing this file
+imports no torch.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def pretrained_row(problem: Problem, ground: Ground, name: str, seconds: float) 
     episodes = affordable_tasks(drawn, ground.episodes, int(seconds / each))
     if episodes < LEAST:
         raise UserError(
-            f"{name} was not judged: a picture takes it {each:.2g} s here, too long for {LEAST} tasks; a larger "
-            "budget= would include it."
+            f"{name} was not judged: a picture takes it {each:.2g} s here, too long for {LEAST} tasks within "
+            f"{seconds:.0f} s; a larger budget= would include it"
         )
     protocol = head_protocol(ground.recipe, backbone.network.norm, episodes)._replace(
         head=HEAD, C=1.0, normalise=True, copies=0, grid=(), ensemble=False

@@ -1,4 +1,4 @@
-"""Methods race on a problem's own tasks: trained for as many seconds each, judged on the same validation tasks."""
+"""Methods race on a problem's own tasks: as many seconds of training each, the same validation tasks."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def race(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Race:
     left_out = [*problem.left_out, *plan["left_out"]]
     sitting.say(
         f"{len(racers)} methods: {', '.join(r.entrant.name for r in racers)}; rungs of "
-        f"{', '.join(f'{s:.3g} s' for s in rungs.seconds)} of training each, {rungs.episodes} validation tasks"
+        f"{', '.join(f'{s:.3g} s' for s in rungs.seconds)} of training each, {rungs.episodes} validation "
+        "tasks"
     )
     order = _raced(problem, sitting, rungs, racers)
     return Race(_on_fresh_tasks(problem, sitting, rungs, order), rungs, left_out)

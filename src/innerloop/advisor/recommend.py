@@ -72,7 +72,8 @@ def sentence_of(problem: Problem, chosen: Row) -> str:
     if chosen.kind == "pretrained":
         return f"Train nothing: {chosen.words} has {where}."
     whole = duration(round(chosen.whole_seconds or 0.0))
-    return f"Train {chosen.words}: {where} after {chosen.steps} steps; all of them take about {whole} on one core."
+    rest = f"its whole training takes about {whole} on one core"
+    return f"Train {chosen.words}: {where} after {chosen.steps} steps; {rest}."
 
 
 def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str, bool]:
@@ -107,8 +108,8 @@ def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
         said = difference_text(problem.score, problem.better * gap.mean, gap.ci95)
         word = "better than" if is_beyond_chance(gap) else "not better, beyond chance, than"
         told.append(
-            f"After {best.steps} steps {best.words} is {word} the best of what needs no training, {floor.words}: "
-            f"{said} on {min(len(best.scores), len(floor.scores))} tasks."
+            f"After {best.steps} steps {best.words} is {word} the best of what needs no training, "
+            f"{floor.words}: {said} on {min(len(best.scores), len(floor.scores))} tasks."
         )
     cheap = [row for row in trained[1:] if row.fresh and _is_much_cheaper(row, best)]
     for row in cheap:
@@ -116,12 +117,13 @@ def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
         if best and close and not is_beyond_chance(close):
             told.append(
                 f"{row.words} cannot be told from {best.words} on these tasks, and its whole training takes "
-                f"{duration(round(row.whole_seconds or 0))} instead of {duration(round(best.whole_seconds or 0))}."
+                f"{duration(round(row.whole_seconds or 0))} on one core instead of "
+                f"{duration(round(best.whole_seconds or 0))}."
             )
     rungs = ", ".join(f"{s:.3g}" for s in race.rungs.seconds)
     told.append(
-        f"{len(race.racers)} methods were trained for {rungs} seconds each, the better half going on, and judged "
-        f"on the same {race.rungs.episodes} validation tasks; test classes were not looked at."
+        f"{len(race.racers)} methods were trained for {rungs} seconds each, the better half going on, and "
+        f"judged on the same {race.rungs.episodes} validation tasks; test classes were not looked at."
     )
     return told
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -18,7 +19,6 @@ from innerloop.advisor.rungs import FRESH
 from innerloop.advisor.untrained import ground_of, untrained_rows
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.core.words import duration
 from innerloop.experiment.lifetime import ending
 from innerloop.experiment.parts import build
 from innerloop.experiment.words import recipe_words
@@ -115,7 +115,7 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
         _architecture(rows),
         _recommendation(problem, rows, went, sitting),
         tuple(reasons_of(problem, rows, went)),
-        tuple([*left_out, *not_examined(problem, backbone)]),
+        (*left_out, *not_examined(problem, backbone)),
         sitting.seconds,
         str(sitting.run),
     )
@@ -149,8 +149,8 @@ def _architecture(rows: list[Row]) -> str:
     fast, slow = (f(raced, key=lambda row: row.step_seconds or 0.0) for f in (min, max))
     return (
         f"Networks of {min(r.parameters or 0 for r in raced):,} to {max(r.parameters or 0 for r in raced):,} "
-        f"parameters were raced; a meta-step takes {1000 * (fast.step_seconds or 0):.0f} ms ({fast.method}) to "
-        f"{1000 * (slow.step_seconds or 0):.0f} ms ({slow.method}) on one core."
+        f"parameters were raced; a meta-step takes {1000 * (fast.step_seconds or 0):.0f} ms ({fast.method}) "
+        f"to {1000 * (slow.step_seconds or 0):.0f} ms ({slow.method}) on one core."
     )
 
 
@@ -163,17 +163,10 @@ def _recommendation(problem: Problem, rows: list[Row], went: Race, sitting: Sitt
     elif chosen.kind == "pretrained":
         command = f"innerloop predict --backbone {chosen.method} --support EXAMPLES PICTURES"
     else:
-        command = (
-            f"innerloop advise {problem.asked.source} budget={duration(10 * problem.asked.settings.seconds)}"
-        )
-    return Recommendation(
-        chosen.method,
-        sentence_of(problem, chosen),
-        sure,
-        decided,
-        None if recipe is None else str(recipe),
-        command,
-    )
+        longer = math.ceil(10 * problem.asked.settings.seconds)
+        command = f"innerloop advise {problem.asked.source} budget={longer}s"
+    path = None if recipe is None else str(recipe)
+    return Recommendation(chosen.method, sentence_of(problem, chosen), sure, decided, path, command)
 
 
 def _recipe_of(problem: Problem, chosen: Row, went: Race, run: Path) -> Path | None:
@@ -181,7 +174,8 @@ def _recipe_of(problem: Problem, chosen: Row, went: Race, run: Path) -> Path | N
     racer = next((r for r in went.racers if r.entrant.name == chosen.method), None)
     if racer is None:
         return None
-    name = f"{Path(problem.recipe.data.name).name if problem.asked.kind == 'pictures' else problem.recipe.tasks.family}"
+    pictures = problem.asked.kind == "pictures"
+    name = Path(problem.recipe.data.name).name if pictures else problem.recipe.tasks.family
     described = f"recommended by `innerloop advise {problem.asked.source}`: {racer.entrant.words}"
     recipe = racer.entrant.recipe.model_copy(
         update={"name": f"{name.replace(':', '-')}-{racer.entrant.name}-advised", "description": described}
@@ -199,7 +193,5 @@ def not_examined(problem: Problem, backbone: str | None) -> list[str]:
     if problem.asked.kind == "pictures" and backbone is None:
         told.append("pretrained networks: none is installed here (`pip install 'innerloop[pretrained]'`)")
     if problem.asked.kind == "pictures":
-        told.append(
-            "MetaOptNet, matching networks, iMAML and distillation: not raced, a recipe of each can be trained"
-        )
+        told.append("MetaOptNet, matching networks, iMAML and distillation, which have recipes of their own")
     return told

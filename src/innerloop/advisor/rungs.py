@@ -71,7 +71,7 @@ def planned(costs: Sequence[Costs], workers: int, seconds: float) -> Rungs | Non
 def shortest(costs: Sequence[Costs], workers: int) -> float:
     """Seconds of the shortest race that tells anything."""
     fields = halved(len(costs))
-    episode, build, step = (max(column) for column in zip(*((c.episode, c.build, c.step) for c in costs)))
+    step, episode, build = (max(column) for column in zip(*costs, strict=True))
     judged = _turns(fields, workers) * episode + FRESH * episode * -(-min(LAST, len(costs)) // workers)
     shares = sum(-(-n // workers) * _added(rung) for rung, n in enumerate(fields))
     whole = LEAST_EPISODES * judged + build * _turns(fields, workers) + shares * LEAST_STEPS * step

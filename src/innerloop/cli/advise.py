@@ -109,15 +109,13 @@ def render(result: Result) -> None:
 
 
 def _table(result: Result) -> None:
-    rows = []
+    rows, name = [], result["score"]
     for row in result["pilot"]:
-        value = score_text(result["score"], row[result["score"]], row["ci95"]).removeprefix(
-            f"{result['score']} "
-        )
+        value = score_text(name, row[name], row["ci95"]).removeprefix(f"{name} ")
         cost = "" if row["cost"] is None else duration(round(row["cost"]))
         tasks = f"{row['episodes']}{'' if row['fresh'] else ' (earlier)'}"
         rows.append((row["method"], value, tasks, row["steps"] or "", cost, row["note"]))
-    columns = ("method", result["score"], "tasks", "steps", "whole training", "")
+    columns = ("method", name, "tasks", "steps", "whole training", "")
     table(result["tasks"], columns, rows, right=("tasks", "steps", "whole training"))
 
 
@@ -125,7 +123,8 @@ def _rate(rate: dict[str, Any]) -> str:
     if not rate["applies"]:
         return f"Inner rate: none estimated, because {rate['reason']}"
     sweep = ", ".join(f"{value:.3g}" for value in rate["sweep"])
-    told = f"Inner rate of {rate['method']}: {rate['alpha']:.3g}, between {rate['low']:.3g} and {rate['high']:.3g}"
+    between = f"between {rate['low']:.3g} and {rate['high']:.3g}"
+    told = f"Inner rate of {rate['method']}: {rate['alpha']:.3g}, {between}"
     tries = f"; try {sweep}" if len(rate["sweep"]) > 1 else ""
     unsure = f"; a factor of {rate['factor']:g} up and down is possible" if rate["factor"] else ""
     warning = f" {rate['warning']}" if rate["warning"] else ""
@@ -137,8 +136,8 @@ def _landscape(part: dict[str, Any]) -> str:
         return f"What adapting brings cannot be told before training: {part['reason']}."
     low, high = part["interval"]
     return (
-        f"Closed forms: the excess risk of one network for all tasks is {part['gain']:.3g} times that of MAML "
-        f"(95 %: {low:.3g} to {high:.3g}); {part['reason']}."
+        f"Closed forms: the excess risk of one network for all tasks is {part['gain']:.3g} times that of "
+        f"MAML (95 %: {low:.3g} to {high:.3g}); {part['reason']}."
     )
 
 
@@ -147,4 +146,5 @@ def _hardness(part: dict[str, Any]) -> str:
         return f"Hard groups: {part['reason']}"
     some = ", ".join(f"{group['name']} ({group['value']:.0%})" for group in part["groups"][:5])
     easy = part["groups"][-1]
-    return f"Hardest groups first: {some}; easiest {easy['name']} ({easy['value']:.0%}); {part['by']}. {part['evidence']}."
+    told = f"Hardest groups first: {some}; easiest {easy['name']} ({easy['value']:.0%})"
+    return f"{told}: {part['by']}; {part['evidence']}."

@@ -113,8 +113,8 @@ def landscape_part(problem: Problem) -> LandscapePart:
         return LandscapePart(
             False,
             "the closed forms are for targets that are linear in what adapts; a linear model of the inputs "
-            f"explains {max(0.0, explained):.0%} of a task's variance here, and which features a network will "
-            "learn is not known before it is trained",
+            f"explains {max(0.0, explained):.0%} of a task's variance here, and which features a network "
+            "will learn is not known before it is trained",
         )
     shots = problem.recipe.tasks.shots
     rate = 1 / float(torch.linalg.eigvalsh((x.mT @ x / x.shape[1]).mean(0))[-1])

@@ -176,12 +176,13 @@ class Advice(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as the command's JSON and the run's ``result.json`` have it."""
+        plain = self._asdict()
+        del plain["rows"]
         return {
-            **self._asdict(),
+            **plain,
             "rate": self.rate._asdict(),
             "hardness": {**self.hardness._asdict(), "groups": [g._asdict() for g in self.hardness.groups]},
             "landscape": self.landscape._asdict(),
             "recommendation": self.recommendation._asdict(),
             "pilot": [row.as_dict(self.score) for row in self.rows],
-            "rows": None,
         }

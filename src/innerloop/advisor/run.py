@@ -32,8 +32,8 @@ from innerloop.runs.progress import Progress, RunLog, progress
 
 KIND = "advise"
 RECIPE = "recommended.toml"
-BACKBONE_SHARE = 0.2
-"""Of the budget, that features of a pretrained network may take."""
+BACKBONE_SHARE, UNTRAINED_SHARE = 0.25, 0.05
+"""Of the budget, that features of a pretrained network may take, and what needs no training."""
 
 
 @recipe_words()
@@ -91,7 +91,7 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
     rate, hard, landscape = rate_part(problem), hardness_part(problem), landscape_part(problem)
     backbone = _backbone(problem)
     seconds = problem.asked.settings.seconds
-    reserve = (BACKBONE_SHARE * seconds if backbone else 0.0) + 0.1 * seconds
+    reserve = (UNTRAINED_SHARE + (BACKBONE_SHARE if backbone else 0.0)) * seconds
     went = race(problem, sitting, reserve)
     rows = [trained_row(racer, _parameters(racer.entrant)) for racer in went.racers]
     ground = ground_of(problem, FRESH * went.rungs.episodes, FRESH_SEED, sitting.workers)

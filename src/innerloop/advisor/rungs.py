@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from innerloop.pilot.budget import CAUTION, JUDGING, LEAST_EPISODES, LEAST_STEPS, MOST_EPISODES
+from innerloop.pilot.budget import (
+    CAUTION,
+    JUDGING,
+    LEAST_EPISODES,
+    LEAST_STEPS,
+    MOST_EPISODES,
+    mean_costs,
+)
 from innerloop.pilot.trials import Costs
 
 LAST = 2
@@ -52,37 +59,41 @@ def planned(costs: Sequence[Costs], workers: int, seconds: float) -> Rungs | Non
     >>> costs = [Costs(0.02, 0.004, 0.1)] * 4
     >>> plan = planned(costs, 2, 30.0)
     >>> plan.fields, [round(s, 1) for s in plan.seconds], plan.episodes
-    ([4, 2], [5.7, 11.4], 200)
+    ([4, 2], [7.5, 15.1], 200)
     >>> planned(costs, 2, 3.0) is None
     True
     """
-    fields, left = halved(len(costs)), CAUTION * seconds
-    episode, build = max(c.episode for c in costs), max(c.build for c in costs)
-    judged = _turns(fields, workers) * episode + FRESH * episode * -(-min(LAST, len(costs)) // workers)
-    episodes = int(min(MOST_EPISODES, max(LEAST_EPISODES, JUDGING * left / judged)))
-    rest = left - episodes * judged - build * _turns(fields, workers)
-    shares = sum(-(-n // workers) * _added(rung) for rung, n in enumerate(fields))
-    first = rest / shares
+    work, left = _work(len(costs), workers), CAUTION * seconds
+    cost = mean_costs(costs)
+    room = JUDGING * left / (work.judgements * cost.episode)
+    episodes = int(min(MOST_EPISODES, max(LEAST_EPISODES, room)))
+    rest = left - episodes * work.judgements * cost.episode - work.builds * cost.build
+    first = rest / work.training
     if first < LEAST_STEPS * max(c.step for c in costs):
         return None
-    return Rungs(fields, [first * 2**rung for rung in range(len(fields))], episodes)
+    return Rungs(work.fields, [first * 2**rung for rung in range(len(work.fields))], episodes)
 
 
 def shortest(costs: Sequence[Costs], workers: int) -> float:
     """Seconds of the shortest race that tells anything."""
-    fields = halved(len(costs))
-    step, episode, build = (max(column) for column in zip(*costs, strict=True))
-    judged = _turns(fields, workers) * episode + FRESH * episode * -(-min(LAST, len(costs)) // workers)
-    shares = sum(-(-n // workers) * _added(rung) for rung, n in enumerate(fields))
-    whole = LEAST_EPISODES * judged + build * _turns(fields, workers) + shares * LEAST_STEPS * step
-    return whole / CAUTION
+    work, cost = _work(len(costs), workers), mean_costs(costs)
+    training = work.training * LEAST_STEPS * max(c.step for c in costs)
+    return (training + LEAST_EPISODES * work.judgements * cost.episode + work.builds * cost.build) / CAUTION
 
 
-def _turns(fields: Sequence[int], workers: int) -> int:
-    """How often a process is busy with one method, at most."""
-    return sum(-(-n // workers) for n in fields)
+class _Work(NamedTuple):
+    """What a race asks of one process: trainings in units of the first rung, judgements, and builds."""
+
+    fields: list[int]
+    training: float
+    judgements: float
+    builds: float
 
 
-def _added(rung: int) -> float:
-    """Seconds that a rung adds, in units of the first."""
-    return 1.0 if rung == 0 else 2.0 ** (rung - 1)
+def _work(methods: int, workers: int) -> _Work:
+    fields = halved(methods)
+    turns = [-(-n // workers) for n in fields]
+    added = [1.0, *(2.0**rung for rung in range(len(fields) - 1))]
+    last = -(-min(LAST, methods) // workers)
+    training = sum(turn * more for turn, more in zip(turns, added, strict=True))
+    return _Work(fields, training, sum(turns) + FRESH * last, sum(turns) + last)

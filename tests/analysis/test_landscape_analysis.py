@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from innerloop.advice.landscape import ClosedLandscape
 from innerloop.analysis import landscape
+from innerloop.cli.analyses import WORDS
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.recipes.flat import read_flat
@@ -20,7 +22,7 @@ from oracles.landscape import equations_10_and_11
 
 def analyse(*settings: str) -> dict[str, Any]:
     chosen = read_flat(landscape.Settings, settings, "analyze landscape")
-    return {**landscape.run(chosen, None, lambda _: None), "settings": chosen.model_dump()}
+    return {**landscape.run(chosen, None, lambda _: None).as_dict(), "settings": chosen.model_dump()}
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -65,9 +67,11 @@ def test_table_3_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_words_say_the_same_as_the_numbers() -> None:
-    result = analyse("shots=500")
-    lines = "\n".join(landscape.render(result))
-    assert f"gain {result['gain']:.3f}" in lines
+    chosen = read_flat(landscape.Settings, ["shots=500"], "analyze landscape")
+    result = landscape.run(chosen, None, lambda _: None)
+    lines = "\n".join(WORDS["landscape"](result, chosen))
+    assert isinstance(result, ClosedLandscape)
+    assert f"gain {result.gain:.3f}" in lines
     assert "NAL" in lines
     assert "irreducible" in lines
 
@@ -89,13 +93,22 @@ def test_mistakes_are_answered_in_a_sentence(setting: str, message: str) -> None
 # ---- a recipe's own tasks ----
 
 
-def test_linear_tasks_give_their_geography_back(capsys: pytest.CaptureFixture[str]) -> None:
+def kept_words(found: dict[str, Any]) -> str:
+    """What the terminal said of a saved result."""
+    kept = json.loads((Path(found["run"]) / "result.json").read_text(encoding="utf-8"))
+    return "\n".join(kept["words"])
+
+
+def test_linear_tasks_give_their_geography_back(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     settings = [
         "tasks.settings={dim=5, rho_hard=0.1, rho_easy=1.0, R=2.0, r_hard=0.5, r_easy=0.5}",
         "tasks.noise=0.1",
     ]
     found = command(
-        capsys, "linear-maml", *settings, "tasks=400", "components=5", "shots=100", "inner_lr=1.0"
+        capsys, "linear-maml", *settings, "tasks=400", "components=5", "shots=100", "inner_lr=1.0", "--save"
     )
     exact = analyse("dim=5", "rho_hard=0.1", "rho_easy=1", "R=2", "r_hard=0.5", "r_easy=0.5", "shots=100")
     low, high = found["gain_interval"]
@@ -107,7 +120,7 @@ def test_linear_tasks_give_their_geography_back(capsys: pytest.CaptureFixture[st
     assert place["rho_easy"] == pytest.approx(1.0, rel=0.05)
     assert found["condition"]["dimension_per_shot"] == pytest.approx(5 / 100)
     assert found["condition"]["effective_dimension"] == pytest.approx(5, rel=0.05)  # inputs are isotropic
-    assert "effective dimension" in "\n".join(landscape.render(found))
+    assert "effective dimension" in kept_words(found)
     assert found["applies"]
     assert set(found["hardness"]["measures"]) == {
         "loss after 1 step",
@@ -134,7 +147,10 @@ def test_sinusoids_in_feature_spaces(features: str, capsys: pytest.CaptureFixtur
     assert "untrained network" in found["reason"]
 
 
-def test_permuted_classes_are_predicted_to_gain_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_permuted_classes_are_predicted_to_gain_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     found = command(
         capsys,
         "omniglot-maml",
@@ -145,12 +161,13 @@ def test_permuted_classes_are_predicted_to_gain_nothing(capsys: pytest.CaptureFi
         "tasks.ways=3",
         "tasks.shots=3",
         "tasks.queries=5",
+        "--save",
     )
     assert found["gain"] == 1
     assert not found["applies"]
     assert "permuted" in found["reason"]
     assert found["checked"]["gain"] == pytest.approx(1, abs=1e-9)
-    assert "by symmetry" in "\n".join(landscape.render(found))
+    assert "by symmetry" in kept_words(found)
 
 
 def test_a_recipe_and_an_environment_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:

@@ -350,6 +350,16 @@ def test_every_name_has_its_room(monkeypatch):
         assert bench.run(name, quick=True) == {"name": name, "cases": [], "quick": True}
 
 
+def test_pictures_are_drawn_by_their_own_functions(monkeypatch):
+    for function in ("cost_table.cost_figure", "metakernel_growth.growth_figure"):
+        monkeypatch.setattr(f"innerloop.bench.{function}", lambda result, by=function: (by, result))
+    drawn = {name: one.figure({"cases": []}) for name, one in bench.BENCHMARKS.items() if one.figure}
+    assert drawn == {
+        "ranks": ("cost_table.cost_figure", {"cases": []}),
+        "metakernel": ("metakernel_growth.growth_figure", {"cases": []}),
+    }
+
+
 def test_unknown_names_get_a_suggestion():
     with pytest.raises(UserError, match="did you mean 'maml-conv'"):
         bench.run("maml-con")

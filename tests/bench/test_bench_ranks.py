@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop import bench
 from innerloop.bench import cost_table, ranks, sides, team
 from innerloop.bench.child import Child
 from innerloop.bench.cost_model import (
@@ -129,7 +128,7 @@ def test_runs_and_reports():
     assert {e["ranks"] for e in found["exchanges"]} == {2, 4}
     assert all(e["seconds"] > 0 for e in found["exchanges"])
     assert set(found["models"]) == {"5", "1"}
-    assert bench.figure({"name": "ranks", **found}).axes
+    assert cost_table.cost_figure(found).axes
 
 
 @pytest.mark.slow
@@ -226,7 +225,7 @@ def test_the_table_has_every_way_and_the_picture_shows_it():
     assert left["lines"][-1]["name"] == "4 tasks, measured here"
     assert left["lines"][-1]["points"] == {"x": [1.0, 2.0], "y": [1.0, 1.8], "half": []}
     assert len(right["lines"]) == len(cost_table.ways(LINK))
-    assert bench.figure({"name": "ranks", "models": {"5": found, "1": found}}).axes
+    assert cost_table.cost_figure({"models": {"5": found, "1": found}}).axes
     told = cost_table.sentences(5, {**found, "extrapolated": rows})
     assert "a task takes 50.0 ms (± 1.0)" in told[0]
     assert "1.80× measured" in told[1]

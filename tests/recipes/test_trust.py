@@ -285,8 +285,6 @@ def test_recipes_of_files_have_few_doors() -> None:
     }
     assert importers == {
         "core/lazy.py",  # our own names
-        "analysis/__init__.py",
-        "bench/__init__.py",
         "bench/search_modules.py",  # opacus
         "reproduce/__init__.py",
         "nets/factory.py",  # timm

@@ -149,7 +149,7 @@ def test_typed_settings_that_are_not_read_are_named(items: list[str], key: str, 
 def test_every_table_names_settings_that_exist() -> None:
     assert {*READERS, *JUDGED} <= set(known_settings())
     for name in ANALYSES:
-        settings = find(name).Settings
+        settings = find(name).settings
         assert {*settings.READERS, *settings.OF_RECIPES} <= set(settings.model_fields)
         own = [key for key in settings.OF_RECIPES.values() if not key.startswith("tasks.settings.")]
         assert set(own) <= set(known_settings())

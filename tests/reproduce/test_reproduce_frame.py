@@ -5,15 +5,15 @@ import importlib
 import json
 import math
 import sys
-import types
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import pytest
 from pydantic import Field
 
 from innerloop import analysis, reproduce
 from innerloop.cli import main as command
+from innerloop.cli.analyses import WORDS
 from innerloop.core.errors import UserError
 from innerloop.plots.style import new_figure
 from innerloop.recipes.flat import FlatSettings, describe, read_flat
@@ -252,14 +252,21 @@ def test_the_source_of_a_training_run_reaches_its_solver_of_rates_but_not_the_ro
 
 
 def fake_analysis(monkeypatch):
-    module = types.SimpleNamespace(
-        Settings=Settings,
-        run=lambda settings, recipe, say: {"double": 2 * settings.dim, "from": getattr(recipe, "name", None)},
+    class Doubled(NamedTuple):
+        double: int
+        name: str | None
+
+        def as_dict(self):
+            return {"double": self.double, "from": self.name}
+
+    fake = analysis.Analysis(
+        Settings,
+        run=lambda settings, recipe, say: Doubled(2 * settings.dim, getattr(recipe, "name", None)),
         page=lambda result: "<p>page</p>",
-        render=lambda result: [f"double: {result['double']}"],
     )
     monkeypatch.setitem(analysis.ANALYSES, "fake", "doubles")
-    monkeypatch.setattr("innerloop.cli.analyze.find", lambda name: module)
+    monkeypatch.setitem(WORDS, "fake", lambda result, settings: [f"double: {result.double}"])
+    monkeypatch.setattr("innerloop.cli.analyze.find", lambda name: fake)
 
 
 def test_analyze_takes_a_recipe_and_flat_settings(monkeypatch, tmp_path, capsys):

@@ -1,24 +1,25 @@
 """``innerloop analyze``: closed forms and estimates before training, one file per kind.
 
-A module ``innerloop.analysis.KIND`` has
-
-- ``Settings``, a :class:`~innerloop.recipes.flat.FlatSettings` with a description beside every key;
-- ``run(settings, recipe, say) -> dict``: ``recipe`` is the one the user named first, its
-  settings applied, or None; the result is plain data and goes out as JSON;
-- ``render(result) -> list[str]``: the same for people, line by line;
-- optionally ``page(result) -> str``: a self-contained HTML page for ``--page``, made from the numbers by a
-  function in ``plots``, so that ``report`` can make it of a saved run as well;
-- optionally ``figures(result) -> dict[str, Figure]``: pictures by file stem, drawn for ``--save``.
-
-It imports torch inside ``run`` only, so that mistakes in settings are answered at once.
+A module ``innerloop.analysis.KIND`` has ``Settings``, a :class:`~innerloop.recipes.flat.FlatSettings` with a
+description beside every key; ``run``, which turns these settings, and the recipe if there is one, into
+arguments of a function in :mod:`innerloop.advice`; and ``ANALYSIS``, an :class:`Analysis` of them. It imports
+torch inside functions only, so that mistakes in settings are answered at once. What people read of a result
+is written in ``innerloop.cli.analyses``.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.importing import load_object
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from innerloop.recipes.flat import FlatSettings
+    from innerloop.recipes.schema import Recipe
 
 ANALYSES: dict[str, str] = {
     "landscape": "when MAML is worth it: solutions, risks and gain, in closed form or from a recipe's tasks",
@@ -29,9 +30,37 @@ ANALYSES: dict[str, str] = {
 }
 """Names and what they tell. Nothing here imports torch."""
 
+Say: TypeAlias = Callable[[str], None]
 
-def find(name: str) -> ModuleType:
-    """The module of an analysis.
+
+class Told(Protocol):
+    """A typed result of :mod:`innerloop.advice`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+
+
+class Analysis(NamedTuple):
+    """A kind of analysis. ``run``, ``figures`` and words for people are of one pair of types.
+
+    Attributes:
+        settings: what it takes.
+        run: ``(settings, recipe, say)``; ``recipe`` is the one the user named first, its settings applied,
+            or None.
+        figures: pictures of a result by file stem, drawn for ``--save``; None if there are none.
+        page: a self-contained HTML page for ``--page``, of the result as plain data with its ``settings``;
+            made by a function in ``plots``, so that ``report`` can make it of a saved run as well. None if
+            there is none.
+    """
+
+    settings: type[FlatSettings]
+    run: Callable[[Any, Recipe | None, Say], Told]
+    figures: Callable[[Any], dict[str, Figure]] | None = None
+    page: Callable[[dict[str, Any]], str] | None = None
+
+
+def find(name: str) -> Analysis:
+    """The analysis of a name.
 
     Raises:
         UserError: there is none of this name.
@@ -39,4 +68,5 @@ def find(name: str) -> ModuleType:
     if name not in ANALYSES:
         hint = did_you_mean(name, ANALYSES)
         raise UserError(f"there is no analysis '{name}'{hint}: there are {', '.join(ANALYSES)}.")
-    return import_module(f"innerloop.analysis.{name}")
+    analysis: Analysis = load_object(f"innerloop.analysis.{name}:ANALYSIS")
+    return analysis

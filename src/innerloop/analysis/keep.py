@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.analysis import ANALYSES
 from innerloop.recipes.flat import FlatSettings, describe
@@ -12,26 +12,35 @@ from innerloop.runs.directory import create_run
 from innerloop.runs.files import json_line, write_json_atomic
 from innerloop.runs.manifest import start_manifest, update_manifest
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def keep(
-    kind: str,
-    module: Any,
-    result: dict[str, Any],
-    settings: FlatSettings,
-    *,
-    argv: list[str],
-    folder: Path,
-    started: str,
-) -> Path:
+
+class Kept(NamedTuple):
+    """What is kept of an analysis.
+
+    Attributes:
+        kind: its name (a result may have a ``kind`` of its own).
+        result: what it found as plain data, with ``settings``.
+        settings: the same settings, before JSON.
+        words: of the terminal.
+        figures: by file stem.
+    """
+
+    kind: str
+    result: dict[str, Any]
+    settings: FlatSettings
+    words: list[str]
+    figures: dict[str, Figure]
+
+
+def keep(kept: Kept, *, argv: list[str], folder: Path, started: str) -> Path:
     """Writes ``result.json`` with the words of the terminal, and figures; ``report`` makes its page of them.
 
     Words and settings are kept as text because JSON has no infinity, which several settings take.
 
     Args:
-        kind: name of the analysis (a result may have a ``kind`` of its own).
-        module: of the analysis.
-        result: what it found, with ``settings``.
-        settings: the same settings, before JSON.
+        kept: what to write.
         argv: the command as typed.
         folder: where run directories live.
         started: when the analysis began.
@@ -39,17 +48,18 @@ def keep(
     Returns:
         The run directory.
     """
-    run = create_run(folder, f"analyze-{kind}", int(getattr(settings, "seed", 0)))
+    kind, settings = kept.kind, kept.result["settings"]
+    run = create_run(folder, f"analyze-{kind}", int(getattr(kept.settings, "seed", 0)))
     about = {"kind": "analyze", "analysis": kind, "started": started}
-    start_manifest(run, argv, json_line(result["settings"]), about)
-    kept = {
-        **result,
+    start_manifest(run, argv, json_line(settings), about)
+    record = {
+        **kept.result,
         "tells": ANALYSES.get(kind, ""),
-        "words": module.render(result),
-        "keys": _keys(settings, result["settings"].get("recipe")),
-        "figures": _figures(module, result, run),
+        "words": kept.words,
+        "keys": _keys(kept.settings, settings.get("recipe")),
+        "figures": _figures(run, kept.figures),
     }
-    write_json_atomic(run / "result.json", kept)
+    write_json_atomic(run / "result.json", record)
     update_manifest(run, status="finished")
     return run
 
@@ -74,9 +84,9 @@ def _typed(value: Any) -> str:
     return "inf" if value == float("inf") else show(value).strip("'")
 
 
-def _figures(module: Any, result: dict[str, Any], run: Path) -> list[str]:
-    if not hasattr(module, "figures"):
+def _figures(run: Path, figures: dict[str, Figure]) -> list[str]:
+    if not figures:
         return []
     from innerloop.plots.files import write_figures
 
-    return write_figures(run, module.figures(result))
+    return write_figures(run, figures)

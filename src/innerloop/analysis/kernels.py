@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from innerloop.analysis import Analysis, Say
 from innerloop.analysis.widths import width_is_whole
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.problems import Infinite
 from innerloop.recipes.reading import Readers, When
 from innerloop.recipes.rules import Rules
 from innerloop.recipes.schema import Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from innerloop.advice.kernels import Drawn, KernelComparison
 
 
 def _splits_have_queries(s: Settings) -> str | None:
@@ -95,132 +100,52 @@ class Settings(FlatSettings):
     seed: int = Field(0, ge=0, description="of all draws")
 
 
-def run(settings: Settings, _recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
+def run(settings: Settings, _recipe: Recipe | None, say: Say) -> KernelComparison:
     """Eigenvalues of the first repeat's kernels, and the gap over all repeats."""
-    from innerloop.kernels.meta.compare import mean_error, mtl_anil_gap
+    from innerloop.advice.kernels import Learning, compare_kernels
     from innerloop.kernels.meta.descent import Descent
-    from innerloop.theory.spectra import condition, spectrum
 
     s = settings
-    inner = Descent(s.inner_time, s.inner_steps)
-    outer = Descent(s.train_time, ridge=s.ridge, relative=s.relative)
-    gaps, first = [], {}
-    for repeat in range(s.repeats):
-        kernel, train, test = _draw(s, repeat)
-        gaps.append(
-            mtl_anil_gap(
-                kernel,
-                train,
-                test,
-                inner=inner,
-                outer=outer,
-                test_descent=Descent(s.test_time),
-                split=s.split,
-                heads=s.heads,
-                test_head=s.test_head,
-            )
-        )
-        if repeat == 0:
-            first = _meta_kernels(s, kernel, train, inner)
-            say(f"kernels over {len(first[s.kernel])} samples")
-    spectra = {name: spectrum(matrix) for name, matrix in first.items()}
-    gap = mean_error(gaps)
-    return {
-        "mtl_anil_gap": gap.mean,
-        "mtl_anil_gap_se": gap.error,
-        "gap_by_repeat": [float(values.mean()) for values in gaps],
-        "kernel": s.kernel,
-        "condition": condition(spectra[s.kernel]),
-        "eigenvalues": spectra[s.kernel].tolist(),
-        "conditions": {name: condition(values) for name, values in spectra.items()},
-        "protocol": "mean over test tasks and repeats of ‖F_ANIL − F_MTL‖₂ over the query vector; standard "
-        "error from the scatter of the repeats' means; eigenvalues of the first repeat",
-    }
+    split = s.split and s.kernel in ("anil", "maml")  # these are kernels over query samples alone
+    say(f"kernels over {s.n_tasks * (s.queries if split else s.shots + s.queries)} samples")
+    learning = Learning(
+        inner=Descent(s.inner_time, s.inner_steps),
+        outer=Descent(s.train_time, ridge=s.ridge, relative=s.relative),
+        test=Descent(s.test_time),
+        split=s.split,
+        heads=s.heads,
+        test_head=s.test_head,
+    )
+    return compare_kernels((_draw(s, repeat) for repeat in range(s.repeats)), learning, s.kernel)
 
 
-def _draw(s: Settings, repeat: int) -> tuple[Any, Any, Any]:
+def _draw(s: Settings, repeat: int) -> Drawn:
     """The kernel, training tasks and test tasks of one repeat."""
     import torch
 
+    from innerloop.advice.kernels import Drawn
+    from innerloop.analysis.drawing import draw_tasks
     from innerloop.core.random import derive_seed
     from innerloop.kernels.analytic.named import network_kernel
     from innerloop.kernels.empirical.kernel import empirical_kernel
     from innerloop.nets.residual import wide_network
-    from innerloop.tasks.families import get_family
-    from innerloop.tasks.quadratic import on_sphere
-    from innerloop.tasks.sampler import make_sampler
 
-    family, seed = get_family(s.tasks), derive_seed(s.seed, "analyze-kernels", repeat)
-    options: dict[str, Any] = {} if s.dim is None else {"dim": s.dim}
-
-    def tasks(split: str, n: int, shots: int, queries: int) -> Any:
-        sampler = make_sampler(
-            family,
-            seed=seed,
-            split=split,
-            shots=shots,
-            queries=queries,
-            dtype=torch.float64,
-            settings=options,
-        )
-        batch: Any = sampler.episodes(range(n))
-        if s.scale == "sphere":
-            batch = batch._replace(x_support=on_sphere(batch.x_support), x_query=on_sphere(batch.x_query))
-        return batch
-
-    train = tasks("train", s.n_tasks, s.shots, s.queries)
-    test = tasks("test", s.test_tasks, s.test_support, s.test_query)
+    seed = derive_seed(s.seed, "analyze-kernels", repeat)
+    train = draw_tasks(s, s.n_tasks, s.shots, s.queries, seed=seed)
+    test = draw_tasks(s, s.test_tasks, s.test_support, s.test_query, seed=seed, split="test")
     if math.isinf(s.width):
-        return network_kernel(s.network, s.depth, s.activation), train, test
+        return Drawn(network_kernel(s.network, s.depth, s.activation), train, test)
     inputs = train.x_support.shape[-1]
     net = wide_network(s.network, inputs, int(s.width), s.depth, activation=s.activation)
     params, _ = net.init(torch.Generator().manual_seed(seed % 2**63))
-    return empirical_kernel(net, {n: p.double() for n, p in params.items()}), train, test
+    return Drawn(empirical_kernel(net, {n: p.double() for n, p in params.items()}), train, test)
 
 
-def _meta_kernels(s: Settings, kernel: Any, train: Any, inner: Any) -> dict[str, Any]:
-    """All kernels that these settings have, by name."""
-    import torch
+def figures(result: KernelComparison) -> dict[str, Figure]:
+    """The spectrum."""
+    from innerloop.plots.analyses import spectrum_figure
 
-    from innerloop.kernels.meta.kernel import anil_kernel, anil_kernel_without_split, maml_kernel, mtl_kernel
-    from innerloop.kernels.meta.task_blocks import stack
-
-    n = train.size
-    whole = stack(torch.cat([train.x_support, train.x_query], 1))
-    base = kernel(whole, whole)
-    found = {"ntk": base.ntk, "nngp": base.nngp, "mtl": mtl_kernel(base.ntk, base.nngp, n, s.heads)}
-    if not s.split:
-        return {**found, "anil": anil_kernel_without_split(base.ntk, base.nngp, n, inner)}
-    x = torch.cat([stack(train.x_query), stack(train.x_support)])
-    base = kernel(x, x)
-    return {
-        **found,
-        "anil": anil_kernel(base.ntk, base.nngp, n, s.queries, inner),
-        "maml": maml_kernel(base.ntk, n, s.queries, inner),
-    }
+    return {"kernels": spectrum_figure(f"{result.kernel} kernel", result.eigenvalues)}
 
 
-def render(result: dict[str, Any]) -> list[str]:
-    """For people."""
-    s, values = result["settings"], result["eigenvalues"]
-    error = result["mtl_anil_gap_se"]
-    lines = [
-        f"{s['tasks']}, {s['network']}, L = {s['depth']}, width {s['width']:g}, {s['heads']} heads, "
-        f"{s['n_tasks']} tasks × {s['shots'] + s['queries']} samples",
-        f"‖F_ANIL − F_MTL‖ = {result['mtl_anil_gap']:.4g} ± {error:.2g} (standard error, "
-        f"{s['repeats']} repeats × {s['test_tasks']} test tasks)",
-        f"{result['kernel']} kernel: eigenvalues {values[0]:.4g}, {values[min(1, len(values) - 1)]:.4g} … "
-        f"{values[-1]:.4g}",
-    ]
-    return lines + [
-        f"condition number of {name}: {value:.4g}" for name, value in result["conditions"].items()
-    ]
-
-
-def figures(result: dict[str, Any]) -> dict[str, Any]:
-    """The spectrum; eigenvalues that rounding made negative or zero are left out."""
-    from innerloop.plots.panels import line, panel, panels_figure
-
-    values = [value for value in result["eigenvalues"] if value > 0]
-    series = line(f"{result['kernel']} kernel", range(1, len(values) + 1), values, dots=True)
-    return {"kernels": panels_figure([panel("rank", "eigenvalue", [series], log_y=True)], width=5.5)}
+ANALYSIS = Analysis(Settings, run, figures)

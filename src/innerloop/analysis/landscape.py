@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
+from innerloop.analysis import Analysis, Say
 from innerloop.core.errors import UserError
 from innerloop.plots.landscape_page import GEOGRAPHY, landscape_page
 from innerloop.recipes.flat import FlatSettings
@@ -14,8 +15,12 @@ from innerloop.recipes.reading import Readers, When
 from innerloop.recipes.rules import Rules
 from innerloop.recipes.schema import Recipe
 
-CLEAR = 10.0
-"""How many times the left side of Corollary 2's condition must exceed the right one to count as "≫"."""
+if TYPE_CHECKING:
+    from innerloop.advice.landscape import ClosedLandscape
+    from innerloop.advice.landscape_permuted import PermutedLandscape
+    from innerloop.advice.landscape_tasks import TaskLandscape
+
+    Landscape: TypeAlias = ClosedLandscape | TaskLandscape | PermutedLandscape
 
 _ENVIRONMENT = When("an environment, and a recipe is one already", lambda _, recipe: recipe is None)
 _RECIPE = When("the tasks of a recipe, and none is named", lambda _, recipe: recipe is not None)
@@ -64,73 +69,18 @@ class Settings(FlatSettings):
     seed: int = Field(0, ge=0, description="with a recipe: of the network, the directions and the bootstrap")
 
 
-def run(settings: Settings, recipe: Recipe | None, say: Callable[[str], None]) -> dict[str, Any]:
+def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
     """The closed forms of a geography; or, with a recipe, estimates from its tasks."""
-    if recipe is None:
-        return closed_form(settings)
-    from innerloop.analysis.landscape_data import from_recipe
+    if recipe is not None:
+        from innerloop.analysis.landscape_recipe import from_recipe
 
-    return from_recipe(settings, recipe, say)
-
-
-def closed_form(settings: Settings) -> dict[str, Any]:
-    """Eqs. 8, 10 and 11 for one environment, as plain numbers."""
-    import torch
-
-    from innerloop.theory.landscape.forms import irreducible
-    from innerloop.theory.landscape.geography import Geography, condition, geography, limiting_gain
+        return from_recipe(settings, recipe, say)
+    from innerloop.advice.landscape import closed_landscape
+    from innerloop.theory.landscape.geography import Geography
 
     s = settings
-    rate, shots, inner = s.inner_lr or 1 / s.rho_easy, s.shots, s.inner_shots or s.shots
     env = Geography(s.dim, s.rho_hard, s.rho_easy, s.R, s.r_hard, s.r_easy, s.hard_share)
-    found, side = geography(env, rate, shots, inner), condition(env, shots)
-    eye = torch.eye(s.dim, dtype=torch.float64)
-    weights = torch.tensor([s.hard_share, 1 - s.hard_share], dtype=torch.float64)
-    parts = irreducible(torch.stack([s.rho_hard * eye, s.rho_easy * eye]), rate, shots, s.noise, weights)
-    out: dict[str, Any] = {
-        name: {
-            "solution": [float(part.coordinate)] * s.dim,
-            **{key: float(value) for key, value in part._asdict().items()},
-        }
-        for name, part in (("nal", found.nal), ("maml", found.maml))
-    }
-    return {
-        "source": "closed form",
-        **out,
-        "gain": float(found.gain),
-        "condition": {
-            **{key: float(value) for key, value in side._asdict().items()},
-            "holds": float(side.ratio) >= CLEAR,
-        },
-        "limiting_gain": float(limiting_gain(env)),
-        "irreducible": {key: float(value) for key, value in parts._asdict().items()},
-        "inner_lr": rate,
-        "inner_shots": inner,
-    }
-
-
-def render(result: dict[str, Any]) -> list[str]:
-    """For people."""
-    if result["source"] != "closed form":
-        from innerloop.analysis.landscape_data import render_estimates
-
-        return render_estimates(result)
-    lines = [f"{'':6}{'coordinate':>12}{'risk':>12}{'on hard':>12}{'on easy':>12}"]
-    for name in ("nal", "maml"):
-        part = result[name]
-        numbers = "".join(f"{part[k]:>12.4g}" for k in ("coordinate", "risk", "risk_hard", "risk_easy"))
-        lines.append(f"{name.upper():6}{numbers}")
-    side = result["condition"]
-    size = "≫" if side["holds"] else ">" if side["ratio"] > 1 else "<"
-    lines += [
-        f"gain {result['gain']:.3f}: NAL's excess risk over MAML's, after a step of {result['inner_lr']:.4g}",
-        f"ρ_H/ρ_E(1−ρ_H/ρ_E)² = {side['hardness']:.4g} {size} d/m = {side['dimension_per_shot']:.4g} "
-        f"(effective dimension tr Σ/‖Σ‖ = {side['effective_dimension']:g}: inputs are isotropic); "
-        f"where ≫ and α = 1/ρ_E the gain tends to {result['limiting_gain']:.3f}",
-        f"irreducible, in neither risk: noise {result['irreducible']['noise']:.3g}, "
-        f"through the step {result['irreducible']['step']:.3g}",
-    ]
-    return lines
+    return closed_landscape(env, lr=s.inner_lr, shots=s.shots, inner_shots=s.inner_shots, noise=s.noise)
 
 
 def page(result: dict[str, Any]) -> str:
@@ -138,3 +88,6 @@ def page(result: dict[str, Any]) -> str:
     if result["source"] != "closed form":
         raise UserError("--page shows the closed form: leave the recipe away.")
     return landscape_page(result)
+
+
+ANALYSIS = Analysis(Settings, run, page=page)

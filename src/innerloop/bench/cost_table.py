@@ -68,11 +68,11 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
     return rows
 
 
-def cost_figure(models: Mapping[str, Any]) -> Figure:
-    """Speed-up at a fixed batch, and efficiency of one that grows with the cores; see :func:`cost_panels`."""
+def cost_figure(result: Mapping[str, Any]) -> Figure:
+    """Of a result of ``bench ranks``: speed-up at a fixed batch, and efficiency of one that grows."""
     from innerloop.plots.panels import panels_figure
 
-    return panels_figure(cost_panels(models), width=5.2, height=4.0)
+    return panels_figure(cost_panels(result["models"]), width=5.2, height=4.0)
 
 
 def cost_panels(models: Mapping[str, Any]) -> list[Panel]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,10 +70,11 @@ def exponent(points: list[int], seconds: list[float]) -> float:
     return math.log(seconds[-1] / seconds[-2]) / math.log(points[-1] / points[-2])
 
 
-def growth_figure(growth: dict[str, Any]) -> Figure:
-    """The growth of predictions as :func:`summary` gives it, on logarithmic axes."""
+def growth_figure(result: Mapping[str, Any]) -> Figure:
+    """Of a result of ``bench metakernel``: the growth of predictions, on logarithmic axes."""
     from innerloop.plots.panels import line, panel, panels_figure
 
+    growth = result["growth"]
     points = [float(p) for p in growth["points"]]
     lines = [line(method.upper(), points, seconds) for method, seconds in growth["seconds"].items()]
     last = growth["seconds"]["mtl"][-1]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
 
-from innerloop.analysis import ANALYSES, find
+from innerloop.analysis import ANALYSES, Analysis, find
+from innerloop.cli.analyses import WORDS
 from innerloop.cli.options import Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import UserError
@@ -28,6 +29,13 @@ Page = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Another name for the page.")]
 OPTIONS = ("--json", "--help", "--keys", "--save", "--page", "--out", "--trust")
+
+
+class Done(NamedTuple):
+    """What an analysis found: as plain data, and in words."""
+
+    result: Result
+    words: list[str]
 
 
 def analyze(
@@ -55,34 +63,37 @@ def analyze(
     \b
     JSON: as `docs` says for each kind; always `kind`, `settings` and `seconds`.
     """
+    words: list[str] = []
 
     def work() -> Result:
-        module = find(kind)
-        given = check_settings(items, OPTIONS, lambda rest: _problems(kind, module, rest))
+        analysis = find(kind)
+        given = check_settings(items, OPTIONS, lambda rest: _problems(kind, analysis, rest))
         if keys:
             from innerloop.recipes.flat import describe
 
-            return {"kind": kind, "keys": describe(module.Settings)}
-        target = _page_target(kind, module, out) if page or out else None
-        return _analyse(kind, module, given, save, target, trust)
+            return {"kind": kind, "keys": describe(analysis.settings)}
+        target = _page_target(kind, analysis, out) if page or out else None
+        done = _analyse(kind, analysis, given, save, target, trust)
+        words.extend(done.words)
+        return done.result
 
-    carry_out(json, work, lambda result: _render(kind, result))
+    carry_out(json, work, lambda result: _render(kind, result, words))
 
 
-def _problems(kind: str, module: Any, given: list[str]) -> list[str]:
+def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
     """What else is wrong, where an option is misspelt: nothing is imported for it."""
     from innerloop.analysis.given import understand
 
     try:
-        understand(kind, module.Settings, given)
+        understand(kind, analysis.settings, given)
     except UserError as error:
         return str(error).splitlines()
     return []
 
 
-def _page_target(kind: str, module: Any, out: Path | None) -> Path:
+def _page_target(kind: str, analysis: Analysis, out: Path | None) -> Path:
     """Where the page goes: the name given, or the first of KIND.html, KIND-2.html, … that is free."""
-    if not hasattr(module, "page"):
+    if analysis.page is None:
         raise UserError(f"analyze {kind} has no page: leave --page away, or use --save.")
     if out is not None and (out.exists() or not out.parent.is_dir()):
         why = "exists" if out.exists() else "has no folder"
@@ -91,40 +102,45 @@ def _page_target(kind: str, module: Any, out: Path | None) -> Path:
     return out or next(name for name in free if not name.exists())
 
 
-def _analyse(kind: str, module: Any, given: list[str], save: bool, page: Path | None, trust: bool) -> Result:
+def _analyse(
+    kind: str, analysis: Analysis, given: list[str], save: bool, page: Path | None, trust: bool
+) -> Done:
     import time
 
     from innerloop.analysis.given import understand
     from innerloop.runs.manifest import now
 
-    settings, recipe, source, notes = understand(kind, module.Settings, given, trust=trust)
+    settings, recipe, source, notes = understand(kind, analysis.settings, given, trust=trust)
     for note in notes:
         say(f"warning: {note}")
     started, began = time.perf_counter(), now()
-    result: Result = {"kind": kind, **module.run(settings, recipe, say)}
+    told = analysis.run(settings, recipe, say)
+    result: Result = {"kind": kind, **told.as_dict()}
     result |= {"notes": notes} if recipe is not None else {}
     result["settings"] = {**settings.model_dump(), **({"recipe": source} if source else {})}
     result["seconds"] = time.perf_counter() - started
-    if page is not None:
+    words = WORDS[kind](told, settings)
+    if page is not None and analysis.page is not None:
         from innerloop.runs.files import write_text_atomic
 
-        write_text_atomic(page, module.page(result))
+        write_text_atomic(page, analysis.page(result))
         result["page"] = str(page)
     if save:
-        from innerloop.analysis.keep import keep
+        from innerloop.analysis.keep import Kept, keep
 
+        figures = {} if analysis.figures is None else analysis.figures(told)
         argv, folder = ["innerloop", *sys.argv[1:]], Path("runs")
-        run = keep(kind, module, result, settings, argv=argv, folder=folder, started=began)
-        result["run"] = str(run)
-    return result
+        kept = Kept(kind, result, settings, words, figures)
+        result["run"] = str(keep(kept, argv=argv, folder=folder, started=began))
+    return Done(result, words)
 
 
-def _render(kind: str, result: Result) -> None:
+def _render(kind: str, result: Result, words: list[str]) -> None:
     if "keys" in result:
         rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
         table(f"analyze {kind} key=value", ("key", "default", "takes", "meaning"), rows)
         return
-    for line in find(kind).render(result):
+    for line in words:
         write(line)
     for key in ("page", "run"):
         if key in result:

@@ -7,17 +7,15 @@ from typing import Annotated
 
 import typer
 
-from innerloop.bench import BENCHMARKS, DRAWN, run
-from innerloop.bench import figure as draw
+from innerloop.bench import BENCHMARKS, find, run
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, say, table, write
-from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.errors import UserError
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(BENCHMARKS)}.")]
+_DRAWN = ", ".join(name for name, one in BENCHMARKS.items() if one.figure is not None)
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats: a first look, not for quoting.")]
-Picture = Annotated[
-    Path | None, typer.Option("--figure", help=f"Also draw it into this file ({', '.join(DRAWN)}).")
-]
+Picture = Annotated[Path | None, typer.Option("--figure", help=f"Also draw it into this file ({_DRAWN}).")]
 _SHOWN = (
     *("case", "peer", "ours_ms", "peer_ms", "ratio", "at_least", "ours_mb", "peer_mb"),
     *("gflops", "sgemm_share", "all_reduce_share", "threads", "repeats"),
@@ -42,25 +40,21 @@ def bench(name: Name, quick: Quick = False, figure: Picture = None, json: Json =
     """
 
     def work() -> Result:
-        if name not in BENCHMARKS:
-            raise UserError(
-                f"unknown benchmark '{name}'{did_you_mean(name, BENCHMARKS)}: {', '.join(BENCHMARKS)}."
-            )
-        if figure is not None:
-            _check_figure(name, figure)
-        found = run(name, quick=quick, say=say)
+        draw = find(name).figure
         if figure is None:
-            return found
-        draw(found).savefig(figure, dpi=160, facecolor="white")
-        return {**found, "figure": str(figure)}
+            return run(name, quick=quick, say=say)
+        if draw is None:
+            raise UserError(f"bench {name} has no picture: --figure is for {_DRAWN}.")
+        _check_figure(figure)
+        result = run(name, quick=quick, say=say)
+        draw(result).savefig(figure, dpi=160, facecolor="white")
+        return {**result, "figure": str(figure)}
 
     carry_out(json, work, _render)
 
 
-def _check_figure(name: str, figure: Path) -> None:
+def _check_figure(figure: Path) -> None:
     """Said before minutes of measuring, not after."""
-    if name not in DRAWN:
-        raise UserError(f"bench {name} has no picture: --figure is for {', '.join(DRAWN)}.")
     if figure.exists():
         raise UserError(f"{figure} is already there: name another file, or move it away.")
     if figure.suffix not in (".png", ".svg", ".pdf") or not figure.parent.is_dir():

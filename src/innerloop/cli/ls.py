@@ -45,7 +45,9 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
         if "runs" in wanted:
             found["runs"] = _runs(Path("runs"), None if show_all or json else NEWEST)
         if "benchmarks" in wanted:
-            found["benchmarks"] = [{"name": name, "description": text} for name, text in BENCHMARKS.items()]
+            found["benchmarks"] = [
+                {"name": name, "description": one.what} for name, one in BENCHMARKS.items()
+            ]
         return found
 
     carry_out(json, work, _render)

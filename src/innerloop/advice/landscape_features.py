@@ -1,17 +1,83 @@
-"""Feature spaces in which a recipe's tasks are looked at: inputs, untrained features, tangent features."""
+"""Feature spaces in which tasks are looked at: inputs, features of an untrained network, tangent features."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.random import generator
-from innerloop.core.types import TaskBatch
+from innerloop.core.types import Batch, TaskBatch
 from innerloop.nets.network import Network, apply
 
 PROJECTED = 256
 """Longer feature vectors are first projected at random to so many entries (scales are kept)."""
+
+
+class View(NamedTuple):
+    """Tasks in a feature space.
+
+    Attributes:
+        z: features ``(tasks, samples, d)`` in float64.
+        y: numbers ``(tasks, samples, k)``, or labels ``(tasks, samples)``.
+        support: so many of a task's samples, the first, are its support set.
+        kept: the share of the features' second moment that these directions keep.
+        features: what they are features of: ``raw`` inputs, an untrained ``network``, or ``tangent``.
+    """
+
+    z: Tensor
+    y: Tensor
+    support: int
+    kept: float
+    features: str = "raw"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What was looked at, as plain data for JSON."""
+        tasks, samples, components = self.z.shape
+        plain = {"tasks": tasks, "samples": samples, "components": components, "kept": self.kept}
+        return {"source": "tasks", **plain}
+
+
+class Step(NamedTuple):
+    """The step of adaptation.
+
+    Attributes:
+        shots: m, samples of it at test.
+        inner_shots: n₂, samples of it in training.
+        lr: α; estimated from the features where it is None.
+        whose: where the rate is from, in words.
+    """
+
+    shots: int
+    inner_shots: int
+    lr: float | None = None
+    whose: str = "given"
+
+
+def look_at(
+    batch: Batch, network: Network, features: str = "raw", components: int = 16, seed: int = 0
+) -> View:
+    """All samples of the tasks, along the directions in which their features vary most.
+
+    Args:
+        batch: the tasks.
+        network: untrained.
+        features: ``raw``, ``network`` or ``tangent``; see :func:`features_of`.
+        components: how many directions.
+        seed: of the network and of the projection.
+
+    Raises:
+        UserError: for tasks of unequal shapes.
+    """
+    if not isinstance(batch, TaskBatch):
+        raise UserError(
+            "tasks of unequal shapes cannot be compared here: give every kind the same ways and shots."
+        )
+    x, y = all_samples(batch)
+    z, kept = principal(features_of(x, features, network, seed), components)
+    return View(z, y, batch.x_support.shape[1], kept, features)
 
 
 def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:

@@ -62,7 +62,7 @@ format: $(STAMP)/dev     ## let ruff format and sort
 	$(BIN)/ruff format .
 
 docs: $(STAMP)/docs      ## the documentation site, in site/
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python docs/hooks/build_site.py
 
 bench: $(STAMP)/dev      ## the benchmarks behind the numbers in docs/performance.md
 	$(BIN)/innerloop bench maml-sine

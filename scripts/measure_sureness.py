@@ -1,6 +1,6 @@
 """How right and how sure a pretrained backbone is on real pictures: the table of docs/backbones.md.
 
-    python scripts/measure_sureness.py FOLDER [--backbone efficientnet-lite0] [--classes 40] [--each 20]
+    python scripts/measure_sureness.py FOLDER [--backbone NAME] [--classes 40] [--each 20] [--queries 15]
 
 FOLDER holds ``tiny_imagenet_60.npz``, ``omniglot_28.npz`` and ``quickdraw_28.npz``; what is not there is left
 out. Features are computed once and kept. Of every set, classes and pictures are taken at even distances.
@@ -94,6 +94,7 @@ class Task(NamedTuple):
 
     promised: float
     inside: float
+    below: float
     reached: float
     alarms: float
     detected: float
@@ -102,16 +103,16 @@ class Task(NamedTuple):
     labels: Array
 
 
-def one_task(features: Array, of: Array, draw: np.random.Generator) -> Task:
+def one_task(features: Array, of: Array, queries: int, draw: np.random.Generator) -> Task:
     """Five classes from five examples each; queries of them, and pictures of five other classes."""
     classes = draw.permutation(np.unique(of))[: 2 * WAYS]
-    rows = np.stack([draw.permutation(np.flatnonzero(of == c))[: SHOTS + QUERIES] for c in classes])
-    known, other = rows[:WAYS], rows[WAYS:, :QUERIES].reshape(-1)
-    queries = known[:, SHOTS:]
-    labels = np.repeat(np.arange(WAYS), queries.shape[1])
+    rows = np.stack([draw.permutation(np.flatnonzero(of == c))[: SHOTS + queries] for c in classes])
+    known, other = rows[:WAYS], rows[WAYS:, :queries].reshape(-1)
+    asked = known[:, SHOTS:]
+    labels = np.repeat(np.arange(WAYS), asked.shape[1])
     model = il.FewShotHead("logistic", C=1.0)
     model.fit(features[known[:, :SHOTS].reshape(-1)], np.repeat(np.arange(WAYS), SHOTS))
-    x = features[queries.reshape(-1)]
+    x = features[asked.reshape(-1)]
     after = model.predict_proba(x)
     scores = torch.from_numpy(model.decision_function(x) * model.temperature_)
     promise = model.expected_.accuracy
@@ -119,6 +120,7 @@ def one_task(features: Array, of: Array, draw: np.random.Generator) -> Task:
     return Task(
         promise.value,
         float(promise.low <= reached <= promise.high),
+        float(reached < promise.low),
         reached,
         float(model.unknown(x).mean()),
         float(model.unknown(features[other]).mean()),
@@ -143,22 +145,22 @@ def error_of(
     return of(tasks), float(high - low) / 2
 
 
-def measured(backbone: Backbone, found: Pictures) -> list[str]:
-    """A row of the table."""
+def measured(backbone: Backbone, found: Pictures, wanted: int) -> list[str]:
+    """A row of the table, with so many queries of a class where there are as many pictures."""
     told = il.extract(backbone, found.pictures, progress=TimeLeft(lambda line: print(line, flush=True)))  # noqa: T201
     values, source = told.values, source_of(found)
-    queries = min(QUERIES, len(values) // found.classes - SHOTS)
-    protocol = Protocol(WAYS, 1, queries, TASKS, head="logistic")
+    queries = min(wanted, len(values) // found.classes - SHOTS)
+    protocol = Protocol(WAYS, 1, min(QUERIES, queries), TASKS, head="logistic")
     tensor = torch.from_numpy(values)
     accuracies = [
         evaluate_features(lambda rows: tensor[rows], source, protocol._replace(shots=shots)).interval
         for shots in (1, SHOTS)
     ]
     of, draw = np.repeat(np.arange(found.classes), len(values) // found.classes), np.random.default_rng(0)
-    tasks = [one_task(values.astype(np.float64), of, draw) for _ in range(SURE)]
+    tasks = [one_task(values.astype(np.float64), of, queries, draw) for _ in range(SURE)]
     cells = [found.title, *(percent(one.mean, one.ci95) for one in accuracies)]
     cells += [percent(*error_of(tasks, which, draw)) for which in ("before", "after")]
-    for name in ("promised", "reached", "inside", "alarms", "detected"):
+    for name in ("promised", "reached", "inside", "below", "alarms", "detected"):
         one = mean_interval([getattr(task, name) for task in tasks])
         cells.append(percent(one.mean, one.ci95))
     return cells
@@ -171,7 +173,7 @@ def percent(mean: float, half: float) -> str:
 
 HEADING = [
     *("pictures", "5-way 1-shot", "5-way 5-shot", "calibration error before", "after", "promised", "reached"),
-    *("promise's interval holds", "known called unknown", "unknown called unknown"),
+    *("promise's interval holds", "less is reached", "known called unknown", "unknown called unknown"),
 ]
 
 
@@ -182,12 +184,14 @@ def main() -> None:
     parser.add_argument("--backbone", default="efficientnet-lite0")
     parser.add_argument("--classes", type=int, default=40)
     parser.add_argument("--each", type=int, default=20)
+    parser.add_argument("--queries", type=int, default=QUERIES, help="of a class, where all else is measured")
     given = parser.parse_args()
     backbone = il.open_backbone(given.backbone)
     rows = [HEADING, ["---"] * len(HEADING)]
     for name, load in SETS.items():
         if (given.folder / name).is_file():
-            rows.append(measured(backbone, load(given.folder / name, given.classes, given.each)))
+            pictures = load(given.folder / name, given.classes, given.each)
+            rows.append(measured(backbone, pictures, given.queries))
     print("\n".join("| " + " | ".join(row) + " |" for row in rows))  # noqa: T201
 
 

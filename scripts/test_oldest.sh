@@ -24,8 +24,12 @@ mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
 mountpoint -q "$root/dev/shm" || mount -t tmpfs tmpfs "$root/dev/shm" # workers share memory there
 trap 'umount -l "$root/dev/shm" "$root/proc" 2>/dev/null || true' EXIT
 rm -rf "$root/project" && mkdir "$root/project"
-tar -C "$here" --exclude=.venv --exclude=.git --exclude=runs --exclude='.*_cache' -cf - . | tar -C "$root/project" -xf -
+tar -C "$here" --exclude=./.venv --exclude=./.git --exclude=./runs --exclude='.*_cache' -cf - . | tar -C "$root/project" -xf -
 
-inside() { chroot "$root" /usr/bin/env HOME=/root OMP_NUM_THREADS=1 PYTHONPATH=/project/src "$@"; }
+# Debian's scikit-learn is older than what is asked for; the host's pip fetches one for Debian's Python
+python3 -m pip install -q --upgrade --target "$root/opt/more" --python-version 3.13 --implementation cp \
+  --only-binary=:all: --no-deps 'scikit-learn>=1.6,<1.8'
+
+inside() { chroot "$root" /usr/bin/env HOME=/root OMP_NUM_THREADS=1 PYTHONPATH=/project/src:/opt/more "$@"; }
 inside python3 -c 'import sys, torch; print("torch", torch.__version__, "on Python", sys.version.split()[0])'
 inside /bin/sh -c 'cd /project && exec python3 -m pytest -m "not slow" -p no:cacheprovider "$@"' sh "${@:-tests}"

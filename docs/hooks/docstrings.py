@@ -1,50 +1,20 @@
-"""Turns what docstrings hold besides prose (doctests, Sphinx roles, formulas) into Markdown for the site."""
+"""Docstrings as Markdown, for the reference: an extension that the site's settings name."""
 
 from __future__ import annotations
 
-import re
+import runpy
+from pathlib import Path
 from typing import Any
 
 import griffe
 
-_ROLE = re.compile(r":(?:func|class|mod|meth|attr|data):`~?([^`]+)`")
-_MATH = re.compile(r":math:`([^`]+)`")
-_MATH_BLOCK = re.compile(r"^([ \t]*)\.\. math:: (.+)$", re.MULTILINE)
-
-
-def to_markdown(text: str) -> str:
-    r"""Fences doctests and formulas, and writes roles as code.
-
-    >>> print(to_markdown("See :func:`~a.b`.\n\n>>> 1 + 1\n2"))
-    See `b`.
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    """
-    text = _ROLE.sub(lambda match: f"`{match[1].rpartition('.')[2]}`", text)
-    text = _MATH.sub(lambda match: f"`{match[1]}`", text)
-    text = _MATH_BLOCK.sub(r"\1```tex\n\1\2\n\1```", text)
-    lines: list[str] = []
-    inside = False
-    for line in text.split("\n"):
-        starts = line.startswith(">>>")
-        if starts and not inside:
-            lines += [] if not lines or not lines[-1] else [""]
-            lines.append("```pycon")
-            inside = True
-        elif inside and not line.strip():
-            lines.append("```")
-            inside = False
-        lines.append(line)
-    return "\n".join([*lines, "```"] if inside else lines)
+_to_markdown = runpy.run_path(str(Path(__file__).with_name("as_markdown.py")))["to_markdown"]
 
 
 class Docstrings(griffe.Extension):
-    """Applies :func:`to_markdown` to every docstring that is collected."""
+    """Applies ``to_markdown`` to every docstring that is collected."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrites the docstring in place, before it is parsed."""
         if obj.docstring is not None:
-            obj.docstring.value = to_markdown(obj.docstring.value)
+            obj.docstring.value = _to_markdown(obj.docstring.value)

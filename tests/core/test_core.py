@@ -313,7 +313,7 @@ def test_the_tolerance_table_is_strict() -> None:
 
 def test_a_lazy_name_is_never_hidden_by_its_module() -> None:
     with pytest.raises(ValueError, match="would hide the name 'pi'"):
-        lazy("math", {"math.pi": ("pi",)})
+        lazy("math", {"math.pi": "pi"})
 
 
 @pytest.mark.parametrize("package", ["innerloop", "innerloop.evaluation"])

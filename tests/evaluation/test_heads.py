@@ -27,7 +27,7 @@ from innerloop.evaluation import (
 from innerloop.evaluation.features import cached_features, pictures_of
 from innerloop.execution import Plan
 from innerloop.learners import protonet
-from innerloop.learners.fine_tune import BIAS, WEIGHT, fine_tune
+from innerloop.learners.fine_tuning import BIAS, WEIGHT, fine_tune
 from innerloop.nets import NORM_POLICIES, Network, conv4, mlp
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler

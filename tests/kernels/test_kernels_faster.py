@@ -10,9 +10,10 @@ from torch import Tensor, nn
 import innerloop.kernels.empirical.layerwise as layerwise
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.empirical import empirical_ntk, factors, handlers, pooling
+from innerloop.kernels.empirical import factors, handlers, pooling
 from innerloop.kernels.empirical.convolving import convolve, thinned
 from innerloop.kernels.empirical.factors import Convolution
+from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.cells import all_choices, cell_network
 from innerloop.nets.network import apply
 from innerloop.search.scores.conditions import kernel_names, metantk, metantk_condition

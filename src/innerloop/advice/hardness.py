@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.theory import hardness
+import innerloop.theory.hardness as hardness
 
 STEPS = (1, 10)
 JUDGE = "loss after 10 steps"

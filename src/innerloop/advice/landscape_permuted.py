@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+import innerloop.theory.permuted as permuted
 from innerloop.advice.hardness import Hardness, rank_tasks
 from innerloop.advice.landscape_features import Step, View
-from innerloop.theory import permuted
 
 
 class Checked(NamedTuple):

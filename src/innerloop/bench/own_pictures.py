@@ -83,7 +83,7 @@ def build(spec: dict[str, Any]) -> Callable[[], Any]:
     """The side asked for by ``side``, ``threads`` and ``files``."""
     import torch
 
-    from innerloop.features import extract
+    from innerloop.features.extracting import extract
     from innerloop.features.opening import open_backbone
 
     files = [Path(file) for file in spec["files"]]

@@ -39,8 +39,9 @@ def ours(features: Array, spec: dict[str, Any]) -> Callable[[], Any]:
     """All episodes, as ``innerloop eval --backbone`` judges them once features are there."""
     import torch
 
-    from innerloop.evaluation import Protocol, evaluate_features
-    from innerloop.execution import Plan
+    from innerloop.evaluation.frozen import evaluate_features
+    from innerloop.evaluation.protocol import Protocol
+    from innerloop.execution.plan import Plan
 
     shape, values = spec["sizes"], torch.from_numpy(features)
     source, plan = labelled(spec["labels"]), Plan("loop", spec["threads"])

@@ -20,10 +20,10 @@ from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Params, TaskBatch
-from innerloop.execution import Plan, meta_gradient
-from innerloop.execution.plan import available_cores
+from innerloop.execution.gradients import meta_gradient
+from innerloop.execution.plan import Plan, available_cores
 from innerloop.nets.resnet12 import WIDTHS, resnet12
-from innerloop.objectives import erm
+from innerloop.objectives.erm import erm
 from innerloop.objectives.mixed_precision import at_precision, check_bfloat16
 
 MODULE = "innerloop.bench.resnet"

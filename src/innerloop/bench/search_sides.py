@@ -17,7 +17,7 @@ from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.kernels.meta.kernel import maml_kernel
 from innerloop.kernels.meta.task_blocks import stack
-from innerloop.nets.cells import Choices, all_choices, remaining, without
+from innerloop.nets.cells.genotype import Choices, all_choices, remaining, without
 from innerloop.nets.cells.plan import reduction_places
 from innerloop.nets.cells.plan import stack as stacked
 from innerloop.search.draws import CROP_BATCH, Draw

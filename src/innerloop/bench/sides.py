@@ -10,9 +10,12 @@ import torch.nn.functional as F
 
 from innerloop.bench import peers, plain_loop, workloads
 from innerloop.core.types import Params
-from innerloop.execution import Plan, meta_gradient
-from innerloop.learners import Learner, imaml, maml
-from innerloop.objectives import episodic
+from innerloop.execution.gradients import meta_gradient
+from innerloop.execution.plan import Plan
+from innerloop.learners.base import Learner
+from innerloop.learners.gradient import maml
+from innerloop.learners.proximal import imaml
+from innerloop.objectives.episodic import episodic
 
 Side = Callable[[], Params]
 """Takes the meta-gradient once, and returns it by parameter name."""

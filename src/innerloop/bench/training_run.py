@@ -8,11 +8,14 @@ from typing import Any
 import torch
 
 from innerloop.bench import workloads
-from innerloop.execution import Plan
-from innerloop.learners import maml
-from innerloop.objectives import episodic
-from innerloop.tasks import get_family, make_sampler
-from innerloop.training import fit, initial_state, make_optimiser
+from innerloop.execution.plan import Plan
+from innerloop.learners.gradient import maml
+from innerloop.objectives.episodic import episodic
+from innerloop.tasks.families import get_family
+from innerloop.tasks.sampler import make_sampler
+from innerloop.training.fit import fit
+from innerloop.training.optimisers import make_optimiser
+from innerloop.training.state import initial_state
 
 
 def peaks(spec: dict[str, Any], peak_mb: Callable[[], float]) -> dict[int, float]:

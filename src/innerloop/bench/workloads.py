@@ -9,8 +9,11 @@ import torch
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Loss, Params, TaskBatch
-from innerloop.nets import Network, conv4, mlp
-from innerloop.tasks import get_family, make_sampler
+from innerloop.nets.conv4 import conv4
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import Network
+from innerloop.tasks.families import get_family
+from innerloop.tasks.sampler import make_sampler
 
 
 class Workload(NamedTuple):

@@ -147,8 +147,8 @@ def inspect(
     """Look at a dataset."""
 
     def work() -> Result:
-        from innerloop.data import open_source
         from innerloop.data.inspect import contact_sheet, describe
+        from innerloop.data.opening import open_source
 
         progress = _Progress(show=not quiet)
         try:

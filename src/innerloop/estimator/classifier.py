@@ -13,7 +13,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.estimator.adapting import AdaptingClassifier
 from innerloop.estimator.training import pretrained
-from innerloop.evaluation.sureness import CurvePoint, Expected, learning_curve
+from innerloop.evaluation.sureness.curve import CurvePoint, learning_curve
+from innerloop.evaluation.sureness.expected import Expected
 from innerloop.experiment.classifier_recipe import KEYS, arguments_of
 from innerloop.experiment.predicting.adapted import Prediction
 from innerloop.experiment.predicting.files import Saved, write_predictor

@@ -14,15 +14,11 @@ from torch import Tensor
 
 from innerloop.evaluation.heads import check_head, head_scores
 from innerloop.evaluation.labelling import tempered_head
-from innerloop.evaluation.sureness import (
-    CurvePoint,
-    Expected,
-    Novelty,
-    Sureness,
-    learning_curve,
-    sureness_of,
-)
+from innerloop.evaluation.sureness.assured import Sureness, sureness_of
+from innerloop.evaluation.sureness.curve import CurvePoint, learning_curve
+from innerloop.evaluation.sureness.expected import Expected
 from innerloop.evaluation.sureness.heldout import Way, class_means
+from innerloop.evaluation.sureness.novelty import Novelty
 
 Array = NDArray[Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from innerloop.core.types import Buffers, Params
-from innerloop.data import ImageSource, from_arrays
+from innerloop.data.arrays import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.layouts.layout import Progress, silent
-from innerloop.execution import Plan
-from innerloop.execution.plan import available_cores
+from innerloop.data.source import ImageSource
+from innerloop.execution.plan import Plan, available_cores
 from innerloop.experiment.classifier_recipe import recipe_for
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
@@ -20,11 +20,11 @@ from innerloop.experiment.look import Look
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.predicting.network import sizes_for
 from innerloop.experiment.predicting.predictor import Predictor
-from innerloop.nets import Network
+from innerloop.nets.network import Network
 from innerloop.recipes.schema import Recipe
-from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.sampler import Sampler
 
 
 def pretrained(X: Any, y: Any, arguments: Mapping[str, Any], progress: Progress = silent) -> Predictor:

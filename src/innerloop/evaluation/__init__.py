@@ -1,4 +1,4 @@
-"""Scoring learners and heads on held-out tasks, with intervals. Names are loaded when they are first used."""
+"""Scoring learners and heads on held-out tasks, with intervals."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from innerloop.evaluation import sureness as sureness
     from innerloop.evaluation.comparison import Comparison as Comparison
     from innerloop.evaluation.comparison import compare as compare
     from innerloop.evaluation.comparison import over_seeds as over_seeds
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from innerloop.evaluation.heads import HEADS as HEADS
     from innerloop.evaluation.heads import fit_heads as fit_heads
     from innerloop.evaluation.heads import head_scores as head_scores
+    from innerloop.evaluation.orders import ByOrder as ByOrder
+    from innerloop.evaluation.orders import by_label_order as by_label_order
     from innerloop.evaluation.pretrained import evaluate_backbone as evaluate_backbone
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import Evaluation as Evaluation
@@ -24,12 +27,14 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "innerloop.evaluation.comparison": ("Comparison", "compare", "over_seeds"),
-        "innerloop.evaluation.episodes": ("Episodes",),
-        "innerloop.evaluation.frozen": ("evaluate_features", "evaluate_head"),
-        "innerloop.evaluation.heads": ("HEADS", "fit_heads", "head_scores"),
-        "innerloop.evaluation.pretrained": ("evaluate_backbone",),
-        "innerloop.evaluation.protocol": ("Protocol",),
-        "innerloop.evaluation.scores": ("Evaluation", "evaluate"),
+        "innerloop.evaluation.comparison": "Comparison compare over_seeds",
+        "innerloop.evaluation.episodes": "Episodes",
+        "innerloop.evaluation.frozen": "evaluate_features evaluate_head",
+        "innerloop.evaluation.heads": "HEADS fit_heads head_scores",
+        "innerloop.evaluation.orders": "ByOrder by_label_order",
+        "innerloop.evaluation.pretrained": "evaluate_backbone",
+        "innerloop.evaluation.protocol": "Protocol",
+        "innerloop.evaluation.scores": "Evaluation evaluate",
     },
+    rooms="sureness",
 )

@@ -24,8 +24,7 @@ from innerloop.evaluation.judges import (
 )
 from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_grid, check_protocol
 from innerloop.evaluation.scores import Evaluation, GridRow
-from innerloop.execution import Plan
-from innerloop.execution.plan import torch_threads
+from innerloop.execution.plan import Plan, torch_threads
 from innerloop.execution.ranks import shared_out
 from innerloop.nets.network import Network
 from innerloop.tasks.few_shot import FewShot, Kind, few_shot

@@ -15,8 +15,9 @@ from innerloop.evaluation.features import FeatureCache, Pictures, Rows, cached_f
 from innerloop.evaluation.grid import Setting, grid_of, judge_grid
 from innerloop.evaluation.heads import fit_heads, head_scores, unit, unit_scores
 from innerloop.evaluation.protocol import Protocol
-from innerloop.execution import Plan, map_tasks
-from innerloop.learners.fine_tune import fine_tune
+from innerloop.execution.plan import Plan
+from innerloop.execution.tasks import map_tasks
+from innerloop.learners.fine_tuning import fine_tune
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.tasks.episodes import EpisodeRows

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from innerloop.core.losses import score
 from innerloop.core.types import Buffers, Loss, Params, Task
-from innerloop.execution import Plan, map_tasks
-from innerloop.execution.plan import torch_threads
+from innerloop.execution.plan import Plan, torch_threads
+from innerloop.execution.tasks import map_tasks
 from innerloop.learners.base import Learner
 from innerloop.learners.orders import mean_prediction, relabelled
 from innerloop.tasks.sampler import Sampler

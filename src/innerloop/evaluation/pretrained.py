@@ -17,8 +17,10 @@ from innerloop.evaluation.features import Rows
 from innerloop.evaluation.frozen import evaluate_features
 from innerloop.evaluation.protocol import Protocol, check_protocol
 from innerloop.evaluation.scores import Evaluation
-from innerloop.execution import Plan
-from innerloop.features import Backbone, extract, open_backbone
+from innerloop.execution.plan import Plan
+from innerloop.features.backbone import Backbone
+from innerloop.features.extracting import extract
+from innerloop.features.opening import open_backbone
 from innerloop.tasks.few_shot import Kind
 
 

@@ -12,9 +12,9 @@ from innerloop.core.losses import score, score_name
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.evaluation.episodes import Episodes
-from innerloop.execution import Plan, map_tasks
-from innerloop.execution.plan import torch_threads
+from innerloop.execution.plan import Plan, torch_threads
 from innerloop.execution.ranks import shared_out
+from innerloop.execution.tasks import map_tasks
 from innerloop.learners.base import Learner
 from innerloop.tasks.sampler import Sampler
 

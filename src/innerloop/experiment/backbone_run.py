@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import Problems, UserError
 from innerloop.evaluation.pretrained import evaluate_backbone
-from innerloop.execution import Plan
-from innerloop.execution.plan import available_cores
+from innerloop.execution.plan import Plan, available_cores
 from innerloop.experiment.beside import beside
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.evaluation import keep_evaluation, protocol_of
@@ -24,7 +23,9 @@ from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rates.auto import as_trained
 from innerloop.experiment.run_data import check_data, with_kept_data
 from innerloop.experiment.words import recipe_words
-from innerloop.features import Backbone, TimeLeft, open_backbone
+from innerloop.features.backbone import Backbone
+from innerloop.features.opening import open_backbone
+from innerloop.features.progress import TimeLeft
 from innerloop.recipes.backbone import backbone_recipe
 from innerloop.recipes.library import read_recipe
 from innerloop.recipes.protocols import CHANGED, changed_settings

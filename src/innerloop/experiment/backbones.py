@@ -10,7 +10,7 @@ from innerloop.evaluation.features import CACHEABLE
 from innerloop.experiment.look import Look
 from innerloop.experiment.predicting.loading import load_model
 from innerloop.experiment.predicting.predictor import Predictor
-from innerloop.features import Backbone
+from innerloop.features.backbone import Backbone
 
 
 def run_backbone(source: str | Path, *, trust: bool = False) -> Backbone:

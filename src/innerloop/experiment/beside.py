@@ -10,7 +10,7 @@ from torch import Tensor
 from innerloop.core.types import Params
 from innerloop.evaluation.baselines import Start, trivial_baselines
 from innerloop.evaluation.scores import Evaluation
-from innerloop.execution import Plan
+from innerloop.execution.plan import Plan
 from innerloop.experiment.data import Data
 from innerloop.experiment.fitting import by_heads
 from innerloop.experiment.heads import head_protocol

@@ -7,7 +7,7 @@ import functools
 import torch
 
 from innerloop.core.errors import UserError
-from innerloop.data import ImageSource
+from innerloop.data.source import ImageSource
 from innerloop.experiment.pictures import (
     IMAGE_FAMILIES,
     Scale,
@@ -23,7 +23,8 @@ from innerloop.experiment.sizes import Sizes, sizes_of_task
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.judged import has_hard_tasks
 from innerloop.recipes.schema import Recipe
-from innerloop.tasks import Sampler, get_family, make_sampler
+from innerloop.tasks.families import get_family
+from innerloop.tasks.sampler import Sampler, make_sampler
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

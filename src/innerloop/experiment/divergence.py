@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from innerloop.core.errors import NonFiniteError
-from innerloop.evaluation import Evaluation
+from innerloop.evaluation.scores import Evaluation
 from innerloop.learners.table import takes_steps
 from innerloop.recipes.schema import Recipe
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from innerloop.data import ImageSource
 from innerloop.data.hashing import file_hash, text_hash
+from innerloop.data.source import ImageSource
 from innerloop.evaluation.episodes import Episodes
 from innerloop.experiment.kept import digest, own_folder
 from innerloop.experiment.pictures import plain_source

@@ -14,7 +14,7 @@ from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.protocol import kind_of
 from innerloop.evaluation.scores import Evaluation
-from innerloop.execution import Plan
+from innerloop.execution.plan import Plan
 from innerloop.experiment.beside import before_training, beside, wanted
 from innerloop.experiment.data import check_inputs
 from innerloop.experiment.divergence import refuse_not_finite

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation import Evaluation, evaluate, evaluate_head
-from innerloop.execution import Plan
+from innerloop.evaluation.frozen import evaluate_head
+from innerloop.evaluation.scores import Evaluation, evaluate
+from innerloop.execution.plan import Plan
 from innerloop.experiment.data import Data
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import in_label_orders, test_steps
@@ -16,8 +17,8 @@ from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.together import all_ranks
 from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
-from innerloop.training import TrainState, fit
-from innerloop.training.fit import Log, Save, Validation
+from innerloop.training.fit import Log, Save, Validation, fit
+from innerloop.training.state import TrainState
 
 
 def fit_parts(

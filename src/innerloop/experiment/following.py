@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from innerloop.execution import Plan
 from innerloop.execution.group import Group
+from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.sizes import sizes_from

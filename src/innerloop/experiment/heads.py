@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from innerloop.evaluation import Protocol
 from innerloop.evaluation.grid import PENALTIES
+from innerloop.evaluation.protocol import Protocol
 from innerloop.experiment.pictures import build_kinds
 from innerloop.recipes.schema import Recipe
 

@@ -8,8 +8,7 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.weights import for_test
-from innerloop.plots import sinusoid_data
-from innerloop.plots.sinusoid import SinusoidPicture
+from innerloop.plots.sinusoid import SinusoidPicture, sinusoid_data
 from innerloop.recipes.schema import Recipe
 
 POINTS = 200

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
-from innerloop.data import ImageSource
 from innerloop.data.catalogue import EMBEDDED, catalogue
 from innerloop.data.hashing import content_hash, text_hash
 from innerloop.data.opening import own_store
+from innerloop.data.source import ImageSource
 from innerloop.runs.files import read_json, write_json_atomic
 
 KEPT = "data.json"

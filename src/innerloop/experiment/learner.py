@@ -13,7 +13,7 @@ from innerloop.learners.entry import Argument
 from innerloop.learners.orders import label_averaged, label_orders
 from innerloop.learners.table import LEARNERS, depends_on_order, takes_steps
 from innerloop.learners.updates import UpdateRule, adam, momentum, sgd
-from innerloop.nets import Network
+from innerloop.nets.network import Network
 from innerloop.recipes.schema import Inner, Recipe
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
-from innerloop.execution import Plan
-from innerloop.execution.plan import available_cores
+from innerloop.execution.plan import Plan, available_cores
 from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed

@@ -14,13 +14,18 @@ from innerloop.experiment.pretrained import check_channels
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.targets import check_outputs, check_targets
 from innerloop.experiment.words import recipe_words
-from innerloop.learners import Learner
-from innerloop.nets import Network, mlp
+from innerloop.learners.base import Learner
 from innerloop.nets.factory import BACKBONES, build_backbone
 from innerloop.nets.last_layer import with_last_layer
-from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import Network
+from innerloop.objectives.base import Objective
 from innerloop.objectives.distillation import Teacher, distilled
+from innerloop.objectives.episodic import episodic
+from innerloop.objectives.erm import erm
 from innerloop.objectives.mixed_precision import in_bfloat16
+from innerloop.objectives.multitask import multitask
+from innerloop.objectives.reptile import reptile
 from innerloop.recipes.judged import IMAGE_FAMILIES, kinds_asked
 from innerloop.recipes.schema import Recipe
 

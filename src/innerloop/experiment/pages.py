@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from innerloop.report import write_page
+from innerloop.report.page import write_page
 
 if TYPE_CHECKING:
     from innerloop.plots.sinusoid import SinusoidPicture

@@ -15,13 +15,13 @@ from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.teacher import load_teacher
 from innerloop.experiment.weights import first_weights, for_test
 from innerloop.experiment.words import recipe_words
-from innerloop.learners import Learner
-from innerloop.nets import Network
-from innerloop.objectives import Objective
+from innerloop.learners.base import Learner
+from innerloop.nets.network import Network
+from innerloop.objectives.base import Objective
 from innerloop.recipes.schema import Recipe
-from innerloop.training import TrainState, initial_state, make_optimiser, make_schedule
-from innerloop.training.optimisers import MakeOptimiser
-from innerloop.training.schedules import Schedule
+from innerloop.training.optimisers import MakeOptimiser, make_optimiser
+from innerloop.training.schedules import Schedule, make_schedule
+from innerloop.training.state import TrainState, initial_state
 
 
 class Parts:

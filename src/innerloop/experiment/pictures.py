@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from innerloop.core.random import derive_seed
-from innerloop.data import ImageSource, open_source
 from innerloop.data.augment import episode_transform, lee2019
+from innerloop.data.opening import open_source
+from innerloop.data.source import ImageSource
 from innerloop.data.splits import hold_out
 from innerloop.experiment.kept import read_kept, with_kept_splits
 from innerloop.experiment.pretrained import own_scale
@@ -19,11 +20,11 @@ from innerloop.experiment.words import episode_words
 from innerloop.recipes.judged import IMAGE_FAMILIES as IMAGE_FAMILIES
 from innerloop.recipes.judged import kinds_asked
 from innerloop.recipes.schema import Data, Recipe
-from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
 from innerloop.tasks.rotations import with_rotations
+from innerloop.tasks.sampler import Sampler
 from innerloop.tasks.supervised import supervised_sampler
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
-from innerloop.execution import Plan, choose_plan
-from innerloop.execution.plan import check_compiler, compiler_works
+from innerloop.execution.auto import choose_plan
+from innerloop.execution.plan import Plan, check_compiler, compiler_works
 from innerloop.execution.warned import worker_warnings
 from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
 from innerloop.experiment.divergence import rate_words
@@ -44,8 +44,7 @@ from innerloop.runs.manifest import read_manifest, start_manifest, update_manife
 from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.process import alive
 from innerloop.runs.progress import Progress, RunLog, progress
-from innerloop.training import TrainState
-from innerloop.training.state import in_order, state_from
+from innerloop.training.state import TrainState, in_order, state_from
 
 
 @recipe_words()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from innerloop.data import ImageSource
+from innerloop.data.source import ImageSource
 from innerloop.experiment.data import Data
 from innerloop.experiment.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
 from innerloop.experiment.pictures import IMAGE_FAMILIES, Scale, build_source, held_out, plain_source

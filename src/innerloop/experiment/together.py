@@ -21,8 +21,8 @@ from torch import Tensor
 from innerloop.core.cores import available_cores, divide_cores
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.ranks import LOST, LostRankError, Place
-from innerloop.execution import Plan
 from innerloop.execution.group import Group, group_here, join, leave
+from innerloop.execution.plan import Plan
 from innerloop.execution.ranks import AllRanksError
 from innerloop.experiment.parts import Parts
 from innerloop.recipes.schema import Recipe

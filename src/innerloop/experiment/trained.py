@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import innerloop.experiment.backbone_run as backbone_run
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison
-from innerloop.experiment import backbone_run
 from innerloop.experiment.compare import compare_judged
 from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.loading import Loaded, load_run

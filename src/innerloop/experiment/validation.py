@@ -8,7 +8,7 @@ from typing import Any
 from innerloop.core.losses import is_classification
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.execution import Plan
+from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import judge
 from innerloop.experiment.parts import Parts
 from innerloop.training.fit import Validation

@@ -13,9 +13,8 @@ from innerloop.experiment.data import DTYPES
 from innerloop.experiment.model import Model
 from innerloop.experiment.pretrained import INIT, pretrained_weights
 from innerloop.learners.base import is_own
-from innerloop.nets import load_weights
 from innerloop.nets.noise import with_noise, without_noise
-from innerloop.nets.weights import load_statistics
+from innerloop.nets.weights import load_statistics, load_weights
 from innerloop.objectives.multitask import PREFIX as HEADS
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint

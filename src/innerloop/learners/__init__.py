@@ -1,4 +1,4 @@
-"""Learners turn a support set into a predictor. Names are loaded when they are first used."""
+"""Learners turn a support set into a predictor."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from innerloop.learners.base import Learner as Learner
     from innerloop.learners.convex import logistic_head as logistic_head
     from innerloop.learners.convex import metaoptnet_svm as metaoptnet_svm
+    from innerloop.learners.embedding import embedding_learner as embedding_learner
+    from innerloop.learners.entry import Entry as Entry
+    from innerloop.learners.entry import Setting as Setting
+    from innerloop.learners.fine_tuning import fine_tune as fine_tune
     from innerloop.learners.gradient import anil as anil
     from innerloop.learners.gradient import boil as boil
     from innerloop.learners.gradient import gradient_learner as gradient_learner
@@ -20,12 +24,15 @@ if TYPE_CHECKING:
     from innerloop.learners.gradient import meta_sgd as meta_sgd
     from innerloop.learners.gradient import non_adaptive as non_adaptive
     from innerloop.learners.kernel import kernel_learner as kernel_learner
+    from innerloop.learners.kernel import regression_tasks as regression_tasks
+    from innerloop.learners.orders import label_averaged as label_averaged
     from innerloop.learners.prototype import protonet as protonet
     from innerloop.learners.proximal import imaml as imaml
     from innerloop.learners.proximal import minibatchprox as minibatchprox
     from innerloop.learners.ridge import metaoptnet_ridge as metaoptnet_ridge
     from innerloop.learners.ridge import r2d2 as r2d2
     from innerloop.learners.table import LEARNERS as LEARNERS
+    from innerloop.learners.updates import UpdateRule as UpdateRule
     from innerloop.learners.updates import adam as adam
     from innerloop.learners.updates import momentum as momentum
     from innerloop.learners.updates import sgd as sgd
@@ -33,23 +40,19 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "innerloop.learners.base": ("Adapted", "Learner"),
-        "innerloop.learners.gradient": (
-            "anil",
-            "boil",
-            "gradient_learner",
-            "maml",
-            "maml_lslr",
-            "meta_sgd",
-            "non_adaptive",
-        ),
-        "innerloop.learners.kernel": ("kernel_learner",),
-        "innerloop.learners.attention": ("matching",),
-        "innerloop.learners.convex": ("logistic_head", "metaoptnet_svm"),
-        "innerloop.learners.prototype": ("protonet",),
-        "innerloop.learners.ridge": ("metaoptnet_ridge", "r2d2"),
-        "innerloop.learners.proximal": ("imaml", "minibatchprox"),
-        "innerloop.learners.table": ("LEARNERS",),
-        "innerloop.learners.updates": ("adam", "momentum", "sgd"),
+        "innerloop.learners.attention": "matching",
+        "innerloop.learners.base": "Adapted Learner",
+        "innerloop.learners.convex": "logistic_head metaoptnet_svm",
+        "innerloop.learners.embedding": "embedding_learner",
+        "innerloop.learners.entry": "Entry Setting",
+        "innerloop.learners.fine_tuning": "fine_tune",
+        "innerloop.learners.gradient": "anil boil gradient_learner maml maml_lslr meta_sgd non_adaptive",
+        "innerloop.learners.kernel": "kernel_learner regression_tasks",
+        "innerloop.learners.orders": "label_averaged",
+        "innerloop.learners.prototype": "protonet",
+        "innerloop.learners.proximal": "imaml minibatchprox",
+        "innerloop.learners.ridge": "metaoptnet_ridge r2d2",
+        "innerloop.learners.table": "LEARNERS",
+        "innerloop.learners.updates": "UpdateRule adam momentum sgd",
     },
 )

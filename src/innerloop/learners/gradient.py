@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
-from innerloop.core import autodiff
+import innerloop.core.autodiff as autodiff
 from innerloop.core.errors import UserError
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params

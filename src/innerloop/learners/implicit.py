@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from innerloop.core import autodiff
+import innerloop.core.autodiff as autodiff
 from innerloop.core.trees import add_scaled
 from innerloop.core.types import Buffers, Params
 from innerloop.learners.inner import InnerLoss

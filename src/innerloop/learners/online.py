@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.core import autodiff
+import innerloop.core.autodiff as autodiff
 from innerloop.core.errors import UserError
 from innerloop.core.losses import is_classification
 from innerloop.core.trees import select

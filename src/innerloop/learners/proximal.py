@@ -29,7 +29,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.core import autodiff
+import innerloop.core.autodiff as autodiff
 from innerloop.core.errors import UserError
 from innerloop.core.trees import add_scaled, detach, dot, select, tree_map
 from innerloop.core.types import Buffers, Loss, Params, Task, all_samples

@@ -33,6 +33,7 @@ BACKBONES: dict[str, Callable[..., Network]] = {
     "wrn-28-10": functools.partial(wide_resnet, depth=28, widen=10),
     **{name: functools.partial(efficientnet_lite, version=number) for number, name in enumerate(NAMES)},
 }
+"""Networks for pictures, by their names in ``model.kind``."""
 _GIVEN = 3
 """Backbones begin with the pictures' channels and side, and the outputs."""
 _PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)

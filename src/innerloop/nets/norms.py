@@ -30,6 +30,7 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 
 NORM_POLICIES = ("transductive", "support", "running", "group", "none")
+"""Where normalisation layers take mean and variance from; the documentation describes each of them."""
 MOMENTUM = 0.1
 EPS = 1e-5
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from torch import Tensor
 
+import innerloop.experiment.following as following
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.execution.group import Group
-from innerloop.experiment import following
 from innerloop.experiment.together import IN_STEP, at_work
 from innerloop.experiment.words import recipe_words
 from innerloop.pilot.keep import KIND, Sitting, check_pictures, reopened

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
-from innerloop.data import ImageSource
+from innerloop.data.source import ImageSource
 from innerloop.execution.plain import from_leader
 from innerloop.pilot.asked import Asked
 from innerloop.pilot.settings import model_for

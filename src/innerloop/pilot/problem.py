@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from innerloop.core.errors import UserError
-from innerloop.data import ImageSource
+from innerloop.data.source import ImageSource
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
 from innerloop.experiment.words import recipe_words

@@ -20,7 +20,7 @@ from innerloop.pilot.problem import Problem, pose
 from innerloop.pilot.race import race
 from innerloop.pilot.settings import Search, Validate
 from innerloop.pilot.validate import validate as validate_scores
-from innerloop.report import write_page
+from innerloop.report.page import write_page
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import read_manifest, update_manifest

@@ -14,7 +14,7 @@ from innerloop.pilot.asked import Asked
 from innerloop.pilot.keep import RESULT, asked_for, is_search
 from innerloop.pilot.run import resume_search, search
 from innerloop.pilot.sharing import CLAIMS, POLL, posted, train_free
-from innerloop.report import write_page
+from innerloop.report.page import write_page
 from innerloop.runs.claims import Claims
 from innerloop.runs.directory import list_runs
 from innerloop.runs.files import plain, read_json

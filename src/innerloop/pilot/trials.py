@@ -17,8 +17,8 @@ import numpy as np
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import mean_interval
-from innerloop.execution import Plan
 from innerloop.execution.group import apart
+from innerloop.execution.plan import Plan
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
@@ -28,8 +28,7 @@ from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.files import read_json, write_json_atomic
-from innerloop.training import TrainState
-from innerloop.training.state import in_order, state_from
+from innerloop.training.state import TrainState, in_order, state_from
 
 PLAN = Plan("loop", 1)
 """Candidates run side by side, one thread each: so a result does not depend on how many do."""

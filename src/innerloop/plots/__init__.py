@@ -2,8 +2,13 @@
 
 from innerloop.plots.adaptation import adaptation_curve_data as adaptation_curve_data
 from innerloop.plots.adaptation import adaptation_curve_figure as adaptation_curve_figure
+from innerloop.plots.cells import cell_picture_data as cell_picture_data
+from innerloop.plots.cells import cell_picture_figure as cell_picture_figure
+from innerloop.plots.files import write_figures as write_figures
 from innerloop.plots.histogram import score_histogram_data as score_histogram_data
 from innerloop.plots.histogram import score_histogram_figure as score_histogram_figure
+from innerloop.plots.learning import learning_curve_data as learning_curve_data
+from innerloop.plots.learning import learning_curve_figure as learning_curve_figure
 from innerloop.plots.sinusoid import sinusoid_data as sinusoid_data
 from innerloop.plots.sinusoid import sinusoid_figure as sinusoid_figure
 from innerloop.plots.svg import figure_to_svg as figure_to_svg

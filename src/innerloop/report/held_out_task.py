@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from innerloop.core.errors import UserError
-from innerloop.plots import figure_to_svg, sinusoid_figure
-from innerloop.plots.sinusoid import SinusoidPicture
+from innerloop.plots.sinusoid import SinusoidPicture, sinusoid_figure
+from innerloop.plots.svg import figure_to_svg
 from innerloop.report.figures import Picture
 from innerloop.report.read_run import inside
 from innerloop.report.words import number

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.losses import is_classification
 from innerloop.core.statistics import Interval
-from innerloop.execution import Plan
+from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import IMAGE_FAMILIES
 from innerloop.experiment.rates.auto import advice_for, provisional
 from innerloop.recipes.schema import Recipe
-from innerloop.training import TrainState
 from innerloop.training.fit import Validation
+from innerloop.training.state import TrainState
 
 
 class Fitted(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from innerloop.search import scores as scores
     from innerloop.search.draws import Draw as Draw
     from innerloop.search.draws import Draws as Draws
     from innerloop.search.draws import PictureDraws as PictureDraws
@@ -30,16 +31,16 @@ if TYPE_CHECKING:
     from innerloop.search.spaces import conv_space as conv_space
     from innerloop.search.spaces import get_space as get_space
 
-_HERE = "innerloop.search"
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        f"{_HERE}.draws": ("Draw", "Draws", "PictureDraws"),
-        f"{_HERE}.found": ("Found", "Ranked"),
-        f"{_HERE}.methods": ("METHODS", "search"),
-        f"{_HERE}.scoring": ("Scores", "score_candidates"),
-        f"{_HERE}.size": ("Size", "count_parameters", "network_size"),
-        f"{_HERE}.space": ("Space", "candidates", "random_candidate", "random_of_size", "size_of"),
-        f"{_HERE}.spaces": ("SPACES", "ConvVariant", "cell_space", "conv_space", "get_space"),
+        "innerloop.search.draws": "Draw Draws PictureDraws",
+        "innerloop.search.found": "Found Ranked",
+        "innerloop.search.methods": "METHODS search",
+        "innerloop.search.scoring": "Scores score_candidates",
+        "innerloop.search.size": "Size count_parameters network_size",
+        "innerloop.search.space": "Space candidates random_candidate random_of_size size_of",
+        "innerloop.search.spaces": "SPACES ConvVariant cell_space conv_space get_space",
     },
+    rooms="scores",
 )

@@ -9,8 +9,20 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.nets.cells import Choices, Edge, Genotype, all_choices, cell_network, to_table
-from innerloop.nets.cells.genotype import EDGES_KEPT, INPUTS, KINDS, NODES, OPERATORS, CellEdges
+from innerloop.nets.cells.genotype import (
+    EDGES_KEPT,
+    INPUTS,
+    KINDS,
+    NODES,
+    OPERATORS,
+    CellEdges,
+    Choices,
+    Edge,
+    Genotype,
+    all_choices,
+)
+from innerloop.nets.cells.network import cell_network
+from innerloop.nets.cells.toml import to_table
 from innerloop.nets.convnet import POOLINGS, convnet, last_side
 from innerloop.nets.network import Network
 from innerloop.search.space import Space
@@ -193,6 +205,7 @@ def _describe(v: ConvVariant) -> str:
 
 
 SPACES: dict[str, Callable[..., Space[Any]]] = {"cells": cell_space, "convnet": conv_space}
+"""By name: functions of the pictures' channels, their side and the outputs."""
 
 
 def get_space(name: str, pictures: int, size: int, outputs: int, **settings: Any) -> Space[Any]:

@@ -5,6 +5,8 @@ from innerloop.solvers.centroids import cosine as cosine
 from innerloop.solvers.centroids import nearest_centroid as nearest_centroid
 from innerloop.solvers.crammer_singer import crammer_singer as crammer_singer
 from innerloop.solvers.implicit import implicit as implicit
+from innerloop.solvers.krylov import LinearSolution as LinearSolution
+from innerloop.solvers.krylov import conjugate_gradients as conjugate_gradients
 from innerloop.solvers.logistic import LogisticResult as LogisticResult
 from innerloop.solvers.logistic import logistic as logistic
 from innerloop.solvers.problems import Linear as Linear

@@ -20,6 +20,7 @@ FAMILIES: dict[str, Family] = {
     "mixed-linear": mixed_linear,
     "linear": linear,
 }
+"""Built-in families, by their names in ``tasks.family``."""
 
 
 def get_family(name: str) -> Family:

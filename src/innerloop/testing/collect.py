@@ -11,8 +11,9 @@ from torch.utils import _pytree as pytree
 
 from innerloop.core.random import generator
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.execution import Plan, meta_gradient
 from innerloop.execution.gradient_types import TaskLoss
+from innerloop.execution.gradients import meta_gradient
+from innerloop.execution.plan import Plan
 from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE, TOLERANCE
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
-from innerloop.execution import Plan, map_tasks
+from innerloop.execution.plan import Plan
+from innerloop.execution.tasks import map_tasks
 from innerloop.learners.base import Learner
 from innerloop.testing.collect import (
     Failures,

@@ -12,10 +12,12 @@ from innerloop.core.types import TaskBatch, stack_tasks
 from innerloop.experiment.learner import build_learner
 from innerloop.learners.base import OWN_PREFIX, is_own
 from innerloop.learners.table import LEARNERS
-from innerloop.nets import Network, mlp
-from innerloop.objectives import episodic
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import Network
+from innerloop.objectives.episodic import episodic
 from innerloop.recipes.schema import Inner
-from innerloop.tasks import get_family, make_sampler
+from innerloop.tasks.families import get_family
+from innerloop.tasks.sampler import make_sampler
 from innerloop.testing.learners import check_learner
 from innerloop.testing.objectives import check_objective
 

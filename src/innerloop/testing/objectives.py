@@ -6,7 +6,8 @@ import torch
 
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, TaskBatch
-from innerloop.execution import Plan, meta_gradient
+from innerloop.execution.gradients import meta_gradient
+from innerloop.execution.plan import Plan
 from innerloop.objectives.base import Objective
 from innerloop.testing.collect import (
     Failures,

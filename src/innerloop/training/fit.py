@@ -14,8 +14,9 @@ from innerloop.core.ranks import LostRankError
 from innerloop.core.statistics import Interval
 from innerloop.core.trees import first_not_finite, global_norm
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.execution import Gradient, Plan, meta_gradient
-from innerloop.execution.plan import torch_threads
+from innerloop.execution.gradient_types import Gradient
+from innerloop.execution.gradients import meta_gradient
+from innerloop.execution.plan import Plan, torch_threads
 from innerloop.execution.ranks import undrawn
 from innerloop.execution.sending import WorkersError
 from innerloop.learners.base import reported

@@ -11,8 +11,8 @@ from torch import Tensor
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.kernels.empirical.exact import jacobian_kernel
-from innerloop.learners import anil, maml
 from innerloop.learners.base import Learner
+from innerloop.learners.gradient import anil, maml
 from innerloop.nets.network import Network
 from innerloop.objectives.episodic import all_samples
 from innerloop.objectives.multitask import multitask, task_head

@@ -9,6 +9,7 @@ from innerloop.evaluation.sureness.curve import learning_curve as learning_curve
 from innerloop.evaluation.sureness.expected import Expected as Expected
 from innerloop.evaluation.sureness.expected import expected_accuracy as expected_accuracy
 from innerloop.evaluation.sureness.heldout import HeldOut as HeldOut
+from innerloop.evaluation.sureness.heldout import Way as Way
 from innerloop.evaluation.sureness.heldout import hold_out as hold_out
 from innerloop.evaluation.sureness.novelty import Novelty as Novelty
 from innerloop.evaluation.sureness.novelty import novelty_of as novelty_of

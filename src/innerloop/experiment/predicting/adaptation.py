@@ -13,10 +13,10 @@ from innerloop.evaluation.heads import HEADS
 from innerloop.evaluation.labelling import head_learner
 from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.experiment.learner import build_learner, in_label_orders, test_steps
-from innerloop.learners import Learner
-from innerloop.learners.fine_tune import fine_tune
+from innerloop.learners.base import Learner
+from innerloop.learners.fine_tuning import fine_tune
 from innerloop.learners.table import learns, uses_head
-from innerloop.nets import Network
+from innerloop.nets.network import Network
 from innerloop.recipes.schema import Recipe
 
 Fields = dict[str, bool | list[str]]

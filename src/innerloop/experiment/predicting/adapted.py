@@ -13,7 +13,7 @@ from innerloop.core.types import Params
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.evaluation.heads import HEADS, head_scores
 from innerloop.evaluation.labelling import check_numbers, in_parts, labelled
-from innerloop.evaluation.sureness import Sureness
+from innerloop.evaluation.sureness.assured import Sureness
 from innerloop.experiment.predicting.adaptation import Fields, pack_state, unpack_state
 from innerloop.solvers.problems import Linear
 

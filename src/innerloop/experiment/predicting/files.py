@@ -34,7 +34,7 @@ from innerloop.experiment.predicting.network import network_for
 from innerloop.experiment.predicting.predictor import Predictor, of_backbone
 from innerloop.experiment.predicting.sureness import pack_sureness, unpack_sureness
 from innerloop.features.files import GROUP, packed_backbone, unpacked_backbone
-from innerloop.nets import Network
+from innerloop.nets.network import Network
 from innerloop.recipes.settings import make_recipe, typed_keys
 from innerloop.recipes.trust import admit
 from innerloop.runs.files import plain

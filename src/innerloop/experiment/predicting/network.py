@@ -5,7 +5,7 @@ from __future__ import annotations
 from innerloop.experiment.look import Look
 from innerloop.experiment.model import build_network
 from innerloop.experiment.sizes import Sizes
-from innerloop.nets import Network
+from innerloop.nets.network import Network
 from innerloop.recipes.schema import Recipe
 
 

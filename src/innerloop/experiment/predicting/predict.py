@@ -30,7 +30,8 @@ from innerloop.experiment.takeaway.about import about_model
 from innerloop.experiment.takeaway.card import card, card_file
 from innerloop.experiment.takeaway.files import refuse_to_overwrite
 from innerloop.experiment.words import recipe_words
-from innerloop.features import TimeLeft, open_backbone
+from innerloop.features.opening import open_backbone
+from innerloop.features.progress import TimeLeft
 from innerloop.recipes.settings import make_recipe
 from innerloop.runs.files import write_text_atomic
 

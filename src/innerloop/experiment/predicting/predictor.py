@@ -20,7 +20,7 @@ from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.preparing import prepare
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.labelling import FittedHead, check_weights, in_parts, tempered_head
-from innerloop.evaluation.sureness import sureness_of
+from innerloop.evaluation.sureness.assured import sureness_of
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
 from innerloop.experiment.look import Look
 from innerloop.experiment.predicting.adaptation import Way, way_to_adapt
@@ -31,7 +31,7 @@ from innerloop.features.backbone import Backbone
 from innerloop.features.extracting import extract
 from innerloop.features.files import packed_backbone, unpacked_backbone
 from innerloop.features.items import listed
-from innerloop.nets import Network
+from innerloop.nets.network import Network
 from innerloop.recipes.schema import Recipe
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from innerloop.core.errors import Problems, UserError
-from innerloop.data import open_source
 from innerloop.data.folder import FolderOptions, check_folder, examples_in
 from innerloop.data.folder_look import Bad, OnBad, look_at_heads, unreadable
 from innerloop.data.layouts.layout import Progress, silent
+from innerloop.data.opening import open_source
 from innerloop.data.pictures import is_picture, is_taken_for_picture
 from innerloop.data.source import labels
 from innerloop.experiment.predicting.adapted import Adapted

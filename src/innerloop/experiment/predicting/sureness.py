@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from innerloop.evaluation.sureness import Expected, Novelty, Sureness
-from innerloop.evaluation.sureness.expected import Confused, Share
+from innerloop.evaluation.sureness.assured import Sureness
+from innerloop.evaluation.sureness.expected import Confused, Expected, Share
+from innerloop.evaluation.sureness.novelty import Novelty
 
 
 def pack_sureness(sure: Sureness, names: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from innerloop.evaluation.sureness import CurvePoint, learning_curve
+from innerloop.evaluation.sureness.curve import CurvePoint, learning_curve
 from innerloop.evaluation.sureness.heldout import HeldOut, hold_out
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
 from innerloop.experiment.predicting.adapted import Adapted, Prediction

@@ -18,7 +18,7 @@ from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
-from innerloop.training import TrainState
+from innerloop.training.state import TrainState
 
 PROVISIONAL = 0.01
 """Stands in for a rate that is not known yet, where parts are only built to find mistakes."""

@@ -10,15 +10,14 @@ from typing import NamedTuple
 import numpy
 
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.execution import Plan
-from innerloop.execution.plan import available_cores
+from innerloop.execution.plan import Plan, available_cores
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES
 from innerloop.experiment.rates.budget import LEAST_EPISODES, Costs
 from innerloop.recipes.schema import Recipe
-from innerloop.training import TrainState
+from innerloop.training.state import TrainState
 
 TIMED_STEPS, TIMED_TASKS = 3, 4
 """What is timed; where tasks run in one batched computation, all that a sweep would judge at least."""

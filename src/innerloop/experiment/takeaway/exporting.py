@@ -14,7 +14,7 @@ from innerloop.experiment.predicting.told import network_told
 from innerloop.experiment.takeaway.files import check_target, export_adapted
 from innerloop.experiment.takeaway.usage import left_to_the_caller
 from innerloop.experiment.words import recipe_words
-from innerloop.features import TimeLeft
+from innerloop.features.progress import TimeLeft
 
 
 @recipe_words()

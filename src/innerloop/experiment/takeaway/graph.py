@@ -11,7 +11,7 @@ from torch.export import Dim, ExportedProgram, export
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.evaluation.heads import unit
-from innerloop.evaluation.sureness import Sureness
+from innerloop.evaluation.sureness.assured import Sureness
 from innerloop.experiment.predicting.adapted import Adapted
 from innerloop.experiment.predicting.predictor import Predictor
 from innerloop.features.resizing import can_resize, resized

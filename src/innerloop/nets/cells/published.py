@@ -61,6 +61,7 @@ PUBLISHED: dict[str, Genotype] = {
     "metantk-tiered-8-2": _cells("fac0 dil1  sep0 sep1  sep0 conv2", "conv0 sep1  sep1 sep2  conv0 sep1"),
     "metantk-tiered-8-3": _cells("fac0 fac1  sep0 fac2  sep2 sep3", "conv0 conv1  sep0 sep1  sep1 fac3"),
 }
+"""Cells that papers have published, by name."""
 
 
 def read_choices(given: str | Genotype | Choices | Mapping[str, Any]) -> Choices:

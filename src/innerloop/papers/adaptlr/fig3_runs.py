@@ -11,7 +11,8 @@ from innerloop.core.errors import NonFiniteError
 from innerloop.core.losses import score
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.types import Buffers, Params, Task
-from innerloop.execution import Plan, map_tasks
+from innerloop.execution.plan import Plan
+from innerloop.execution.tasks import map_tasks
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build

@@ -13,7 +13,8 @@ from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.reproduce.short_runs import fitted
-from innerloop.tasks import get_family, make_sampler
+from innerloop.tasks.families import get_family
+from innerloop.tasks.sampler import make_sampler
 from innerloop.theory.rate.bracket import gradient_moments, pooled_head
 from innerloop.theory.rate.estimate import limit_moments, split_moments
 from innerloop.theory.rate.forms import Sums, add_sums, labelled_sums, maml_solution, minimise, risk

@@ -19,11 +19,11 @@ from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.meta.descent import Descent, response
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
 from innerloop.kernels.meta.task_blocks import stack
-from innerloop.learners import anil
+from innerloop.learners.gradient import anil
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
-from innerloop.objectives import multitask
+from innerloop.objectives.multitask import multitask
 from innerloop.papers.bridge.shared import (
     DIM,
     SHOTS,

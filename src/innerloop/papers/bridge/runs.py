@@ -13,13 +13,13 @@ from typing import Any
 
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.execution import Plan
+from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.validation import validation_of
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import plan_for
-from innerloop.training import TrainState
+from innerloop.training.state import TrainState
 
 
 class Watch:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.types import Params
-from innerloop.evaluation import evaluate
 from innerloop.evaluation.orders import by_label_order
+from innerloop.evaluation.scores import evaluate
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.parts import Parts
 from innerloop.learners.orders import label_orders
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import Fitted, fitted, plan_for
-from innerloop.training import TrainState
+from innerloop.training.state import TrainState
 
 
 class Setting(NamedTuple):

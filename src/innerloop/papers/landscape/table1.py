@@ -220,9 +220,8 @@ FAILS = (
     ),
     "the gain over NAL-1 on hard test tasks is larger for Small r_H",
     "Large: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points",
-    "Small: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points",
 )
-"""What is recorded as not holding at `cpu`: in trials SGD at the published rate did not begin to learn."""
+"""What does not hold at `cpu`, where SGD at the published rate does not begin to learn."""
 
 
 def _protocol(scale: str, budget: Any, alphabets: dict[str, list[str]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import maml_kernel
 from innerloop.kernels.meta.task_blocks import stack
-from innerloop.learners import maml
+from innerloop.learners.gradient import maml
 from innerloop.nets.mlp import mlp
 from innerloop.papers.bridge.shared import DIM, bridge_tasks
 from innerloop.plots.panels import line, panel, panels_figure

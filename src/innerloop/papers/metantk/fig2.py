@@ -13,7 +13,7 @@ from innerloop.papers.metantk.table import protocol
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
-    from innerloop.nets.cells import Genotype
+    from innerloop.nets.cells.genotype import Genotype
     from innerloop.papers.metantk.cases import Case
 
 DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
@@ -34,7 +34,8 @@ ALIKE_AT_CPU = True
 
 def run(scale: str, say: Say) -> Reproduction:
     """Cells of independent searches at this scale, beside the first that was released."""
-    from innerloop.nets.cells import PUBLISHED, from_table
+    from innerloop.nets.cells.published import PUBLISHED
+    from innerloop.nets.cells.toml import from_table
     from innerloop.plots.cells import cell_picture_data, cell_picture_figure
 
     found = _searches(scale, say)
@@ -71,7 +72,8 @@ def _searches(scale: str, say: Say) -> dict[Case, dict[str, Any]]:
 
 def _released_rows() -> list[Row]:
     """What can be told of the twelve released cells without training any."""
-    from innerloop.nets.cells import PUBLISHED, cell_network
+    from innerloop.nets.cells.network import cell_network
+    from innerloop.nets.cells.published import PUBLISHED
     from innerloop.search.size import count_parameters
 
     sizes = {
@@ -123,7 +125,8 @@ def agreement(one: Genotype, other: Genotype) -> float:
 
 def by_chance(pairs: int = CHANCE) -> float:
     """Mean agreement of random cells."""
-    from innerloop.search import cell_space, random_candidate
+    from innerloop.search.space import random_candidate
+    from innerloop.search.spaces import cell_space
 
     space = cell_space(3, 32, 5)
     drawn = [random_candidate(space, 0, "chance", number) for number in range(2 * pairs)]

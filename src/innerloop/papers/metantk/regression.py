@@ -14,11 +14,11 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel, mtl_kernel
 from innerloop.kernels.meta.predict import fit, predict_tasks
 from innerloop.kernels.meta.task_blocks import stack
-from innerloop.learners import anil, maml
+from innerloop.learners.gradient import anil, maml
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
-from innerloop.objectives import multitask
+from innerloop.objectives.multitask import multitask
 from innerloop.papers.bridge.shared import DIM, bridge_tasks
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row

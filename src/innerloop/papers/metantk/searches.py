@@ -15,14 +15,16 @@ from typing import Any
 
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
-from innerloop.nets.cells import to_table
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices
+from innerloop.nets.cells.toml import to_table
 from innerloop.papers.metantk.pictures import TINY, photographs
 from innerloop.reproduce.parts import FOLDER
 from innerloop.reproduce.sources import library_versions, source_hash
-from innerloop.search import PictureDraws, cell_space, search
+from innerloop.search.draws import PictureDraws
+from innerloop.search.methods import search
 from innerloop.search.pool import read_kept
 from innerloop.search.size import network_size
+from innerloop.search.spaces import cell_space
 
 WAYS = 5
 

@@ -1,7 +1,7 @@
-"""Scores of untrained networks, by name in :data:`~innerloop.search.scores.table.SCORES`.
+"""Scores of untrained networks, by name in :data:`SCORES`.
 
 A score is a pure function of a network, its parameters and a few tasks or inputs. It may make a shortlist;
-published comparisons say that it cannot name a winner (see the documentation). Names load on first use.
+published comparisons say that it cannot name a winner (see the documentation).
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ if TYPE_CHECKING:
     from innerloop.search.scores.tell import Score as Score
     from innerloop.search.scores.tell import score as score
 
-_HERE = "innerloop.search.scores"
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        f"{_HERE}.conditions": ("Condition", "fresh_head", "metantk", "metantk_condition", "ntk_condition"),
-        f"{_HERE}.gradients": ("gradient_norm", "synflow", "zico"),
-        f"{_HERE}.patterns": ("Regions", "linear_regions", "naswot"),
-        f"{_HERE}.ranks": ("rank_sums",),
-        f"{_HERE}.size": ("flops", "layers", "parameters"),
-        f"{_HERE}.table": ("SCORES",),
-        f"{_HERE}.tell": ("Score", "score"),
+        "innerloop.search.scores.conditions": "Condition fresh_head metantk metantk_condition ntk_condition",
+        "innerloop.search.scores.gradients": "gradient_norm synflow zico",
+        "innerloop.search.scores.patterns": "Regions linear_regions naswot",
+        "innerloop.search.scores.ranks": "rank_sums",
+        "innerloop.search.scores.size": "flops layers parameters",
+        "innerloop.search.scores.table": "SCORES",
+        "innerloop.search.scores.tell": "Score score",
     },
 )

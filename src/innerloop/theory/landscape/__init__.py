@@ -1,1 +1,31 @@
 """When MAML is worth it (Landscape): closed forms, many environments at once, estimates from samples."""
+
+from innerloop.theory.landscape.batch import Landscape as Landscape
+from innerloop.theory.landscape.batch import Solution as Solution
+from innerloop.theory.landscape.batch import compare as compare
+from innerloop.theory.landscape.data import Predicted as Predicted
+from innerloop.theory.landscape.data import TaskFits as TaskFits
+from innerloop.theory.landscape.data import bootstrap as bootstrap
+from innerloop.theory.landscape.data import fit_tasks as fit_tasks
+from innerloop.theory.landscape.data import predict as predict
+from innerloop.theory.landscape.empirical import empirical_maml as empirical_maml
+from innerloop.theory.landscape.empirical import empirical_nal as empirical_nal
+from innerloop.theory.landscape.forms import Irreducible as Irreducible
+from innerloop.theory.landscape.forms import adapted_curvature as adapted_curvature
+from innerloop.theory.landscape.forms import excess_risk as excess_risk
+from innerloop.theory.landscape.forms import irreducible as irreducible
+from innerloop.theory.landscape.forms import maml_solution as maml_solution
+from innerloop.theory.landscape.forms import nal_solution as nal_solution
+from innerloop.theory.landscape.forms import task_risks as task_risks
+from innerloop.theory.landscape.geography import Condition as Condition
+from innerloop.theory.landscape.geography import Geography as Geography
+from innerloop.theory.landscape.geography import GeographyLandscape as GeographyLandscape
+from innerloop.theory.landscape.geography import Placed as Placed
+from innerloop.theory.landscape.geography import condition as condition
+from innerloop.theory.landscape.geography import effective_dimension as effective_dimension
+from innerloop.theory.landscape.geography import environment as environment
+from innerloop.theory.landscape.geography import geography as geography
+from innerloop.theory.landscape.geography import limiting_gain as limiting_gain
+from innerloop.theory.landscape.geography import two_tasks as two_tasks
+from innerloop.theory.landscape.sgd import LinearTasks as LinearTasks
+from innerloop.theory.landscape.sgd import linear_sgd as linear_sgd

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import torch
-
+from innerloop.advice.landscape_features import Step, look_at
+from innerloop.advice.landscape_tasks import task_landscape
 from innerloop.advice.rate import RateAdvice, warning_for
 from innerloop.advisor.problem import Problem
 from innerloop.advisor.result import HardGroup, HardnessPart, LandscapePart, RatePart
 from innerloop.core.errors import UserError
-from innerloop.core.types import TaskBatch
 from innerloop.experiment.data import build_data
+from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import build
 from innerloop.experiment.rates.auto import advice_for
 from innerloop.recipes.schema import Recipe
 from innerloop.tasks.hard_groups import group_errors
 from innerloop.theory import permuted
-from innerloop.theory.landscape.data import bootstrap, fit_tasks, left_after_step
 
 TASKS = 64
 """Tasks that the rate is estimated from."""
 
 GROUP_EPISODES = 10
 """Tasks of a group that its hardness is measured on."""
-
-LINEAR = 0.9
-"""Share of a task's variance that a linear model must explain for closed forms to apply."""
 
 SAMPLES = 10
 """Samples of a task for every input dimension, from which the landscape is estimated."""
@@ -99,39 +95,26 @@ def landscape_part(problem: Problem) -> LandscapePart:
     """The closed-form gain of MAML over non-adaptive learning, where the theory speaks of such tasks."""
     if problem.score == "accuracy":
         return LandscapePart(False, permuted.REASON)
-    data = build_data(_with_more_samples(problem))
-    batch = data.train.episodes(range(TASKS))
-    if not isinstance(batch, TaskBatch):
-        return LandscapePart(False, "tasks of unequal shapes cannot be compared.")
-    x = torch.cat([batch.x_support, batch.x_query], 1).double().flatten(2)
-    y = torch.cat([batch.y_support, batch.y_query], 1).double().flatten(2)
-    if y.shape[-1] > 1 or x.shape[1] < 2 * x.shape[2]:
-        return LandscapePart(False, "the closed forms are for one target and more samples than inputs.")
-    fits = fit_tasks(x, y)
-    explained = 1 - float(fits.noise.mean() / y.var(1).mean())
-    if explained < LINEAR:
-        return LandscapePart(
-            False,
-            "the closed forms are for targets that are linear in what adapts; a linear model of the inputs "
-            f"explains {max(0.0, explained):.0%} of a task's variance here, and which features a network "
-            "will learn is not known before it is trained",
-        )
-    shots = problem.recipe.tasks.shots
-    rate = 1 / float(torch.linalg.eigvalsh((x.mT @ x / x.shape[1]).mean(0))[-1])
-    left = left_after_step(fits, rate)
-    found = bootstrap(fits, left > left.median(), rate, shots, shots, torch.Generator().manual_seed(0))
-    gain, low, high = found["gain"]
+    recipe = _with_more_samples(problem.recipe)
+    data = build_data(recipe)
+    try:
+        view = look_at(data.train.episodes(range(TASKS)), build_network(recipe, data.sizes))
+        found = task_landscape(view, Step(problem.recipe.tasks.shots, problem.recipe.tasks.shots))
+    except UserError as error:
+        return LandscapePart(False, str(error).splitlines()[0])
     reason = (
-        f"targets are linear in the inputs ({explained:.0%} of a task's variance), for one step of {rate:.3g}"
+        f"{found.reason}; one inner step of {found.inner_lr:.3g}, {found.rate}"
+        if found.applies
+        else found.reason
     )
-    return LandscapePart(True, reason, gain, (low, high))
+    if not found.applies:
+        return LandscapePart(False, reason)
+    return LandscapePart(True, reason, found.gain.value, (found.gain.low, found.gain.high))
 
 
-def _with_more_samples(problem: Problem) -> Recipe:
+def _with_more_samples(recipe: Recipe) -> Recipe:
     """So many samples of a task that its optimum can be told."""
-    recipe = problem.recipe
     example = build_data(recipe).train.episode(0)
     half = max(recipe.tasks.shots, SAMPLES * example.x_support[0].numel() // 2)
-    return recipe.model_copy(
-        update={"tasks": recipe.tasks.model_copy(update={"shots": half, "queries": half})}
-    )
+    tasks = recipe.tasks.model_copy(update={"shots": half, "queries": half})
+    return recipe.model_copy(update={"tasks": tasks})

@@ -24,6 +24,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.words import recipe_words
 from innerloop.pilot.keep import RESULT, Sitting
 from innerloop.recipes.settings import recipe_to_toml
+from innerloop.report import write_page
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import write_json_atomic, write_text_atomic
 from innerloop.runs.lock import sole_writer
@@ -75,6 +76,7 @@ def carry_out(
         advice = _advised(problem, sitting)
         write_json_atomic(run / RESULT, advice.as_dict())
         update_manifest(run, status="finished")
+        write_page([run])
     return advice
 
 

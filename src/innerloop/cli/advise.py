@@ -56,7 +56,7 @@ def advise(
 
     \b
     JSON: rate (alpha, low, high, sweep, convention), hardness, landscape (applies, gain, reason), pilot (each
-    method, kind, accuracy or mse, ci95, cost), recommendation, reasons, not_examined, seconds, run.
+    method, kind, accuracy or mse, ci95, cost), recommendation, reasons, not_examined, seconds, run, report.
     """
     began = time.monotonic()  # importing torch is part of the budget
 
@@ -73,7 +73,8 @@ def advise(
         from innerloop.advisor.run import carry_out as advised
 
         argv = ["innerloop", *sys.argv[1:]]
-        return advised(asked, workers=jobs, argv=argv, show=not quiet, started=began).as_dict()
+        advice = advised(asked, workers=jobs, argv=argv, show=not quiet, started=began).as_dict()
+        return {**advice, "report": f"{advice['run']}/report.html"}
 
     carry_out(json, work, render)
 
@@ -106,6 +107,7 @@ def render(result: Result) -> None:
     write(result["architecture"])
     write("Not looked at: " + "; ".join(result["not_examined"]) + ".")
     write(f"{duration(result['seconds'])}; run: {result['run']}")
+    write(f"page: {result['report']}")
 
 
 def _table(result: Result) -> None:

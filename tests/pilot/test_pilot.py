@@ -262,9 +262,13 @@ def test_rungs_are_one_training() -> None:
     parts = [trials.Trial(recipe, Path("rungs"), f"rung-{n}", n, 4, go_on=True) for n in (2, 4, 6)]
     rungs = [trials.carry_out(trial) for trial in parts]
     at_once = trials.carry_out(trials.Trial(recipe, Path("once"), "whole", 6, 4))
-    assert rungs[-1]["scores"] == at_once["scores"]
+    assert rungs[-1].scores == at_once.scores
+    assert trials.carry_out(parts[-1]) == rungs[-1]  # kept, and read again
     fresh = trials.carry_out(parts[-1]._replace(name="fresh", seed=1))
-    assert fresh["scores"] != at_once["scores"]
+    assert fresh.scores != at_once.scores
+    parts[-1].file.write_text('{"steps": 6}', encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged: remove it"):
+        trials.carry_out(parts[-1])
 
 
 def test_a_candidate_that_diverges_stands_last() -> None:

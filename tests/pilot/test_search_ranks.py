@@ -117,7 +117,7 @@ def _together(asked: Asked, ranks: int, patch: pytest.MonkeyPatch, *, validate: 
         sitting = Sitting(
             run, 1, 0.0, lambda: 0.0, lambda _: None, following.uncounted, ranks, leads=rank == 0
         )
-        return answer(pose(asked), asked, sitting)
+        return answer(pose(asked), asked, sitting).as_dict()
 
     return in_ranks(ranks, work, patch)
 

@@ -19,7 +19,7 @@ from innerloop.pilot import sharing
 from innerloop.pilot.asked import Asked, understand
 from innerloop.pilot.run import search
 from innerloop.pilot.together import search_together
-from innerloop.pilot.trials import Trial
+from innerloop.pilot.trials import Reached, Trial
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.trust import UntrustedCodeError
 from innerloop.runs.claims import Claims
@@ -50,17 +50,24 @@ def _trials(run: Path, count: int) -> list[Trial]:
     return [Trial(recipe, run / "candidates" / f"random-{i}", "rung-1", 3, 2) for i in range(count)]
 
 
+def _reached(trial: Trial) -> Reached:
+    """A result that tells whose it is."""
+    return Reached(
+        trial.steps, trial.episodes, float(trial.folder.name.rpartition("-")[2]), 0.0, 0.0, 0.0, []
+    )
+
+
 def _fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Training that takes no time, and the names of what was trained."""
     trained: list[str] = []
 
-    def carry_out(trial: Trial) -> dict[str, Any]:
+    def carry_out(trial: Trial) -> Reached:
         if not trial.file.is_file():
             trained.append(trial.folder.name)
             time.sleep(0.002)  # so that others come meanwhile
             trial.folder.mkdir(parents=True, exist_ok=True)
-            write_json_atomic(trial.file, {"of": trial.folder.name})
-        return dict(read_json(trial.file))
+            write_json_atomic(trial.file, _reached(trial)._asdict())
+        return Reached(**read_json(trial.file))
 
     monkeypatch.setattr(sharing, "carry_out", carry_out)
     return trained
@@ -68,7 +75,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_no_candidate_is_trained_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained, trials = _fake(monkeypatch), _trials(tmp_path, 30)
-    answers: list[list[dict[str, Any]]] = []
+    answers: list[list[Reached]] = []
     threads = [
         threading.Thread(
             target=lambda: answers.append(sharing.trained_together(trials, tmp_path, 1, lambda _: None))
@@ -80,7 +87,7 @@ def test_no_candidate_is_trained_twice(tmp_path: Path, monkeypatch: pytest.Monke
     for thread in threads:
         thread.join(PATIENCE)
     assert sorted(trained) == sorted(trial.folder.name for trial in trials)
-    assert answers == [[{"of": trial.folder.name} for trial in trials]] * 3
+    assert answers == [[_reached(trial) for trial in trials]] * 3
 
 
 def test_what_another_holds_is_waited_for_and_taken_over_if_it_dies(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from innerloop.execution.group import apart
 from innerloop.execution.plain import plain_out
 from innerloop.pilot.keep import Sitting
 from innerloop.pilot.sharing import trained_together
-from innerloop.pilot.trials import Trial, carry_out
+from innerloop.pilot.trials import Reached, Trial, carry_out
 from innerloop.pilot.workers import in_processes
 
 
-def carried_out(
-    trials: Sequence[Trial], sitting: Sitting, tick: Callable[[Trial], None]
-) -> list[dict[str, Any]]:
+def carried_out(trials: Sequence[Trial], sitting: Sitting, tick: Callable[[Trial], None]) -> list[Reached]:
     """The results of several trials, in their order; those that were kept are read.
 
     Args:
@@ -32,19 +29,17 @@ def carried_out(
         told.add(trial.file)
         tick(trial)
 
-    def share(mine: list[Trial]) -> list[dict[str, Any]]:
-        return _carried_out(mine, sitting.workers, count)
+    def share(mine: list[Trial]) -> list[tuple[object, ...]]:
+        return [tuple(result) for result in _carried_out(mine, sitting.workers, count)]
 
-    results = plain_out(share, trials, sitting.ranks)
+    results = [Reached(*each) for each in plain_out(share, trials, sitting.ranks)]
     for trial in trials:
         if trial.file not in told:
             tick(trial)
     return results
 
 
-def _carried_out(
-    trials: Sequence[Trial], workers: int, tick: Callable[[Trial], None]
-) -> list[dict[str, Any]]:
+def _carried_out(trials: Sequence[Trial], workers: int, tick: Callable[[Trial], None]) -> list[Reached]:
     results = {place: carry_out(trial) for place, trial in enumerate(trials) if trial.file.is_file()}
     for place in results:
         tick(trials[place])

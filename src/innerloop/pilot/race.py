@@ -8,15 +8,17 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.pilot.budget import mean_costs, too_small
-from innerloop.pilot.describe import candidate_record, protocol_of
+from innerloop.pilot.describe import described, protocol_of
 from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
+from innerloop.pilot.racers import Listed, Racer
+from innerloop.pilot.results import Race
 from innerloop.pilot.rungs import FRESH, Rungs, affordable_rungs, shortest
 from innerloop.pilot.settings import Search
 from innerloop.pilot.shortlisting import Ranking, random_field, ranked, scores_of
-from innerloop.pilot.trials import Costs, Trial, timed
-from innerloop.pilot.worth import closing, judged_worth
+from innerloop.pilot.trials import Costs, Reached, Trial, timed
+from innerloop.pilot.worth import Spent, closing, judged_worth
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.files import write_text_atomic
 
@@ -30,68 +32,74 @@ CHOSEN = "chosen.toml"
 FRESH_SEED = 1
 
 
-class Racer(NamedTuple):
-    """A candidate in a race: its name, its field, and the results of its rungs so far."""
+class RacePlan(NamedTuple):
+    """A race as it was decided: its rungs, candidates of the score, and random ones more."""
 
-    name: str
-    field: str
-    candidate: Any
-    results: list[dict[str, Any]]
-
-    @property
-    def place(self) -> float:
-        """To sort by: how far it came, then its accuracy; one that diverged stands last."""
-        mean = self.results[-1]["mean"] if self.results else None
-        return -1.0 if mean is None else float(mean)
+    rungs: Rungs
+    k: int
+    extra: int
 
 
-def race(problem: Problem, settings: Search, sitting: Sitting) -> dict[str, Any]:
-    """Ranks, trains, and chooses.
-
-    Returns:
-        ``shortlist``, ``chosen``, ``worth``, ``reliability``, ``recipe``, ``command``, ``rungs`` and
-        ``protocol``.
-    """
+def race(problem: Problem, settings: Search, sitting: Sitting) -> Race:
+    """Ranks, trains, and chooses."""
     scored = ranked(problem, settings, sitting)
-    plan = decided(sitting, "plan", lambda: _decide(problem, settings, sitting, scored))
-    rungs = Rungs(plan["steps"], [(a, b) for a, b in plan["fields"]], plan["episodes"])
-    k, extra = plan["k"], plan["extra"]
-    chance = random_field(problem.space, problem.seed, scored.order[:k], extra)
-    means = scores_of(problem, settings, sitting, [*scored.order[:k], *chance]).means()
-    racers = [Racer(f"score-{i + 1}", "score", c, []) for i, c in enumerate(scored.order[:k])]
-    racers += [Racer(f"random-{i + 1}", "random", c, []) for i, c in enumerate(chance)]
-    by = settings.score if settings.method == "shortlist" else settings.method
-    sitting.say(
-        f"{k} of {len(scored.order)} candidates by {by}, and {len(chance)} random ones; rungs of "
-        f"{', '.join(map(str, rungs.steps))} steps, {rungs.episodes} validation tasks"
-    )
-    finalists = _raced(problem, sitting, rungs, racers)
-    fresh = _fresh(problem, sitting, rungs, finalists)
-    last = closing(finalists, fresh)
-    scores = {r.name: {name: v[i] for name, v in means.items()} for i, r in enumerate(racers)}
-    seconds = {"scoring": scored.seconds, **_spent(racers)}
-    worth = judged_worth(racers, last, seconds, k)
-    chosen = last.chosen
+    plan = _plan(decided(sitting, "plan", lambda: _decide(problem, settings, sitting, scored)))
+    racers = _fields(problem, scored, plan)
+    candidates = [racer.candidate for racer in racers]
+    means = scores_of(problem, settings, sitting, candidates).means()
+    sitting.say(_begun(settings, scored, plan, len(racers)))
+    finalists = _raced(problem, sitting, plan.rungs, racers)
+    last = closing(finalists, _fresh(problem, sitting, plan.rungs, finalists))
     recipe = sitting.run / CHOSEN
     if sitting.leads:
-        _write_recipe(problem, chosen, recipe, settings)
-    entries = [_entry(problem, racer, scores[racer.name], last.fresh.get(racer.name)) for racer in racers]
-    entries.sort(key=lambda e: (-len(e["rungs"]), e["accuracy"] is None, -(e["accuracy"] or 0.0)))
-    for entry in entries:
-        entry["chosen"] = entry["name"] == chosen.name
-    return {
-        "sentence": last.sentence,
-        "shortlist": entries,
-        "chosen": next(entry for entry in entries if entry["chosen"]),
-        "worth": worth,
-        "reliability": {**scored.reliability(k), "decided": last.decided},
-        "rungs": rungs._asdict(),
-        "protocol": {**protocol_of(problem, rungs.steps[-1], rungs.episodes), "score": settings.score},
-        "recipe": str(recipe),
-        "command": f"innerloop train {recipe}",
-        "pool": len(scored.order),
-        "k": k,
-    }
+        _write_recipe(problem, last.chosen, recipe, settings)
+    shortlist = [
+        Listed(
+            racer.name,
+            racer.field,
+            described(problem.space, racer.candidate),
+            {name: values[place] for name, values in means.items()},
+            racer.results,
+            last.fresh.get(racer.name),
+            chosen=racer.name == last.chosen.name,
+        )
+        for place, racer in enumerate(racers)
+    ]
+    return Race(
+        sentence=last.sentence,
+        shortlist=sorted(shortlist, key=lambda one: one.order),
+        worth=judged_worth(racers, last, _spent(scored, racers), plan.k),
+        reliability={**scored.reliability(plan.k), "decided": last.decided},
+        rungs=plan.rungs,
+        protocol=protocol_of(problem, plan.rungs.steps[-1], plan.rungs.episodes),
+        score=settings.score,
+        recipe=recipe,
+        pool=len(scored.order),
+        k=plan.k,
+    )
+
+
+def _plan(kept: dict[str, Any]) -> RacePlan:
+    rungs = Rungs(kept["steps"], [(a, b) for a, b in kept["fields"]], kept["episodes"])
+    return RacePlan(rungs, kept["k"], kept["extra"])
+
+
+def _fields(problem: Problem, scored: Ranking, plan: RacePlan) -> list[Racer]:
+    """The best by the score, then random ones."""
+    best = scored.order[: plan.k]
+    chance = random_field(problem.space, problem.seed, best, plan.extra)
+    return [
+        *(Racer(f"score-{i + 1}", "score", candidate, []) for i, candidate in enumerate(best)),
+        *(Racer(f"random-{i + 1}", "random", candidate, []) for i, candidate in enumerate(chance)),
+    ]
+
+
+def _begun(settings: Search, scored: Ranking, plan: RacePlan, racers: int) -> str:
+    by = settings.score if settings.method == "shortlist" else settings.method
+    return (
+        f"{plan.k} of {len(scored.order)} candidates by {by}, and {racers - plan.k} random ones; rungs of "
+        f"{', '.join(map(str, plan.rungs.steps))} steps, {plan.rungs.episodes} validation tasks"
+    )
 
 
 def _decide(problem: Problem, settings: Search, sitting: Sitting, scored: Ranking) -> dict[str, Any]:
@@ -152,9 +160,7 @@ def _raced(problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Ra
     return [fields[name][0] for name in fields]
 
 
-def _fresh(
-    problem: Problem, sitting: Sitting, rungs: Rungs, finalists: Sequence[Racer]
-) -> list[dict[str, Any]]:
+def _fresh(problem: Problem, sitting: Sitting, rungs: Rungs, finalists: Sequence[Racer]) -> list[Reached]:
     """The last two on tasks that decided nothing before."""
     trials = [
         _trial(problem, sitting.run, racer, rungs, "fresh", rungs.steps[-1])._replace(
@@ -170,31 +176,12 @@ def _trial(problem: Problem, run: Path, racer: Racer, rungs: Rungs, name: str, s
     return Trial(recipe, run / "candidates" / racer.name, name, steps, rungs.episodes, go_on=True)
 
 
-def _spent(racers: Sequence[Racer]) -> dict[str, float]:
-    return {
-        field: sum(r["seconds"] for racer in racers if racer.field == field for r in racer.results)
+def _spent(scored: Ranking, racers: Sequence[Racer]) -> Spent:
+    score, random = (
+        sum(result.seconds for racer in racers if racer.field == field for result in racer.results)
         for field in ("score", "random")
-    }
-
-
-def _entry(
-    problem: Problem, racer: Racer, scores: dict[str, float], fresh: dict[str, Any] | None
-) -> dict[str, Any]:
-    last = racer.results[-1]
-    rungs = [
-        {"steps": r["steps"], "accuracy": r["mean"], "ci95": r["ci95"], "seconds": r["seconds"]}
-        for r in racer.results
-    ]
-    return {
-        "name": racer.name,
-        "from": racer.field,
-        **candidate_record(problem.space, racer.candidate),
-        "scores": scores,
-        "accuracy": last["mean"],
-        "ci95": last["ci95"],
-        "rungs": rungs,
-        "fresh": None if fresh is None else {"accuracy": fresh["mean"], "ci95": fresh["ci95"]},
-    }
+    )
+    return Spent(scored.seconds, score, random)
 
 
 def _write_recipe(problem: Problem, chosen: Racer, path: Path, settings: Search) -> None:

@@ -18,6 +18,7 @@ from innerloop.pilot.asked import Asked
 from innerloop.pilot.keep import KIND, RESULT, Sitting, begin, check_pictures, reopened
 from innerloop.pilot.problem import Problem, pose
 from innerloop.pilot.race import race
+from innerloop.pilot.results import Race, Validation
 from innerloop.pilot.settings import Search, Validate
 from innerloop.pilot.validate import validate as validate_scores
 from innerloop.report.page import write_page
@@ -127,7 +128,7 @@ def _carry_on(
         finally:
             update_manifest(run, spent=sitting.seconds)
     result = {
-        **found,
+        **found.as_dict(),
         "validate": validate,
         "ranks": ranks,
         "notes": [*notes],
@@ -157,7 +158,7 @@ def _call(run: Path, asked: Asked, workers: int | None) -> tuple[float, dict[str
     return limit, {"run": str(run.resolve()), "workers": workers}
 
 
-def answer(problem: Problem, asked: Asked, sitting: Sitting) -> dict[str, Any]:
+def answer(problem: Problem, asked: Asked, sitting: Sitting) -> Race | Validation:
     """What was asked: the outcome of a race, or of a validation. All ranks of a search come here.
 
     Args:

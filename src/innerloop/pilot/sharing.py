@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
 from innerloop.execution.group import apart
-from innerloop.pilot.trials import Trial, carry_out
+from innerloop.pilot.trials import Reached, Trial, carry_out
 from innerloop.pilot.workers import in_processes
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
@@ -78,7 +77,7 @@ def posted(run: Path, asked: Recipe, *, trust: bool = False) -> list[Trial]:
     return trials
 
 
-def trained_together(trials: Sequence[Trial], run: Path, workers: int, tick: Tick) -> list[dict[str, Any]]:
+def trained_together(trials: Sequence[Trial], run: Path, workers: int, tick: Tick) -> list[Reached]:
     """The results of all trials, in their order, beside any processes that do the same.
 
     Args:
@@ -88,9 +87,9 @@ def trained_together(trials: Sequence[Trial], run: Path, workers: int, tick: Tic
         tick: told of every trial that is finished.
     """
     post(run, trials)
-    results: dict[int, dict[str, Any]] = {}
+    results: dict[int, Reached] = {}
 
-    def keep(place: int, result: dict[str, Any]) -> None:
+    def keep(place: int, result: Reached) -> None:
         results[place] = result
         tick(trials[place])
 
@@ -106,9 +105,7 @@ def trained_together(trials: Sequence[Trial], run: Path, workers: int, tick: Tic
     return [results[place] for place in range(len(trials))]
 
 
-def train_free(
-    trials: Sequence[Trial], run: Path, workers: int, keep: Callable[[int, dict[str, Any]], None]
-) -> int:
+def train_free(trials: Sequence[Trial], run: Path, workers: int, keep: Callable[[int, Reached], None]) -> int:
     """Trains whatever nobody else does at the moment.
 
     Args:
@@ -136,12 +133,12 @@ def train_free(
     return count
 
 
-def _attempt_there(run: Path, trial: Trial) -> dict[str, Any] | None:
+def _attempt_there(run: Path, trial: Trial) -> Reached | None:
     """In a process of its own, which tells others that it is alive."""
     return _attempt(Claims(run / CLAIMS), trial)
 
 
-def _attempt(claims: Claims, trial: Trial) -> dict[str, Any] | None:
+def _attempt(claims: Claims, trial: Trial) -> Reached | None:
     """The result, or None while another process works on it."""
     if trial.file.is_file():
         return carry_out(trial)

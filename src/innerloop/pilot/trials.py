@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from innerloop.core.errors import NonFiniteError
+from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import mean_interval
 from innerloop.execution.group import apart
@@ -67,6 +67,28 @@ class Trial(NamedTuple):
         return self.folder / f"{self.name}.json"
 
 
+class Reached(NamedTuple):
+    """What a trial came to.
+
+    Attributes:
+        steps: meta-steps in all.
+        episodes: validation tasks.
+        mean: of the scores; None where training or a task was not finite.
+        ci95: half the 95 % interval of the mean.
+        seconds: that the trial took.
+        training_seconds: of it for training.
+        scores: of the tasks; empty where there is no mean.
+    """
+
+    steps: int
+    episodes: int
+    mean: float | None
+    ci95: float | None
+    seconds: float
+    training_seconds: float
+    scores: list[float]
+
+
 class Costs(NamedTuple):
     """Seconds of a meta-step, of a validation task, and of building the parts."""
 
@@ -76,13 +98,10 @@ class Costs(NamedTuple):
 
 
 @recipe_words()
-def carry_out(trial: Trial) -> dict[str, Any]:
-    """The result of a trial: ``steps``, ``scores`` of the tasks, ``mean``, ``ci95``, ``seconds``.
-
-    ``scores`` is empty and ``mean`` None where training or a task was not finite.
-    """
+def carry_out(trial: Trial) -> Reached:
+    """The result of a trial; one that was kept is read."""
     if trial.file.is_file():
-        return dict(read_json(trial.file))
+        return _kept(trial.file)
     trial.folder.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     parts = _parts(trial)
@@ -90,17 +109,24 @@ def carry_out(trial: Trial) -> dict[str, Any]:
     trained = time.perf_counter()
     scores = [] if state is None else _judged(parts, state, trial.episodes)
     interval = mean_interval(scores) if scores else None
-    result = {
-        "steps": trial.steps,
-        "episodes": trial.episodes,
-        "mean": interval.mean if interval else None,
-        "ci95": interval.ci95 if interval else None,
-        "seconds": time.perf_counter() - started,
-        "training_seconds": trained - started,
-        "scores": scores,
-    }
-    write_json_atomic(trial.file, result)
+    result = Reached(
+        steps=trial.steps,
+        episodes=trial.episodes,
+        mean=interval.mean if interval else None,
+        ci95=interval.ci95 if interval else None,
+        seconds=time.perf_counter() - started,
+        training_seconds=trained - started,
+        scores=scores,
+    )
+    write_json_atomic(trial.file, result._asdict())
     return result
+
+
+def _kept(file: Path) -> Reached:
+    try:
+        return Reached(**read_json(file))
+    except TypeError:
+        raise UserError(f"{file} is damaged: remove it, and its candidate is trained again.") from None
 
 
 def _parts(trial: Trial) -> Parts:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.pilot.agreement import agreement, better_half, split_half
-from innerloop.pilot.budget import CAUTION, affordable, least_seconds, mean_costs, too_small
-from innerloop.pilot.describe import candidate_record, protocol_of
+from innerloop.pilot.budget import CAUTION, Length, affordable, least_seconds, mean_costs, too_small
+from innerloop.pilot.describe import described, protocol_of
 from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
+from innerloop.pilot.results import Accuracies, Compared, Row, Tried, Validation
 from innerloop.pilot.settings import SUMS, Validate
-from innerloop.pilot.trials import Trial, timed
+from innerloop.pilot.trials import Reached, Trial, timed
 from innerloop.search.reliability import mean_tau
 from innerloop.search.scores.ranks import rank_sums
 from innerloop.search.scores.table import SCORES
@@ -25,17 +26,13 @@ TIMED = 4
 """Candidates whose costs are measured."""
 
 
-def validate(problem: Problem, settings: Validate, sitting: Sitting) -> dict[str, Any]:
+def validate(problem: Problem, settings: Validate, sitting: Sitting) -> Validation:
     """Scores and trains random candidates, and compares every score with the accuracy.
 
     Args:
         problem: what is searched.
         settings: how many candidates, and how long.
         sitting: where it is kept.
-
-    Returns:
-        ``table`` (a row for every score, the most telling first), ``candidates``, ``reliability``,
-        ``protocol``.
     """
     cells = random_pool(problem.space, min(settings.cells, problem.space.total), problem.seed)
     scores = score_candidates(
@@ -49,33 +46,32 @@ def validate(problem: Problem, settings: Validate, sitting: Sitting) -> dict[str
         say=sitting.say,
         ranks=sitting.ranks,
     )
-    length = decided(sitting, "length", lambda: _decide(problem, settings, sitting, cells))
-    sitting.say(
-        f"each of {len(cells)} candidates: {length['steps']} steps, {length['episodes']} validation tasks"
-    )
+    kept = decided(sitting, "length", lambda: _decide(problem, settings, sitting, cells))
+    length = Length(kept["steps"], kept["episodes"])
+    sitting.say(f"each of {len(cells)} candidates: {length.steps} steps, {length.episodes} validation tasks")
     trials = [
         Trial(
-            problem.short_recipe_of(cell, length["steps"]),
+            problem.short_recipe_of(cell, length.steps),
             sitting.run / "candidates" / f"{place:03d}",
             "trained",
-            length["steps"],
-            length["episodes"],
+            length.steps,
+            length.episodes,
         )
         for place, cell in enumerate(cells)
     ]
     with sitting.counting(len(trials), "candidates") as bar:
         done = itertools.count(1)
-        found = carried_out(trials, sitting, lambda _: bar.update(next(done)))
-    return {
-        **compared(scores, found, chance=1 / problem.ways, seed=problem.seed),
-        "candidates": [
-            {**candidate_record(problem.space, cell), "scores": _of(scores, place), **_told(result)}
-            for place, (cell, result) in enumerate(zip(cells, found, strict=True))
+        results = carried_out(trials, sitting, lambda _: bar.update(next(done)))
+    return Validation(
+        compared=compared(scores, results, chance=1 / problem.ways, seed=problem.seed),
+        candidates=[
+            Tried(described(problem.space, cell), _of(scores, place), result)
+            for place, (cell, result) in enumerate(zip(cells, results, strict=True))
         ],
-        "protocol": protocol_of(problem, length["steps"], length["episodes"]),
-        "scoring_seconds": scores.seconds,
-        "training_seconds": sum(result["seconds"] for result in found),
-    }
+        protocol=protocol_of(problem, length.steps, length.episodes),
+        scoring_seconds=scores.seconds,
+        training_seconds=sum(result.seconds for result in results),
+    )
 
 
 def _decide(problem: Problem, settings: Validate, sitting: Sitting, cells: Sequence[Any]) -> dict[str, Any]:
@@ -92,9 +88,7 @@ def _decide(problem: Problem, settings: Validate, sitting: Sitting, cells: Seque
     return {**length._asdict(), "seconds_of": costs._asdict()}
 
 
-def compared(
-    scores: Scores, results: Sequence[Mapping[str, Any]], *, chance: float, seed: int = 0
-) -> dict[str, Any]:
+def compared(scores: Scores, results: Sequence[Reached], *, chance: float, seed: int = 0) -> Compared:
     """The table of scores against accuracies, and how far either can be trusted.
 
     Args:
@@ -103,28 +97,25 @@ def compared(
         chance: accuracy of guessing, which a candidate that diverged is given.
         seed: of the bootstrap.
     """
-    lost = [place for place, result in enumerate(results) if result["mean"] is None]
-    if len(lost) == len(results):
+    lost = sum(result.mean is None for result in results)
+    if lost == len(results):
         raise UserError("training diverged for every candidate: lower outer.lr.")
-    accuracy = [chance if result["mean"] is None else result["mean"] for result in results]
+    accuracy = [chance if result.mean is None else result.mean for result in results]
     better = better_half(accuracy)
-    rows = []
-    for name, values in columns(scores).items():
-        half = agreement([values[i] for i in better], [accuracy[i] for i in better], seed)
-        rows.append(
-            {
-                "score": name,
-                "title": SCORES[name].title if name in SCORES else "rank sum of " + ", ".join(SUMS[name]),
-                **_plain(agreement(values, accuracy, seed)),
-                "better_half": _plain(half),
-                "tau_between_repeats": _tau(scores, name),
-            }
+    rows = [
+        Row(
+            score=name,
+            title=SCORES[name].title if name in SCORES else "rank sum of " + ", ".join(SUMS[name]),
+            whole=agreement(values, accuracy, seed),
+            better_half=agreement([values[i] for i in better], [accuracy[i] for i in better], seed),
+            tau_between_repeats=_tau(scores, name),
         )
-    rows.sort(key=lambda row: -row["spearman"]["value"])
-    whole = [result["scores"] for result in results if result["mean"] is not None]
+        for name, values in columns(scores).items()
+    ]
+    rows.sort(key=lambda row: -row.whole.spearman.value)
+    finite = [result.scores for result in results if result.mean is not None]
     spread = max(accuracy) - min(accuracy)
-    told = {"accuracy": split_half(whole), "diverged": len(lost), "spread": spread, "best": max(accuracy)}
-    return {"table": rows, "reliability": told}
+    return Compared(rows, Accuracies(split_half(finite), lost, spread, max(accuracy)))
 
 
 def columns(scores: Scores) -> dict[str, list[float]]:
@@ -146,14 +137,5 @@ def _tau(scores: Scores, name: str) -> float | None:
     return mean_tau(sums)
 
 
-def _plain(found: Any) -> dict[str, Any]:
-    made = {key: value._asdict() for key, value in found._asdict().items() if key != "candidates"}
-    return {**made, "candidates": found.candidates}
-
-
 def _of(scores: Scores, place: int) -> dict[str, float]:
     return {name: values[place] for name, values in scores.means().items()}
-
-
-def _told(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {"accuracy": result["mean"], "ci95": result["ci95"], "seconds": result["seconds"]}

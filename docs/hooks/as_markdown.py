@@ -10,7 +10,7 @@ _MATH_BLOCK = re.compile(r"^([ \t]*)\.\. math:: (.+)$", re.MULTILINE)
 
 
 def to_markdown(text: str) -> str:
-    r"""Fences doctests and formulas, and writes roles as code.
+    r"""Fences doctests, writes formulas as GitHub has them, and roles as code.
 
     >>> print(to_markdown("See :func:`~a.b`.\n\n>>> 1 + 1\n2"))
     See `b`.
@@ -21,8 +21,8 @@ def to_markdown(text: str) -> str:
     ```
     """
     text = _ROLE.sub(lambda match: f"`{match[1].rpartition('.')[2]}`", text)
-    text = _MATH.sub(lambda match: f"`{match[1]}`", text)
-    text = _MATH_BLOCK.sub(r"\1```tex\n\1\2\n\1```", text)
+    text = _MATH.sub(lambda match: f"$`{match[1]}`$", text)
+    text = _MATH_BLOCK.sub(r"\1```math\n\1\2\n\1```", text)
     lines: list[str] = []
     inside = False
     for line in text.split("\n"):

@@ -6,6 +6,7 @@ that are included from the root, and whether everything that a built page points
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -58,7 +59,9 @@ def build() -> int:
     """Writes the reference, builds, mends the links of included pages, and tells which lead nowhere."""
     reference.write()
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    if code := subprocess.run(command, cwd=reference.ROOT, check=False).returncode:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}  # formulas.py
+    if code := subprocess.run(command, cwd=reference.ROOT, env=environment, check=False).returncode:
         return code
     for name in INCLUDED:
         page = SITE / name

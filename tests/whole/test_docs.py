@@ -195,7 +195,7 @@ def test_no_machine_paths_and_valid_json(page):
 def test_docstrings_become_markdown():
     convert = runpy.run_path(str(ROOT / "docs" / "hooks" / "as_markdown.py"))["to_markdown"]
     text = "One :func:`~a.b` and :math:`x^2`.\n\n.. math:: y = 1\n\n>>> 1\n1\n\nMore."
-    assert convert(text) == "One `b` and `x^2`.\n\n```tex\ny = 1\n```\n\n```pycon\n>>> 1\n1\n```\n\nMore."
+    assert convert(text) == "One `b` and $`x^2`$.\n\n```math\ny = 1\n```\n\n```pycon\n>>> 1\n1\n```\n\nMore."
 
 
 if __name__ == "__main__":  # the pages that follow the code

@@ -135,13 +135,13 @@ def soaked(name: str, count: int, samples: Sequence[Sample], seconds: float) -> 
 
 
 SMALL = [
-    *("model.hidden=[20]", "outer.batch=4", "inner.steps=1", "inner.test_steps=1", "run.threads=1"),
+    *("model.hidden=[20]", "outer.batch=4", "inner.steps=1", "inner.test_steps=1"),
     *("run.log_every=20", "run.save_every=500", "eval.every=1000", "eval.validation_episodes=20"),
 ]
 MODES = {
-    "loop": ["run.execution=loop", "run.compile=off"],
-    "vmap": ["run.execution=vmap", "run.compile=off"],
-    "trace": ["run.execution=vmap", "run.compile=trace"],
+    "loop": ["run.execution=loop", "run.threads=1", "run.compile=off"],
+    "vmap": ["run.execution=vmap", "run.threads=1", "run.compile=off"],
+    "trace": ["run.execution=vmap", "run.threads=1", "run.compile=trace"],
     "processes": ["run.execution=processes", "run.threads=2", "run.compile=off"],
 }
 TIMES = {"vmap": 10, "trace": 10}

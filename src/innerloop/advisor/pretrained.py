@@ -15,7 +15,10 @@ from innerloop.evaluation.features import Rows
 from innerloop.evaluation.pretrained import evaluate_backbone
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.pictures import build_kinds
-from innerloop.features import Backbone, extract, open_backbone, overlap
+from innerloop.features.backbone import Backbone
+from innerloop.features.extracting import extract
+from innerloop.features.opening import open_backbone
+from innerloop.features.overlap import overlap
 from innerloop.nets.pretrained import PRETRAINED, is_installed
 from innerloop.tasks.few_shot import FewShot, few_shot
 

@@ -8,32 +8,12 @@ from typing import Any, NamedTuple
 from innerloop.advisor.problem import Entrant, Problem
 from innerloop.advisor.rungs import FRESH, Rungs, planned, shortest
 from innerloop.core.errors import UserError
-from innerloop.core.statistics import Interval, mean_interval
 from innerloop.pilot.budget import LEAST_STEPS, too_small
 from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
-from innerloop.pilot.trials import Costs, Trial, timed
+from innerloop.pilot.trials import Costs, Reached, Trial, timed
 
 FRESH_SEED = 1
-
-
-class Judged(NamedTuple):
-    """Scores of a method on validation tasks.
-
-    Attributes:
-        steps: meta-steps of training before.
-        scores: task by task; empty where training or a task was not finite.
-        seconds: of training and judging, on one core, in this rung.
-    """
-
-    steps: int
-    scores: list[float]
-    seconds: float
-
-    @property
-    def interval(self) -> Interval | None:
-        """Their mean, with a 95 % interval over tasks; None where it diverged."""
-        return mean_interval(self.scores) if self.scores else None
 
 
 class Racer(NamedTuple):
@@ -48,8 +28,8 @@ class Racer(NamedTuple):
 
     entrant: Entrant
     costs: Costs
-    rungs: list[Judged]
-    fresh: Judged | None = None
+    rungs: list[Reached]
+    fresh: Reached | None = None
 
     @property
     def whole_seconds(self) -> float:
@@ -57,7 +37,7 @@ class Racer(NamedTuple):
         return self.entrant.recipe.outer.steps * self.costs.step
 
     @property
-    def last(self) -> Judged:
+    def last(self) -> Reached:
         """How it did last, on the tasks that all have seen."""
         return self.rungs[-1]
 
@@ -133,7 +113,7 @@ def _raced(problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Ra
             out, running = [*running[size:], *out], running[:size]
             trials = [_trial(problem, sitting, racer, rungs, rung) for racer in running]
             for racer, result in zip(running, carried_out(trials, sitting, tick), strict=True):
-                racer.rungs.append(Judged(result["steps"], result["scores"], result["seconds"]))
+                racer.rungs.append(result)
             running.sort(key=lambda racer: _place(racer.last, problem.better))
             if not running[0].last.scores:
                 raise UserError("training diverged for every method: lower outer.lr, or inner.lr.")
@@ -141,10 +121,9 @@ def _raced(problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Ra
     return [*running, *out]
 
 
-def _place(judged: Judged, better: int) -> tuple[bool, float]:
+def _place(judged: Reached, better: int) -> tuple[bool, float]:
     """To sort by; what diverged comes last."""
-    interval = judged.interval
-    return (interval is None, 0.0 if interval is None else -better * interval.mean)
+    return (judged.mean is None, 0.0 if judged.mean is None else -better * judged.mean)
 
 
 def _on_fresh_tasks(problem: Problem, sitting: Sitting, rungs: Rungs, order: Sequence[Racer]) -> list[Racer]:
@@ -157,10 +136,7 @@ def _on_fresh_tasks(problem: Problem, sitting: Sitting, rungs: Rungs, order: Seq
         for racer in finalists
     ]
     results = carried_out(trials, sitting, lambda _: None)
-    judged = [
-        racer._replace(fresh=Judged(result["steps"], result["scores"], result["seconds"]))
-        for racer, result in zip(finalists, results, strict=True)
-    ]
+    judged = [racer._replace(fresh=result) for racer, result in zip(finalists, results, strict=True)]
     judged.sort(key=lambda racer: _place(racer.fresh or racer.last, problem.better))
     return [*judged, *order[len(finalists) :]]
 

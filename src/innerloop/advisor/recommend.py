@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from innerloop.advisor.problem import Problem
 from innerloop.advisor.race import Race, Racer
 from innerloop.advisor.result import Row
-from innerloop.core.statistics import Interval, paired_difference
+from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.core.words import difference_text, duration, score_text
 
 
@@ -20,7 +20,7 @@ def trained_row(racer: Racer, parameters: int) -> Row:
         racer.entrant.name,
         racer.entrant.words,
         "trained",
-        judged.interval,
+        mean_interval(judged.scores) if judged.scores else None,
         len(judged.scores),
         racer.fresh is not None,
         judged.steps,

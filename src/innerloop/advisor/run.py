@@ -24,7 +24,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.words import recipe_words
 from innerloop.pilot.keep import RESULT, Sitting
 from innerloop.recipes.settings import recipe_to_toml
-from innerloop.report import write_page
+from innerloop.report.page import write_page
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import write_json_atomic, write_text_atomic
 from innerloop.runs.lock import sole_writer

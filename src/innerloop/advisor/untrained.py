@@ -12,7 +12,7 @@ from innerloop.advisor.result import Row
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation.baselines import WORDS, colours, fixed_features, pixels
-from innerloop.execution import Plan
+from innerloop.execution.plan import Plan
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import by_heads
 from innerloop.experiment.heads import head_protocol

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import innerloop
+from innerloop.cli.main import main
 from innerloop.core.types import TaskBatch
 from innerloop.execution.plan import bfloat16_works, compiler_works
 from innerloop.nets import Network, conv4, mlp
@@ -57,6 +58,34 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     homes = [str(Path(innerloop.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, homes)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stores of pictures, and features that are kept, are the test's own."""
+    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """The command in this process: its exit code and what it printed. It may refuse, but never crash."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        shown = capfd.readouterr()
+        assert "Traceback" not in shown.err, shown.err
+        assert "this is a bug" not in shown.err
+        return code, shown.out, shown.err
+
+    return run
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from innerloop.advice.convergence import Method, Trained, Wide, follow_bound
+from innerloop.advice.convergence import MetaMethod, Trained, Wide, follow_bound
 from innerloop.advice.hardness import rank_tasks
 from innerloop.advice.landscape import closed_landscape
 from innerloop.advice.landscape_features import Step, View, look_at
@@ -21,6 +21,7 @@ from innerloop.advice.regions import PATIENCE, count_regions, different_inputs
 from innerloop.core.errors import UserError
 from innerloop.nets.mlp import mlp
 from innerloop.tasks import get_family, make_sampler
+from innerloop.testing.tolerance import CHAINED
 from innerloop.theory.landscape.geography import Geography, environment
 
 
@@ -35,8 +36,8 @@ def drawn(family: str, shots: int = 3, queries: int = 3, **options):
 
 def test_a_trained_network_tells_more_than_the_limit():
     tasks = drawn("bridge-quadratic").episodes(range(2))
-    limit = follow_bound(tasks, Method("anil"), Wide(2), steps=4)
-    found = follow_bound(tasks, Method("anil"), Wide(2, 64), steps=4)
+    limit = follow_bound(tasks, MetaMethod("anil"), Wide(2), steps=4)
+    found = follow_bound(tasks, MetaMethod("anil"), Wide(2, 16), steps=4)
     assert limit.trained is None
     assert found.trained is not None
     assert found.eigenvalues == limit.eigenvalues
@@ -63,7 +64,7 @@ def test_drawn_tasks_have_the_landscape_of_their_geography():
     assert found.gain.low <= exact.gain <= found.gain.high
     assert found.geography["rho_hard"].value == pytest.approx(0.1, rel=0.1)
     assert found.condition.hardness == pytest.approx(exact.condition.hardness, rel=0.1)
-    assert found.noise == pytest.approx(0, abs=1e-9)
+    assert found.noise == pytest.approx(0, abs=CHAINED)
     plain = json.loads(json.dumps(found.as_dict()))
     assert plain["gain_interval"] == [found.gain.low, found.gain.high]
     assert plain["nal"]["intervals"]["risk_hard"] == list(found.nal.risk_hard[1:])
@@ -85,7 +86,7 @@ def test_permuted_classes_gain_nothing_and_kinds_are_told_apart():
     view = View(z, torch.arange(3).repeat(4, 4), 6, 1.0)
     found = permuted_landscape(view, Step(2, 2), kinds=["easy", "hard", "easy", "hard"])
     assert found.checked is not None
-    assert found.checked.gain == pytest.approx(1, abs=1e-9)
+    assert found.checked.gain == pytest.approx(1, abs=CHAINED)
     assert found.hardness.by_kind is not None
     measure = found.hardness.measures["smallest eigenvalue"]
     assert found.hardness.by_kind["hard"]["smallest eigenvalue"] == pytest.approx(

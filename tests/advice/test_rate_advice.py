@@ -45,10 +45,11 @@ from innerloop.report.rate_section import rate_view
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler, get_family, make_sampler
+from innerloop.testing.closeness import assert_close, assert_trees_equal
+from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, ROUNDED, SUMMED
 from innerloop.theory.rate.estimate import split_moments
 from oracles import rate as slow
 from oracles.problems import images
-from oracles.tolerance import assert_close, assert_trees_equal
 
 DOUBLE = torch.float64
 
@@ -129,9 +130,9 @@ def test_products_with_the_jacobian_are_those_of_the_jacobian(kind: str) -> None
     tangent = {n: torch.randn(params[n].shape, generator=made, dtype=DOUBLE) for n in names}
     flat = torch.cat([tangent[n].flatten() for n in names])
     pushed = push(outputs, params, tangent)
-    assert_close(pushed.flatten(), rows @ flat, (1e-8, 1e-10))
+    assert_close(pushed.flatten(), rows @ flat, (DEEP, SUMMED))
     pulled = pull(outputs, params, pushed.detach())
-    assert_close(torch.cat([pulled[n].flatten() for n in names]), rows.T @ pushed.flatten(), (1e-8, 1e-10))
+    assert_close(torch.cat([pulled[n].flatten() for n in names]), rows.T @ pushed.flatten(), (DEEP, SUMMED))
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -144,11 +145,11 @@ def test_probes_and_the_kernel_give_the_traces_of_the_tangent_features(outputs: 
     t = torch.stack([jacobian(network, params, buffers, x, names) for x in batch.x_query])
     # K samples of k outputs are K·k rows, but the convention's constant counts samples
     exact = slow.split(u.detach(), t.detach()) / outputs
-    assert split_moments(u.detach(), t.detach()).rate == pytest.approx(exact * outputs, rel=1e-10)
+    assert split_moments(u.detach(), t.detach()).rate == pytest.approx(exact * outputs, rel=SUMMED)
     found = tangent_trace_moments(network, loss, params, buffers, batch, names, probes=400)
     assert found.rate == pytest.approx(exact, rel=0.05)
     found = tangent_gram_moments(network, loss, params, buffers, batch, names)
-    assert found.rate == pytest.approx(exact, rel=1e-10)
+    assert found.rate == pytest.approx(exact, rel=SUMMED)
 
 
 @pytest.mark.parametrize("loss", ["mse", "cross-entropy"])
@@ -165,8 +166,8 @@ def test_the_gradient_form_of_a_network_is_that_of_its_head_where_only_the_head_
     head = torch.cat([weight.T, bias.unsqueeze(0)])
     above, below = slow.best_step(*stacks, loss, head)
     found = tangent_gradient_moments(network, get_loss(loss), params, buffers, batch, network.head_names)
-    assert float(found.numerator.mean()) == pytest.approx(above, rel=1e-9)
-    assert float(found.denominator.mean()) == pytest.approx(below, rel=1e-9)
+    assert float(found.numerator.mean()) == pytest.approx(above, rel=CHAINED)
+    assert float(found.denominator.mean()) == pytest.approx(below, rel=CHAINED)
 
 
 # ---- advice ----
@@ -250,8 +251,8 @@ def test_the_same_network_gives_the_same_step_under_every_convention() -> None:
         name: advise_rate(network, params, buffers, sines(), get_loss(name), method="anil", tasks=50).alpha
         for name in ("mse", "half-mse", "half-sse")
     }
-    assert rates["half-mse"] == pytest.approx(2 * rates["mse"], rel=1e-9)
-    assert rates["half-sse"] == pytest.approx(2 * rates["mse"] / 5, rel=1e-9)
+    assert rates["half-mse"] == pytest.approx(2 * rates["mse"], rel=CHAINED)
+    assert rates["half-sse"] == pytest.approx(2 * rates["mse"] / 5, rel=CHAINED)
 
 
 @pytest.mark.parametrize("method", ["anil", "maml", "meta-sgd"])
@@ -311,7 +312,7 @@ def test_adam_s_first_step_is_as_long_as_it_is_said_to_be() -> None:
     leaves = {n: p.clone().requires_grad_() for n, p in params.items()}
     grads = torch.autograd.grad(loss.value(outputs(leaves), batch.y_support[0]), list(leaves.values()))
     flat = torch.cat([g.flatten() for g in grads])
-    assert size == pytest.approx(float(flat.square().mean().sqrt()), rel=1e-10)
+    assert size == pytest.approx(float(flat.square().mean().sqrt()), rel=SUMMED)
 
 
 # ---- online ----
@@ -347,11 +348,11 @@ def test_online_rules_keep_their_rate_in_buffers_and_agree_in_every_mode(rule: A
         meta_gradient(objective.loss, Plan(mode))(params, buffers, pictures(0)) for mode in ("loop", "vmap")
     ]
     for name in found[0].grads:
-        assert_close(found[0].grads[name], found[1].grads[name], (1e-7, 1e-9))
+        assert_close(found[0].grads[name], found[1].grads[name], (CONDITIONED, CHAINED))
     after = {n: b for n, b in found[0].buffers.items() if n.startswith(PREFIX)}
     assert after.keys() == {n for n in buffers if n.startswith(PREFIX)}
     for name, value in after.items():
-        assert_close(value, found[1].buffers[name], (1e-8, 1e-12))
+        assert_close(value, found[1].buffers[name], (DEEP, ROUNDED))
     if rule != "trace":
         z = [network.features(params, {}, t.x_support, "batch")[0] for t in pictures(0).tasks()]
         unit = [f / f.norm(dim=-1, keepdim=True) for f in z]

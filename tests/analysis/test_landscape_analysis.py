@@ -16,6 +16,7 @@ from innerloop.cli.analyses import WORDS
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.recipes.flat import read_flat
+from innerloop.testing.tolerance import CHAINED, ROUNDED
 from oracles.browser import opened
 from oracles.landscape import equations_10_and_11
 
@@ -43,9 +44,9 @@ def test_json_has_the_keys_and_the_papers_numbers(capsys: pytest.CaptureFixture[
         "r_easy=0.9",
     )
     nal, maml = equations_10_and_11(7, 0.2, 1.1, 1.7, 0.4, 0.9, 0.8, 30)
-    assert found["nal"]["risk"] == pytest.approx(nal, rel=1e-12)
-    assert found["maml"]["risk"] == pytest.approx(maml, rel=1e-12)
-    assert found["gain"] == pytest.approx(nal / maml, rel=1e-12)
+    assert found["nal"]["risk"] == pytest.approx(nal, rel=ROUNDED)
+    assert found["maml"]["risk"] == pytest.approx(maml, rel=ROUNDED)
+    assert found["gain"] == pytest.approx(nal / maml, rel=ROUNDED)
     assert len(found["maml"]["solution"]) == 7
     for part in ("nal", "maml"):
         assert found[part]["risk"] == pytest.approx((found[part]["risk_hard"] + found[part]["risk_easy"]) / 2)
@@ -166,7 +167,7 @@ def test_permuted_classes_are_predicted_to_gain_nothing(
     assert found["gain"] == 1
     assert not found["applies"]
     assert "permuted" in found["reason"]
-    assert found["checked"]["gain"] == pytest.approx(1, abs=1e-9)
+    assert found["checked"]["gain"] == pytest.approx(1, abs=CHAINED)
     assert "by symmetry" in kept_words(found)
 
 
@@ -262,7 +263,7 @@ def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     }
     pairs |= {key: (found[key], expected[key]) for key in ("gain", "limiting_gain")}
     assert len(pairs) == 15
-    return [name for name, (a, b) in pairs.items() if a != pytest.approx(b, rel=1e-9, abs=1e-300)]
+    return [name for name, (a, b) in pairs.items() if a != pytest.approx(b, rel=CHAINED, abs=0)]
 
 
 def test_the_page_stands_alone(tmp_path: Path) -> None:

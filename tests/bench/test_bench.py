@@ -29,6 +29,7 @@ from innerloop.bench.rows import Side, Timing
 from innerloop.core.errors import UserError
 from innerloop.core.types import stack_tasks
 from innerloop.execution.processes import Processes
+from innerloop.testing.tolerance import CHAINED, DIFFERENCED, ROUNDED
 from oracles.patience import wait_until
 
 SMALL = {
@@ -54,7 +55,7 @@ def test_plain_loop_agrees_with_the_libraries(workload, library):
     expected = sides.build(spec(workload, "plain-loop"))()
     peer = sides.build(spec(workload, library))
     for got in (peer(), peer()):  # twice: a call may not leave anything behind
-        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(got, expected, rtol=CHAINED, atol=ROUNDED)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_plain_loop_agrees_with_the_libraries(workload, library):
 def test_ours_agrees_with_the_plain_loop(workload, options):
     expected = sides.build(spec(workload, "plain-loop"))()
     torch.testing.assert_close(
-        sides.build(spec(workload, "ours", **options))(), expected, rtol=1e-9, atol=1e-12
+        sides.build(spec(workload, "ours", **options))(), expected, rtol=CHAINED, atol=ROUNDED
     )
 
 
@@ -95,7 +96,7 @@ def test_plain_loop_is_the_gradient_of_its_own_loss():
         value({k: v + sign * h * direction[k] for k, v in work.params.items()}) for sign in (1, -1)
     )
     slope = sum((grads[k] * direction[k]).sum() for k in grads).item()
-    assert (ahead - behind) / (2 * h) == pytest.approx(slope, rel=1e-6)
+    assert (ahead - behind) / (2 * h) == pytest.approx(slope, rel=DIFFERENCED)
 
 
 def test_the_cases_are_those_of_the_table():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from innerloop.bench import own_pictures, own_pictures_command, own_pictures_episodes
+from innerloop.testing.tolerance import CHAINED, SOLVED_ROUGHLY
 
 
 def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +23,7 @@ def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
         }
         found = {side: own_pictures.build({**spec, "side": side})() for side in ("first", "again", "script")}
     assert found["script"].shape == (2, 1280)
-    assert own_pictures._distance({"script@1": found["script"], "ours": found["first"]}) < 1e-4
+    assert own_pictures._distance({"script@1": found["script"], "ours": found["first"]}) < SOLVED_ROUGHLY
     np.testing.assert_array_equal(found["first"], found["again"])
     with pytest.raises(RuntimeError, match="differ from the script"):
         own_pictures._distance({"script@1": found["script"], "ours": found["first"] * 1.1})
@@ -63,7 +64,7 @@ def test_episodes_on_features_are_those_of_the_loop(tmp_path: Path) -> None:
         f"{side}@1": np.array(own_pictures_episodes.build({**spec, "side": side})())
         for side in ("ours", "scikit-learn")
     }
-    assert own_pictures_episodes.disagreement(accuracies, 12) == pytest.approx(0, abs=1e-9)
+    assert own_pictures_episodes.disagreement(accuracies, 12) == pytest.approx(0, abs=CHAINED)
     with pytest.raises(RuntimeError, match="differs from scikit-learn"):
         own_pictures_episodes.disagreement({**accuracies, "ours@1": accuracies["ours@1"] - 0.1}, 12)
 

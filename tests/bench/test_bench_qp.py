@@ -14,7 +14,7 @@ from innerloop.bench import harness, qp, qp_sides
 from innerloop.bench.dense_qp import DenseQP, interior_point
 from innerloop.learners import r2d2
 from innerloop.nets import Network
-from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE
+from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE, CONDITIONED, SOLVED_FINELY, SOLVED_ROUGHLY
 
 SMALL = {"tasks": 3, "shots": 3, "queries": 2, "dimensions": 40}
 
@@ -44,8 +44,8 @@ def test_the_dense_solver_finds_scipys_minimum() -> None:
         options={"ftol": 1e-14, "maxiter": 500},
     )
     assert found.success
-    np.testing.assert_allclose(x, found.x, atol=1e-6)
-    assert 0 < (slack < 1e-6).sum() < 12, "some inequalities bind and some do not"
+    np.testing.assert_allclose(x, found.x, atol=SOLVED_FINELY)
+    assert 0 < (slack < SOLVED_FINELY).sum() < 12, "some inequalities bind and some do not"
     assert (multiplier >= 0).all()
 
 
@@ -77,7 +77,7 @@ def test_all_sides_have_one_gradient(part: str) -> None:
         for side in sides
         for call in [qp_sides.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})]
     }
-    assert harness.disagreement(found, "ours") < 1e-4
+    assert harness.disagreement(found, "ours") < SOLVED_ROUGHLY
 
 
 def test_the_ridge_side_is_the_learner() -> None:
@@ -90,7 +90,9 @@ def test_the_ridge_side_is_the_learner() -> None:
         at = [z.clone().requires_grad_(), q.clone().requires_grad_()]
         outputs, _ = learner.predict(learner.adapt(params, {}, at[0], data.y, True), at[1], True)
         expected = torch.autograd.grad(F.cross_entropy(outputs, data.y_query) / SMALL["tasks"], at)
-        torch.testing.assert_close([g[i] for g in found[:2]], list(expected), rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(
+            [g[i] for g in found[:2]], list(expected), rtol=SOLVED_ROUGHLY, atol=CONDITIONED
+        )
 
 
 @pytest.mark.slow

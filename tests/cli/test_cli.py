@@ -23,20 +23,7 @@ from innerloop.runs.manifest import read_manifest, update_manifest
 from oracles.patience import PATIENCE, wait_until
 from support.commands import TINY, answer, finish, start
 
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(list(arguments))
-        shown = capfd.readouterr()
-        return code, shown.out, shown.err
-
-    return run
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 # ---- starting ----
@@ -237,13 +224,15 @@ def test_mistakes_in_json(call: Any) -> None:
     assert "error: " in err
 
 
-def test_a_crash_is_exit_code_1_with_a_traceback(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_is_exit_code_1_with_a_traceback(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken() -> None:
         raise RuntimeError("broken")
 
     monkeypatch.setattr("innerloop.cli.ls._recipes", broken)
-    code, out, err = call("ls", "--json")
-    assert code == 1
+    assert main(["ls", "--json"]) == 1
+    out, err = capfd.readouterr()
     assert "Traceback" in err
     assert "this is a bug in innerloop" in err
     assert answer(out) == {"error": "RuntimeError: broken", "exit_code": 1}

@@ -15,13 +15,9 @@ from innerloop.data.catalogue import UNKNOWN, catalogue
 from support.data_files import cifar_members, class_folders, encoded, picture, write_tar
 from support.places import ROOT
 
+pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
+
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
 
 
 def answer(capfd: Capture, *arguments: str) -> dict[str, Any]:

@@ -23,25 +23,10 @@ from innerloop.runs.manifest import read_manifest
 from innerloop.tasks.episodes import Shape, check_counts
 from oracles.patience import PATIENCE
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TINY = ["outer.steps=2", "eval.episodes=2", "eval.validation_episodes=2", "outer.batch=2", "model.hidden=[8]"]
 TINY += ["run.execution=loop", "run.compile=off", "run.threads=1"]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(list(arguments))
-        shown = capfd.readouterr()
-        assert "Traceback" not in shown.err, shown.err
-        assert "this is a bug" not in shown.err
-        return code, shown.out, shown.err
-
-    return run
 
 
 def in_shell(line: str, **variables: str) -> tuple[int, str]:

@@ -31,14 +31,14 @@ ZEROS = bytes(8 * MEGABYTE)
 
 
 @pytest.fixture(autouse=True)
-def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bombs of megabytes instead of terabytes: the rule is the same."""
     monkeypatch.setattr(bounds, "ALWAYS", MEGABYTE)
-    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
 
 
-def refused(path: Path) -> None:
-    """Every way to look into an archive gives one sentence, and does not unpack it first."""
+def refusals(path: Path) -> set[str]:
+    """What every way to look into an archive says; none unpacks it first."""
+    told = set()
     ways: list[Callable[[], object]] = [
         lambda: Archive(path).names,
         lambda: Archive(path).read("a.png"),
@@ -50,8 +50,13 @@ def refused(path: Path) -> None:
             way()
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert "\n" not in str(caught.value)
         assert most < 6 * MEGABYTE
+        told.add(str(caught.value))
+    return told
+
+
+def in_one_line(told: set[str]) -> bool:
+    return bool(told) and not any("\n" in sentence for sentence in told)
 
 
 def zipped(path: Path) -> Path:
@@ -104,7 +109,7 @@ def sparse(path: Path) -> Path:
 
 @pytest.mark.parametrize("make", [zipped, overlapping, by_gzip, by_bzip2, by_xz, long_header, sparse])
 def test_bombs_are_refused(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    refused(make(tmp_path))
+    assert in_one_line(refusals(make(tmp_path)))
     assert [file.name.startswith("bomb") for file in tmp_path.iterdir()] == [True]
 
 
@@ -113,7 +118,7 @@ def test_a_size_that_is_only_said_is_refused(tmp_path: Path) -> None:
     at = content.rfind(b"PK\x01\x02")
     content[at + 24 : at + 28] = struct.pack("<I", 0xFFFFFFF0)
     (tmp_path / "said.zip").write_bytes(content)
-    refused(tmp_path / "said.zip")
+    assert in_one_line(refusals(tmp_path / "said.zip"))
 
 
 @pytest.mark.parametrize("kind", ["zip", "gz"])
@@ -124,7 +129,7 @@ def test_too_many_files_are_refused(kind: str, tmp_path: Path, monkeypatch: pyte
     )
     assert len(Archive(path).names) == 201
     monkeypatch.setattr(bounds, "MOST_FILES", 100)
-    refused(path)
+    assert in_one_line(refusals(path))
 
 
 def test_an_archive_inside_is_a_file_and_is_not_opened(tmp_path: Path) -> None:

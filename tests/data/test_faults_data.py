@@ -23,10 +23,7 @@ from innerloop.data.opening import open_path
 from innerloop.data.pictures import BadPictureError, open_picture
 from oracles.patience import PATIENCE
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
+pytestmark = pytest.mark.usefixtures("own_data")
 
 
 def folder_of_pictures(root: Path) -> Path:

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from innerloop.estimator.head import FewShotHead
+from innerloop.testing.tolerance import SOLVED
 
 
 @parametrize_with_checks([FewShotHead()])
@@ -31,7 +32,7 @@ def test_without_calibration_it_is_logistic_regression():
     ours = FewShotHead(C=0.7, normalise=False, calibrate=False).fit(X, y)
     theirs = LogisticRegression(C=0.7, tol=1e-12, solver="newton-cholesky").fit(X, y)
     np.testing.assert_allclose(
-        ours.predict_proba(new), theirs.predict_proba(new), atol=1e-5
+        ours.predict_proba(new), theirs.predict_proba(new), atol=SOLVED
     )  # √(relative gap)
     assert ours.expected_ is None
 

@@ -21,6 +21,7 @@ from innerloop.evaluation.scores import Evaluation
 from innerloop.nets.conv4 import conv4
 from innerloop.recipes.protocols import baselines_line
 from innerloop.tasks.few_shot import few_shot
+from innerloop.testing.tolerance import SINGLE
 
 PROTOCOL = Protocol(ways=4, shots=2, queries=3, episodes=12, norm="group", seed=5)
 
@@ -61,7 +62,7 @@ def test_histograms_are_numpys(channels: int) -> None:
     for picture, found in zip(x, colours(x), strict=True):
         sample = picture.reshape(channels, -1).T.numpy()
         counts, _ = np.histogramdd(sample, bins=[np.linspace(0, 1, bins + 1)] * channels)
-        assert found.tolist() == pytest.approx(np.sqrt(counts.reshape(-1) / 30).tolist(), abs=1e-6)
+        assert found.tolist() == pytest.approx(np.sqrt(counts.reshape(-1) / 30).tolist(), abs=SINGLE)
 
 
 def test_large_pictures_are_averaged_and_few_tasks_are_enough() -> None:

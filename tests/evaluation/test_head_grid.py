@@ -15,6 +15,7 @@ from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import Protocol, evaluate_features
 from innerloop.evaluation.grid import Setting, fit_grid, grid_of, judge_grid
 from innerloop.recipes.settings import make_recipe
+from innerloop.testing.tolerance import ROUNDED, SOLVED, SOLVED_ROUGHLY
 from oracles.frozen_loop import estimator
 from oracles.head_grid import grid_by_hand
 
@@ -40,8 +41,8 @@ def test_all_settings_are_those_of_a_loop(head: str) -> None:
     assert len(settings) == (2 if head == "centroid" else 6)
     found = judge_grid(z, y, q, truth, 3, head, settings)
     table, ensemble = grid_by_hand(z, y, q, truth, head, settings)
-    np.testing.assert_allclose(found.accuracy.numpy(), table, atol=1e-12)
-    np.testing.assert_allclose(found.ensemble.numpy(), ensemble, atol=1e-12)
+    np.testing.assert_allclose(found.accuracy.numpy(), table, atol=ROUNDED)
+    np.testing.assert_allclose(found.ensemble.numpy(), ensemble, atol=ROUNDED)
     assert found.unconverged == 0
     assert found.accuracy.unique().numel() > 2
 
@@ -52,9 +53,9 @@ def test_stacked_problems_have_the_weights_of_single_ones() -> None:
     for (C, _), fitted in zip(settings, fit_grid(z, y, 3, "logistic", settings), strict=True):
         for weights, bias, x, labels in zip(fitted.weights, fitted.bias, z, y, strict=True):
             alone = estimator("logistic", C).fit(x.numpy(), labels.numpy())
-            np.testing.assert_allclose(weights.numpy(), alone.coef_, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(weights.numpy(), alone.coef_, rtol=SOLVED_ROUGHLY, atol=SOLVED)
             shift = alone.intercept_ - alone.intercept_.mean()
-            np.testing.assert_allclose((bias - bias.mean()).numpy(), shift, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose((bias - bias.mean()).numpy(), shift, rtol=SOLVED_ROUGHLY, atol=SOLVED)
 
 
 def pixels(rows: np.ndarray) -> torch.Tensor:

@@ -31,8 +31,9 @@ from innerloop.learners.fine_tuning import BIAS, WEIGHT, fine_tune
 from innerloop.nets import NORM_POLICIES, Network, conv4, mlp
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY
 from oracles import frozen_loop, problems, solvers_sklearn
-from oracles.tolerance import assert_close
 
 QUICK = Protocol(ways=5, shots=2, queries=4, episodes=12, seed=3)
 
@@ -75,9 +76,11 @@ def test_c_means_the_same_for_all_penalised_heads() -> None:
     logistic = solvers_sklearn.logistic(z, y, C=0.3)
     found = fit_heads(z, y, 4, "logistic", 0.3, normalise=False)
     # scikit-learn's sums to zero over classes; so does ours
-    assert_close(found.weights, logistic.weights, (1e-4, 1e-4))
+    assert_close(found.weights, logistic.weights, (SOLVED_ROUGHLY, SOLVED_ROUGHLY))
     svc = solvers_sklearn.svc(z, y, C=0.3)
-    assert_close(fit_heads(z, y, 4, "svm", 0.3, normalise=False).weights, svc.weights, (1e-5, 1e-6))
+    assert_close(
+        fit_heads(z, y, 4, "svm", 0.3, normalise=False).weights, svc.weights, (SOLVED, SOLVED_FINELY)
+    )
     ridge = solvers_sklearn.ridge(z, 2 * F.one_hot(y, 4).double() - 1, 1 / 0.6, intercept=True)
     assert_close(fit_heads(z, y, 4, "ridge", 0.3, normalise=False).weights, ridge.weights)
 

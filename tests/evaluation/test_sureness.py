@@ -19,9 +19,7 @@ from innerloop.evaluation.sureness import (
 )
 from innerloop.evaluation.sureness.expected import share_of
 from innerloop.evaluation.sureness.heldout import HeldOut, Way, class_means, divisions, nearest
-
-SOLVED = 1e-5
-"""Heads are proven to a relative gap of 1e-10 in the objective, hence ‖W − W*‖ ≤ √(2·1e-10·objective)."""
+from innerloop.testing.tolerance import ROUNDED, SOLVED
 
 
 def drawn(ways=4, shots=5, size=12, noise=1.0, seed=0, more=0):
@@ -150,7 +148,7 @@ def test_the_calibration_error_of_a_loop():
         if inside.any():
             gap = (said[inside] == labels[inside]).double().mean() - confidence[inside].mean()
             total += float(inside.sum() * gap.abs()) / 300
-    assert calibration_error(probabilities, labels) == pytest.approx(total, abs=1e-12)
+    assert calibration_error(probabilities, labels) == pytest.approx(total, abs=ROUNDED)
 
 
 def test_distances_of_a_loop():

@@ -22,8 +22,8 @@ from innerloop.execution.plan import cpp_compiler
 from innerloop.learners import maml
 from innerloop.nets import mlp
 from innerloop.objectives import episodic
+from innerloop.testing.closeness import assert_close, assert_trees_close
 from oracles import problems
-from oracles.tolerance import assert_close, assert_trees_close
 
 Tree = dict[str, Tensor]
 W = {"w": torch.ones(1, dtype=torch.float64)}

@@ -24,9 +24,9 @@ from innerloop.execution.plan import available_cores
 from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum
 from innerloop.nets import NORM_POLICIES, Network, conv4, from_module, mlp
 from innerloop.objectives import Objective, episodic, erm, multitask
+from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from oracles import problems
 from oracles.patience import PATIENCE
-from oracles.tolerance import assert_close, assert_trees_close, assert_trees_equal
 
 Tree = dict[str, Tensor]
 

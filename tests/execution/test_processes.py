@@ -30,10 +30,10 @@ from innerloop.learners import anil, imaml, maml, meta_sgd
 from innerloop.nets import conv4, from_module, mlp
 from innerloop.objectives import Objective, episodic, multitask, reptile
 from innerloop.tasks import Sampler
+from innerloop.testing.closeness import assert_trees_equal
 from innerloop.training import TrainState, fit, make_optimiser
 from oracles import problems
 from oracles.patience import wait_until
-from oracles.tolerance import assert_trees_equal
 from oracles.training import problem, sines
 
 Tree = dict[str, Tensor]

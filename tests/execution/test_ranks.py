@@ -23,11 +23,9 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.validation import validation_of
 from innerloop.learners import LEARNERS
 from innerloop.recipes.library import load_recipe
+from innerloop.testing.tolerance import SUMMED
 from innerloop.training import TrainState
 from oracles.rank_threads import in_ranks
-
-CLOSE = 1e-10
-"""What another number of ranks may change in float64, beside the largest entry."""
 
 PICTURES = [
     *(
@@ -91,7 +89,7 @@ def check_ranks(parts: Parts, modes: Sequence[str], counts: Sequence[int], patch
 
             found = in_ranks(count, work, patch)
             for state, own in found:
-                assert largest_gap(state, whole) < CLOSE, (mode, count)
+                assert largest_gap(state, whole) < SUMMED, (mode, count)
                 assert own == scores.scores  # exactly
                 assert checksum(state.tensors().values()) == checksum(found[0][0].tensors().values())
             moved = TrainState(0, *first, {}).tensors()

@@ -31,6 +31,7 @@ from innerloop.recipes.library import load_recipe
 from innerloop.recipes.protocols import brief
 from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest, update_manifest
+from support.picture_runs import draw_splits
 
 KIND = "efficientnet-lite0"
 PROTOCOL = Protocol(ways=3, shots=2, queries=3, episodes=6, norm="running", head="logistic")
@@ -174,7 +175,7 @@ def test_the_same_in_python_and_by_recipe(place: Path, monkeypatch: pytest.Monke
 def test_files_of_a_folder_are_read_in_their_own_size(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = pictures_in(place / "mine")
+    folder = draw_splits(place / "mine", [(30, 40), (31, 40), (32, 40)])
     seen: list[Any] = []
     real = extract
 
@@ -188,21 +189,9 @@ def test_files_of_a_folder_are_read_in_their_own_size(
     assert {path.parent.parent.parent for path in seen} == {folder}
 
 
-def pictures_in(folder: Path) -> Path:
-    draw = np.random.default_rng(0)
-    for split in ("train", "val", "test"):
-        for name in ("a", "b"):
-            place = folder / split / f"{split}-{name}"
-            place.mkdir(parents=True)
-            for i in range(3):
-                values = draw.integers(0, 256, (30 + i, 40, 3), dtype=np.uint8)
-                Image.fromarray(values).save(place / f"{i}.png")
-    return folder
-
-
 def test_a_run_on_other_pictures(run: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other size, other channels, other proportions: shown as in training, and at the scale of training."""
-    folder = pictures_in(place / "mine")
+    folder = draw_splits(place / "mine", [(30, 40), (31, 40), (32, 40)])
     told = call(capsys, "eval", str(run), f"data.name={folder}", "eval.ways=2", "eval.queries=1")
     assert told["changed"]["data.name"] == str(folder)
     assert told["notes"] == [

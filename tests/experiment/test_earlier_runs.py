@@ -17,6 +17,7 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.run import evaluate_run
+from innerloop.testing.tolerance import SINGLE_CHAINED
 from support.places import FIXTURES
 
 RUNS = sorted(path for path in FIXTURES.glob("runs-*/*") if path.is_dir())
@@ -37,7 +38,7 @@ def test_an_evaluation_gives_the_scores_that_were_recorded(run: Path) -> None:
     first, again = evaluations(run)
     assert first == before
     if before["score"] == "mse":
-        assert again["scores"] == pytest.approx(before["scores"], rel=1e-4)
+        assert again["scores"] == pytest.approx(before["scores"], rel=SINGLE_CHAINED)
     else:  # another processor may round a tie the other way, once
         queries = before["protocol"]["ways"] * before["protocol"]["queries"]
         moved = sum(abs(a - b) for a, b in zip(again["scores"], before["scores"], strict=True)) * queries

@@ -31,8 +31,8 @@ from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import list_runs
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter
+from innerloop.testing.closeness import assert_trees_equal
 from oracles.patience import PATIENCE
-from oracles.tolerance import assert_trees_equal
 
 TINY = ["outer.steps=4", "eval.episodes=4", "eval.validation_episodes=2", "outer.batch=2", "model.hidden=[8]"]
 TINY += ["run.execution=loop", "run.compile=off", "run.threads=1", "eval.every=2", "run.log_every=1", "-q"]
@@ -57,18 +57,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"no disk can be mounted here: {problem}")
     yield where
     subprocess.run(["umount", "-l", str(where)], check=True)
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Any:
-    def run_command(*arguments: str) -> tuple[int, str]:
-        code = main(list(arguments))
-        err = capfd.readouterr().err
-        assert "Traceback" not in err, err
-        assert "this is a bug" not in err
-        return code, err
-
-    return run_command
 
 
 def weights(run: Path) -> Any:
@@ -102,7 +90,7 @@ def test_a_disk_that_fills_up_at_any_moment(disk: Path, whole: Path, call: Any) 
         folder = disk / f"runs-{left}"
         folder.mkdir()
         ballast = fill(disk, left * KILOBYTE)
-        code, err = call("train", "sine-maml", *TINY, f"run.folder={folder}")
+        code, _, err = call("train", "sine-maml", *TINY, f"run.folder={folder}")
         codes.append(code)
         assert code == 0 or (code == 2 and "disk is full" in err), (left, err)
         assert all(call("show", str(run))[0] == 0 for run in list_runs(folder))
@@ -125,12 +113,12 @@ def test_a_conversion_whose_disk_others_fill(disk: Path, call: Any, monkeypatch:
     pictures = disk.parent / "a.npz"
     np.savez(pictures, images=np.ones((2000, 50, 60), np.uint8), labels=np.arange(2000) // 100)
     monkeypatch.setenv("INNERLOOP_DATA", str(disk / "data"))
-    code, err = call("data", "get", "mine", "--from", str(pictures))
+    code, _, err = call("data", "get", "mine", "--from", str(pictures))
     assert code == 2
     assert "GB free: set INNERLOOP_DATA to a larger disk" in err
     enough = shutil.disk_usage(disk)._replace(free=1 << 40)
     monkeypatch.setattr("innerloop.data.store.shutil.disk_usage", lambda path: enough)
-    code, err = call("data", "get", "mine", "--from", str(pictures))
+    code, _, err = call("data", "get", "mine", "--from", str(pictures))
     assert code == 2
     assert "the disk is full" in err
     assert list((disk / "data").iterdir()) == []
@@ -156,7 +144,7 @@ def test_a_disk_that_may_only_be_read(
         ["train", "sine-maml", *TINY, "tasks.family=few-shot", f"data.name={disk / 'a.npz'}"],
     ]
     for words in refused:
-        code, err = call(*words)
+        code, _, err = call(*words)
         assert code == 2, (words, err)
         assert err.count("error: ") >= 1, words
     for words in (["ls", "runs"], ["show", str(run)]):

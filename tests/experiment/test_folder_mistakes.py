@@ -6,34 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from PIL import Image
-from safetensors.torch import save_file
 from test_folder_training import WRONG, animals, draw
 
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.estimator import FewShotClassifier
 from innerloop.experiment.predicting.predict import predict_pictures
-from innerloop.features import Backbone, open_backbone
-from innerloop.nets.conv4 import conv4
+from innerloop.features import Backbone
+from support.picture_runs import random_backbone
 
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
 
 
 @pytest.fixture
 def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     """A Conv4 of random weights, as if somebody had trained it; the command finds it."""
-    params, buffers = conv4(1, 28, 4, filters=2, norm="running").init(torch.Generator().manual_seed(0))
-    save_file({**params, **buffers}, tmp_path / "weights.safetensors")
     how = Preprocessing((28, 28), "fill", mean=(0.1,), std=(0.3,), colour="grey")
-    found = open_backbone(
-        "conv4", weights=tmp_path / "weights.safetensors", preprocessing=how, settings={"filters": 2}
-    )
+    found = random_backbone(tmp_path, how, filters=2)
     monkeypatch.setattr("innerloop.experiment.predicting.predict.open_backbone", lambda _: found)
     return found
 

@@ -19,14 +19,10 @@ from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml
 from support.data_files import giant_picture
 
+pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
+
 SHORT = ("outer.steps=2", "model.filters=2", "eval.episodes=4", "eval.validation_episodes=2")
 HERE = ("run.execution=loop", "run.compile=off", "run.threads=1")
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
 
 
 def draw(folder: Path, counts: dict[str, int], size: tuple[int, int] = (20, 24), grey: bool = False) -> Path:

@@ -24,12 +24,12 @@ import innerloop
 from innerloop.execution import Plan
 from innerloop.experiment.parts import build
 from innerloop.recipes.library import load_recipe
+from innerloop.testing.tolerance import CHAINED, ROUNDED
 from innerloop.training import fit, initial_state
 from oracles.patience import PATIENCE
 from support.places import GOLDEN, TESTS
 
 RECIPES = ("sine-maml", "bridge-quadratic-anil", "linear-maml")
-RELATIVE = 1e-9
 
 
 def losses(name: str) -> list[float]:
@@ -60,7 +60,7 @@ def test_losses_are_what_they_were(name: str) -> None:
     found = losses(name)
     assert len(found) == len(golden) == 20
     for step, (now, then) in enumerate(zip(found, golden, strict=True), start=1):
-        assert math.isclose(now, then, rel_tol=RELATIVE, abs_tol=0), f"step {step}: {now} was {then}"
+        assert math.isclose(now, then, rel_tol=CHAINED, abs_tol=0), f"step {step}: {now} was {then}"
     assert len(set(found)) == 20  # something is being trained
 
 
@@ -78,7 +78,7 @@ def test_losses_are_the_same_on_another_processor() -> None:
     assert done.returncode == 0, done.stderr
     for name, found in json.loads(done.stdout).items():
         golden = json.loads((GOLDEN / f"{name}.json").read_text())["losses"]
-        assert found == pytest.approx(golden, rel=RELATIVE / 1000, abs=0), name
+        assert found == pytest.approx(golden, rel=ROUNDED, abs=0), name
 
 
 if __name__ == "__main__":

@@ -12,28 +12,14 @@ import pytest
 from PIL import Image
 
 from innerloop.core.errors import UserError
-from innerloop.experiment import pictures, run_data
+from innerloop.experiment import pictures
 from innerloop.experiment.kept import KEPT
-from innerloop.experiment.run import evaluate_run, resume, train
-from innerloop.recipes.settings import make_recipe
+from innerloop.experiment.run import evaluate_run, resume
 from innerloop.runs.manifest import update_manifest
+from support.picture_runs import draw_noise, forget_pictures, run_on_folder
 
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kite", "lark", "mole")
 NEW = ("quokka", "wolf", "deer", "bison", "puma", "raven", "swan", "nandu", "asp", "wasp", "gull", "jackal")
-
-
-def draw(folder: Path, name: str, count: int = 6) -> None:
-    (folder / name).mkdir(parents=True, exist_ok=True)
-    seed = int.from_bytes(name.encode()[:4], "little")
-    for i in range(count):
-        noise = np.random.default_rng([seed, i]).integers(0, 255, (16, 16), dtype=np.uint8)
-        Image.fromarray(noise).save(folder / name / f"{i}.png")
-
-
-def reopened() -> None:
-    """As a new process would: the pictures are looked at again."""
-    for cached in (pictures._opened, pictures.plain_source, pictures._source, run_data.test_digest):
-        cached.cache_clear()
 
 
 @pytest.fixture
@@ -41,24 +27,13 @@ def animals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "store"))
     folder = tmp_path / "animals"
     for name in WORDS:
-        draw(folder, name)
-    reopened()
+        draw_noise(folder, name)
+    forget_pictures()
     return folder
 
 
 def trained(folder: Path, **sections: Any) -> Path:
-    base: dict[str, Any] = {
-        "name": "animals",
-        "data": {"name": str(folder), "standardise": True},
-        "tasks": {"family": "few-shot", "ways": 3, "shots": 1, "queries": 2},
-        "model": {"kind": "conv4", "filters": 2, "norm": "group"},
-        "inner": {"method": "protonet", "loss": "cross-entropy"},
-        "outer": {"steps": 2, "batch": 2},
-        "eval": {"episodes": 8, "validation_episodes": 2},
-        "run": {"folder": str(folder.parent / "runs"), "execution": "loop", "compile": "off", "threads": 1},
-    }
-    given = {name: {**base.get(name, {}), **section} for name, section in sections.items()}
-    return Path(train(make_recipe({**base, **given}), progress=False)["run"])
+    return run_on_folder(folder, 3, **sections)
 
 
 def kept(run: Path) -> dict[str, Any]:
@@ -88,8 +63,8 @@ def test_new_classes_do_not_change_the_test_set(animals: Path) -> None:
     before = evaluate_run(run, [])
     assert before["notes"] == []
     for name in NEW:
-        draw(animals, name)
-    reopened()
+        draw_noise(animals, name)
+    forget_pictures()
     fresh = pictures.open_source(str(animals))
     now = {fresh.class_names[c] for c in fresh.splits["test"]}
     assert now & set(kept(run)["splits"]["train"]) == {"fox", "gnu", "kite"}  # what a new division would do
@@ -114,7 +89,7 @@ def test_a_changed_test_set_is_refused(animals: Path, what: str) -> None:
     else:
         Image.fromarray(np.zeros((16, 16), np.uint8)).save(animals / name / "3.png")
         words = f"the test split has other pictures in '{name}' (6 pictures, not the same)"
-    reopened()
+    forget_pictures()
     with pytest.raises(UserError) as error:
         evaluate_run(run, [])
     assert words in str(error.value)
@@ -126,7 +101,7 @@ def test_changed_training_pictures_are_said_and_do_not_change_the_scale(animals:
     run = trained(animals)
     before = evaluate_run(run, [])
     shutil.rmtree(animals / kept(run)["splits"]["train"][0])
-    reopened()
+    forget_pictures()
     after = evaluate_run(run, [])
     assert scores(after) == scores(before)
     assert "1 classes of the train split are gone or hold other pictures" in after["notes"][0]
@@ -135,25 +110,25 @@ def test_changed_training_pictures_are_said_and_do_not_change_the_scale(animals:
 def test_outputs_counted_by_training_classes_are_kept_when_the_classes_go(animals: Path) -> None:
     run = trained(animals, tasks={"family": "supervised", "minibatch": 4}, outer={"objective": "erm"})
     for name in NEW:
-        draw(animals, name)
-    reopened()
+        draw_noise(animals, name)
+    forget_pictures()
     before = evaluate_run(run, [])
     for name in kept(run)["splits"]["train"]:
         shutil.rmtree(animals / name)
-    reopened()
+    forget_pictures()
     assert scores(evaluate_run(run, [])) == scores(before)
 
 
 def test_a_run_goes_on_only_with_the_pictures_it_began_with(animals: Path) -> None:
     run = trained(animals)
     update_manifest(run, status="interrupted")
-    draw(animals, "newt")
-    reopened()
+    draw_noise(animals, "newt")
+    forget_pictures()
     resume(run, progress=False)
     assert "1 classes are new ('newt')" in (run / "log.txt").read_text()
     update_manifest(run, status="interrupted")
     (animals / kept(run)["splits"]["train"][0] / "0.png").unlink()
-    reopened()
+    forget_pictures()
     with pytest.raises(UserError, match="the train split has other pictures"):
         resume(run, progress=False)
 
@@ -162,18 +137,18 @@ def test_a_folder_that_moved_is_still_the_same(animals: Path) -> None:
     run = trained(animals)
     before = evaluate_run(run, [])
     moved = animals.rename(animals.with_name("moved"))
-    reopened()
+    forget_pictures()
     after = evaluate_run(run, [f"data.name={moved}"])
     assert scores(after) == scores(before)
     assert after["protocol"]["test_classes"] == before["protocol"]["test_classes"]
     for name in NEW:
-        draw(moved, name)
-    reopened()
+        draw_noise(moved, name)
+    forget_pictures()
     grown = evaluate_run(run, [f"data.name={moved}"])
     assert scores(grown) == scores(before)
     assert "12 classes are new" in grown["notes"][0]
     (moved / "lark" / "0.png").unlink()  # now these are other pictures, divided by themselves
-    reopened()
+    forget_pictures()
     (note,) = evaluate_run(run, [f"data.name={moved}"])["notes"]
     assert "3 of the 5 test classes have names of classes that the run was trained on" in note
 
@@ -185,7 +160,7 @@ def test_own_split_files_and_rotations_keep_their_split_too(animals: Path, tmp_p
     run = trained(animals, data={"name": str(animals), "split_file": str(split), "rotations": True})
     before = evaluate_run(run, [])
     split.write_text(json.dumps({**parts, "train": list(WORDS[10:]), "test": list(WORDS[:7])}))
-    reopened()
+    forget_pictures()
     assert scores(evaluate_run(run, [])) == scores(before)
 
 
@@ -193,8 +168,8 @@ def test_runs_of_earlier_versions_are_judged_and_told_of_changes(animals: Path) 
     run = trained(animals)
     (run / KEPT).unlink()
     assert evaluate_run(run, [])["notes"] == []
-    draw(animals, "newt")
-    reopened()
+    draw_noise(animals, "newt")
+    forget_pictures()
     (note,) = evaluate_run(run, [])["notes"]
     assert "kept no split" in note
 
@@ -211,7 +186,7 @@ def test_other_test_classes_are_not_compared(animals: Path) -> None:
     one, two = trained(animals), trained(animals, run={"seed": 1})
     assert pair(load_run(two), load_run(one)).difference is not None
     for name in NEW:
-        draw(animals, name)
-    reopened()
+        draw_noise(animals, name)
+    forget_pictures()
     three = trained(animals)
     assert pair(load_run(three), load_run(one)).reason == "other episodes (test classes or their pictures)"

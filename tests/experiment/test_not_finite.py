@@ -27,6 +27,7 @@ from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import make_sampler
 from innerloop.tasks.families import get_family
+from support.picture_runs import short_run
 
 FIXED = ["run.execution=loop", "run.compile=off", "run.threads=1"]
 TINY = ["outer.steps=2", "outer.batch=2", "model.hidden=[5]", "eval.episodes=6", "eval.validation_episodes=3"]
@@ -38,18 +39,7 @@ def sine(folder: Path, *settings: str) -> dict[str, Any]:
 
 
 def glyph_run(folder: Path, **sections: Any) -> Path:
-    base: dict[str, Any] = {
-        "name": "glyphs",
-        "data": {"name": "glyphs"},
-        "tasks": {"family": "few-shot", "ways": 5, "shots": 1, "queries": 3},
-        "model": {"kind": "conv4", "filters": 4, "norm": "group"},
-        "inner": {"method": "protonet", "loss": "cross-entropy"},
-        "outer": {"steps": 2, "batch": 2},
-        "eval": {"episodes": 4, "validation_episodes": 2},
-        "run": {"folder": str(folder), "execution": "loop", "compile": "off", "threads": 1},
-    }
-    given = {name: {**base.get(name, {}), **section} for name, section in sections.items()}
-    return Path(train(make_recipe({**base, **given}), progress=False)["run"])
+    return short_run(folder, {"name": "glyphs", "data": {"name": "glyphs"}}, sections)
 
 
 def spoil(run: Path) -> None:

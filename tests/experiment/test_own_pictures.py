@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -21,27 +20,20 @@ from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
 from innerloop.estimator import FewShotClassifier
-from innerloop.features import Backbone, open_backbone
-from innerloop.nets.conv4 import conv4
+from innerloop.features import Backbone
+from innerloop.testing.tolerance import CHAINED, SINGLE, SINGLE_SUMMED, SOLVED
+from support.picture_runs import random_backbone
+
+pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
 
 NAMES = ("ant", "bee", "cow")
-
-
-@pytest.fixture(autouse=True)
-def _kept_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def backbone(tmp_path: Path) -> Backbone:
     """A Conv4 of random weights, as if somebody had trained it."""
-    params, buffers = conv4(1, 28, 4, filters=8, norm="running").init(torch.Generator().manual_seed(0))
-    save_file({**params, **buffers}, tmp_path / "weights.safetensors")
     how = Preprocessing((28, 28), "fill", mean=(0.1,), std=(0.3,), colour="grey")
-    return open_backbone(
-        "conv4", weights=tmp_path / "weights.safetensors", preprocessing=how, settings={"filters": 8}
-    )
+    return random_backbone(tmp_path, how)
 
 
 def examples(each: int = 4) -> tuple[np.ndarray, list[str]]:
@@ -60,7 +52,7 @@ def test_it_is_logistic_regression_on_the_backbones_features(backbone: Backbone)
     z = model._predictor().features(X)
     z = torch.nn.functional.normalize(z, dim=-1).double().numpy()
     theirs = LogisticRegression(C=2.0, tol=1e-12, solver="newton-cholesky").fit(z, y)
-    assert np.abs(model.predict_proba(X) - theirs.predict_proba(z)).max() < 1e-5
+    assert np.abs(model.predict_proba(X) - theirs.predict_proba(z)).max() < SOLVED
     assert model.classes_.tolist() == list(NAMES)
 
 
@@ -69,9 +61,9 @@ def test_pictures_of_any_kind_and_size_are_alike(backbone: Backbone, tmp_path: P
     expected = model.predict_proba(X[:2])
     Image.fromarray(X[0, ..., 0]).save(tmp_path / "0.png")
     for given in ([Image.fromarray(x[..., 0]) for x in X[:2]], X[:2, ..., 0], np.moveaxis(X[:2], -1, 1)):
-        assert np.abs(model.predict_proba(given) - expected).max() < 1e-6
+        assert np.abs(model.predict_proba(given) - expected).max() < SINGLE
     for one in (tmp_path / "0.png", Image.fromarray(X[0, ..., 0]), X[0, ..., 0]):
-        assert np.abs(model.predict_proba(one) - expected[:1]).max() < 1e-6
+        assert np.abs(model.predict_proba(one) - expected[:1]).max() < SINGLE
     large = [Image.fromarray(X[0, ..., 0]).resize((56, 70))]
     assert model.predict_proba(large).shape == (1, 3)
 
@@ -90,7 +82,7 @@ def test_more_examples_and_classes_are_learned_without_forgetting(backbone: Back
     rest = [i for i, label in enumerate(y) if label == "cow"]
     model = FewShotClassifier(backbone, verbose=False).fit(X[first], [y[i] for i in first])
     model.partial_fit(X[rest], [y[i] for i in rest])
-    assert np.abs(model.predict_proba(X) - fitted(backbone).predict_proba(X)).max() < 1e-9
+    assert np.abs(model.predict_proba(X) - fitted(backbone).predict_proba(X)).max() < CHAINED
     assert model.expected_ == fitted(backbone).expected_
     with pytest.raises(UserError, match="only heads on features"):
         FewShotClassifier(backbone, "finetune", verbose=False).fit(X, y).partial_fit(X, y)
@@ -153,7 +145,7 @@ def test_the_command_needs_examples_and_pictures_only(
     model.fit(files, [file.parent.name for file in files])
     by_python = model.predict_proba([row["file"] for row in made["predictions"]])
     by_command = [list(row["probabilities"].values()) for row in made["predictions"]]
-    assert np.abs(by_python - by_command).max() < 1e-5
+    assert np.abs(by_python - by_command).max() < SINGLE_SUMMED
     assert main(["predict", "--support", str(support), str(new), "--save", "kept"]) == 2
     assert "kept.safetensors is there already" in capsys.readouterr().err
 

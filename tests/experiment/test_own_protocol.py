@@ -11,28 +11,18 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.experiment.run import evaluate_run, train
+from innerloop.experiment.run import evaluate_run
 from innerloop.experiment.sweeps.table import SweptRun, table_of
 from innerloop.recipes.protocols import is_own, own_evaluation
-from innerloop.recipes.settings import make_recipe
 from innerloop.report.differences import pair, seed_groups
 from innerloop.report.read_run import headline, load_run, others
 from innerloop.runs.progress import Progress
+from support.picture_runs import short_run
 
 
 def trained(folder: Path, method: str, **sections: Any) -> Path:
-    base: dict[str, Any] = {
-        "name": method,
-        "data": {"name": "glyphs"},
-        "tasks": {"family": "few-shot", "ways": 5, "shots": 1, "queries": 3},
-        "model": {"kind": "conv4", "filters": 4, "norm": "group"},
-        "inner": {"method": method, "loss": "cross-entropy", "steps": 2},
-        "outer": {"steps": 2, "batch": 2},
-        "eval": {"episodes": 6, "validation_episodes": 2},
-        "run": {"folder": str(folder), "execution": "loop", "compile": "off", "threads": 1},
-    }
-    given = {name: {**base.get(name, {}), **section} for name, section in sections.items()}
-    return Path(train(make_recipe({**base, **given}), progress=False)["run"])
+    base = {"name": method, "data": {"name": "glyphs"}, "inner": {"method": method, "steps": 2}}
+    return short_run(folder, {**base, "eval": {"episodes": 6}}, sections)
 
 
 def old_style(run: Path) -> None:

@@ -29,6 +29,7 @@ from innerloop.experiment.run import train
 from innerloop.experiment.takeaway.card import card_file
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.trust import UntrustedCodeError
+from innerloop.testing.tolerance import ROUNDED, SINGLE, SINGLE_SUMMED
 from support.places import FIXTURES
 
 CLASSIFIERS = FIXTURES / "classifiers-0.1"
@@ -188,7 +189,7 @@ def test_a_fitted_classifier_predicts_alike_under_every_norm_policy(
     by_python = model.fit(*support(pictures)).predict_proba(twice)
     assert np.array_equal(by_python, table(by_command))
     first = model.predict_proba(pictures[:7])
-    assert np.allclose(first, by_python[:7], rtol=0, atol=1e-6) == (norm != "transductive")
+    assert np.allclose(first, by_python[:7], rtol=0, atol=SINGLE) == (norm != "transductive")
 
 
 def test_files_of_earlier_versions_are_read_by_both(
@@ -199,7 +200,7 @@ def test_files_of_earlier_versions_are_read_by_both(
         model = FewShotClassifier.load(file)
         assert model.classes_.tolist() == expected["classes"]
         probabilities = model.predict_proba(pictures)
-        assert np.abs(probabilities[1::10] - expected["probabilities"]).max() < 1e-5
+        assert np.abs(probabilities[1::10] - expected["probabilities"]).max() < SINGLE_SUMMED
         by_command = told(capsys, file, folder / "queries")
         assert by_command["classes"] == expected["classes"]
         assert np.array_equal(table(by_command), probabilities)
@@ -288,7 +289,7 @@ def test_arrays_are_labelled_by_any_predictor(run: Run, pictures: np.ndarray) ->
     assert made.labels == by_model.predict(pictures).tolist()
     assert made.unsure == [p < 0.9 for p in made.confidence]
     floats = predict_arrays(predictor, examples / 255, labels, torch.from_numpy(pictures / 255))
-    assert np.abs(floats.probabilities - made.probabilities).max() < 1e-12
+    assert np.abs(floats.probabilities - made.probabilities).max() < ROUNDED
     with pytest.raises(UserError, match=r"trained on 28×28 with 1 channel, so bring them to that first"):
         predict_arrays(predictor, examples, labels, pictures[:, :20])
     with pytest.raises(UserError, match="class 'dog' has no picture to learn from"):
@@ -313,7 +314,7 @@ def test_copies_and_pickles_predict_alike(
 def check_export(model: FewShotClassifier, pictures: np.ndarray, file: Path) -> None:
     program = torch.export.load(model.export(file, fixed=True)).module()
     found = program(torch.from_numpy(pictures.copy()))["probabilities"].detach().numpy()
-    assert np.abs(found - model.predict_proba(pictures)).max() < 1e-6
+    assert np.abs(found - model.predict_proba(pictures)).max() < SINGLE
     assert card_file(file).is_file()
 
 

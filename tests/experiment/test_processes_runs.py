@@ -19,8 +19,8 @@ from innerloop.recipes.library import load_recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
+from innerloop.testing.closeness import assert_trees_equal
 from oracles.patience import PATIENCE, wait_until
-from oracles.tolerance import assert_trees_equal
 
 pytestmark = pytest.mark.skipif(start_method() != "fork", reason="starting afresh takes seconds")
 

@@ -27,8 +27,9 @@ from innerloop.recipes.judged import refuse_mixed_ways
 from innerloop.recipes.library import load_recipe
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import Sampler
+from innerloop.testing.closeness import assert_trees_close
+from innerloop.testing.tolerance import CHAINED, CONDITIONED, ROUNDED
 from oracles import frozen_loop
-from oracles.tolerance import assert_trees_close
 
 KINDS = "{ways=5,shots=1,queries=3},{ways=3,shots=4,queries=2,share=2},{ways=2,shots=3,queries=2}"
 MIXTURE, TASKS, RATE = f"tasks.mixture=[{KINDS}]", 6, 0.1
@@ -92,10 +93,10 @@ def test_a_run_on_a_mixture_is_its_tasks_one_at_a_time(method: str, tmp_path: Pa
     loaded = load_run(run)
     loss, params, buffers = one_step_task_by_task(build(loaded.trained))
     (line,) = [line for line in read_metrics(run / "metrics.jsonl") if "loss" in line]
-    assert line["loss"] == pytest.approx(loss, rel=1e-9)
+    assert line["loss"] == pytest.approx(loss, rel=CHAINED)
     (found, statistics), _ = loaded.weights()
     iterated = LEARNERS[method].differentiated == "implicit"  # problems are solved to 1e-10, not to rounding
-    assert_trees_close(found, params, (1e-7, 1e-9) if iterated else None)
+    assert_trees_close(found, params, (CONDITIONED, CHAINED) if iterated else None)
     assert_trees_close(statistics, buffers)
     told = kept(run, f"glyphs-mixture-{method}0")
     assert told["scores"] == scores_task_by_task(loaded.parts, found, statistics)
@@ -120,7 +121,7 @@ def test_heads_on_a_mixture_are_fitted_task_by_task(
         protocol = head_protocol(loaded.parts.recipe, "running", 1)
         tasks = [loaded.parts.data.test.episode(i) for i in range(8)]
         wanted = [frozen_loop.one_accuracy(loaded.parts.network, *weights, task, protocol) for task in tasks]
-        assert kept(run, f"glyphs-mixture-{head}")["scores"] == pytest.approx(wanted, abs=1e-12)
+        assert kept(run, f"glyphs-mixture-{head}")["scores"] == pytest.approx(wanted, abs=ROUNDED)
     assert "2 to 5-way 1 to 4-shot, glyphs" in capsys.readouterr().out
 
 

@@ -25,12 +25,12 @@ from innerloop.recipes.library import load_recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
+from innerloop.testing.closeness import assert_trees_equal
 from innerloop.training import TrainState
 from innerloop.training.state import state_from
 from oracles import ranks_that_hang
 from oracles.patience import PATIENCE, wait_until
 from oracles.rank_threads import in_ranks
-from oracles.tolerance import assert_trees_equal
 
 SETTINGS = [
     *("model.hidden=[5]", "run.dtype=float64", "run.execution=loop", "run.compile=off", "run.threads=1"),

@@ -26,7 +26,7 @@ from innerloop.runs.lock import LOCK
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import FAMILIES
-from oracles.tolerance import assert_trees_equal
+from innerloop.testing.closeness import assert_trees_equal
 
 FIXED = ["run.execution=vmap", "run.compile=off", "run.threads=1", "run.dtype=float64"]
 TINY = [

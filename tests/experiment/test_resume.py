@@ -27,13 +27,13 @@ from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import Sampler
+from innerloop.testing.closeness import assert_trees_equal
 from innerloop.training import TrainState, fit, initial_state, make_optimiser
 from innerloop.training.fit import Validation
 from innerloop.training.optimisers import optimiser_classes
 from innerloop.training.state import in_order, state_from
 from oracles import kill_server, problems
 from oracles.patience import PATIENCE
-from oracles.tolerance import assert_trees_equal
 from oracles.training import Kept, problem, sines
 from support.places import TESTS
 

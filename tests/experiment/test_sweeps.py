@@ -26,16 +26,13 @@ from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import read_manifest, start_manifest
 from support.commands import TINY, answer, finish, start
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 with_optuna = pytest.mark.skipif(bool(optuna_problem()), reason=optuna_problem())
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks, and kills what it forked")
 
 FIXED = ["outer.steps=6", "run.save_every=2", "run.log_every=1", "eval.every=2", "inner.steps=1"]
 GRID = ["inner.lr=[0.001,0.01,0.02]", *FIXED, *(item for item in TINY if not item.startswith("outer.steps"))]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

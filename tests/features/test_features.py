@@ -31,7 +31,8 @@ from innerloop.features.known import digests
 from innerloop.features.plans import plans_for, run_parts
 from innerloop.nets import conv4
 from innerloop.runs.tensors import write_tensors
-from oracles.tolerance import assert_close
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import SINGLE, SINGLE_SUMMED
 
 LOOK = Preprocessing((16, 16), "share", share=0.9, mean=(0.5,) * 3, std=(0.25,) * 3)
 
@@ -71,7 +72,7 @@ def test_features_are_those_of_a_loop(tmp_path: Path) -> None:
     files, net = save_pictures(tmp_path / "pictures"), small()
     found = extract(net, files, cache=tmp_path / "cache", batch=3)
     assert found.values.dtype == np.float32
-    assert_close(torch.from_numpy(found.values).double(), by_hand(net, files), (1e-5, 1e-6))
+    assert_close(torch.from_numpy(found.values).double(), by_hand(net, files), (SINGLE_SUMMED, SINGLE))
     assert found.names == [str(file) for file in files]
     assert found.rows.tolist() == list(range(10))
     assert (found.computed, found.skipped) == (10, [])
@@ -218,7 +219,9 @@ def test_a_damaged_row_is_computed_again(tmp_path: Path) -> None:
     stored.write_bytes(data)
     again = extract(net, files, cache=tmp_path / "cache", threads=1)
     assert again.computed == 1
-    np.testing.assert_allclose(again.values, first.values, rtol=1e-5, atol=1e-6)  # computed alone this time
+    np.testing.assert_allclose(
+        again.values, first.values, rtol=SINGLE_SUMMED, atol=SINGLE
+    )  # computed alone this time
     assert extract(net, files, cache=tmp_path / "cache").computed == 0  # the later row counts
 
 
@@ -294,7 +297,7 @@ def test_pictures_may_be_given_as_anything(tmp_path: Path) -> None:
         np.testing.assert_array_equal(get(given).values, of_grey)
     source = from_arrays(np.stack([array, array[::-1]]), [0, 1], name="two")
     assert get(source).names == [source.files(0), source.files(1)]
-    np.testing.assert_allclose(get(source).values[:1], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(get(source).values[:1], expected, rtol=SINGLE_SUMMED, atol=SINGLE)
     for wrong in (3, [3], np.zeros((2, 2, 2, 2, 2)), [np.zeros((2, 2, 2, 2))], [None]):
         with pytest.raises(UserError):
             listed(wrong)

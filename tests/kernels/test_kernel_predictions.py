@@ -27,9 +27,10 @@ from innerloop.nets.network import apply
 from innerloop.objectives import multitask
 from innerloop.tasks.families import FAMILIES
 from innerloop.tasks.sampler import make_sampler
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import CHAINED, DEEP, SINGLE_SUMMED, SUMMED
 from innerloop.training.full_batch import descend, episodic_loss, meta_outputs, objective_loss
 from oracles import metakernels as slow
-from oracles.tolerance import assert_close
 from support import places
 
 KERNEL = mlp_kernel(3)
@@ -63,7 +64,7 @@ def test_plain_kernel_regression_at_five_times(case):
         coefficients = respond(kernel(x, x).ntk, y, Descent(time))
         for points, key in ((test, "fx_test_mp"), (x, "fx_train_mp")):
             expected = torch.tensor(row[key], dtype=torch.float64)
-            assert_close(kernel(points, x).ntk @ coefficients, expected, (1e-9, 1e-9))
+            assert_close(kernel(points, x).ntk @ coefficients, expected, (CHAINED, CHAINED))
 
 
 # ---- Kronecker products ----
@@ -89,7 +90,7 @@ def test_split_predictions(method, time):
     expected = slow.adapted_labels(KERNEL, TEST, 0.8, inner) + slow.kronecker_regression(
         phi, cross, left, time
     )
-    assert_close(predictions(fitted), expected, (1e-8, 1e-10))
+    assert_close(predictions(fitted), expected, (DEEP, SUMMED))
 
 
 @pytest.mark.parametrize("time", [0.3, math.inf])
@@ -105,10 +106,10 @@ def test_predictions_without_split(head, time):
     own = tasks._replace(x_query=tasks.x_support, y_query=tasks.y_support)
     left = y - slow.adapted_labels(KERNEL, own, 0.02, "nngp")
     expected = start + slow.kronecker_regression(phi_anil, cross_anil, left, time)
-    assert_close(predictions(anil_fit), expected, (1e-8, 1e-10))
+    assert_close(predictions(anil_fit), expected, (DEEP, SUMMED))
     if head == "initial":
         expected = start + slow.kronecker_regression(phi_mtl, cross_mtl, y, time)
-        assert_close(predictions(mtl_fit), expected, (1e-8, 1e-10))
+        assert_close(predictions(mtl_fit), expected, (DEEP, SUMMED))
 
 
 def test_support_and_query_are_one_set_without_a_split():
@@ -152,7 +153,7 @@ def test_to_convergence_training_tasks_are_met():
     """F on the training tasks themselves is Y: MAML with its own support sets as test tasks."""
     fitted = fit(KERNEL, TRAIN, "maml", inner=Descent(0.3))
     found = predict_tasks(fitted, TRAIN.x_query, TRAIN.x_support, TRAIN.y_support)
-    assert_close(found, TRAIN.y_query, (1e-8, 1e-10))
+    assert_close(found, TRAIN.y_query, (DEEP, SUMMED))
 
 
 # ---- networks trained in the lazy regime ----
@@ -265,7 +266,7 @@ def test_the_kernel_learner_is_scored_like_any_other(mode):
     test = sampler.episodes(range(4)).to(dtype=torch.float64)
     expected = predict_tasks(fitted, test.x_query, test.x_support, test.y_support)
     scores = (expected - test.y_query).square().sum(-1).mean(-1)
-    assert_close(torch.tensor(found.scores), scores.float(), (1e-5, 1e-5))
+    assert_close(torch.tensor(found.scores), scores.float(), (SINGLE_SUMMED, SINGLE_SUMMED))
 
 
 def test_the_kernel_learner_classifies():
@@ -317,8 +318,8 @@ def test_inner_time_cancels_from_f_anil_trained_to_convergence():
         own = tasks._replace(x_query=tasks.x_support)
         left = y - slow.adapted_labels(KERNEL, own, time, "nngp") if time else y
         found.append(cross @ torch.linalg.solve(phi, left))
-    assert_close(found[1], found[0], (1e-8, 1e-10))
-    assert_close(found[2], found[0], (1e-8, 1e-10))
+    assert_close(found[1], found[0], (DEEP, SUMMED))
+    assert_close(found[2], found[0], (DEEP, SUMMED))
     finite = [
         fit(KERNEL, tasks, "anil", inner=Descent(t), outer=Descent(0.5), test=Descent(0.8))
         for t in (0.0, 0.03)
@@ -338,4 +339,4 @@ def test_f_mtl_and_f_anil_differ_by_the_difference_of_inverses():
     gap = predictions(fit(KERNEL, tasks, "anil", inner=Descent(0.1), **options)) - predictions(
         fit(KERNEL, tasks, "mtl", **options)
     )
-    assert_close(gap, cross @ inverses @ y, (1e-8, 1e-10))
+    assert_close(gap, cross @ inverses @ y, (DEEP, SUMMED))

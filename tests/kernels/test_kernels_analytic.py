@@ -23,11 +23,11 @@ from innerloop.kernels.analytic.activations import activation, relu
 from innerloop.kernels.analytic.layers import conv, dense, flatten, global_average_pool
 from innerloop.kernels.analytic.state import identical
 from innerloop.nets import mlp
-from oracles.tolerance import TOL, assert_close, assert_mean
+from innerloop.testing.closeness import assert_close, assert_mean
+from innerloop.testing.tolerance import TABULATED, TOLERANCE
 from support.places import TESTS
 
 VALUES = json.loads((TESTS / "oracles" / "ntk_values.json").read_text())
-ORACLE = 1e-11  # relative, entry by entry: the values have twelve digits
 
 
 def tensor(values: object) -> Tensor:
@@ -57,7 +57,7 @@ def test_equals_independent_values(case: dict[str, object]) -> None:
     for found, names in ((kernel(x1, x2), ("nngp", "ntk")), (kernel(x1, x1), ("nngp_11", "ntk_11"))):
         for value, name in zip(found, names, strict=True):
             expected = tensor(case[name])
-            assert float(((value - expected) / expected).abs().max()) < ORACLE, name
+            assert float(((value - expected) / expected).abs().max()) < TABULATED, name
 
 
 @pytest.mark.parametrize("name", ["relu", "leaky_relu", "erf", "linear"])
@@ -180,7 +180,7 @@ def test_float32() -> None:
     for kernel in (mlp_kernel(5), residual_kernel(2, norm="all"), mlp_kernel(3, "erf")):
         for a, b in zip(kernel(x, x), kernel(x.double(), x.double()), strict=True):
             assert a.dtype == torch.float32
-            assert_close(a.double(), b, TOL[torch.float32])
+            assert_close(a.double(), b, TOLERANCE[torch.float32])
 
 
 def test_equal_inputs_are_found_and_only_those() -> None:

@@ -24,8 +24,9 @@ from innerloop.kernels.meta.kernel import (
     mtl_kernel,
 )
 from innerloop.kernels.meta.task_blocks import diagonal_blocks, from_blocks, stack
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import CHAINED, DEEP, MULTIPLIED, ROUNDED, SUMMED
 from oracles import metakernels as slow
-from oracles.tolerance import assert_close
 
 KERNEL = mlp_kernel(3)
 TIMES = [0.0, 0.05, 0.7, 5.0, math.inf]
@@ -75,8 +76,8 @@ def test_response_of_time_zero_and_of_a_batch():
 
 def test_small_eigenvalues_keep_their_digits():
     gram = torch.diag(torch.tensor([1e-13, 1.0], dtype=torch.float64))
-    assert float(response(gram, Descent(2.0))[0, 0]) == pytest.approx(2.0, rel=1e-12)
-    assert float(response(gram, Descent(2.0, 5))[0, 0]) == pytest.approx(2.0, rel=1e-12)
+    assert float(response(gram, Descent(2.0))[0, 0]) == pytest.approx(2.0, rel=ROUNDED)
+    assert float(response(gram, Descent(2.0, 5))[0, 0]) == pytest.approx(2.0, rel=ROUNDED)
 
 
 def test_descent_does_not_move_where_the_kernel_is_singular():
@@ -111,8 +112,8 @@ def test_respond_on_a_singular_kernel_takes_the_pseudo_inverse():
     half = positive(6)[:, :3]
     gram = half @ half.T
     labels = torch.ones(6, 1, dtype=torch.float64)
-    expected = torch.linalg.pinv(gram, hermitian=True, rtol=1e-12) @ labels
-    assert_close(respond(gram, labels, Descent()), expected, (1e-8, 1e-10))
+    expected = torch.linalg.pinv(gram, hermitian=True, rtol=ROUNDED) @ labels
+    assert_close(respond(gram, labels, Descent()), expected, (DEEP, SUMMED))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_split_kernels_are_eq_106_and_112(method, time):
         else anil_kernel(base.ntk, base.nngp, 4, 3, Descent(time))
     )
     looped = slow.loop_split_kernel(KERNEL, tasks, tasks, (time, time), method)
-    assert_close(fast, looped, (1e-9, 1e-11))
+    assert_close(fast, looped, (CHAINED, MULTIPLIED))
 
 
 @pytest.mark.parametrize("time", [0.0, 0.05, 0.5])
@@ -154,7 +155,9 @@ def test_without_split_is_the_split_kernel_of_a_task_with_itself():
     x = torch.cat([stack(xs), stack(xs)])
     base, once = KERNEL(x, x), KERNEL(stack(xs), stack(xs))
     split = anil_kernel(base.ntk, base.nngp, 3, 4, Descent(0.3))
-    assert_close(split, anil_kernel_without_split(once.ntk, once.nngp, 3, Descent(0.3)), (1e-9, 1e-11))
+    assert_close(
+        split, anil_kernel_without_split(once.ntk, once.nngp, 3, Descent(0.3)), (CHAINED, MULTIPLIED)
+    )
 
 
 def test_anil_with_a_frozen_head_uses_the_bodys_kernel():

@@ -10,7 +10,7 @@ from innerloop.kernels import empirical_kernel, residual_kernel
 from innerloop.kernels.analytic.named import network_kernel, tabulated
 from innerloop.nets.network import apply
 from innerloop.nets.residual import NETWORKS, NORMS, residual_mlp, wide_network
-from oracles.tolerance import assert_close
+from innerloop.testing.closeness import assert_close
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 

@@ -19,8 +19,9 @@ from innerloop.objectives import episodic, erm
 from innerloop.recipes.library import load_recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.tasks import get_family, make_sampler
+from innerloop.testing.closeness import assert_close, assert_mean
+from innerloop.testing.tolerance import CHAINED, ROUNDED, SOLVED_ROUGHLY, STANDARD_ERRORS
 from oracles import closed_forms as known
-from oracles.tolerance import STANDARD_ERRORS, assert_close, assert_mean
 
 RATE, SHOTS, QUERIES, NOISE = 0.8, 5, 5, 0.1
 COVARIANCES = [[[0.2, 0.0], [0.0, 1.0]], [[1.0, 0.3], [0.3, 0.5]]]
@@ -189,7 +190,7 @@ def test_adam_goes_there_too() -> None:
         optimiser.param_groups[0]["lr"] = 0.1 * 0.97**step
         leaf.grad = at(leaf)
         optimiser.step()
-    assert_close(leaf, expected, (1e-4, 1e-4))
+    assert_close(leaf, expected, (SOLVED_ROUGHLY, SOLVED_ROUGHLY))
     # the same system by hand: M_i = (1/m) X_sᵀX_s, C_i = X_q(I − aM_i), A = mean of CᵀC/n
     left, right = torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     for task in batch.tasks():
@@ -198,4 +199,4 @@ def test_adam_goes_there_too() -> None:
         shift = RATE * task.x_query @ (task.x_support.T @ task.y_support / SHOTS)
         left += c.T @ c / QUERIES
         right += (c.T @ (task.y_query - shift) / QUERIES)[:, 0]
-    assert_close(expected, torch.linalg.solve(left, right), (1e-9, 1e-12))
+    assert_close(expected, torch.linalg.solve(left, right), (CHAINED, ROUNDED))

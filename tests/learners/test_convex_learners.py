@@ -19,7 +19,7 @@ from innerloop.objectives import episodic
 from innerloop.tasks import Sampler
 from innerloop.testing.collect import slope
 from innerloop.testing.methods import labels
-from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE
+from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE, CHAINED, SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY
 from oracles import solvers_sklearn as twin
 
 WAYS = 3
@@ -132,7 +132,7 @@ def test_heads_equal_the_definition(name: str) -> None:
     else:
         fitted = twin.logistic(z[None], task.y_support[None], 1.0, False, solver="newton-cg")
         expected = scale * q @ fitted.weights[0].T
-    close = 1e-9 if "ridge" in name or name == "r2d2" else 1e-4  # scikit-learn's own tolerance
+    close = CHAINED if "ridge" in name or name == "r2d2" else SOLVED_ROUGHLY  # scikit-learn's own tolerance
     torch.testing.assert_close(outputs(learner, params, task), expected, rtol=close, atol=close)
 
 
@@ -145,8 +145,8 @@ def test_both_spaces_and_both_purposes_give_one_head(name: str) -> None:
         torch.testing.assert_close(
             outputs(learner, params, task, training=True),
             outputs(learner, params, task),
-            rtol=1e-5,
-            atol=1e-6,
+            rtol=SOLVED,
+            atol=SOLVED_FINELY,
         )
 
 

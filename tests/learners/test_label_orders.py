@@ -29,10 +29,11 @@ from innerloop.recipes.library import load_recipe
 from innerloop.recipes.protocols import brief
 from innerloop.recipes.schema import Inner
 from innerloop.recipes.unread import unread
+from innerloop.testing.closeness import assert_close
 from innerloop.testing.methods import labels
+from innerloop.testing.tolerance import CHAINED
 from oracles import maml_loop, one_vector, problems
 from oracles.forward import mlp_forward
-from oracles.tolerance import assert_close
 
 WAYS = 3
 CROSS_ENTROPY = get_loss("cross-entropy")
@@ -145,7 +146,7 @@ def test_a_run_is_judged_in_several_orders_and_predicts_so(tmp_path: Path) -> No
 
     one, other = (table(given, "eval.label_orders=6") for given in (labels, renamed))
     columns = ["abc".index(names[name]) for name in "abc"]
-    np.testing.assert_allclose(other[:, columns], one, rtol=1e-9)
+    np.testing.assert_allclose(other[:, columns], one, rtol=CHAINED)
     assert np.abs(table(renamed)[:, columns] - table(labels)).max() > 1e-6
 
 

@@ -30,10 +30,10 @@ from innerloop.learners import (
 from innerloop.learners.updates import safe_sqrt
 from innerloop.nets import Network, conv4, from_module, mlp
 from innerloop.objectives import episodic
+from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from oracles import maml_loop, problems
 from oracles.closed_forms import quadratic_maml
 from oracles.forward import mlp_forward
-from oracles.tolerance import assert_close, assert_trees_close, assert_trees_equal
 
 Tree = dict[str, Tensor]
 

@@ -24,10 +24,11 @@ from innerloop.recipes.library import load_recipe
 from innerloop.recipes.unread import unread
 from innerloop.solvers.krylov import conjugate_gradients
 from innerloop.testing import check_learner, check_objective
+from innerloop.testing.closeness import assert_close, assert_trees_close
+from innerloop.testing.tolerance import CHAINED, FINITE_DIFFERENCE, ROUNDED
 from oracles import proximal as oracle
 from oracles.finite_differences import along, directional, random_direction
 from oracles.problems import classification, drawn, images, regression
-from oracles.tolerance import FINITE_DIFFERENCE, assert_close, assert_trees_close
 
 MSE, ENTROPY = get_loss("half-mse"), get_loss("cross-entropy")
 PENALTY = 4.0
@@ -71,8 +72,8 @@ def test_the_implicit_gradient_is_that_of_a_dense_hessian(plan: Plan) -> None:
     network, params, batch = tanh_net()
     found = meta_gradient(episodic(well_solved(network), MSE).loss, plan)(params, {}, batch)
     assert_trees_close(found.grads, dense_gradient(network, params, batch))
-    assert float(found.buffers[INNER]) < 1e-12
-    assert float(found.buffers[LINEAR]) < 1e-12
+    assert float(found.buffers[INNER]) < ROUNDED
+    assert float(found.buffers[LINEAR]) < ROUNDED
 
 
 @pytest.mark.parametrize("plan", [Plan("loop"), Plan("vmap")], ids=lambda p: p.mode)
@@ -147,12 +148,12 @@ def test_residuals_tell_how_wrong_the_gradient_is() -> None:
 
     unsolved = [off(steps=steps) for steps in (1, 3, 9)]
     for (error, inner, linear), (less, smaller, _) in itertools.pairwise(unsolved):
-        assert (less < error, smaller < inner, linear < 1e-9) == (True, True, True)
+        assert (less < error, smaller < inner, linear < CHAINED) == (True, True, True)
     assert unsolved[0][0] > 0.01
     assert unsolved[0][1] > 0.1
     rough = [off(cg_steps=steps) for steps in (1, 2, 4)]
     for (error, inner, linear), (less, _, smaller) in itertools.pairwise(rough):
-        assert (less < error, smaller < linear, inner < 1e-9) == (True, True, True)
+        assert (less < error, smaller < linear, inner < CHAINED) == (True, True, True)
     assert rough[0][0] > 1e-3
     assert rough[0][2] > 1e-3
 
@@ -194,7 +195,7 @@ def test_conjugate_gradients_solve_what_a_dense_solver_does() -> None:
         expected = torch.linalg.solve(matrix + damping * torch.eye(5, dtype=torch.float64), target)
         assert_close(torch.cat([*found.x.values()]), expected)
         left = (target - matrix @ expected).norm() / target.norm()
-        assert_close(found.residual, left, (1e-9, 1e-12))
+        assert_close(found.residual, left, (CHAINED, ROUNDED))
 
 
 def test_each_step_of_conjugate_gradients_is_the_best_of_its_krylov_space() -> None:
@@ -208,7 +209,7 @@ def test_each_step_of_conjugate_gradients_is_the_best_of_its_krylov_space() -> N
             powers.append(matrix @ powers[-1])
         basis = torch.linalg.qr(torch.stack(powers, 1))[0]
         best = basis @ torch.linalg.solve(basis.T @ matrix @ basis, basis.T @ target)
-        assert_close(torch.cat([*found.x.values()]), best, (1e-9, 1e-12))
+        assert_close(torch.cat([*found.x.values()]), best, (CHAINED, ROUNDED))
 
 
 def test_negative_curvature_ends_the_solve_and_shows() -> None:

@@ -15,6 +15,7 @@ from innerloop.nets import mlp
 from innerloop.objectives import episodic
 from innerloop.recipes.schema import Inner
 from innerloop.tasks import Sampler
+from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, SUMMED
 
 WAYS = 5
 FREE = [name for name, entry in LEARNERS.items() if entry.own_head]
@@ -58,8 +59,8 @@ def test_a_ragged_batch_is_its_tasks_one_at_a_time(name: str) -> None:
     for mode in ("loop", "threads", *(("vmap",) if entry.vmap else ())):
         plan = Plan(mode, 2)
         found = meta_gradient(episodic(learner, LOSS).loss, plan)(learner.init(start), buffers, BATCH)
-        torch.testing.assert_close(found.losses, torch.cat(losses), rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(found.losses, torch.cat(losses), rtol=DEEP, atol=SUMMED)
         for key, grad in found.grads.items():
             mean = torch.stack([each[key] for each in grads]).mean(0)
-            torch.testing.assert_close(grad, mean, rtol=1e-7, atol=1e-9)
+            torch.testing.assert_close(grad, mean, rtol=CONDITIONED, atol=CHAINED)
         assert evaluate(learner, learner.init(start), buffers, together, LOSS, 5, plan).scores == scores

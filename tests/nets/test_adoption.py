@@ -15,10 +15,9 @@ from innerloop.core.errors import UserError
 from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk
 from innerloop.kernels.empirical.kernel import METHODS
 from innerloop.nets import Network, apply, from_module
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import CHAINED
 from oracles.ntk_loop import ntk, reduced
-from oracles.tolerance import assert_close
-
-TOLERANCE = (1e-9, 0.0)
 
 
 def seeded(*layers: nn.Module) -> nn.Sequential:
@@ -159,9 +158,9 @@ def test_the_tangent_kernel_of_a_module_is_that_of_its_own_outputs(name: str, ou
     theta = ntk(lambda p, a: torch.func.functional_call(module, p, (a,)), params, x, x)
     for method in METHODS:
         found = empirical_ntk(module, None, x, method=method, output=output)  # type: ignore[arg-type]
-        assert_close(found, reduced(theta, output), TOLERANCE)
+        assert_close(found, reduced(theta, output), (CHAINED, 0.0))
         between = empirical_ntk(module, None, x[:2], x[1:], method=method, output=output)  # type: ignore[arg-type]
-        assert_close(between, reduced(theta, output)[:2, 1:], TOLERANCE)
+        assert_close(between, reduced(theta, output)[:2, 1:], (CHAINED, 0.0))
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -220,7 +219,7 @@ def test_kernels_that_need_the_last_layer_refuse_as_well() -> None:
         empirical_kernel(module, None)(X, X)
     linear = seeded(Own())[0]
     z = torch.tanh(linear.first(X)).detach()  # type: ignore[operator]
-    assert_close(empirical_nngp(linear, None, X), z @ z.mT + 1, TOLERANCE)
+    assert_close(empirical_nngp(linear, None, X), z @ z.mT + 1, (CHAINED, 0.0))
 
 
 def test_the_comparison_is_made_within_transforms_and_tracers_too() -> None:
@@ -310,4 +309,4 @@ def test_prelu_trains_in_every_mode() -> None:
         inner = torch.autograd.grad(module(x[None]).square().sum(), list(p.values()), create_graph=True)
         outer = torch.autograd.grad(sum(g.square().sum() for g in inner), list(p.values()))  # type: ignore[arg-type]
         for name, expected in zip(p, outer, strict=True):
-            assert_close(together[name][i], expected, TOLERANCE)
+            assert_close(together[name][i], expected, (CHAINED, 0.0))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from innerloop.core.errors import UserError
 from innerloop.nets import NORM_POLICIES, Network, apply, from_module, load_weights
 from innerloop.nets.weights import load_statistics
-from oracles.tolerance import assert_close, assert_trees_equal
+from innerloop.testing.closeness import assert_close, assert_trees_equal
 
 Tree = dict[str, Tensor]
 BFLOAT16 = pytest.param(torch.bfloat16, marks=pytest.mark.bfloat16)

@@ -15,8 +15,9 @@ from innerloop.core.types import TaskBatch
 from innerloop.learners import anil, maml, non_adaptive
 from innerloop.nets import NORM_POLICIES, apply, conv4, norms
 from innerloop.nets.ops import reference
+from innerloop.testing.closeness import assert_close, assert_trees_close
+from innerloop.testing.tolerance import ROUNDED, SUMMED
 from oracles import problems
-from oracles.tolerance import assert_close, assert_trees_close
 
 Tree = dict[str, Tensor]
 MAKERS = {
@@ -68,7 +69,7 @@ def test_does_a_prediction_depend_on_the_other_queries(
     together, _ = learner.predict(adapted, task.x_query, training=training)
     others = torch.cat([task.x_query[:1], 3 * task.x_query[1:] + 1])
     beside, _ = learner.predict(adapted, others, training=training)
-    same = torch.allclose(together[0], beside[0], rtol=1e-10, atol=1e-12)
+    same = torch.allclose(together[0], beside[0], rtol=SUMMED, atol=ROUNDED)
     assert same == (not MIXES_QUERIES[policy][0 if training else 1])
 
 

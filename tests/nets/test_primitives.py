@@ -10,9 +10,9 @@ from torch.func import grad, vmap
 from innerloop.core.autodiff import plain_autograd
 from innerloop.nets.ops import choice as ops
 from innerloop.nets.ops import fused, patches, reference
+from innerloop.testing.tolerance import CHAINED, DEEP, MULTIPLIED
 
 EPS = 1e-5
-TIGHT = {"rtol": 1e-9, "atol": 1e-11}
 
 
 def randn(*shape, seed=0):
@@ -63,8 +63,8 @@ def problem():
 
 def test_batch_norm_is_right_under_vmap_and_twice_differentiated(problem):
     expected = by_loop(builtin, *problem)
-    torch.testing.assert_close(by_loop(ours, *problem), expected, **TIGHT)
-    torch.testing.assert_close(by_vmap(ours, *problem), expected, **TIGHT)
+    torch.testing.assert_close(by_loop(ours, *problem), expected, rtol=CHAINED, atol=MULTIPLIED)
+    torch.testing.assert_close(by_vmap(ours, *problem), expected, rtol=CHAINED, atol=MULTIPLIED)
 
 
 def test_the_trap_is_still_there(problem):
@@ -80,10 +80,16 @@ def test_the_trap_is_still_there(problem):
 def test_batch_norm_equals_torchs(shape):
     x, scale, shift = randn(*shape) + 3, randn(4, seed=1), randn(4, seed=2)
     y, mean, var = reference.batch_norm(x, scale, shift, EPS)
-    torch.testing.assert_close(y, F.batch_norm(x, None, None, scale, shift, True, eps=EPS), **TIGHT)
-    torch.testing.assert_close(reference.normalise(x, mean, var, scale, shift, EPS), y, **TIGHT)
+    torch.testing.assert_close(
+        y, F.batch_norm(x, None, None, scale, shift, True, eps=EPS), rtol=CHAINED, atol=MULTIPLIED
+    )
+    torch.testing.assert_close(
+        reference.normalise(x, mean, var, scale, shift, EPS), y, rtol=CHAINED, atol=MULTIPLIED
+    )
     stored = F.batch_norm(x, mean, var, scale, shift, False, eps=EPS)
-    torch.testing.assert_close(reference.normalise(x, mean, var, scale, shift, EPS), stored, **TIGHT)
+    torch.testing.assert_close(
+        reference.normalise(x, mean, var, scale, shift, EPS), stored, rtol=CHAINED, atol=MULTIPLIED
+    )
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])
@@ -91,7 +97,9 @@ def test_group_norm_equals_torchs(groups):
     x, scale, shift = randn(3, 6, 4, 5), randn(6, seed=1), randn(6, seed=2)
     expected = F.group_norm(x, groups, scale, shift, EPS)
     for way in (reference, ops):
-        torch.testing.assert_close(way.group_norm(x, groups, scale, shift, EPS), expected, **TIGHT)
+        torch.testing.assert_close(
+            way.group_norm(x, groups, scale, shift, EPS), expected, rtol=CHAINED, atol=MULTIPLIED
+        )
 
 
 def test_large_means_lose_no_digits_in_float32():
@@ -162,7 +170,7 @@ def test_fused_block_has_the_right_derivatives(geometry, order, by):
     inputs = tensors(geometry)
     expected = derivatives(functools.partial(composed, stride=stride, padding=padding), inputs, order)
     for got, want in zip(derivatives(block, inputs, order), expected, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-8 * want.abs().max().item())
+        torch.testing.assert_close(got, want, rtol=DEEP, atol=DEEP * want.abs().max().item())
 
 
 def test_fused_block_passes_gradgradcheck():
@@ -182,9 +190,9 @@ def test_fused_statistics_are_the_batchs_and_include_the_bias(by):
     z = F.conv2d(x, weight, bias, 2, 1)
     with plain_autograd():
         y, mean, var = ops.conv_norm_relu(x, weight, bias, scale, shift, EPS, 2, 1)
-    torch.testing.assert_close(mean, z.mean((0, 2, 3)), **TIGHT)
-    torch.testing.assert_close(var, z.var((0, 2, 3), correction=0), **TIGHT)
-    torch.testing.assert_close(y, composed(x, weight, scale, shift, 2, 1), **TIGHT)
+    torch.testing.assert_close(mean, z.mean((0, 2, 3)), rtol=CHAINED, atol=MULTIPLIED)
+    torch.testing.assert_close(var, z.var((0, 2, 3), correction=0), rtol=CHAINED, atol=MULTIPLIED)
+    torch.testing.assert_close(y, composed(x, weight, scale, shift, 2, 1), rtol=CHAINED, atol=MULTIPLIED)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -193,7 +201,7 @@ def test_any_memory_layout_gives_the_same_values(layout, by):
     expected = composed(x, weight, scale, shift, 2, 1)
     x, weight = x.contiguous(memory_format=layout), weight.contiguous(memory_format=layout)
     y = fused.conv_norm_relu(x, weight, scale, shift, EPS, 2, 1)[0]
-    torch.testing.assert_close(y, expected, **TIGHT)
+    torch.testing.assert_close(y, expected, rtol=CHAINED, atol=MULTIPLIED)
 
 
 def test_fused_and_composed_blocks_agree_through_maml_steps():
@@ -225,7 +233,7 @@ def test_fused_and_composed_blocks_agree_through_maml_steps():
     expected = torch.autograd.grad(total, list(leaves.values()))
     got = grad(lambda p: vmap(lambda x: functional(p, x))(tasks).mean())(params)
     for want, name in zip(expected, params, strict=True):
-        torch.testing.assert_close(got[name], want, **TIGHT)
+        torch.testing.assert_close(got[name], want, rtol=CHAINED, atol=MULTIPLIED)
 
 
 def test_first_order_builds_no_second_order_graph():

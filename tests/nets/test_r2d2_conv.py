@@ -12,8 +12,8 @@ from innerloop.core.trees import count
 from innerloop.nets import NORM_POLICIES, apply, backbone, with_noise
 from innerloop.nets.r2d2_conv import r2d2_conv
 from innerloop.testing import check_network
+from innerloop.testing.closeness import assert_close
 from oracles import problems
-from oracles.tolerance import assert_close
 
 TINY = (2, 3, 4, 5)
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from innerloop.core.autodiff import plain_autograd
 from innerloop.nets.ops import choice as ops
-from oracles.tolerance import assert_close
+from innerloop.testing.closeness import assert_close
 
 TRAINED = """
 import torch

@@ -25,9 +25,10 @@ from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.testing import check_objective
+from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
+from innerloop.testing.tolerance import FINITE_DIFFERENCE
 from oracles import finite_differences as fd
 from oracles import problems
-from oracles.tolerance import FINITE_DIFFERENCE, assert_close, assert_trees_close, assert_trees_equal
 
 Tree = dict[str, Tensor]
 CROSS_ENTROPY = get_loss("cross-entropy")

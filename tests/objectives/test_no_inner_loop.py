@@ -20,9 +20,10 @@ from innerloop.objectives import erm, multitask
 from innerloop.objectives.multitask import head_scale, released_rows
 from innerloop.recipes.library import load_recipe
 from innerloop.testing import check_network, check_objective
+from innerloop.testing.closeness import assert_close, assert_trees_close
+from innerloop.testing.tolerance import FINITE_DIFFERENCE
 from oracles import class_rows, problems
 from oracles import finite_differences as fd
-from oracles.tolerance import FINITE_DIFFERENCE, assert_close, assert_trees_close
 
 Tree = dict[str, Tensor]
 CROSS_ENTROPY = get_loss("cross-entropy")

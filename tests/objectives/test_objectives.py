@@ -17,10 +17,11 @@ from innerloop.execution import Plan, meta_gradient
 from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum, sgd
 from innerloop.nets import Network, conv4, mlp
 from innerloop.objectives import Objective, episodic, erm, multitask, reptile
+from innerloop.testing.closeness import assert_close, assert_trees_close
+from innerloop.testing.tolerance import FINITE_DIFFERENCE
 from oracles import finite_differences as fd
 from oracles import maml_loop, problems
 from oracles.forward import conv4_forward, mlp_forward
-from oracles.tolerance import FINITE_DIFFERENCE, assert_close, assert_trees_close
 
 Tree = dict[str, Tensor]
 LR, STEPS = 0.1, 3

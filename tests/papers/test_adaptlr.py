@@ -25,7 +25,8 @@ from innerloop.papers.further import rate_regret
 from innerloop.papers.further.rate_regret import cases, needed_factor, source
 from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce import find
-from oracles.tolerance import assert_close, assert_mean
+from innerloop.testing.closeness import assert_close, assert_mean
+from innerloop.testing.tolerance import SUMMED
 
 DOUBLE = torch.float64
 
@@ -122,7 +123,7 @@ def test_tangents_of_a_wide_net_are_those_of_autograd() -> None:
     ]
     features = torch.stack(rows)
     assert_close(tangent_gram(net, x, x), features @ features.T)
-    assert tangent_entries(net, x) == pytest.approx(float(features.var(correction=0)), rel=1e-10)
+    assert tangent_entries(net, x) == pytest.approx(float(features.var(correction=0)), rel=SUMMED)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal", "exponential"])

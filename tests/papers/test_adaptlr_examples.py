@@ -11,6 +11,8 @@ import torch
 
 from innerloop.papers.adaptlr.bernacchia import Excess
 from innerloop.papers.adaptlr.shared import seeded
+from innerloop.testing.closeness import assert_close, assert_mean
+from innerloop.testing.tolerance import CHAINED, SINGLE_SUMMED, SUMMED
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop.theory.rate.examples import (
     Traces,
@@ -22,7 +24,6 @@ from innerloop.theory.rate.examples import (
     printed_single_sample,
 )
 from innerloop.theory.rate.gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
-from oracles.tolerance import assert_close, assert_mean
 
 DOUBLE = torch.float64
 
@@ -47,11 +48,11 @@ def test_polynomials_of_a_normal_number_are_those_of_quadrature(
     mass = np.array([np.prod(w) for w in product(weights / weights.sum(), repeat=samples)])
     square, cube = traces_of(grid[..., None] ** np.arange(dim), mass)
     found = polynomial_traces(dim, samples, variance)
-    assert float(found.square) == pytest.approx(square, rel=1e-9)
-    assert float(found.cube) == pytest.approx(cube, rel=1e-9)
-    assert found.rate == pytest.approx(samples * square / (2 * cube), rel=1e-9)
+    assert float(found.square) == pytest.approx(square, rel=CHAINED)
+    assert float(found.cube) == pytest.approx(cube, rel=CHAINED)
+    assert found.rate == pytest.approx(samples * square / (2 * cube), rel=CHAINED)
     printed = printed_polynomial_traces(dim, samples, variance)
-    assert float(printed.square) == pytest.approx(square, rel=1e-9)  # E.3 is right, E.4 is not
+    assert float(printed.square) == pytest.approx(square, rel=CHAINED)  # E.3 is right, E.4 is not
     assert float(printed.cube) != pytest.approx(cube, rel=1e-3)
 
 
@@ -64,7 +65,7 @@ def test_independent_entries_are_those_of_all_matrices(samples: int, dim: int) -
     mass = np.array([np.prod(c) for c in product(chances, repeat=cells)])
     square, cube = traces_of(matrices, mass)
     found = independent_traces(moments, samples, dim)
-    assert (float(found.square), float(found.cube)) == pytest.approx((square, cube), rel=1e-10)
+    assert (float(found.square), float(found.cube)) == pytest.approx((square, cube), rel=SUMMED)
     if (samples, dim) == (1, 3):
         assert found.rate < 0.7 * printed_single_sample(moments)
 
@@ -93,12 +94,12 @@ def test_the_mean_risk_is_that_of_all_optima() -> None:
         total += risks(matrices, one, population, 6, 2.0)[0] - floor
     optima = torch.randn(4, 3, generator=made, dtype=DOUBLE)
     drawn, mean = risks(matrices, optima, population, 6, 2.0)
-    assert mean == pytest.approx(total + floor, rel=1e-10)
+    assert mean == pytest.approx(total + floor, rel=SUMMED)
     w = torch.linalg.lstsq(
         matrices.sum(0), torch.stack([m @ a for m, a in zip(matrices, optima, strict=True)]).sum(0)
     ).solution
     each = [(w @ m @ w + 2.0 * m.trace()) / 6 for m in adapted(pool, 0.05)]
-    assert drawn == pytest.approx(float(torch.stack(each).mean()), rel=1e-10)
+    assert drawn == pytest.approx(float(torch.stack(each).mean()), rel=SUMMED)
 
 
 def test_the_estimate_never_lies_where_the_proof_allows_it() -> None:
@@ -111,7 +112,7 @@ def test_the_estimate_never_lies_where_the_proof_allows_it() -> None:
         for end in (low, high):  # the roots of B.12's lower bound
             i, s = known
             terms = [i, -4 * end * s**2 / 8, 4 * end**2 * i**3 / 64]
-            assert abs(sum(terms)) < 1e-9 * max(map(abs, terms))
+            assert abs(sum(terms)) < CHAINED * max(map(abs, terms))
         assert low < limit_moments(features).rate < high
         assert epsilon(known, 0.999 * low, 8) > epsilon(known, 0.0, 8)
 
@@ -143,5 +144,5 @@ def test_bernacchias_excess_is_that_of_drawn_tasks() -> None:
     assert_mean(gram.square().sum((1, 2)) / dim / scale, excess.spread(rate))
     noise = torch.eye(queries, dtype=DOUBLE) + rate**2 / shots**2 * x_v @ s_u @ x_v.mT
     assert_mean((b.mT @ noise @ b).diagonal(dim1=1, dim2=2).sum(1) / scale, excess.noise(rate))
-    assert_close(torch.tensor(excess.least(1.0, 0.0)), torch.tensor(0.0), (0, 1e-5))
+    assert_close(torch.tensor(excess.least(1.0, 0.0)), torch.tensor(0.0), (0, SINGLE_SUMMED))
     assert excess.least(0.0, 1.0) < excess.least(1.0, 1.0) < 0

@@ -22,7 +22,7 @@ from innerloop.papers.adaptlr.fig10_runs import CASES
 from innerloop.papers.adaptlr.fig10_runs import recipe_for as fig10_recipe
 from innerloop.papers.adaptlr.fig12_runs import RATES
 from innerloop.papers.adaptlr.fig12_runs import recipe_for as fig12_recipe
-from oracles.tolerance import assert_close
+from innerloop.testing.closeness import assert_close
 
 
 def scored(mean: float) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from innerloop.papers.bridge.agreement import _apart, _tensor
 from innerloop.papers.bridge.agreement_rows import Apart, picture_rows, recipe_rows, theorem_rows
 from innerloop.papers.bridge.agreement_runs import Wide, adapted, trained_wide
 from innerloop.papers.bridge.shared import bridge_tasks
+from innerloop.testing.closeness import assert_close
 from innerloop.training.full_batch import meta_outputs
-from oracles.tolerance import assert_close
 
 
 @pytest.mark.parametrize("steps", [1, 7])

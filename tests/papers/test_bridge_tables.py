@@ -25,6 +25,7 @@ from innerloop.papers.bridge.runs import Watch, trained
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
 from innerloop.reproduce.rows import Row
+from innerloop.testing.tolerance import ROUNDED
 
 TASKS = 40
 
@@ -59,7 +60,7 @@ def test_a_difference_is_taken_task_by_task_and_over_seeds() -> None:
     found = difference(ours, theirs, "5")
     assert found.points == pytest.approx(2.0)
     assert found.tasks.n == TASKS
-    assert found.tasks.ci95 == pytest.approx(0.0, abs=1e-12)
+    assert found.tasks.ci95 == pytest.approx(0.0, abs=ROUNDED)
     # t quantile 12.706 of two values 0.01 and 0.03
     assert found.seeds.ci95 == pytest.approx(12.706205 * math.sqrt(2e-4) / math.sqrt(2))
     assert "over seeds" in str(found)

@@ -31,10 +31,11 @@ from innerloop.papers.landscape import (
 from innerloop.plots import landscape as plots
 from innerloop.plots.panels import line, panel, panels_figure, points
 from innerloop.reproduce import find
+from innerloop.testing.closeness import assert_close, assert_mean
+from innerloop.testing.tolerance import ROUNDED
 from innerloop.theory.landscape.empirical import empirical_maml, empirical_nal
 from innerloop.theory.landscape.sgd import Moments
 from innerloop.training.reweighted import weighted_gradient
-from oracles.tolerance import assert_close, assert_mean
 
 F64 = torch.float64
 SMOKE = (
@@ -151,7 +152,7 @@ def test_logistic_excess_loss_is_the_population_one() -> None:
     x, y = logistic.draw(rho, best, 400_000, torch.Generator().manual_seed(1))
     each = [torch.nn.functional.softplus(x @ v) - y * (x @ v) for v in (w, best)]
     assert_mean(each[0] - each[1], float(logistic.excess_loss(w, rho, best)))
-    assert float(logistic.excess_loss(best, rho, best)) == pytest.approx(0, abs=1e-12)
+    assert float(logistic.excess_loss(best, rho, best)) == pytest.approx(0, abs=ROUNDED)
 
 
 # ---- neurons ----
@@ -174,7 +175,7 @@ def test_neuron_losses_on_a_grid_equal_autograd(activation: str) -> None:
         params = {"neurons.weight": w[i : i + 1]}
         assert_close(learner.adapt(params, {}, x, y).params["neurons.weight"][0], moved[i])
         outputs = net.head(params, net.features(params, {}, x, "batch")[0])
-        assert float(losses[i]) == pytest.approx(float(loss.value(outputs, y)), rel=1e-12)
+        assert float(losses[i]) == pytest.approx(float(loss.value(outputs, y)), rel=ROUNDED)
 
 
 # ---- pictures ----
@@ -301,7 +302,7 @@ def test_both_sides_of_the_benchmark_agree() -> None:
     s, w = bench.environments(40, 3, 4)
     spec = {"environments": 40, "tasks": 3, "dim": 4, "threads": 1}
     gains = [np.asarray(bench.build({**spec, "side": side})()) for side in ("ours", "numpy-loop")]
-    assert bench.disagreement(gains) < 1e-12
+    assert bench.disagreement(gains) < ROUNDED
     np.testing.assert_allclose(gains[1], bench.numpy_loop(s, w))
     with pytest.raises(RuntimeError, match="disagree"):
         bench.disagreement([gains[0] * 1.01, gains[0]])

@@ -27,6 +27,8 @@ from innerloop.pilot.workers import in_processes
 from innerloop.runs.lock import sole_writer
 from innerloop.search import cell_space, count_parameters, random_candidate
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TINY = [
     "space=convnet",
     "space.depths=[1,2]",
@@ -36,11 +38,6 @@ TINY = [
     "tasks.ways=5",
     "eval.validation_episodes=4",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def _asked(*items: str, validate: bool = False, source: str = "glyphs") -> Any:
@@ -287,3 +284,18 @@ def test_random_ones_have_the_size_of_their_counterparts() -> None:
     found = [count_parameters(space.build(cell, "group")) for cell in field]
     assert all(abs(a - b) < 0.5 * b for a, b in zip(found, sizes, strict=True))
     assert field == random_field(space, 0, listed, extra=1)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_the_command_understands_what_was_asked_once(trust: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the ranks and for the search alike; code that the user trusts may stand in the recipe of both."""
+    asked: list[bool] = []
+
+    def counted(*given: Any, trust: bool, **more: Any) -> Any:
+        asked.append(trust)
+        return understand(*given, trust=trust, **more)
+
+    monkeypatch.setattr("innerloop.pilot.asked.understand", counted)
+    monkeypatch.setattr("innerloop.pilot.run.search", lambda *_, **__: {"keys": []})
+    assert main(["search", "glyphs", "budget=60s", *(["--trust"] if trust else [])]) == 0
+    assert asked == [trust]

@@ -10,6 +10,7 @@ from scipy.stats import kendalltau, spearmanr
 from sklearn.metrics import ndcg_score
 
 from innerloop.pilot.agreement import agreement, better_half, split_half
+from innerloop.testing.tolerance import LAST_BITS, ROUNDED
 
 
 def _drawn(seed: int, ties: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -24,12 +25,12 @@ def _drawn(seed: int, ties: bool) -> tuple[np.ndarray, np.ndarray]:
 def test_measures_agree_with_scipy_and_scikit_learn(seed: int, ties: bool) -> None:
     score, accuracy = _drawn(seed, ties)
     found = agreement(score.tolist(), accuracy.tolist(), resamples=10)
-    assert found.spearman.value == pytest.approx(spearmanr(score, accuracy).statistic, abs=1e-12)
-    assert found.kendall.value == pytest.approx(kendalltau(score, accuracy).statistic, abs=1e-12)
+    assert found.spearman.value == pytest.approx(spearmanr(score, accuracy).statistic, abs=ROUNDED)
+    assert found.kendall.value == pytest.approx(kendalltau(score, accuracy).statistic, abs=ROUNDED)
     gain = (accuracy - accuracy.min()) / (accuracy.max() - accuracy.min())
-    assert found.ndcg.value == pytest.approx(ndcg_score(gain[None], score[None]), abs=1e-12)
+    assert found.ndcg.value == pytest.approx(ndcg_score(gain[None], score[None]), abs=ROUNDED)
     top = accuracy[score == score.max()].mean()
-    assert found.regret.value == pytest.approx(accuracy.max() - top, abs=1e-15)
+    assert found.regret.value == pytest.approx(accuracy.max() - top, abs=LAST_BITS)
 
 
 def test_intervals_are_those_of_a_bootstrap_that_loops() -> None:
@@ -38,9 +39,9 @@ def test_intervals_are_those_of_a_bootstrap_that_loops() -> None:
     drawn = np.random.default_rng(5).integers(0, 17, (200, 17))
     again = [spearmanr(score[rows], accuracy[rows]).statistic for rows in drawn]
     low, high = np.percentile(again, [2.5, 97.5])
-    assert (found.spearman.low, found.spearman.high) == pytest.approx((low, high), abs=1e-12)
+    assert (found.spearman.low, found.spearman.high) == pytest.approx((low, high), abs=ROUNDED)
     regret = [accuracy[rows].max() - accuracy[rows][score[rows].argmax()] for rows in drawn]
-    assert found.regret.high == pytest.approx(np.percentile(regret, 97.5), abs=1e-12)
+    assert found.regret.high == pytest.approx(np.percentile(regret, 97.5), abs=ROUNDED)
 
 
 def test_what_is_not_a_number_comes_last_and_constants_tell_nothing() -> None:

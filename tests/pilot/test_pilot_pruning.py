@@ -18,12 +18,9 @@ from innerloop.search.prune import foreseen_seconds
 from innerloop.search.prune_settings import ROBUST
 from innerloop.search.stage_table import work_of
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SMALL = ["space.cells=2", "space.channels=2", "data.size=8", "tasks.ways=5", "score=flops"]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def _few_operators() -> Choices:

@@ -28,15 +28,12 @@ from oracles.patience import PATIENCE, wait_until
 from oracles.race import without_times as _bare
 from oracles.rank_threads import in_ranks
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 RACE = [
     *("space=convnet", "space.depths=[1,2]", "space.widths=[2,3]", "space.kernels=[3]", "repeats=1"),
     *("k=2", "pool=5", "steps=4", "episodes=4", "score=parameters,flops", "tasks.ways=5"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def _asked(*items: str, validate: bool = False) -> Asked:

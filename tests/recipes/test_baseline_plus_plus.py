@@ -12,6 +12,7 @@ from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.weights import for_test
 from innerloop.recipes.library import load_recipe
+from innerloop.testing.tolerance import ROUNDED
 from oracles import frozen_loop
 
 TINY = [
@@ -33,7 +34,7 @@ def test_a_run_on_glyphs_learns_and_is_judged_by_angles(tmp_path: Path) -> None:
     tasks = [loaded.parts.data.test.episode(i) for i in range(20)]
     wanted = [frozen_loop.one_accuracy(loaded.parts.network, *weights, task, protocol) for task in tasks]
     told = json.loads((run / "eval" / "glyphs-5way-5shot-cosine-1.json").read_text())
-    assert told["scores"] == pytest.approx(wanted, abs=1e-12)
+    assert told["scores"] == pytest.approx(wanted, abs=ROUNDED)
     assert told["mean"] > 0.5  # chance is a fifth
 
 

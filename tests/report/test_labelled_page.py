@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 import innerloop.experiment.predicting.page as predict_page
 from innerloop.cli.main import main
@@ -22,31 +21,21 @@ from innerloop.data.glyphs import glyphs
 from innerloop.estimator import FewShotClassifier
 from innerloop.evaluation.sureness.expected import confusion, mistaken
 from innerloop.evaluation.sureness.heldout import HeldOut
-from innerloop.features import open_backbone
-from innerloop.nets.conv4 import conv4
 from innerloop.report.prediction_page import labelled_page, percent
 from innerloop.report.thumbnails import SIDE, thumbnail, thumbnails
 from oracles.browser import opened
+from support.picture_runs import random_backbone
+
+pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
 
 NAMES = ("ant", "bee", "<b>cow&'")
 HOSTILE = "<img src=x onerror=alert(1)>.png"
 
 
-@pytest.fixture(autouse=True)
-def _kept_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def made(tmp_path: Path) -> None:
     """A model without classes, examples in folders, and pictures to label."""
-    params, buffers = conv4(1, 28, 4, filters=8, norm="running").init(torch.Generator().manual_seed(0))
-    save_file({**params, **buffers}, "weights.safetensors")
-    how = Preprocessing((28, 28), "fill", colour="grey")
-    backbone = open_backbone(
-        "conv4", weights="weights.safetensors", preprocessing=how, settings={"filters": 8}
-    )
+    backbone = random_backbone(tmp_path, Preprocessing((28, 28), "fill", colour="grey"))
     FewShotClassifier(backbone, verbose=False).save("model")
     for i, image in enumerate(glyphs().images[8000:8060]):
         place = tmp_path / "examples" / NAMES[i // 20] if i % 20 < 4 else tmp_path / "new"

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +42,6 @@ def run(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(trained, made)
     update_manifest(made, status="interrupted")
     return made
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run_command(*arguments: str) -> tuple[int, str, str]:
-        code = main(list(arguments))
-        shown = capfd.readouterr()
-        assert "Traceback" not in shown.err, shown.err
-        assert "this is a bug" not in shown.err
-        return code, shown.out, shown.err
-
-    return run_command
 
 
 def spoil(path: Path, how: str) -> None:
@@ -273,7 +260,7 @@ def test_a_child_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path)
     wait_until(lambda: (tmp_path / "begun").exists())
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
     wait_until(lambda: (tmp_path / "ended").exists())
 
 

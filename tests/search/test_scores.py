@@ -33,6 +33,8 @@ from innerloop.search.scores.conditions import condition_number, kernel_names
 from innerloop.search.scores.patterns import hamming_kernel
 from innerloop.search.scores.table import rows
 from innerloop.search.size import count_layers
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import CHAINED, CONDITIONED, ROUNDED
 from oracles.metakernels import regression_tasks
 from oracles.ntk_loop import ntk, reduced
 from oracles.scores import (
@@ -44,7 +46,6 @@ from oracles.scores import (
     module_gradients,
     pair_agreement,
 )
-from oracles.tolerance import assert_close
 from support.places import ROOT
 
 DOUBLE = torch.float64
@@ -146,7 +147,7 @@ def test_naswot_is_the_log_determinant_of_agreements():
     weights, x = drawn(network), pictures(6, side=5)
     agree = pair_agreement(hooked_patterns(module, x))
     assert torch.equal(hamming_kernel(network, *weights, x), agree)
-    assert naswot(network, *weights, x).value == pytest.approx(float(torch.logdet(agree)), rel=1e-9)
+    assert naswot(network, *weights, x).value == pytest.approx(float(torch.logdet(agree)), rel=CHAINED)
     twice = naswot(network, *weights, torch.cat([x, x[:1]]))
     assert twice.value == -math.inf
     assert "same pattern" in twice.reason
@@ -169,10 +170,10 @@ def test_metantk_is_that_of_single_gradients(method, time, ridge):
     whole, last = gram(weights), gram({"head.weight": params["head.weight"]})
     slow = block_metantk(whole, whole if method == "maml" else last, tasks, time, ridge)
     found = metantk(network, params, buffers, tasks, method=method, inner=Descent(time, ridge=ridge))
-    assert_close(found, slow, (1e-9, 1e-12))
+    assert_close(found, slow, (CHAINED, ROUNDED))
     values = torch.linalg.eigvalsh(slow)
     told = score("metantk", network, params, buffers, tasks, method=method, inner=Descent(time, ridge=ridge))
-    assert told.value == pytest.approx(float(values[-1] / values[0]), rel=1e-7)
+    assert told.value == pytest.approx(float(values[-1] / values[0]), rel=CONDITIONED)
     features = network.features(params, buffers, x, "batch")[0]
     assert_close(last, 3 * features @ features.mT)  # ways × inner product of features
 
@@ -228,10 +229,10 @@ def test_gradient_scores_are_those_of_modules():
     ]
     grads = [module_gradients(module, x, y) for x, y in batches]
     norm = sum(float(g.norm()) for g in grads[0].values())
-    assert gradient_norm(network, *weights, *batches[0]).value == pytest.approx(norm, rel=1e-9)
+    assert gradient_norm(network, *weights, *batches[0]).value == pytest.approx(norm, rel=CHAINED)
     expected = listed_zico(grads)
-    assert zico(network, *weights, batches).value == pytest.approx(expected, rel=1e-9)
-    assert score("zico", network, *weights, tasks).value == pytest.approx(expected, rel=1e-9)
+    assert zico(network, *weights, batches).value == pytest.approx(expected, rel=CHAINED)
+    assert score("zico", network, *weights, tasks).value == pytest.approx(expected, rel=CHAINED)
     with pytest.raises(UserError, match="at least two"):
         zico(network, *weights, batches[:1])
 
@@ -242,7 +243,7 @@ def test_synflow_counts_the_flow_once_for_every_layer(norm):
     params, buffers = drawn(network)
     positive = {n: p.abs() for n, p in params.items()}
     flow = float(apply(network, positive, buffers, torch.ones(1, 1, 16, 16, dtype=DOUBLE), "stored")[0].sum())
-    assert synflow(network, params, buffers, (1, 16, 16)).value == pytest.approx(5 * flow, rel=1e-9)
+    assert synflow(network, params, buffers, (1, 16, 16)).value == pytest.approx(5 * flow, rel=CHAINED)
     with pytest.raises(UserError, match="norm='none'"):
         synflow(conv4(1, 16, 3, norm="group"), params, buffers, (1, 16, 16))
 

@@ -26,6 +26,7 @@ from innerloop.search.race import affordable, contests
 from innerloop.search.reliability import item_means, kendall, mean_tau, noise_of, other_runs
 from innerloop.search.stages import Group, Stage, check_start, edge_stage, node_stage
 from innerloop.search.watch import Watch
+from innerloop.testing.tolerance import CONDITIONED, SINGLE_BITS
 from oracles.prune import slow_condition, slow_prune, slow_regions
 from oracles.race import slow_race
 
@@ -106,7 +107,7 @@ def test_windows_of_whole_pictures_are_cut_without_resizing():
     colour = np.zeros(50, np.int64)
     images = torch.from_numpy(np.asarray(SOURCE.images)[rows, ..., 0] / 255.0)
     slow = torch.stack([images[i, y[i] : y[i] + 3, x[i] : x[i] + 3] for i in range(50)])
-    assert torch.allclose(whole._windows(rows, y, x, colour).double(), slow, atol=1e-7)
+    assert torch.allclose(whole._windows(rows, y, x, colour).double(), slow, atol=SINGLE_BITS)
     # every pixel of a resized picture is reached, and nothing outside it
     small = PictureDraws(SOURCE, seed=1, side=8, crops=400)
     assert small._windows(rows, np.full(50, 5), np.full(50, 5), colour).shape == (50, 3, 3)
@@ -149,7 +150,7 @@ def test_weights_are_common_to_a_network_and_its_parts():
     values = measure(SPACE, job, draw).values
     shared = {"cells": 2, "channels": 2, "mixing": "mean"}
     assert values["metantk"] == pytest.approx(
-        slow_condition(START, SHAPE, draw, 1e-3, first_weights="fan_out", **shared), rel=1e-7
+        slow_condition(START, SHAPE, draw, 1e-3, first_weights="fan_out", **shared), rel=CONDITIONED
     )
     assert values["regions"] == slow_regions(START, 5, draw, first_weights="fan_in", mixing="mean")
 

@@ -27,6 +27,7 @@ from innerloop.search import (
     size_of,
 )
 from innerloop.search.size import count_layers
+from innerloop.testing.tolerance import SINGLE_SUMMED
 
 
 def test_every_cell_candidate_is_a_genotype_and_has_one_number() -> None:
@@ -156,7 +157,7 @@ def test_convnets_that_cannot_be(settings: dict[str, object], words: str) -> Non
 
 def test_a_convnet_of_four_blocks_is_conv4_without_biases() -> None:
     small = convnet_and_conv4()
-    assert torch.allclose(*small, atol=1e-5)
+    assert torch.allclose(*small, atol=SINGLE_SUMMED)
 
 
 def convnet_and_conv4() -> tuple[torch.Tensor, torch.Tensor]:

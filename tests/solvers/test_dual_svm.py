@@ -17,6 +17,17 @@ from innerloop.solvers.problems import one_hot
 from innerloop.solvers.products import BLOCK, LARGE, pulled_back, symmetric_product
 from innerloop.solvers.ridge import ridge_closed_form
 from innerloop.solvers.svm_dual import svm_heads
+from innerloop.testing.tolerance import (
+    CHAINED,
+    CONDITIONED,
+    DIFFERENCED,
+    MULTIPLIED,
+    ROUNDED,
+    SOLVED,
+    SOLVED_FINELY,
+    SOLVED_ROUGHLY,
+    SUMMED,
+)
 from oracles import dual_svm as twin
 
 WAYS = 3
@@ -46,12 +57,12 @@ def test_solutions_are_scipys(case: str) -> None:
     _, problem = drawn(case)
     found = solve_dual(problem, 1e-12, 100)
     assert found.face is not None, "all bounds are settled"
-    assert bool((found.best.gap <= 1e-12 * found.best.objective).all())
+    assert bool((found.best.gap <= ROUNDED * found.best.objective).all())
     for i in range(len(problem.gram)):
         expected = twin.coefficients(problem.gram[i], problem.hot[i], problem.C)
         # coefficients need not be unique with more samples than features; scores are
         scores = (found.best.A[i] @ problem.gram[i], expected @ problem.gram[i])
-        torch.testing.assert_close(*scores, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(*scores, rtol=SOLVED_ROUGHLY, atol=SOLVED)
     bound = (found.face.free == 0) & (problem.hot > 0)
     assert bool(bound.any()) == (case not in ("none bound", "some bound"))
 
@@ -60,9 +71,11 @@ def test_solutions_are_scipys(case: str) -> None:
 def test_points_are_feasible_and_both_methods_agree(case: str) -> None:
     _, problem = drawn(case, count=20)
     found, (best, steps) = solve_dual(problem, 1e-12, 100), interior_point(problem, 1e-12, 100)
-    assert float((found.best.A - problem.C * problem.hot).max()) <= 1e-12 * problem.C
-    assert float(found.best.A.sum(1).abs().max()) < 1e-12 * problem.C
-    torch.testing.assert_close(found.best.A @ problem.gram, best.A @ problem.gram, rtol=1e-6, atol=1e-6)
+    assert float((found.best.A - problem.C * problem.hot).max()) <= ROUNDED * problem.C
+    assert float(found.best.A.sum(1).abs().max()) < ROUNDED * problem.C
+    torch.testing.assert_close(
+        found.best.A @ problem.gram, best.A @ problem.gram, rtol=SOLVED_FINELY, atol=SOLVED_FINELY
+    )
     if problem.gram.shape[-1] <= problem.rank:
         assert int(found.steps.sum()) < int(steps.sum()), "which is what it is for"
 
@@ -74,7 +87,7 @@ def test_what_does_not_settle_is_left_to_the_interior_point(monkeypatch: pytest.
     monkeypatch.setattr(dual_module, "LIMIT", 1)
     found = solve_dual(problem, 1e-12, 100)
     assert int(found.steps.max()) > int(expected.steps.max())
-    torch.testing.assert_close(found.best.A, expected.best.A, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.best.A, expected.best.A, rtol=CHAINED, atol=CHAINED)
     assert found.face is not None, "and settled from there"
     torch.testing.assert_close(found.face.step(problem.hot), expected.face.step(problem.hot))  # type: ignore[union-attr]
 
@@ -93,7 +106,7 @@ def test_the_derivative_is_a_slope(case: str) -> None:
     grad = probe.expand(-1, -1, x.shape[2])
     adjoint = solve(grad @ x.mT)
     slope = pulled_back(x, found.best.A, adjoint, found.best.A @ x, grad)
-    torch.testing.assert_close((slope * direction).sum((1, 2)), expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close((slope * direction).sum((1, 2)), expected, rtol=DIFFERENCED, atol=CONDITIONED)
 
 
 def test_interior_weights_stand_in_where_bounds_are_not_settled() -> None:
@@ -104,7 +117,7 @@ def test_interior_weights_stand_in_where_bounds_are_not_settled() -> None:
         right = normal(*problem.hot.shape, seed=4)
         weighted = derivative(problem.gram, best, None, problem.rank, 1e-10)(right)
         settled = derivative(problem.gram, found.best, found.face, problem.rank, 1e-10)(right)
-        torch.testing.assert_close(weighted, settled, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(weighted, settled, rtol=SOLVED, atol=SOLVED_FINELY)
 
 
 def both_ways(run: object) -> list[list[Tensor]]:
@@ -128,7 +141,7 @@ def test_machines_as_one_operation(C: float, d: int, dtype: torch.dtype) -> None
         loss = sum((w * p).sum() + w.square().sum() for w, p in zip(weights, probe, strict=True))
         return [*weights, *torch.autograd.grad(loss, z)]  # type: ignore[arg-type]
 
-    close = 1e-10 if dtype == torch.float64 else 1e-3
+    close = SUMMED if dtype == torch.float64 else 1e-3
     torch.testing.assert_close(*both_ways(run), rtol=close, atol=close)
 
 
@@ -156,10 +169,10 @@ def test_ridge_as_one_operation_with_second_derivatives(shape: tuple[int, ...], 
         second = torch.autograd.grad(sum(g.square().sum() for g in again), [x, y, log])  # type: ignore[arg-type]
         return [weights, bias, *first, *again, *second]
 
-    torch.testing.assert_close(*both_ways(run), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(*both_ways(run), rtol=CHAINED, atol=MULTIPLIED)
 
 
 def test_half_of_a_symmetric_product_is_enough() -> None:
     for n in (BLOCK, BLOCK + 1, 2 * BLOCK + 11):
         x = normal(2, n, LARGE // BLOCK)
-        torch.testing.assert_close(symmetric_product(x), x @ x.mT, rtol=1e-12, atol=1e-9)
+        torch.testing.assert_close(symmetric_product(x), x @ x.mT, rtol=ROUNDED, atol=CHAINED)

@@ -16,9 +16,11 @@ from torch import Tensor
 from innerloop import solvers
 from innerloop.core.errors import UserError
 from innerloop.evaluation import HEADS, fit_heads, head_scores
+from innerloop.testing.tolerance import CHAINED, SINGLE
 from oracles import solvers_sklearn as twin
 
 PROMISE = 1e-6
+"""What a solver says when it says that a problem has converged: no tolerance of a comparison."""
 SHAPES = {
     "5-way 1-shot": (5, 1, 24),
     "10-way 5-shot": (10, 5, 16),
@@ -80,11 +82,11 @@ def test_linear_svm_keeps_what_it_says(change: str, C: float, dtype: torch.dtype
         lower = exact.objective - exact.gap
         if change in ("unit length", "short") and shape == "5-way 5-shot":
             theirs = twin.hinge_objective(x, y, twin.svc(x.double(), y, C), C)
-            assert bool((lower <= theirs * (1 + 1e-9)).all())
-            assert bool((exact.objective <= theirs * (1 + 1e-9)).all())
+            assert bool((lower <= theirs * (1 + CHAINED)).all())
+            assert bool((exact.objective <= theirs * (1 + CHAINED)).all())
         reached = twin.hinge_objective(x, y, found, C)
         assert bool(((reached / lower - 1)[found.converged] <= PROMISE).all())
-        assert bool(((reached - exact.objective) <= found.gap + 1e-9 * reached).all())
+        assert bool(((reached - exact.objective) <= found.gap + CHAINED * reached).all())
         if change != "long":
             assert bool(found.converged.all())
 
@@ -98,7 +100,7 @@ def test_crammer_singer_keeps_what_it_says(change: str, C: float, dtype: torch.d
     exact = solvers.crammer_singer(x.double(), y, ways, C=C)
     reached = twin.crammer_singer_objective(x, y, found, C)
     lower = exact.objective - exact.gap
-    assert bool(((reached - lower) <= found.gap + exact.gap + 1e-9 * reached).all())
+    assert bool(((reached - lower) <= found.gap + exact.gap + CHAINED * reached).all())
     assert bool(
         ((reached - exact.objective)[found.converged] <= PROMISE * exact.objective[found.converged]).all()
     )
@@ -208,4 +210,4 @@ def test_rounding_is_seen_where_it_counts() -> None:
     weights, mean = torch.randn(1, 2, 3, dtype=torch.float64), torch.full((1, 1, 3), 1e4, dtype=torch.float64)
     short, bias = rounded(weights, torch.zeros(1, 2, dtype=torch.float64), mean, torch.float32)
     kept = short.double() @ mean.mT + bias.double()[..., None]
-    assert float((kept - weights @ mean.mT).abs().max()) < 1e-6
+    assert float((kept - weights @ mean.mT).abs().max()) < SINGLE

@@ -12,12 +12,24 @@ from innerloop import solvers
 from innerloop.core.errors import UserError
 from innerloop.solvers import conjugate, softmax_dual
 from innerloop.solvers.inverse import spd_inverse
+from innerloop.testing.tolerance import (
+    CHAINED,
+    CONDITIONED,
+    DEEP,
+    MULTIPLIED,
+    ROUNDED,
+    SINGLE,
+    SINGLE_BITS,
+    SOLVED,
+    SOLVED_FINELY,
+    SOLVED_ROUGHLY,
+    SOLVED_VALUE,
+)
 from oracles import solvers_sklearn as twin
 from oracles.solvers_problems import Problems, relu_features, unequal_counts
 
-OBJECTIVE = 1e-8  # relative, in float64
 LABELS = 0.999  # share of queries with the same label
-WEIGHTS = {"logistic": 1e-3, "svm": 1e-6, "crammer-singer": 1e-3}  # relative to the largest weight
+WEIGHTS = {"logistic": 1e-3, "svm": SOLVED_FINELY, "crammer-singer": 1e-3}  # relative to the largest weight
 
 CASES = {
     "5-way 5-shot, unit length": (relu_features(6, queries=200, d=160, normalise=True), 3.0),
@@ -50,8 +62,8 @@ def test_logistic_equals_scikit_learn(case: str) -> None:
     theirs = twin.logistic(p.x, p.y, C)
     mine, other = (twin.logistic_objective(p.x, p.y, fit, C) for fit in (ours, theirs))
     assert bool(ours.converged.all())
-    torch.testing.assert_close(ours.objective, mine, rtol=1e-9, atol=0)
-    assert float(((mine - other) / other).abs().max()) <= OBJECTIVE
+    torch.testing.assert_close(ours.objective, mine, rtol=CHAINED, atol=0)
+    assert float(((mine - other) / other).abs().max()) <= SOLVED_VALUE
     assert agreement(p, ours, theirs) >= LABELS
     assert off(ours.weights, theirs.weights) < WEIGHTS["logistic"]
     # intercepts are unpenalised, so free by a constant: compare their differences
@@ -71,7 +83,7 @@ def test_logistic_without_intercept_takes_classes_without_examples() -> None:
     weights = found.weights.clone().requires_grad_()
     value = twin.logistic_objective(x, lacking, (weights, found.bias), 2.0).sum()
     (slope,) = torch.autograd.grad(value, weights)
-    assert float(slope.abs().max()) < 1e-5
+    assert float(slope.abs().max()) < SOLVED
 
 
 def test_float32_is_certified_in_float32_and_right_in_float64() -> None:
@@ -83,7 +95,7 @@ def test_float32_is_certified_in_float32_and_right_in_float64() -> None:
         assert bool(single.converged.all())
         best = twin.logistic_objective(p.x, p.y, double, 3.0)
         mine = twin.logistic_objective(p.x, p.y, single, 3.0)
-        assert float(((mine - best) / best).abs().max()) <= 1e-7
+        assert float(((mine - best) / best).abs().max()) <= SINGLE_BITS
         share = agreement(p, (single.weights.double(), single.bias.double()), double)
         assert share >= LABELS
 
@@ -109,7 +121,7 @@ def test_hard_problems_are_handed_on_until_solved(trouble: str, dtype: torch.dty
     # an unpenalised intercept makes centring free, and scikit-learn needs it here
     centred = x.double() - x.double().mean(1, keepdim=True)
     other = twin.logistic_objective(centred, y, twin.logistic(centred, y, C, solver="newton-cholesky"), C)
-    limit = {torch.float32: 1e-6, torch.float64: OBJECTIVE}[dtype]
+    limit = {torch.float32: SINGLE, torch.float64: SOLVED_VALUE}[dtype]
     assert float(((found.objective - other) / other).abs().max()) <= limit
     # and the weights and intercepts given out are worth what is said of them
     if trouble != "offset":  # where float32 cannot hold the difference of features and intercept
@@ -132,7 +144,7 @@ def test_gap_bounds_the_distance_from_the_minimum_at_every_step() -> None:
         last = state.R
         state, before = conjugate.step(problem, state, before), last
         proof = softmax_dual.certify(problem, state.A, state.F)
-        assert bool((proof.objective - best <= proof.gap * (1 + 1e-9) + 1e-12).all())
+        assert bool((proof.objective - best <= proof.gap * (1 + CHAINED) + ROUNDED).all())
         gaps.append(float(proof.gap.max()))
     assert gaps[-1] < 1e-2 * gaps[0]
 
@@ -156,9 +168,9 @@ def test_a_problem_has_the_same_solution_alone_and_in_a_batch(fit: object) -> No
     p = relu_features(70, ways=3, shots=2, d=10, normalise=True)
     together = fit(p.x, p.y, 3, C=1.0, tol=1e-12)  # type: ignore[operator]
     alone = fit(p.x[41:42], p.y[41:42], 3, C=1.0, tol=1e-12)  # type: ignore[operator]
-    assert off(together.weights[41:42], alone.weights) < 1e-5
+    assert off(together.weights[41:42], alone.weights) < SOLVED
     in_threads = fit(p.x, p.y, 3, C=1.0, tol=1e-12, threads=2)  # type: ignore[operator]
-    assert off(in_threads.weights, together.weights) < 1e-5
+    assert off(in_threads.weights, together.weights) < SOLVED
 
 
 @pytest.mark.parametrize(
@@ -202,10 +214,10 @@ def test_linear_svm_equals_scikit_learn(case: str, intercept: bool) -> None:
     theirs = twin.svc(p.x, p.y, C, intercept)
     mine, other = (twin.hinge_objective(p.x, p.y, fit, C) for fit in (ours, theirs))
     assert bool(ours.converged.all())
-    torch.testing.assert_close(ours.objective, mine, rtol=1e-9, atol=0)
-    assert bool((mine <= other * (1 + OBJECTIVE)).all())
+    torch.testing.assert_close(ours.objective, mine, rtol=CHAINED, atol=0)
+    assert bool((mine <= other * (1 + SOLVED_VALUE)).all())
     assert off(ours.weights, theirs.weights) < WEIGHTS["svm"]
-    assert off(ours.bias, theirs.bias) < 1e-5 if intercept else not bool(ours.bias.any())
+    assert off(ours.bias, theirs.bias) < SOLVED if intercept else not bool(ours.bias.any())
     assert agreement(p, ours, theirs) >= LABELS
 
 
@@ -218,8 +230,8 @@ def test_crammer_singer_equals_scikit_learn(case: str, intercept: bool) -> None:
     theirs = twin.svc(p.x, p.y, C, intercept, kind="crammer_singer")
     mine, other = (twin.crammer_singer_objective(p.x, p.y, fit, C) for fit in (ours, theirs))
     assert bool(ours.converged.all())
-    torch.testing.assert_close(ours.objective, mine, rtol=1e-8, atol=0)
-    assert bool((mine <= other * (1 + OBJECTIVE)).all())
+    torch.testing.assert_close(ours.objective, mine, rtol=SOLVED_VALUE, atol=0)
+    assert bool((mine <= other * (1 + SOLVED_VALUE)).all())
     assert bool((mine - ours.gap <= other).all())
     assert off(ours.weights, theirs.weights) < WEIGHTS["crammer-singer"]
     assert agreement(p, ours, theirs) >= LABELS
@@ -235,8 +247,8 @@ def test_ridge_equals_scikit_learn_in_both_forms(shape: tuple[int, ...], interce
     theirs = twin.ridge(x, y, 0.7, intercept)
     for form in ("auto", "primal", "dual"):
         ours = solvers.ridge(x, y, 0.7, intercept, form)  # type: ignore[arg-type]
-        torch.testing.assert_close(ours.weights, theirs.weights, rtol=1e-9, atol=1e-11)
-        torch.testing.assert_close(ours.bias, theirs.bias, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(ours.weights, theirs.weights, rtol=CHAINED, atol=MULTIPLIED)
+        torch.testing.assert_close(ours.bias, theirs.bias, rtol=CHAINED, atol=MULTIPLIED)
 
 
 def test_centroids_equal_scikit_learn_and_the_formula() -> None:
@@ -282,7 +294,7 @@ def test_gradients_of_logistic(intercept: bool, ways: int) -> None:
         # unpenalised intercepts are free by a constant
         return found.weights, found.bias - found.bias.mean(1, keepdim=True)
 
-    assert gradcheck(fit, (x.requires_grad_(),), eps=1e-5, atol=1e-5, rtol=1e-4)
+    assert gradcheck(fit, (x.requires_grad_(),), eps=1e-5, atol=SOLVED, rtol=SOLVED_ROUGHLY)
 
 
 @pytest.mark.parametrize("samples", [4, 9])
@@ -306,9 +318,9 @@ def test_gradients_of_crammer_singer(intercept: bool, C: float, samples: int) ->
     inputs = x.clone().requires_grad_()
     (slope,) = torch.autograd.grad(value(inputs).sum(), inputs)
     analytic, coarse, fine = (slope * direction).sum((1, 2)), difference(4e-4), difference(2e-4)
-    smooth = (coarse - fine).abs() < 1e-4 * (1 + fine.abs())
+    smooth = (coarse - fine).abs() < SOLVED_ROUGHLY * (1 + fine.abs())
     assert float(smooth.double().mean()) > 0.6
-    assert bool(((analytic - fine).abs() < 5e-4 * (1 + fine.abs()))[smooth].all())
+    assert bool(((analytic - fine).abs() < 5 * SOLVED_ROUGHLY * (1 + fine.abs()))[smooth].all())
 
 
 def test_gradients_flow_through_the_support_set_to_a_query_loss() -> None:
@@ -327,7 +339,7 @@ def test_gradients_flow_through_the_support_set_to_a_query_loss() -> None:
         h = 1e-4
         with torch.no_grad():
             numeric = (loss(p.x + h * direction) - loss(p.x - h * direction)) / (2 * h)
-        assert float((slope * direction).sum()) == pytest.approx(float(numeric), rel=1e-4)
+        assert float((slope * direction).sum()) == pytest.approx(float(numeric), rel=SOLVED_ROUGHLY)
 
 
 @pytest.mark.parametrize(("count", "n"), [(3, 7), (100, 25), (500, 25), (40, 60), (433, 1)])
@@ -335,7 +347,7 @@ def test_inverses(count: int, n: int) -> None:
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(count, n, n + 3, generator=generator, dtype=torch.float64)
     spd = a @ a.mT + 0.1 * torch.eye(n)
-    torch.testing.assert_close(spd_inverse(spd), torch.linalg.inv(spd), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(spd_inverse(spd), torch.linalg.inv(spd), rtol=CONDITIONED, atol=CHAINED)
     torch.testing.assert_close(spd_inverse(spd.view(1, count, n, n))[0], spd_inverse(spd))
 
 
@@ -347,4 +359,4 @@ def test_inverse_of_what_rounding_made_indefinite() -> None:
     found = spd_inverse(matrices)
     assert bool(torch.isfinite(found[:2]).all())
     assert bool(torch.isnan(found[2]).all())
-    torch.testing.assert_close(found[1], torch.linalg.inv(matrices[1]), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(found[1], torch.linalg.inv(matrices[1]), rtol=SOLVED_FINELY, atol=DEEP)

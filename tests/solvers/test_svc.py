@@ -19,9 +19,17 @@ from innerloop.core.errors import UserError
 from innerloop.evaluation import fit_heads, head_scores
 from innerloop.solvers.boxed import Boxed, middle_intercept, solve_boxed
 from innerloop.solvers.svc import pairs
+from innerloop.testing.tolerance import (
+    CHAINED,
+    CONDITIONED,
+    DEEP,
+    MULTIPLIED,
+    ROUNDED,
+    SOLVED_FINELY,
+    SOLVED_ROUGHLY,
+)
 from oracles import solvers_sklearn as twin
 
-DECISIONS = 1e-6
 PUBLISHED = [0.2, 0.35, 0.75]  # values of C that MetaNTK-NAS gives
 
 
@@ -80,7 +88,7 @@ def test_decisions_and_predictions_are_those_of_scikit_learn(case: str, C: float
     decisions = solvers.scores(found, q)
     theirs = solvers.scores(twin.svc_pairs(x, y, C), q)
     assert bool(found.converged.all())
-    assert float((decisions - theirs).abs().max()) < DECISIONS * max(1.0, float(theirs.abs().max()))
+    assert float((decisions - theirs).abs().max()) < SOLVED_FINELY * max(1.0, float(theirs.abs().max()))
     for i in range(len(x)):
         model = SVC(kernel="linear", C=C, tol=1e-10).fit(x[i].numpy(), y[i].numpy())
         sure = (decisions[i].abs() > 1e-9).all(-1).numpy()  # the sign of nothing is anybody's
@@ -111,9 +119,9 @@ def test_objectives_and_gaps_are_what_they_are_called(case: str) -> None:
         found = solvers.svc(x.to(dtype), y, ways, C=0.7)
         assert found.weights.dtype == dtype
         reached = twin.pairs_objective(x, y, found, 0.7)
-        torch.testing.assert_close(found.objective, reached, rtol=1e-9, atol=0)
+        torch.testing.assert_close(found.objective, reached, rtol=CHAINED, atol=0)
         best = twin.pairs_objective(x, y, twin.svc_pairs(x, y, 0.7), 0.7)
-        assert bool((found.objective - found.gap <= best * (1 + 1e-12)).all())
+        assert bool((found.objective - found.gap <= best * (1 + ROUNDED)).all())
         proven = found.converged
         assert bool(proven.all()) or dtype == torch.float32
         limit = 1e-6 if dtype == torch.float32 else 1e-9
@@ -148,7 +156,7 @@ def test_badly_scaled_features_are_solved_or_counted(scale: float, offset: float
         exact = solvers.svc(z.double(), y, 5, C=1.0)
         assert bool(exact.converged.all())
         excess = (twin.pairs_objective(z, y, found, 1.0) - exact.objective) / exact.objective
-        assert bool((excess[found.converged] <= 1e-6).all())
+        assert bool((excess[found.converged] <= SOLVED_FINELY).all())
         head = fit_heads(z, y, 5, "svc", 1.0, normalise=False)
         assert head.converged is not None
         assert bool(head.converged.all())
@@ -164,8 +172,8 @@ def test_an_intercept_that_is_not_unique_is_the_middle_one() -> None:
     loss = (1 - sign[..., None] * (scores[..., None] + grid)).clamp_min(0) * sign[..., None].abs()
     total = loss.sum(1)
     for row, found in zip(total, middle_intercept(scores, sign), strict=True):
-        best = grid[row <= row.min() + 1e-9]
-        assert abs(float(found) - float(best.min() + best.max()) / 2) < 2e-4
+        best = grid[row <= row.min() + CHAINED]
+        assert abs(float(found) - float(best.min() + best.max()) / 2) < 2 * SOLVED_ROUGHLY
 
 
 def test_samples_that_are_not_there_change_nothing() -> None:
@@ -176,8 +184,8 @@ def test_samples_that_are_not_there_change_nothing() -> None:
     wide[:, :12, :12] = gram
     filled = torch.cat([sign, sign.new_zeros(4, 3)], 1)
     a, b = (solve_boxed(Boxed(k, s, 0.9), 1e-15, 60)[0] for k, s in ((gram, sign), (wide, filled)))
-    torch.testing.assert_close(a.objective, b.objective, rtol=1e-12, atol=0)
-    torch.testing.assert_close(a.bias, b.bias, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(a.objective, b.objective, rtol=ROUNDED, atol=0)
+    torch.testing.assert_close(a.bias, b.bias, rtol=CONDITIONED, atol=DEEP)
     assert not bool(b.beta[:, 12:].any())
 
 
@@ -186,7 +194,7 @@ def test_nothing_depends_on_the_neighbours_of_a_problem() -> None:
     together, heads = solvers.svc(x, y, 5, C=0.5), fit_heads(x, y, 5, "svc", 0.5, normalise=False)
     for i in range(5):
         alone = solvers.svc(x[i : i + 1], y[i : i + 1], 5, C=0.5)
-        torch.testing.assert_close(alone.weights[0], together.weights[i], rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(alone.weights[0], together.weights[i], rtol=CHAINED, atol=MULTIPLIED)
     labels = solvers.votes(solvers.scores(together, q)).argmax(-1)
     assert torch.equal(head_scores(heads, q, normalise=False).argmax(-1), labels)
     assert torch.equal(pairs(5)[:, :4], torch.tensor([[0, 0, 0, 0], [1, 2, 3, 4]]))

@@ -18,6 +18,7 @@ from innerloop.tasks.few_shot import Kind, few_shot_sampler, image_loader
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
 from innerloop.testing import check_learner, check_tasks
+from innerloop.testing.tolerance import CHAINED, LAST_BITS, ROUNDED, SINGLE_BITS, SUMMED
 
 EASY = Kind(Shape(5, 1, 3), "across-groups", name="easy")
 HARD = Kind(Shape(5, 1, 3), "one-group", name="hard")
@@ -134,9 +135,9 @@ def test_mixed_shapes_make_ragged_batches_that_train_alike_in_every_mode(source)
     looped = meta_gradient(objective.loss, Plan("loop"))(params, {}, batch)
     for plan in (Plan("threads", 2), Plan("vmap"), Plan("vmap", chunk=2)):
         other = meta_gradient(objective.loss, plan)(params, {}, batch)
-        assert torch.allclose(other.losses, looped.losses, rtol=1e-10)
+        assert torch.allclose(other.losses, looped.losses, rtol=SUMMED)
         for name in params:
-            assert torch.allclose(other.grads[name], looped.grads[name], rtol=1e-9, atol=1e-12)
+            assert torch.allclose(other.grads[name], looped.grads[name], rtol=CHAINED, atol=ROUNDED)
     means = [
         map_tasks(lambda p, b, t: t.x_query.mean(), plan)({}, {}, batch)
         for plan in (Plan("loop"), Plan("vmap"))
@@ -261,7 +262,7 @@ def test_protonet_conforms_and_equals_distances_to_class_means(source):
     zs, zq = (net.features(params, buffers, x, "batch")[0] for x in (task.x_support, task.x_query))
     means = torch.stack([zs[task.y_support == w].mean(0) for w in range(5)])
     expected = -torch.cdist(zq, means).square()
-    assert torch.allclose(logits.log_softmax(-1), expected.log_softmax(-1), rtol=1e-9, atol=1e-9)
+    assert torch.allclose(logits.log_softmax(-1), expected.log_softmax(-1), rtol=CHAINED, atol=CHAINED)
 
 
 def test_protonet_never_predicts_a_class_without_support():
@@ -305,7 +306,7 @@ def test_pictures_are_bytes_over_255(source, channels, dtype):
     x = image_loader(made, dtype)(np.array([[5, 0], [2, 2]]))
     assert x.dtype == dtype
     expected = torch.from_numpy(pixels[[5, 0, 2, 2]]).permute(0, 3, 1, 2).double() / 255
-    tolerance = {torch.float32: 1e-7, torch.float64: 1e-15, torch.bfloat16: 4e-3}[dtype]
+    tolerance = {torch.float32: SINGLE_BITS, torch.float64: LAST_BITS, torch.bfloat16: 4e-3}[dtype]
     torch.testing.assert_close(x.double(), expected.view(2, 2, channels, 9, 9), rtol=0, atol=tolerance)
 
 

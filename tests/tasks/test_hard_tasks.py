@@ -34,10 +34,11 @@ from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, group_errors, groups_of, hardest_groups
+from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
+from innerloop.testing.tolerance import SINGLE
 from innerloop.training import fit, initial_state, make_optimiser
 from innerloop.training.reweighted import hard_weights
 from oracles import problems, weighted_tasks
-from oracles.tolerance import assert_close, assert_trees_close, assert_trees_equal
 from oracles.training import sines
 
 PLANS = {
@@ -163,7 +164,7 @@ def test_groups_are_ranked_as_a_peer_ranks_them() -> None:
             task = few_shot_sampler(source, "test", seed=0, kinds=[kind]).episode(i)
             peer = KNeighborsClassifier(1).fit(task.x_support.flatten(1), task.y_support)
             wrong.append(1 - peer.score(task.x_query.flatten(1), task.y_query))
-        assert found[name] == pytest.approx(np.mean(wrong), abs=1e-6)
+        assert found[name] == pytest.approx(np.mean(wrong), abs=SINGLE)
     assert hardest_groups(source, "test", 4, 2, episodes=5) == tuple(found)[:2]
 
 

@@ -18,7 +18,8 @@ from innerloop.core.types import TaskBatch
 from innerloop.nets.factory import backbone
 from innerloop.tasks import FAMILIES, Sampler, get_family, make_sampler
 from innerloop.tasks.sampler import task_order
-from oracles.tolerance import assert_close, assert_mean
+from innerloop.testing.closeness import assert_close, assert_mean
+from innerloop.testing.tolerance import CHAINED, DEEP
 
 MANY = 3000
 
@@ -182,7 +183,7 @@ def test_sinusoids(name: str, sign: int, low: float, high: float) -> None:
     check_uniform(amplitude, low - 1e-6, high + 1e-6)
     check_uniform(phase, -1e-6, math.pi + 1e-6)
     a, b = (v.reshape(-1, 1, 1) for v in (amplitude, phase))
-    assert_close(batch.y_query[well], a * torch.sin(batch.x_query[well] + sign * b), (1e-8, 1e-8))
+    assert_close(batch.y_query[well], a * torch.sin(batch.x_query[well] + sign * b), (DEEP, DEEP))
 
 
 def test_bridges_quadratics() -> None:
@@ -196,7 +197,7 @@ def test_bridges_quadratics() -> None:
     check_normal(mu, 0, 1)
     check_normal((batch.x_query - mu.unsqueeze(1)) / nu.unsqueeze(1), 0, 1)
     distance = (batch.x_query - mu.unsqueeze(1)).square().sum(-1, keepdim=True)
-    assert_close(batch.y_query, nu.unsqueeze(1) * distance, (1e-8, 1e-8))
+    assert_close(batch.y_query, nu.unsqueeze(1) * distance, (DEEP, DEEP))
 
 
 def test_bridges_inputs_on_the_sphere_keep_their_targets() -> None:
@@ -218,7 +219,7 @@ def test_bernacchias_quadratics() -> None:
     w = (quiet.y_query / quiet.x_query.square())[:, 0, 0]
     assert_mean(w, 0.25 + 0.16)
     assert_close(
-        quiet.y_support / quiet.x_support.square(), w.reshape(-1, 1, 1).expand(-1, 4, 1), (1e-8, 1e-8)
+        quiet.y_support / quiet.x_support.square(), w.reshape(-1, 1, 1).expand(-1, 4, 1), (DEEP, DEEP)
     )
 
 
@@ -250,7 +251,7 @@ def test_linear_geography() -> None:
     check_normal(w[~hard], 0.0, math.sqrt(0.7))
     for which, rho in ((hard, 0.02), (~hard, 1.5)):
         assert abs(float(batch.x_query[which].square().mean()) / rho - 1) < 0.1
-    assert_close(batch.y_query, batch.x_query @ w.unsqueeze(-1), (1e-8, 1e-8))
+    assert_close(batch.y_query, batch.x_query @ w.unsqueeze(-1), (DEEP, DEEP))
 
 
 def test_linear_tasks_have_all_digits_of_float64() -> None:
@@ -265,7 +266,7 @@ def test_linear_with_chosen_covariances_and_optima() -> None:
     full = [[2.0, 0.6], [0.6, 0.5]]
     batch = first("linear", covariances=[full, [0.3, 1.2]], optima=[[1.0, 2.0], [-1.0, 0.5]], weights=[3, 1])
     w = torch.tensor([[1.0, 2.0], [-1.0, 0.5]], dtype=torch.float64)
-    exact = [(batch.y_query - batch.x_query @ row.reshape(2, 1)).abs().amax((1, 2)) < 1e-9 for row in w]
+    exact = [(batch.y_query - batch.x_query @ row.reshape(2, 1)).abs().amax((1, 2)) < CHAINED for row in w]
     assert bool((exact[0] ^ exact[1]).all())
     assert_mean(exact[0].double(), 0.75)
     for which, covariance in (

@@ -10,6 +10,8 @@ import torch
 
 import innerloop.theory.landscape.forms as known
 from innerloop.core.errors import UserError
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import LIMIT, ROUNDED, SINGLE_CHAINED, SOLVED_FINELY, SUMMED
 from innerloop.theory.landscape.batch import compare
 from innerloop.theory.landscape.empirical import empirical_maml, empirical_nal
 from innerloop.theory.landscape.geography import (
@@ -22,7 +24,6 @@ from innerloop.theory.landscape.geography import (
     two_tasks,
 )
 from oracles import landscape as slow
-from oracles.tolerance import assert_close
 
 F64 = torch.float64
 
@@ -56,7 +57,7 @@ def test_many_environments_equal_one_by_one(environments: int, tasks: int, d: in
             best, risks = expected[name]
             assert_close(mine.solution[e], torch.from_numpy(best))
             assert_close(mine.task_risks[e], torch.tensor(risks, dtype=F64))
-            assert float(mine.risk[e]) == pytest.approx(float(np.dot(shares, risks)), rel=1e-10)
+            assert float(mine.risk[e]) == pytest.approx(float(np.dot(shares, risks)), rel=SUMMED)
     assert_close(found.gain, found.nal.risk / found.maml.risk)
 
 
@@ -98,8 +99,8 @@ def test_singular_environments_among_many_are_answered() -> None:
     s = torch.diag_embed(torch.tensor([[0.5, 0.0], [1.0, 0.0]], dtype=F64)).expand(40, 2, 2, 2)
     w = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=F64).expand(40, 2, 2)
     found = compare(s, w, lr=1.0, shots=math.inf)
-    assert_close(found.maml.solution[:, 0], torch.ones(40, dtype=F64), (1e-6, 1e-6))
-    assert float(found.maml.risk.max()) < 1e-12
+    assert_close(found.maml.solution[:, 0], torch.ones(40, dtype=F64), (SOLVED_FINELY, SOLVED_FINELY))
+    assert float(found.maml.risk.max()) < ROUNDED
 
 
 def test_single_precision_and_the_dtype_of_the_inputs() -> None:
@@ -107,7 +108,7 @@ def test_single_precision_and_the_dtype_of_the_inputs() -> None:
     found = compare(s.float(), w.float(), lr=0.9, shots=20)
     assert found.maml.solution.dtype == torch.float32
     exact = compare(s, w, lr=0.9, shots=20).maml.solution
-    assert_close(found.maml.solution.double(), exact, (1e-3, 1e-4))
+    assert_close(found.maml.solution.double(), exact, (1e-3, SINGLE_CHAINED))
 
 
 def test_maml_is_never_worse_when_the_steps_are_alike_and_gains_nothing_from_equal_tasks() -> None:
@@ -125,7 +126,7 @@ def test_geography_is_corollary_1(lr: float) -> None:
     env = Geography(dim=7, rho_hard=0.2, rho_easy=1.1, R=1.7, r_hard=0.4, r_easy=0.9)
     found = geography(env, lr, shots=30)
     expected = slow.equations_10_and_11(7, 0.2, 1.1, 1.7, 0.4, 0.9, lr, 30)
-    assert (float(found.nal.risk), float(found.maml.risk)) == pytest.approx(expected, rel=1e-12)
+    assert (float(found.nal.risk), float(found.maml.risk)) == pytest.approx(expected, rel=ROUNDED)
 
 
 def test_geography_is_the_limit_of_many_tasks() -> None:
@@ -142,8 +143,8 @@ def test_geography_is_the_limit_of_many_tasks() -> None:
     ]
     for mine, theirs in ((found.nal, two.nal), (found.maml, two.maml)):
         assert_close(mine.coordinate.expand(4), theirs.solution)
-        assert float(mine.risk_hard) == pytest.approx(float(theirs.task_risks[0]) + spread[0], rel=1e-12)
-        assert float(mine.risk_easy) == pytest.approx(float(theirs.task_risks[1]) + spread[1], rel=1e-12)
+        assert float(mine.risk_hard) == pytest.approx(float(theirs.task_risks[0]) + spread[0], rel=ROUNDED)
+        assert float(mine.risk_easy) == pytest.approx(float(theirs.task_risks[1]) + spread[1], rel=ROUNDED)
 
 
 def test_two_tasks_have_the_factor_that_equation_9_lacks() -> None:
@@ -151,14 +152,14 @@ def test_two_tasks_have_the_factor_that_equation_9_lacks() -> None:
     s, w = torch.stack([0.3 * eye, 1.2 * eye]), torch.stack([one, -0.5 * one])
     found = compare(s, w, lr=0.7, shots=11)
     nal, maml = two_tasks(float((w[0] - w[1]).norm()), 0.3, 1.2, 5, 0.7, 11)
-    assert float(nal) == pytest.approx(float(found.nal.risk), rel=1e-12)
-    assert float(maml) == pytest.approx(float(found.maml.risk), rel=1e-12)
+    assert float(nal) == pytest.approx(float(found.nal.risk), rel=ROUNDED)
+    assert float(maml) == pytest.approx(float(found.maml.risk), rel=ROUNDED)
 
 
 def test_the_limiting_gain_needs_its_bracket() -> None:
     env = Geography(dim=10, rho_hard=0.5, rho_easy=1.0, R=2.0, r_hard=0.1, r_easy=0.5)
     gain = float(geography(env, 1.0, shots=1e9).gain)
-    assert gain == pytest.approx(float(limiting_gain(env)), rel=1e-5)
+    assert gain == pytest.approx(float(limiting_gain(env)), rel=LIMIT)
     assert abs(gain - (1 + 4 / 0.1)) > 20  # eq. 12 as printed
     assert float(condition(env, 1e9).ratio) > 1e6
 
@@ -269,10 +270,10 @@ def test_empirical_solutions_have_no_gradient_left() -> None:
         inner = 0.5 * (a @ w - ya).square().mean()
         (gradient,) = torch.autograd.grad(inner, w, create_graph=True)
         total = total + (b @ (w - 0.6 * gradient) - yb).square().mean()
-    assert float(torch.autograd.grad(total, w)[0].norm()) < 1e-10
+    assert float(torch.autograd.grad(total, w)[0].norm()) < SUMMED
     v = empirical_nal(x_in, y_in).requires_grad_()
     loss = ((x_in @ v) - y_in).square().mean()
-    assert float(torch.autograd.grad(loss, v)[0].norm()) < 1e-12
+    assert float(torch.autograd.grad(loss, v)[0].norm()) < ROUNDED
 
 
 def test_empirical_solutions_tend_to_the_population_ones() -> None:

@@ -12,6 +12,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from innerloop.core.errors import UserError
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import CHAINED, SUMMED
 from innerloop.theory import hardness
 from innerloop.theory.landscape.data import (
     TaskFits,
@@ -26,7 +28,6 @@ from innerloop.theory.landscape.data import (
 from innerloop.theory.landscape.forms import adapted_curvature, weighted_optimum
 from innerloop.theory.landscape.geography import Geography, effective_dimension, geography
 from innerloop.theory.permuted import REASON, permuted_landscape, with_constant
-from oracles.tolerance import assert_close
 
 F64 = torch.float64
 ENV = Geography(dim=5, rho_hard=0.2, rho_easy=1.0, R=1.5, r_hard=0.4, r_easy=0.8)
@@ -176,11 +177,11 @@ def classes(count: int, ways: int, n: int, d: int) -> tuple[torch.Tensor, torch.
 def test_permuted_classes_have_gain_one() -> None:
     x, labels = classes(6, 3, 24, 4)
     found = permuted_landscape(x, labels, 3, lr=0.2, shots=9, inner_shots=5)
-    assert float(found.gain) == pytest.approx(1, abs=1e-10)
+    assert float(found.gain) == pytest.approx(1, abs=SUMMED)
     constant = torch.zeros(5, 3, dtype=F64)
     constant[-1] = 1 / 3
-    assert_close(found.nal, constant, (1e-9, 1e-9))
-    assert_close(found.maml, constant, (1e-9, 1e-9))
+    assert_close(found.nal, constant, (CHAINED, CHAINED))
+    assert_close(found.maml, constant, (CHAINED, CHAINED))
     assert "exactly 1" in REASON
 
 
@@ -193,11 +194,11 @@ def test_the_symmetry_holds_over_all_labellings_one_by_one() -> None:
     fits: TaskFits = fit_tasks(z, y)
     nal, maml = solutions(fits, 0.2, 5)
     expected = permuted_landscape(x, labels, 3, lr=0.2, shots=9, inner_shots=5)
-    assert_close(nal, expected.nal, (1e-9, 1e-9))
-    assert_close(maml, expected.maml, (1e-9, 1e-9))
+    assert_close(nal, expected.nal, (CHAINED, CHAINED))
+    assert_close(maml, expected.maml, (CHAINED, CHAINED))
     test = sample_curvature(fits, 0.2, 9)
     risks = [0.5 * ((test @ (w - fits.optima)) * (w - fits.optima)).sum((1, 2)).mean() for w in (nal, maml)]
-    assert float(risks[0] / risks[1]) == pytest.approx(1, abs=1e-10)
+    assert float(risks[0] / risks[1]) == pytest.approx(1, abs=SUMMED)
     # and with the labels as they are, the same environment has something to gain: the symmetry is the reason
     fixed = fit_tasks(with_constant(x), torch.nn.functional.one_hot(labels, 3).double())
     a, b = solutions(fixed, 0.2, 5)
@@ -217,7 +218,7 @@ def test_losses_after_steps_equal_autograd() -> None:
             head = (head - 0.1 * torch.autograd.grad(loss, head)[0]).detach().requires_grad_()
             if step in (1, 3):
                 expected = torch.nn.functional.cross_entropy(x[t, 6:] @ head, labels[t, 6:])
-                assert float(found[t, step // 2]) == pytest.approx(expected.item(), rel=1e-10)
+                assert float(found[t, step // 2]) == pytest.approx(expected.item(), rel=SUMMED)
     with pytest.raises(UserError, match="ways"):
         hardness.losses_after_steps(x, labels, x, labels, 0.1)
 

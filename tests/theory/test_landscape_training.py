@@ -18,11 +18,12 @@ from innerloop.nets.network import apply
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.objectives import episodic, erm, reptile
 from innerloop.testing import check_network
+from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_close
+from innerloop.testing.tolerance import ROUNDED, SINGLE, SINGLE_BITS, STANDARD_ERRORS
 from innerloop.theory.landscape.forms import maml_solution, nal_solution
 from innerloop.theory.landscape.geography import Geography, geography
 from innerloop.theory.landscape.sgd import LinearTasks, draw_moments, linear_sgd, maml_gradient, nal_gradient
 from innerloop.training.reweighted import descend, hard_weights, weighted_gradient
-from oracles.tolerance import STANDARD_ERRORS, assert_close, assert_mean, assert_trees_close
 
 F64 = torch.float64
 HALF = get_loss("half-mse")
@@ -81,7 +82,7 @@ def test_a_weighted_gradient_is_the_weighted_sum() -> None:
         y = torch.cat([batch.y_support[t], batch.y_query[t]])[:, 0]
         by_hand += weights[t].double() * x.T @ (x @ params["layer0.weight"][0] - y) / len(y)
     # hard_weights are float32 by default: rounded once
-    assert_close(grads["layer0.weight"][0], by_hand, (1e-6, 1e-7))
+    assert_close(grads["layer0.weight"][0], by_hand, (SINGLE, SINGLE_BITS))
     with pytest.raises(UserError, match="no loss to weigh"):
         weighted_gradient(reptile(maml(net, HALF, 0.1), HALF), params, {}, batch)
 
@@ -157,7 +158,9 @@ def test_logistic_model_is_logistic_regression() -> None:
     y = torch.arange(10) % 2
     found = get_loss("cross-entropy").value(apply(net, {"layer0.weight": w}, {}, x)[0], y)
     sign = 2 * y.double() - 1
-    assert float(found) == pytest.approx(float(torch.log1p(torch.exp(-sign * (x @ w[0]))).mean()), rel=1e-12)
+    assert float(found) == pytest.approx(
+        float(torch.log1p(torch.exp(-sign * (x @ w[0]))).mean()), rel=ROUNDED
+    )
 
 
 @pytest.mark.parametrize("net", [neurons(3, 2), logistic_model(3)], ids=["neurons", "logistic"])

@@ -13,9 +13,10 @@ from torch import Tensor
 from innerloop.experiment.data import build_data
 from innerloop.recipes.library import load_recipe
 from innerloop.tasks import Sampler
+from innerloop.testing.closeness import assert_close
+from innerloop.testing.tolerance import ROUNDED
 from innerloop.training import TrainState, fit, make_optimiser
 from innerloop.training.fit import Validation
-from oracles.tolerance import assert_close
 from oracles.training import Kept, judged, quadratic, sines
 
 
@@ -83,7 +84,7 @@ def test_plateaus_are_those_of_torch(mode: str, patience: int) -> None:
     for score in scores:
         expected.append(optimiser.param_groups[0]["lr"])
         schedule.step(score)
-    assert rates == pytest.approx(expected, rel=1e-12)
+    assert rates == pytest.approx(expected, rel=ROUNDED)
     assert len(set(expected)) > 3
 
 

@@ -19,13 +19,13 @@ from innerloop.execution import Plan
 from innerloop.execution.pool import map_in_threads
 from innerloop.objectives import Objective
 from innerloop.tasks import Sampler
+from innerloop.testing.closeness import assert_trees_equal
 from innerloop.training import TrainState, fit, initial_state, make_optimiser, make_schedule
 from innerloop.training.fit import Validation
 from innerloop.training.optimisers import optimiser_classes
 from oracles import maml_loop
 from oracles.forward import mlp_forward
 from oracles.patience import PATIENCE
-from oracles.tolerance import assert_trees_equal
 from oracles.training import Kept, judged, problem, quadratic, sines
 
 Tree = dict[str, Tensor]

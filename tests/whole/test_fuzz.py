@@ -31,7 +31,7 @@ from innerloop.data.archives import Archive
 from innerloop.data.folder import FolderOptions
 from innerloop.data.opening import open_path
 from innerloop.data.splits import read_split_file
-from innerloop.experiment.predicting.files import read_predictor
+from innerloop.experiment.predicting.files import Saved, read_predictor
 from innerloop.recipes.library import shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
 from innerloop.recipes.settings import make_recipe, recipe_from_toml, recipe_to_toml
@@ -42,16 +42,12 @@ from innerloop.training.state import state_from
 from oracles.mutations import HOSTILE_TEXT, JSON, NUMBERS, damaged_bytes, damaged_json, run_cases
 from support.places import FIXTURES
 
+pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
+
 SHORT, LONG = 25, 10_000
 AT_ONCE = 10  # damaged runs that are listed together: a list takes as long as a look at one of them
 CASES = pytest.mark.parametrize("cases", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)])
 RUN = FIXTURES / "runs-0.1" / "sine-maml"
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
 
 
 def answered(work: Callable[[], Any]) -> Any:
@@ -137,8 +133,10 @@ def test_archives(cases: int, tmp_path: Path) -> None:
         def read() -> None:
             archive = Archive(path)
             for name in archive.names:
-                answered(lambda name=name: archive.read(name))
-            answered(lambda: list(archive.stream(archive.names)))
+                content = answered(lambda name=name: archive.read(name))
+                assert content is None or isinstance(content, bytes)
+            streamed = answered(lambda: list(archive.stream(archive.names)))
+            assert streamed is None or {name for name, _ in streamed} <= set(archive.names)
 
         answered(read)
 
@@ -205,7 +203,10 @@ def test_array_files(cases: int) -> None:
 
     def check(content: bytes) -> None:
         Path("a.npz").write_bytes(content)
-        answered(lambda: open_path(Path("a.npz"), FolderOptions()))
+        source = answered(lambda: open_path(Path("a.npz"), FolderOptions()))
+        if source is not None:
+            assert source.images.dtype == np.uint8
+            assert len(source.images) == source.counts.sum()
         shutil.rmtree("data", ignore_errors=True)
 
     run_cases(cases, check, damaged_bytes(raw.getvalue()))
@@ -218,10 +219,15 @@ def test_array_files(cases: int) -> None:
 def test_json_files(cases: int) -> None:
     path = Path("a.json")
 
+    def splits(file: Path) -> Any:
+        return read_split_file(file, ["a", "b"])
+
     def check(content: bytes) -> None:
         path.write_bytes(content)
-        for read in (read_json, read_object, read_metrics, lambda file: read_split_file(file, ["a", "b"])):
-            answered(lambda read=read: read(path))
+        answered(lambda: read_json(path))
+        for read, kind in ((read_object, dict), (read_metrics, list), (splits, dict)):
+            found = answered(lambda read=read: read(path))
+            assert found is None or isinstance(found, kind)
 
     run_cases(
         cases, check, st.one_of(st.binary(max_size=60), damaged_json(b'{"train": ["a"], "test": ["b"]}'))
@@ -302,6 +308,7 @@ def test_saved_models(cases: int) -> None:
 
     def check(content: bytes) -> None:
         path.write_bytes(content)
-        answered(lambda: read_predictor(path))
+        saved = answered(lambda: read_predictor(path))
+        assert saved is None or isinstance(saved, Saved)
 
     run_cases(cases, check, st.one_of([damaged_bytes(content) for content in files]))

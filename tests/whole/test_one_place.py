@@ -2,7 +2,11 @@
 
 import ast
 import inspect
+import re
+from collections.abc import Iterator
 from pathlib import Path
+
+import torch
 
 import innerloop
 from innerloop.core import cores
@@ -10,10 +14,11 @@ from innerloop.core.words import duration
 from innerloop.data.layouts import layout
 from innerloop.execution import plan
 from innerloop.runs import manifest, progress
-from innerloop.testing import collect, tolerance
-from oracles.tolerance import TOL
+from innerloop.testing import closeness, tolerance
+from support.places import TESTS
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
+TOLERANCES = {"rtol", "atol", "rel", "abs", "rel_tol", "abs_tol"}
 
 
 def places(kind: type[ast.stmt], name: str) -> list[str]:
@@ -48,9 +53,52 @@ def test_cores_are_counted_in_one_way(monkeypatch, tmp_path) -> None:
     assert cores.available_cores() == 1
 
 
+def literal_tolerances(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Small numbers that something computed is compared with, where the table has names for them."""
+    for node in ast.walk(tree):
+        given: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            given += [word.value for word in node.keywords if word.arg in TOLERANCES]
+            called = ast.unparse(node.func).rpartition(".")[2]
+            given += node.args[2:3] if called in ("assert_close", "assert_trees_close") else []
+        elif isinstance(node, ast.Compare) and {type(sign) for sign in node.ops} & {ast.Lt, ast.LtE}:
+            given += node.comparators
+        for value in [part for whole in given for part in ast.walk(whole)]:
+            if isinstance(value, ast.Constant) and isinstance(value.value, float) and 0 < value.value < 1e-3:
+                yield value
+
+
 def test_there_is_one_table_of_tolerances() -> None:
-    assert TOL is collect.TOLERANCE is tolerance.TOLERANCE
+    assert closeness.TOLERANCE is tolerance.TOLERANCE
+    assert tolerance.SUMMED == tolerance.TOLERANCE[torch.float64][0] == 1e-10
+    wrong = [
+        f"{file.relative_to(TESTS)}:{number.lineno} has {number.value}"
+        for file in sorted(TESTS.glob("*/test_*.py"))
+        for number in literal_tolerances(ast.parse(file.read_text(encoding="utf-8")))
+    ]
+    assert not wrong, "name it as innerloop.testing.tolerance does"
+    found = ast.parse("assert_close(a, b, (1e-4, 0)); assert x < 1e-9 * y; f(rel=2e-5); g(1e-5)")
+    assert [number.value for number in literal_tolerances(found)] == [1e-4, 1e-9, 2e-5]
 
 
 def test_there_is_one_kind_of_panel() -> None:
     assert places(ast.ClassDef, "Panel") == ["plots/panels.py"]
+
+
+def test_tests_stand_in_the_room_of_what_they_test() -> None:
+    rooms = {folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists()}
+    beside = {"support", "oracles", "endurance", "fixtures", "golden", "whole"}
+    folders = {folder.name for folder in TESTS.iterdir() if folder.is_dir()} - {"__pycache__"}
+    assert folders <= rooms | beside
+    assert not list(TESTS.glob("test_*.py"))
+    assert [
+        folder for folder in sorted(folders - beside) if not list((TESTS / folder).glob("test_*.py"))
+    ] == []
+
+
+def test_the_walk_names_files_that_are_there() -> None:
+    text = (TESTS.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    walk = text.split("## Five commands, file by file")[1].split("\n## ")[0]
+    named = re.findall(r"`(\w+/[\w/]+\.py)`", walk)
+    assert len(named) > 60
+    assert [name for name in named if not (PACKAGE / name).is_file()] == []

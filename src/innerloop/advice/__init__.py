@@ -13,6 +13,7 @@ from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
     from innerloop.advice.convergence import Convergence as Convergence
+    from innerloop.advice.convergence import MetaMethod as MetaMethod
     from innerloop.advice.convergence import Trained as Trained
     from innerloop.advice.convergence import Wide as Wide
     from innerloop.advice.convergence import follow_bound as follow_bound
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "innerloop.advice.convergence": "Convergence Trained Wide follow_bound",
+        "innerloop.advice.convergence": "Convergence MetaMethod Trained Wide follow_bound",
         "innerloop.advice.hardness": "Hardness rank_tasks",
         "innerloop.advice.kernels": "Drawn KernelComparison Learning compare_kernels",
         "innerloop.advice.landscape": "ClosedLandscape Place Sides Unavoidable closed_landscape",

@@ -169,14 +169,14 @@ def _condition(fits: TaskFits, numbers: dict[str, Estimate], shots: int) -> Side
 def _why(per_feature: float, features: str, explained: float) -> str:
     if per_feature < LEAST:
         return f"{per_feature:.1f} samples per feature are too few, these numbers are mostly noise: give more"
+    where = "the inputs" if features == "raw" else f"{features} features of the untrained network"
     if explained < LINEAR:
         return (
-            "the closed forms are for targets that are linear in what adapts, and a linear model of these "
-            f"features explains {explained:.0%} of a task's variance; which features a network will learn is "
+            "the closed forms are for targets that are linear in what adapts, and a linear model of "
+            f"{where} explains {explained:.0%} of a task's variance; which features a network will learn is "
             "not known before it is trained, so a pilot must tell (innerloop advise)"
         )
     few = f"; {per_feature:.1f} samples per feature are few, 10 give a firmer number"
-    where = "the inputs" if features == "raw" else f"{features} features of the untrained network"
     told = (
         f"squared loss and a model linear in {where}: what training does to features is not in these numbers"
     )

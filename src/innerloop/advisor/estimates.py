@@ -14,7 +14,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.rates.auto import advice_for
 from innerloop.recipes.schema import Recipe
 from innerloop.tasks.hard_groups import group_errors
-from innerloop.theory import permuted
+from innerloop.theory.permuted import REASON
 
 TASKS = 64
 """Tasks that the rate is estimated from."""
@@ -94,7 +94,7 @@ def hardness_part(problem: Problem) -> HardnessPart:
 def landscape_part(problem: Problem) -> LandscapePart:
     """The closed-form gain of MAML over non-adaptive learning, where the theory speaks of such tasks."""
     if problem.score == "accuracy":
-        return LandscapePart(False, permuted.REASON)
+        return LandscapePart(False, REASON)
     recipe = _with_more_samples(problem.recipe)
     data = build_data(recipe)
     try:

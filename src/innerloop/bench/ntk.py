@@ -5,14 +5,13 @@ Run as a module (``python -m innerloop.bench.ntk``) it is the child process of o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
 from innerloop.bench.rows import Timing, better, busy, effort, measures, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, peak_mb, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
 MODULE = "innerloop.bench.ntk"
@@ -84,20 +83,12 @@ class NtkWorker(Worker):
 
     def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
         """Builds a side, runs it once, and writes its kernel to a file."""
-        import numpy as np
         import torch
 
         keep_freed_memory()
         torch.set_num_threads(spec["threads"])
         build({**spec, "sizes": {"width": 8, "samples": 2, "depth": 2}})()  # what it imports counts as there
-        self.call = build(spec)
-        self.empty_mb = peak_mb()
-        start = time.perf_counter()
-        found = self.call()
-        took = time.perf_counter() - start
-        if gradient:
-            np.save(gradient, found.double().numpy())
-        return {"first_call_s": took}
+        return self.begin(build(spec), gradient, lambda found: [found])
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> dict[str, Any]:

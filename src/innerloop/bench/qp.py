@@ -7,7 +7,6 @@ and then ``PYTHONPATH=DIR innerloop bench qp``.
 
 from __future__ import annotations
 
-import time
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Say, Started
 from innerloop.bench.rows import Side, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, peak_mb, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.qp"
 Size = dict[str, float]
@@ -57,20 +56,11 @@ class QPWorker(Worker):
 
     def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
         """Builds a side, runs it once, and writes its gradients to a file."""
-        import numpy as np
-
         from innerloop.bench.qp_sides import build
 
         keep_freed_memory()
         build({**spec, "sizes": TINY})()  # loads whatever the side needs, so that it counts as a library
-        self.call = build(spec)
-        self.empty_mb = peak_mb()
-        start = time.perf_counter()
-        grads = self.call()
-        took = time.perf_counter() - start
-        if gradient:
-            np.save(gradient, np.concatenate([g.double().flatten().numpy() for g in grads]))
-        return {"first_call_s": took}
+        return self.begin(build(spec), gradient, list)
 
 
 def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) -> dict[str, Any]:

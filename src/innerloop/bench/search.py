@@ -5,14 +5,13 @@ Run as a module (``python -m innerloop.bench.search``) it is the child process o
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Say
 from innerloop.bench.rows import Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, peak_mb, serve
+from innerloop.bench.worker import Worker, serve
 from innerloop.core.cores import available_cores
 from innerloop.core.heap import keep_freed_memory
 
@@ -56,21 +55,12 @@ class SearchWorker(Worker):
 
     def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
         """Builds a side, runs it once, and writes what it found to a file."""
-        import numpy as np
-
         from innerloop.bench.search_sides import SMALL, build
 
         keep_freed_memory()
         if spec["part"] != "round":  # ours keeps processes, which are started once
             build({**spec, "sizes": SMALL})()
-        self.call = build(spec)
-        self.empty_mb = peak_mb()
-        start = time.perf_counter()
-        found = self.call()
-        took = time.perf_counter() - start
-        if gradient:
-            np.save(gradient, found.double().numpy())
-        return {"first_call_s": took}
+        return self.begin(build(spec), gradient, lambda found: [found])
 
     def whole(self, sizes: dict[str, int], quick: bool) -> dict[str, Any]:
         """A robust search, or what it would take."""

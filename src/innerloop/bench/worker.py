@@ -85,21 +85,24 @@ class Worker:
 
     def setup(self, spec: dict[str, Any], gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes its gradient to a file."""
-        import numpy as np
-
         from innerloop.bench import sides
 
         keep_freed_memory()
         if spec.get("compile") != "full":  # imports whatever the side needs, so that it counts as a library
             sides.build({**spec, "sizes": TINY[spec["workload"]]})()
-        side = self.call = sides.build(spec)
-        self.empty_mb = peak_mb()
+        return self.begin(sides.build(spec), gradient, lambda found: [found[name] for name in sorted(found)])
+
+    def begin(self, call: Callable[[], Any], file: str | None, tensors: Callable[[Any], list[Any]]) -> Answer:
+        """Runs what will be timed once, and writes the tensors that it finds to a file, one after another."""
+        import numpy as np
+
+        self.call, self.empty_mb = call, peak_mb()
         start = time.perf_counter()
-        grads = side()
+        found = call()
         took = time.perf_counter() - start
-        if gradient:
-            flat = [grads[name].detach().double().flatten().numpy() for name in sorted(grads)]
-            np.save(gradient, np.concatenate(flat))
+        if file:
+            flat = [tensor.detach().double().flatten().numpy() for tensor in tensors(found)]
+            np.save(file, np.concatenate(flat))
         return {"first_call_s": took}
 
     def flops(self) -> Answer:

@@ -11,7 +11,7 @@ import typer
 from innerloop.cli.options import Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.cli.ranks import start_ranks
-from innerloop.cli.train import render_steps
+from innerloop.cli.train import render_evaluation
 from innerloop.core.errors import UserError
 from innerloop.core.words import difference_text, score_text
 from innerloop.recipes.other_pictures import has_pictures, with_pictures
@@ -149,16 +149,9 @@ def _checked(run: str, against: str | None, given: list[str]) -> tuple[Path, Pat
 
 
 def _render(result: Result) -> None:
-    from innerloop.recipes.protocols import baselines_line, evaluation_line, grid_lines
-
     for note in result.get("notes") or []:
         say(f"warning: {note}")
-    write(evaluation_line(result))
-    render_steps(result)
-    for line in grid_lines(result):
-        write(line)
-    if beside := baselines_line(result):
-        write(beside)
+    render_evaluation(result)
     if "comparison" in result:
         write(_comparison_line(result))
     if "file" in result:

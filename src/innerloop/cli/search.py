@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,9 @@ from innerloop.cli.ranks import start_ranks
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.core.words import duration, score_text
+
+if TYPE_CHECKING:
+    from innerloop.pilot.asked import Asked
 
 Source = Annotated[
     str,
@@ -83,15 +87,15 @@ def search(
     better_half), candidates, reliability, seconds, run, report.
     """
     began = time.monotonic()  # importing torch is part of the budget
-    start_ranks(lambda: _ranks(source, settings or [], validate))
+    # once, for the ranks and for the search: what is said of the pictures is said once
+    understood = functools.cache(lambda: _understood(source, settings or [], validate, trust))
+    start_ranks(lambda: understood().recipe.run.ranks)
 
     def work() -> Result:
         given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest, validate))
         if keys:
             return {"keys": _keys(validate, given)}
-        from innerloop.pilot.asked import understand
-
-        asked = understand(source, given, validate=validate, trust=trust)
+        asked = understood()
         argv, show = ["innerloop", *sys.argv[1:]], not quiet
         if storage is not None:
             from innerloop.pilot.together import search_together
@@ -113,17 +117,15 @@ def search(
     carry_out(json, work, render_search)
 
 
-def _ranks(source: str, given: list[str], validate: bool) -> int:
+def _understood(source: str, given: list[str], validate: bool, trust: bool = False) -> Asked:
     from innerloop.pilot.asked import understand
 
-    return understand(source, given, validate=validate).recipe.run.ranks
+    return understand(source, given, validate=validate, trust=trust)
 
 
 def _problems(source: str, given: list[str], validate: bool) -> list[str]:
-    from innerloop.pilot.asked import understand
-
     try:
-        understand(source, given, validate=validate)
+        _understood(source, given, validate)
     except UserError as error:
         return str(error).splitlines()
     return []

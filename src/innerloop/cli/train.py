@@ -60,17 +60,10 @@ def train(
 
 def render_training(result: Result) -> None:
     """What training and its evaluation gave, for people."""
-    from innerloop.recipes.protocols import baselines_line, evaluation_line, grid_lines
-
     metrics = result.get("metrics") or {}
     run = result["run"]
     if "mean" in metrics:
-        write(evaluation_line(metrics))
-        render_steps(metrics)
-        for line in grid_lines(metrics):
-            write(line)
-        if beside := baselines_line(metrics):
-            write(beside)
+        render_evaluation(metrics)
     speed = result.get("tasks_per_second")
     rows = {
         "run": run,
@@ -78,6 +71,18 @@ def render_training(result: Result) -> None:
         "page": f"innerloop report {run}",
     }
     pairs(rows)
+
+
+def render_evaluation(found: Result) -> None:
+    """A score with its protocol, by inner steps and by heads where these were compared, and its baselines."""
+    from innerloop.recipes.protocols import baselines_line, evaluation_line, grid_lines
+
+    write(evaluation_line(found))
+    render_steps(found)
+    for line in grid_lines(found):
+        write(line)
+    if beside := baselines_line(found):
+        write(beside)
 
 
 def render_steps(found: Result) -> None:

@@ -9,7 +9,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.importing import load_object
 from innerloop.core.losses import get_loss
 from innerloop.learners.base import Learner
-from innerloop.learners.entry import Argument
+from innerloop.learners.entry import Argument, Entry
 from innerloop.learners.orders import label_averaged, label_orders
 from innerloop.learners.table import LEARNERS, depends_on_order, takes_steps
 from innerloop.learners.updates import UpdateRule, adam, momentum, sgd
@@ -66,11 +66,12 @@ def in_label_orders(recipe: Recipe, learner: Learner, outputs: int) -> Learner:
 
 
 def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:
-    """The learner with a given number of inner steps (training and testing may differ).
+    """The learner with a given number of inner steps (training and testing may differ)."""
+    return from_entry(LEARNERS[inner.method], Given(inner, steps, ways), network)
 
-    Its factory gets what its entry in the table says that it reads, and its own settings.
-    """
-    entry, given = LEARNERS[inner.method], Given(inner, steps, ways)
+
+def from_entry(entry: Entry, given: Given, network: Network) -> Learner:
+    """The learner of an entry: its factory gets what the entry says that it reads, and its own settings."""
     read = {name: ARGUMENTS[name](given) for name in entry.reads}
-    learner: Learner = load_object(entry.factory)(network, **read, **entry.fixed, **inner.settings)
+    learner: Learner = load_object(entry.factory)(network, **read, **entry.fixed, **given.inner.settings)
     return learner

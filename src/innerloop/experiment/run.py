@@ -17,8 +17,7 @@ from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts
-from innerloop.experiment.lifetime import begun
-from innerloop.experiment.lifetime import ending as ending
+from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 Adapts = Literal["all", "head", "body", "nothing"]
 HeldBy = Literal["steps", "l2", "nothing"]
 Differentiated = Literal["through", "first order", "implicit", "envelope", "nothing"]
+MadeFrom = Literal["network", "kernels"]
 Argument = Literal["loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start", "online", "ways"]
 
 
@@ -25,6 +26,18 @@ class Setting(NamedTuple):
 
     kind: type
     meaning: str
+
+
+class Variant(NamedTuple):
+    """A learner under settings that change how it works; what is said here holds instead of its entry.
+
+    Attributes:
+        settings: of a recipe's ``inner`` section, or of the kernels that it is made from.
+        differentiated: how the outer gradient passes the inner problem; as the entry says if omitted.
+    """
+
+    settings: Mapping[str, Any]
+    differentiated: Differentiated | None = None
 
 
 class Entry(NamedTuple):
@@ -53,6 +66,9 @@ class Entry(NamedTuple):
         inner_loss: what the inner problem minimises, where that is not the recipe's ``inner.loss``.
         solved_with: settings of a recipe's ``inner`` section that solve the inner problem of small tasks to
             many digits, for gradients that are exact at a solution only: conformance tests set them.
+        variants: what conformance tests try besides, by name.
+        made_from: what the factory is given first: a ``network``, or the fitted ``kernels`` of one, which
+            leave no parameters to train.
     """
 
     title: str
@@ -70,3 +86,5 @@ class Entry(NamedTuple):
     vmap: bool = True
     inner_loss: str = ""
     solved_with: Mapping[str, Any] = {}
+    variants: Mapping[str, Variant] = {}
+    made_from: MadeFrom = "network"

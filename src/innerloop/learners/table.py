@@ -7,7 +7,7 @@ the advice on rates covers, the tables of the documentation and the conformance 
 
 from __future__ import annotations
 
-from innerloop.learners.entry import Argument, Entry, Setting
+from innerloop.learners.entry import Argument, Entry, Setting, Variant
 
 _SCALE = Setting(float, "where the learned factor on the logits starts")
 _DESCENT: tuple[Argument, ...] = ("loss", "lr", "steps", "rule", "truncate", "checkpoint", "head_start")
@@ -16,7 +16,19 @@ _PENALTY = Setting(float, "λ of the penalty ½λ‖φ − θ‖²; 2 if omitted
 
 LEARNERS: dict[str, Entry] = {
     "maml": Entry(
-        "MAML", "Finn et al. 2017", "innerloop.learners.gradient:maml", "all", "steps", "through", _DESCENT
+        "MAML",
+        "Finn et al. 2017",
+        "innerloop.learners.gradient:maml",
+        "all",
+        "steps",
+        "through",
+        _DESCENT,
+        variants={
+            "without steps": Variant({"steps": 0}),
+            "momentum": Variant({"optimiser": "momentum", "steps": 3}),
+            "adam": Variant({"optimiser": "adam"}),
+            "truncated": Variant({"truncate": 1, "steps": 3}, differentiated="first order"),
+        },
     ),
     "fomaml": Entry(
         "first-order MAML",
@@ -36,6 +48,7 @@ LEARNERS: dict[str, Entry] = {
         "steps",
         "through",
         (*_DESCENT, "online"),
+        variants={rule: Variant({"online": rule, "steps": 3}) for rule in ("h3", "h15", "trace")},
     ),
     "boil": Entry(
         "BOIL", "Oh et al. 2021", "innerloop.learners.gradient:boil", "body", "steps", "through", _DESCENT
@@ -181,6 +194,36 @@ LEARNERS: dict[str, Entry] = {
     ),
 }
 """By their names in ``inner.method``, in the order of the documentation."""
+
+OTHERS: dict[str, Entry] = {
+    "finetune": Entry(
+        "fine-tuning",
+        "Bridge's released code",
+        "innerloop.learners.fine_tuning:fine_tune",
+        "all",
+        "steps",
+        "first order",
+        ("lr", "steps", "ways"),
+        settings={"normalise": Setting(bool, "whether the new layer sees features of length one")},
+        own_head=True,
+        needs_labels=True,
+        inner_loss="cross-entropy",
+        variants={"features as they are": Variant({"settings": {"normalise": False}})},
+    ),
+    "kernel": Entry(
+        "the kernel of a meta-learner",
+        "Bridge; MetaNTK",
+        "innerloop.learners.kernel:kernel_learner",
+        "nothing",
+        "nothing",
+        "nothing",
+        ("ways",),
+        variants={method: Variant({"method": method}) for method in ("anil", "maml")},
+        made_from="kernels",
+        inner_loss="squared errors",
+    ),
+}
+"""Learners that tests and analyses use, and that no recipe trains: entries for the conformance suites."""
 
 
 _ARGUMENT_OF: dict[str, Argument] = {"test_steps": "steps", "optimiser": "rule", "momentum": "rule"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.cores import available_cores
-from innerloop.experiment.run import ending
+from innerloop.experiment.lifetime import ending
 from innerloop.experiment.together import called, ranks_here, remember_run
 from innerloop.experiment.words import recipe_words
 from innerloop.pilot.asked import Asked

@@ -1,4 +1,4 @@
-"""Collecting failures, comparing trees, and differences along a direction."""
+"""Collecting failures, copies of trees, and differences along a direction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution.gradient_types import TaskLoss
 from innerloop.execution.gradients import meta_gradient
 from innerloop.execution.plan import Plan
-from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE, TOLERANCE
+from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE
 
 
 class Failures:
@@ -41,26 +41,6 @@ class Failures:
         """Raises if anything failed."""
         if self.found:
             raise AssertionError("\n  - ".join([f"{self.what} does not conform:", *self.found]))
-
-
-def close(a: Any, b: Any, scale: float = 1.0) -> bool:
-    """Whether two results (tensors in tuples and dicts) agree to the tolerance of their dtype."""
-    left, left_spec = pytree.tree_flatten(a)
-    right, right_spec = pytree.tree_flatten(b)
-    if left_spec != right_spec:
-        return False
-    return all(_close(x, y, scale) for x, y in zip(left, right, strict=True))
-
-
-def _close(x: Tensor, y: Tensor, scale: float) -> bool:
-    if x.shape != y.shape or x.dtype != y.dtype:
-        return False
-    if not x.is_floating_point():
-        return bool((x == y).all())
-    rtol, atol = TOLERANCE.get(x.dtype, TOLERANCE[torch.float32])
-    # an entry may be tiny beside its neighbours: judge against the largest
-    limit = scale * (atol + rtol * float(y.abs().max() if y.numel() else 0.0))
-    return bool(((x - y).abs() <= limit).all())
 
 
 def copied(tree: Any) -> Any:

@@ -11,9 +11,9 @@ from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.execution.plan import Plan
 from innerloop.execution.tasks import map_tasks
 from innerloop.learners.base import Learner
+from innerloop.testing.closeness import close
 from innerloop.testing.collect import (
     Failures,
-    close,
     copied,
     expect_slope,
     to_dtype,
@@ -39,7 +39,7 @@ def check_learner(
         batch: a few tasks.
         loss: which loss its outputs are for.
         exact_gradient: whether the meta-gradient should equal finite differences of the query loss (false
-            for first-order methods).
+            for first-order methods; without parameters there is nothing to compare).
         vmap: whether it can run under ``vmap``.
 
     Raises:
@@ -53,7 +53,7 @@ def check_learner(
         "adapt and predict", lambda: _single(learner, params, buffers, batch.task(0), loss, failures)
     )
     failures.attempt("execution", lambda: _modes(learner, params, buffers, batch, vmap, failures))
-    if exact_gradient:
+    if exact_gradient and params:
         failures.attempt("gradient", lambda: _gradient(learner, params, buffers, batch, loss, failures))
     failures.report()
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from innerloop.core.losses import get_loss
+from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.random import generator
-from innerloop.core.types import TaskBatch, stack_tasks
-from innerloop.experiment.learner import build_learner
-from innerloop.learners.base import OWN_PREFIX, is_own
-from innerloop.learners.table import LEARNERS
+from innerloop.core.types import Buffers, Params, TaskBatch, stack_tasks
+from innerloop.experiment.learner import Given, from_entry
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.meta.predict import Method, fit
+from innerloop.learners.base import OWN_PREFIX, Learner, is_own
+from innerloop.learners.entry import Variant
+from innerloop.learners.kernel import kernel_learner, regression_tasks
+from innerloop.learners.table import LEARNERS, OTHERS
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.objectives.episodic import episodic
@@ -33,35 +39,67 @@ class Case(NamedTuple):
     ways: int
 
 
-def check_method(method: str, **inner: Any) -> None:
+class Made(NamedTuple):
+    """A learner with parameters and buffers to start from."""
+
+    learner: Learner
+    params: Params
+    buffers: Buffers
+
+
+def check_method(method: str, variant: str = "", **inner: Any) -> None:
     """A learner of the table conforms, and so does episodic training with it.
 
     Both :func:`check_learner` and :func:`check_objective` are run, on tasks with labels, and with numbers as
-    targets unless the learner works on classes only.
+    targets unless the learner works on classes only. What it cannot do its entry says.
 
     Args:
         method: its name in the table of learners.
+        variant: one of its entry's variants.
         inner: further settings of a recipe's ``inner`` section.
 
     Raises:
         AssertionError: listing everything that failed.
     """
-    entry = LEARNERS[method]
-    exact = entry.differentiated in ("through", "implicit", "nothing")
+    entry = {**LEARNERS, **OTHERS}[method]
+    chosen = entry.variants[variant] if variant else Variant({})
+    how = chosen.differentiated or entry.differentiated
+    exact = how in ("through", "implicit", "nothing")
     for case in (labels(), *(() if entry.needs_labels else (numbers(),))):
-        start = {"lr": 0.01, "steps": 2, "loss": case.loss, **entry.solved_with}
-        section = Inner(**{**start, **inner, "method": method})
-        learner = build_learner(section, case.network, section.steps, case.ways)
-        params, buffers = case.network.init(generator(0, "check"))
+        given = {**entry.solved_with, **chosen.settings, **inner}
+        made = fitted_kernels(case, **given) if entry.made_from == "kernels" else built(method, case, given)
+        learner, params, buffers = made
         check_learner(
             learner, params, buffers, case.batch, loss=case.loss, exact_gradient=exact, vmap=entry.vmap
         )
         more = learner.init(params), learner.init_buffers(params, buffers)
         strange = [n for n in {**more[0], **more[1]} if n not in {**params, **buffers} and not is_own(n)]
         assert not strange, f"learner '{method}' owns {strange[0]}: begin its name with '{OWN_PREFIX}'"
-        objective = episodic(learner, get_loss(case.loss))
-        known = exact or entry.differentiated == "envelope"
+        if not params:
+            continue  # nothing to train
+        objective, known = episodic(learner, get_loss(case.loss)), exact or how == "envelope"
         check_objective(objective, *more, case.batch, exact_gradient=known, vmap=entry.vmap)
+
+
+def built(method: str, case: Case, given: Mapping[str, Any]) -> Made:
+    """A learner as a recipe builds it, and the first weights of its network."""
+    start = {"lr": 0.01, "steps": 2, "loss": case.loss, **given}
+    if method in LEARNERS:
+        start["method"] = method
+    section = Inner(**start)
+    entry = {**LEARNERS, **OTHERS}[method]
+    learner = from_entry(entry, Given(section, section.steps, case.ways), case.network)
+    return Made(learner, *case.network.init(generator(0, "check")))
+
+
+def fitted_kernels(case: Case, method: Method = "mtl") -> Made:
+    """The kernel of a meta-learner, fitted to the tasks that it is then tried on."""
+    ways = case.ways if is_classification(get_loss(case.loss)) else None
+    tasks = case.batch.to(dtype=torch.float64)
+    tasks = tasks if ways is None else regression_tasks(tasks, ways)
+    inner = None if method == "mtl" else Descent(0.5)
+    fitted = fit(mlp_kernel(3, activation="erf"), tasks, method, inner=inner)
+    return Made(kernel_learner(fitted, ways), {}, {})
 
 
 def numbers() -> Case:

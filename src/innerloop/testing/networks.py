@@ -7,7 +7,8 @@ from torch import Tensor
 
 from innerloop.core.random import generator
 from innerloop.nets.network import Network, apply
-from innerloop.testing.collect import Failures, close, copied, to_dtype
+from innerloop.testing.closeness import close
+from innerloop.testing.collect import Failures, copied, to_dtype
 
 
 def check_network(network: Network, x: Tensor, reference: Tensor | None = None) -> None:

@@ -9,9 +9,9 @@ from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.execution.gradients import meta_gradient
 from innerloop.execution.plan import Plan
 from innerloop.objectives.base import Objective
+from innerloop.testing.closeness import close
 from innerloop.testing.collect import (
     Failures,
-    close,
     copied,
     expect_slope,
     to_dtype,

@@ -125,7 +125,7 @@ def follow_bound(
         steps: outer steps.
         seed: of the network.
 
-    >>> from innerloop.tasks import get_family, make_sampler
+    >>> from innerloop import get_family, make_sampler
     >>> family = get_family("bridge-quadratic")
     >>> sampler = make_sampler(family, seed=0, shots=2, queries=2, dtype=torch.float64)
     >>> course = follow_bound(sampler.episodes(range(2)), MetaMethod("maml"), Wide(depth=2), steps=3)

@@ -235,6 +235,7 @@ def _checkpoint_when_terminated() -> None:
     """Treat SIGTERM (a scheduler, a shutdown) as Ctrl-C, so that a run saves a checkpoint before it ends."""
 
     def interrupt(_signum: int, _frame: object) -> None:
+        """Does what Ctrl-C does."""
         raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():

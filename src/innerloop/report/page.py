@@ -87,10 +87,10 @@ def members(runs: list[RunData]) -> list[RunData]:
     Raises:
         UserError: such a run has no members (yet).
     """
-    found: dict[Path, RunData] = {}
+    by_path: dict[Path, RunData] = {}
     for run in runs:
         if run.kind != "reproduce-all":
-            found.setdefault(run.path, run)
+            by_path.setdefault(run.path, run)
             continue
         entries = run.result.get("reproductions")
         names = [str(entry.get("run") or "") for entry in entries] if isinstance(entries, list) else []
@@ -98,8 +98,8 @@ def members(runs: list[RunData]) -> list[RunData]:
         if not paths:
             raise UserError(f"{run.path} holds no reproductions yet: `innerloop reproduce all` makes them.")
         for path in paths:
-            found.setdefault(path, load_run(path) if is_run(path) else _gone(path))
-    return list(found.values())
+            by_path.setdefault(path, load_run(path) if is_run(path) else _gone(path))
+    return list(by_path.values())
 
 
 def _gone(path: Path) -> RunData:

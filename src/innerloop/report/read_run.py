@@ -150,7 +150,7 @@ def _recipe(file: Path, problems: list[str]) -> tuple[dict[str, Any], str]:
 
 def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
     """Evaluations in the order they were made."""
-    found: list[tuple[str, int, str, dict[str, Any]]] = []
+    readable: list[tuple[str, int, str, dict[str, Any]]] = []
     for file in sorted(folder.glob("*.json")):
         try:
             value = read_json(file)
@@ -168,8 +168,8 @@ def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
             continue
         number = file.stem.rpartition("-")[2]
         order = int(number) if number.isdigit() else 0
-        found.append((str(value.get("time", "")), order, file.name, {**value, "file": file.name}))
-    for *_, evaluation in sorted(found, key=lambda row: row[:3]):
+        readable.append((str(value.get("time", "")), order, file.name, {**value, "file": file.name}))
+    for *_, evaluation in sorted(readable, key=lambda row: row[:3]):
         yield evaluation
 
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from innerloop.advisor.result import RatePart as RatePart
     from innerloop.advisor.result import Recommendation as Recommendation
     from innerloop.advisor.result import Row as Row
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.advisor.in_python": "advise",
-        "innerloop.advisor.result": (
-            "Advice HardGroup HardnessPart LandscapePart RatePart Recommendation Row"
-        ),
-    },
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.advisor.in_python": "advise",
+            "innerloop.advisor.result": (
+                "Advice HardGroup HardnessPart LandscapePart RatePart Recommendation Row"
+            ),
+        },
+    )

@@ -20,6 +20,7 @@ from innerloop.advisor.untrained import ground_of, untrained_rows
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
 from innerloop.pilot.trials import Costs, on_pilot_tasks
+from innerloop.testing.tolerance import SINGLE_SUMMED
 from support.commands import answer
 
 GLYPHS = ["tasks.ways=3", "tasks.shots=1", "tasks.queries=2"]
@@ -127,7 +128,7 @@ def test_the_mean_of_numbers_by_hand() -> None:
     for number in range(5):
         task = sampler.episode(number)
         expected = (task.y_query - task.y_support.mean()).square().mean()
-        assert rows["task mean"].scores[number] == pytest.approx(float(expected), rel=1e-5)
+        assert rows["task mean"].scores[number] == pytest.approx(float(expected), rel=SINGLE_SUMMED)
 
 
 def test_closed_forms_only_where_targets_are_linear() -> None:

@@ -18,6 +18,7 @@ from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
     from innerloop import advice as advice
+    from innerloop import advisor as advisor
     from innerloop import core as core
     from innerloop import data as data
     from innerloop import estimator as estimator
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from innerloop import training as training
     from innerloop.advice import RateAdvice as RateAdvice
     from innerloop.advice import advise_rate as advise_rate
+    from innerloop.advisor import Advice as Advice
+    from innerloop.advisor import advise as advise
     from innerloop.core import Draws as Draws
     from innerloop.core import Interval as Interval
     from innerloop.core import NonFiniteError as NonFiniteError
@@ -133,6 +136,7 @@ else:
         __name__,
         {
             "innerloop.advice": "RateAdvice advise_rate",
+            "innerloop.advisor": "Advice advise",
             "innerloop.core": "Draws Interval NonFiniteError Task TaskBatch UserError get_loss",
             "innerloop.data": "ImageSource from_arrays from_dataset glyphs open_source",
             "innerloop.estimator": "FewShotClassifier FewShotHead",
@@ -159,7 +163,7 @@ else:
             "innerloop.training": "TrainState Validation fit initial_state make_optimiser make_schedule",
         },
         rooms=(
-            "advice core data estimator evaluation execution experiment features kernels learners nets "
-            "objectives plots recipes report runs search solvers tasks testing theory training"
+            "advice advisor core data estimator evaluation execution experiment features kernels learners "
+            "nets objectives plots recipes report runs search solvers tasks testing theory training"
         ),
     )

@@ -20,6 +20,7 @@ import typer
 
 from innerloop._version import __version__
 from innerloop.cli import (
+    advise,
     analyze,
     bench,
     data,
@@ -81,6 +82,7 @@ VERBS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "predict": (predict.predict, LENIENT),
     "export": (export.export, LENIENT),
     "sweep": (sweep.sweep, LENIENT),
+    "advise": (advise.advise, LENIENT),
     "search": (search.search, LENIENT),
     "analyze": (analyze.analyze, LENIENT),
     "reproduce": (reproduce.reproduce, CONTEXT),

@@ -202,8 +202,8 @@ def maml(
         rule: how a gradient becomes a step; plain gradient descent if omitted.
         head_start: where the last layer starts (:mod:`innerloop.learners.starts`).
 
-    >>> from innerloop.core.losses import get_loss
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import get_loss
+    >>> from innerloop import mlp
     >>> net = mlp(1, [], 1)                       # y = w x + b
     >>> learner = maml(net, get_loss("half-mse"), lr=0.5)
     >>> params = {"layer0.weight": torch.zeros(1, 1), "layer0.bias": torch.zeros(1)}

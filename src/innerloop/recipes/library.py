@@ -139,10 +139,26 @@ def _read(source: str, items: Sequence[str], *, fresh: bool) -> tuple[Recipe, li
         raise UserError("\n".join([str(error), *item_problems(items)])) from None
     if pictures is not None:
         data["data"] = {**data.get("data", {}), "name": pictures}
-    return _fitted(data, items, source, fresh)
+    return fitted_recipe(data, items, source, fresh=fresh)
 
 
-def _fitted(data: dict[str, Any], items: Sequence[str], source: str, fresh: bool) -> tuple[Recipe, list[str]]:
+def fitted_recipe(
+    data: dict[str, Any], items: Sequence[str], source: str, *, fresh: bool = True
+) -> tuple[Recipe, list[str]]:
+    """A recipe from plain data, fitted to its pictures where it leaves things open (``data.auto``).
+
+    Args:
+        data: sections and what is in them.
+        items: ``key=value`` settings, which win.
+        source: what messages call the recipe.
+        fresh: as in :func:`innerloop.recipes.settings.make_recipe`.
+
+    Returns:
+        The recipe, and what is to be said of how it was fitted.
+
+    Raises:
+        UserError: with a line for everything that is wrong with the settings or the pictures.
+    """
     problems = Problems()
     with problems.collect():
         recipe = make_recipe(data, items, source=source, fresh=fresh)

@@ -15,7 +15,7 @@ from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 
-WITHOUT_RECIPE = ("analyze", "reproduce", "reproduce-all", "search")
+WITHOUT_RECIPE = ("advise", "analyze", "reproduce", "reproduce-all", "search")
 _ABSENT = object()
 _LARGEST = 1e300  # a float can hold no more, and whole numbers of any size stand in JSON
 _ENTRIES: dict[str, Any] = {
@@ -44,7 +44,8 @@ class RunData(NamedTuple):
         metrics: the lines of ``metrics.jsonl``.
         evaluations: the files of ``eval/``, oldest first, each with its ``file`` name added.
         problems: sentences on what could not be read.
-        result: ``result.json``, where a run of ``analyze``, ``reproduce`` or ``search`` has what it found.
+        result: ``result.json``, in which runs of ``advise``, ``analyze``, ``reproduce`` and ``search`` keep
+            what they found.
     """
 
     path: Path

@@ -42,7 +42,7 @@ def supervised_sampler(
         dtype: of the pictures given out.
         device: where they are put.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> batch = supervised_sampler(glyphs(), "train", seed=0, size=8).batch(0, 1)
     >>> batch.x_support.shape, batch.x_query.shape
     (torch.Size([1, 8, 1, 28, 28]), torch.Size([1, 0, 1, 28, 28]))

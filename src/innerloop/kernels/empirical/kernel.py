@@ -125,7 +125,7 @@ def empirical_nngp(
         memory: bytes that may be used beside inputs and result.
         statistics: where normalisation layers take mean and variance from.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [2], 3, bias=False)
     >>> params = {"layer0.weight": torch.ones(2, 1), "layer1.weight": torch.zeros(3, 2)}
     >>> empirical_nngp(net, params, torch.tensor([[2.0]]), torch.tensor([[3.0]]))
@@ -164,7 +164,7 @@ def empirical_kernel(
         memory: bytes that may be used beside inputs and result.
         statistics: where normalisation layers take mean and variance from.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [8], 1, parametrisation="ntk")
     >>> kernel = empirical_kernel(net, net.init(torch.Generator().manual_seed(0))[0])
     >>> kernel(torch.ones(3, 2), torch.ones(4, 2)).ntk.shape

@@ -241,7 +241,7 @@ def metantk_condition(
         degenerate: see :func:`condition_number`.
         memory: bytes that may be used beside inputs and result.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [16], 5)
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> x = torch.randn(3, 2, 2, generator=torch.Generator().manual_seed(1))

@@ -131,7 +131,7 @@ def hamming_kernel(
         x: inputs, n of them.
         statistics: whose statistics normalise: the ``batch``'s own, or those ``stored`` in the buffers.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [2], 1)
     >>> params = {"layer0.weight": torch.tensor([[1.0], [1.0]]), "layer0.bias": torch.tensor([0.0, -1.0]),
     ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}

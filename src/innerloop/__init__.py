@@ -18,6 +18,7 @@ from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
     from innerloop import advice as advice
+    from innerloop import advisor as advisor
     from innerloop import core as core
     from innerloop import data as data
     from innerloop import estimator as estimator
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from innerloop import training as training
     from innerloop.advice import RateAdvice as RateAdvice
     from innerloop.advice import advise_rate as advise_rate
+    from innerloop.advisor import Advice as Advice
+    from innerloop.advisor import advise as advise
     from innerloop.core import Draws as Draws
     from innerloop.core import Interval as Interval
     from innerloop.core import NonFiniteError as NonFiniteError
@@ -128,38 +131,39 @@ if TYPE_CHECKING:
     from innerloop.training import make_optimiser as make_optimiser
     from innerloop.training import make_schedule as make_schedule
     from innerloop.training.fit import fit as fit
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.advice": "RateAdvice advise_rate",
-        "innerloop.core": "Draws Interval NonFiniteError Task TaskBatch UserError get_loss",
-        "innerloop.data": "ImageSource from_arrays from_dataset glyphs open_source",
-        "innerloop.estimator": "FewShotClassifier FewShotHead",
-        "innerloop.evaluation": (
-            "Comparison Episodes Evaluation Protocol compare evaluate evaluate_backbone evaluate_features"
-            " evaluate_head fit_heads"
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.advice": "RateAdvice advise_rate",
+            "innerloop.advisor": "Advice advise",
+            "innerloop.core": "Draws Interval NonFiniteError Task TaskBatch UserError get_loss",
+            "innerloop.data": "ImageSource from_arrays from_dataset glyphs open_source",
+            "innerloop.estimator": "FewShotClassifier FewShotHead",
+            "innerloop.evaluation": (
+                "Comparison Episodes Evaluation Protocol compare evaluate evaluate_backbone evaluate_features"
+                " evaluate_head fit_heads"
+            ),
+            "innerloop.execution": "Plan choose_plan map_tasks meta_gradient",
+            "innerloop.experiment": "Experiment Judged Run judge_backbone load sweep",
+            "innerloop.features": "Backbone Features Preprocessing extract open_backbone",
+            "innerloop.learners": (
+                "Learner anil boil fine_tune gradient_learner imaml kernel_learner logistic_head maml"
+                " maml_lslr matching meta_sgd metaoptnet_ridge metaoptnet_svm minibatchprox non_adaptive"
+                " protonet r2d2"
+            ),
+            "innerloop.nets": "Network backbone conv4 from_module mlp resnet12 wide_resnet",
+            "innerloop.objectives": "Objective distilled episodic erm multitask reptile",
+            "innerloop.recipes": "Recipe load_recipe",
+            "innerloop.report": "write_page",
+            "innerloop.tasks": (
+                "Kind Sampler few_shot_sampler get_family make_sampler read_table supervised_sampler"
+                " table_sampler"
+            ),
+            "innerloop.training": "TrainState Validation fit initial_state make_optimiser make_schedule",
+        },
+        rooms=(
+            "advice advisor core data estimator evaluation execution experiment features kernels learners "
+            "nets objectives plots recipes report runs search solvers tasks testing theory training"
         ),
-        "innerloop.execution": "Plan choose_plan map_tasks meta_gradient",
-        "innerloop.experiment": "Experiment Judged Run judge_backbone load sweep",
-        "innerloop.features": "Backbone Features Preprocessing extract open_backbone",
-        "innerloop.learners": (
-            "Learner anil boil fine_tune gradient_learner imaml kernel_learner logistic_head maml"
-            " maml_lslr matching meta_sgd metaoptnet_ridge metaoptnet_svm minibatchprox non_adaptive"
-            " protonet r2d2"
-        ),
-        "innerloop.nets": "Network backbone conv4 from_module mlp resnet12 wide_resnet",
-        "innerloop.objectives": "Objective distilled episodic erm multitask reptile",
-        "innerloop.recipes": "Recipe load_recipe",
-        "innerloop.report": "write_page",
-        "innerloop.tasks": (
-            "Kind Sampler few_shot_sampler get_family make_sampler read_table supervised_sampler"
-            " table_sampler"
-        ),
-        "innerloop.training": "TrainState Validation fit initial_state make_optimiser make_schedule",
-    },
-    rooms=(
-        "advice core data estimator evaluation execution experiment features kernels learners nets "
-        "objectives plots recipes report runs search solvers tasks testing theory training"
-    ),
-)
+    )

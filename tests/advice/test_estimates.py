@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from innerloop.advice.convergence import Method, Trained, Wide, follow_bound
+from innerloop.advice.convergence import MetaMethod, Trained, Wide, follow_bound
 from innerloop.advice.hardness import rank_tasks
 from innerloop.advice.landscape import closed_landscape
 from innerloop.advice.landscape_features import Step, View, look_at
@@ -36,8 +36,8 @@ def drawn(family: str, shots: int = 3, queries: int = 3, **options):
 
 def test_a_trained_network_tells_more_than_the_limit():
     tasks = drawn("bridge-quadratic").episodes(range(2))
-    limit = follow_bound(tasks, Method("anil"), Wide(2), steps=4)
-    found = follow_bound(tasks, Method("anil"), Wide(2, 64), steps=4)
+    limit = follow_bound(tasks, MetaMethod("anil"), Wide(2), steps=4)
+    found = follow_bound(tasks, MetaMethod("anil"), Wide(2, 16), steps=4)
     assert limit.trained is None
     assert found.trained is not None
     assert found.eigenvalues == limit.eigenvalues

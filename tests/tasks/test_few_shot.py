@@ -14,7 +14,8 @@ from innerloop.learners import maml, protonet
 from innerloop.nets import conv4
 from innerloop.objectives import episodic
 from innerloop.tasks.episodes import Shape, first_by_key
-from innerloop.tasks.few_shot import Kind, few_shot_sampler, image_loader
+from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.loading import image_loader
 from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.supervised import supervised_sampler
 from innerloop.testing import check_learner, check_tasks

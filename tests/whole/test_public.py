@@ -89,6 +89,14 @@ def test_public_names_are_documented_where_they_are_defined():
             assert documented(home, name).strip(), f"{home}.{name} has no docstring"
 
 
+def test_docstrings_of_public_names_import_what_is_public():
+    for package in PACKAGES:
+        for name, home in interface(package).homes.items():
+            code = "\n".join(re.findall(r"^\s*>>> (from innerloop.*)$", documented(home, name), re.MULTILINE))
+            for module, imported in imports(code):
+                assert imported in interface(module).homes, f"{home}.{name} imports {module}.{imported}"
+
+
 def test_torch_is_imported_by_rooms_that_need_it_only():
     code = "import sys, innerloop as il; dir(il); " + "; ".join(f"dir(il.{room})" for room in WITHOUT_TORCH)
     done = subprocess.run(

@@ -13,6 +13,7 @@ from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
     from innerloop.advice.convergence import Convergence as Convergence
+    from innerloop.advice.convergence import MetaMethod as MetaMethod
     from innerloop.advice.convergence import Trained as Trained
     from innerloop.advice.convergence import Wide as Wide
     from innerloop.advice.convergence import follow_bound as follow_bound
@@ -48,21 +49,21 @@ if TYPE_CHECKING:
     from innerloop.advice.regions import RegionCount as RegionCount
     from innerloop.advice.regions import count_regions as count_regions
     from innerloop.advice.regions import different_inputs as different_inputs
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.advice.convergence": "Convergence Trained Wide follow_bound",
-        "innerloop.advice.hardness": "Hardness rank_tasks",
-        "innerloop.advice.kernels": "Drawn KernelComparison Learning compare_kernels",
-        "innerloop.advice.landscape": "ClosedLandscape Place Sides Unavoidable closed_landscape",
-        "innerloop.advice.landscape_features": "Step View look_at",
-        "innerloop.advice.landscape_permuted": "Checked PermutedLandscape permuted_landscape",
-        "innerloop.advice.landscape_tasks": "Estimate EstimatedPlace TaskLandscape task_landscape",
-        "innerloop.advice.rate": "advise_rate",
-        "innerloop.advice.rate_forms": "FormRate LinearTasks rate_by",
-        "innerloop.advice.rate_judged": "JudgedRate judge_rate",
-        "innerloop.advice.rate_record": "RateAdvice warning_for",
-        "innerloop.advice.regions": "RegionCount count_regions different_inputs",
-    },
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.advice.convergence": "Convergence MetaMethod Trained Wide follow_bound",
+            "innerloop.advice.hardness": "Hardness rank_tasks",
+            "innerloop.advice.kernels": "Drawn KernelComparison Learning compare_kernels",
+            "innerloop.advice.landscape": "ClosedLandscape Place Sides Unavoidable closed_landscape",
+            "innerloop.advice.landscape_features": "Step View look_at",
+            "innerloop.advice.landscape_permuted": "Checked PermutedLandscape permuted_landscape",
+            "innerloop.advice.landscape_tasks": "Estimate EstimatedPlace TaskLandscape task_landscape",
+            "innerloop.advice.rate": "advise_rate",
+            "innerloop.advice.rate_forms": "FormRate LinearTasks rate_by",
+            "innerloop.advice.rate_judged": "JudgedRate judge_rate",
+            "innerloop.advice.rate_record": "RateAdvice warning_for",
+            "innerloop.advice.regions": "RegionCount count_regions different_inputs",
+        },
+    )

@@ -24,7 +24,7 @@ from innerloop.theory.spectra import spectrum
 from innerloop.training.wide import watch_method
 
 
-class Method(NamedTuple):
+class MetaMethod(NamedTuple):
     """Whose training.
 
     Attributes:
@@ -113,7 +113,7 @@ class Convergence(NamedTuple):
 
 
 def follow_bound(
-    tasks: TaskBatch, method: Method, network: Wide, *, eta: float = 0.5, steps: int = 100, seed: int = 0
+    tasks: TaskBatch, method: MetaMethod, network: Wide, *, eta: float = 0.5, steps: int = 100, seed: int = 0
 ) -> Convergence:
     r"""The course of a training loss beside :math:`(1-\eta\sigma_{min}/3)^{2t}L_0`.
 
@@ -125,10 +125,10 @@ def follow_bound(
         steps: outer steps.
         seed: of the network.
 
-    >>> from innerloop.tasks import get_family, make_sampler
+    >>> from innerloop import get_family, make_sampler
     >>> family = get_family("bridge-quadratic")
     >>> sampler = make_sampler(family, seed=0, shots=2, queries=2, dtype=torch.float64)
-    >>> course = follow_bound(sampler.episodes(range(2)), Method("maml"), Wide(depth=2), steps=3)
+    >>> course = follow_bound(sampler.episodes(range(2)), MetaMethod("maml"), Wide(depth=2), steps=3)
     >>> len(course.loss), course.holds, course.trained
     (4, True, None)
     """
@@ -158,7 +158,7 @@ def follow_bound(
     )
 
 
-def _limit(tasks: TaskBatch, method: Method, network: Wide) -> tuple[Tensor, Tensor]:
+def _limit(tasks: TaskBatch, method: MetaMethod, network: Wide) -> tuple[Tensor, Tensor]:
     """The infinitely wide network's meta-kernel, and the residual it starts from."""
     kernel = mlp_kernel(network.depth, network.activation)
     if method.name == "mtl":
@@ -178,7 +178,7 @@ def _limit(tasks: TaskBatch, method: Method, network: Wide) -> tuple[Tensor, Ten
 
 
 def _train(
-    tasks: TaskBatch, method: Method, network: Wide, phi: Tensor, eta: float, steps: int, seed: int
+    tasks: TaskBatch, method: MetaMethod, network: Wide, phi: Tensor, eta: float, steps: int, seed: int
 ) -> tuple[Tensor, Trained]:
     width = int(network.width)
     inputs, outputs = tasks.x_support.shape[-1], tasks.y_support.shape[-1]

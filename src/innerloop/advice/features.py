@@ -51,8 +51,8 @@ def head_stacks(network: Network, params: Params, buffers: Buffers, batch: Batch
     weights (and the bias) that make it, so a bias adds a constant column and a scaled parametrisation
     scales its columns.
 
-    >>> from innerloop.nets.mlp import mlp
-    >>> from innerloop.core.types import stack_tasks
+    >>> from innerloop import mlp
+    >>> from innerloop.core import stack_tasks
     >>> net = mlp(1, [8], 2)
     >>> task = Task(torch.ones(3, 1), torch.ones(3, 2), torch.ones(4, 1), torch.ones(4, 2), torch.tensor(0))
     >>> head_stacks(net, *net.init(torch.Generator().manual_seed(0)), stack_tasks([task])).query.shape

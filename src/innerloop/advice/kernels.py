@@ -93,8 +93,8 @@ def compare_kernels(draws: Iterable[Drawn], learning: Learning, kernel: str = "m
         learning: how both learners are trained and tested.
         kernel: whose eigenvalues to report: ``ntk``, ``nngp``, ``mtl``, ``anil``, or with a split ``maml``.
 
-    >>> from innerloop.kernels.analytic.networks import mlp_kernel
-    >>> from innerloop.tasks import get_family, make_sampler
+    >>> from innerloop.kernels import mlp_kernel
+    >>> from innerloop import get_family, make_sampler
     >>> sampler = make_sampler(get_family("sine"), seed=0, shots=2, queries=2, dtype=torch.float64)
     >>> drawn = Drawn(mlp_kernel(2, "relu"), sampler.episodes(range(3)), sampler.episodes(range(3, 5)))
     >>> found = compare_kernels([drawn], Learning(Descent(0.0), Descent(), Descent(1.0)))

@@ -136,6 +136,6 @@ def _place(placed: Placed, dim: int) -> Place:
     return Place([float(placed.coordinate)] * dim, *map(float, placed))
 
 
-def sides_of(found: Condition) -> Sides:
+def sides_of(sides: Condition) -> Sides:
     """The same as plain numbers."""
-    return Sides(*map(float, found))
+    return Sides(*map(float, sides))

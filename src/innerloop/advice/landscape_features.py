@@ -70,6 +70,13 @@ def look_at(
 
     Raises:
         UserError: for tasks of unequal shapes.
+
+    >>> from innerloop import mlp
+    >>> from innerloop import get_family, make_sampler
+    >>> tasks = make_sampler(get_family("sine"), seed=0, shots=3, queries=4).episodes(range(5))
+    >>> view = look_at(tasks, mlp(1, [8], 1), "network", components=2)
+    >>> tuple(view.z.shape), view.support
+    ((5, 7, 2), 3)
     """
     if not isinstance(batch, TaskBatch):
         raise UserError(

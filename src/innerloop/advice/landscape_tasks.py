@@ -24,6 +24,8 @@ from innerloop.theory.landscape.geography import condition_of
 
 LEAST = 2.0  # samples per feature below which predictions are mostly noise
 GOOD = 10.0
+LINEAR = 0.9
+"""Share of a task's variance that a linear model must explain for the closed forms to apply."""
 GEOGRAPHY = ("R", "r_hard", "r_easy", "rho_hard", "rho_easy")
 
 
@@ -61,7 +63,7 @@ class TaskLandscape(NamedTuple):
         gain: NAL's excess risk over MAML's.
         condition: both sides of Corollary 2's condition.
         geography: R, the spreads of the optima and the scales of the inputs, by name.
-        applies: whether there are samples enough for these numbers.
+        applies: whether the closed forms speak of these tasks, and there are samples enough for them.
         reason: why, in words.
         inner_lr: the rate of the step.
         rate: where it is from.
@@ -69,6 +71,7 @@ class TaskLandscape(NamedTuple):
         inner_shots: samples of it in training.
         left_after_step: the share of every task's excess loss that a step leaves.
         noise: standard deviation of the targets' noise.
+        explained: the share of a task's variance that a linear model of the features explains.
         hardness: the tasks by hardness.
     """
 
@@ -86,6 +89,7 @@ class TaskLandscape(NamedTuple):
     inner_shots: int
     left_after_step: list[float]
     noise: float
+    explained: float
     hardness: Hardness
 
     def as_dict(self) -> dict[str, Any]:
@@ -106,6 +110,7 @@ class TaskLandscape(NamedTuple):
             "inner_shots": self.inner_shots,
             "left_after_step": self.left_after_step,
             "noise": self.noise,
+            "explained": self.explained,
             "hardness": self.hardness.as_dict(),
         }
 
@@ -129,6 +134,7 @@ def task_landscape(view: View, step: Step, seed: int = 0) -> TaskLandscape:
     numbers = {name: Estimate(*each) for name, each in ends.items()}
     nal, maml = solutions(fits, lr, step.inner_shots)
     per_feature = z.shape[1] / z.shape[2]
+    explained = max(0.0, 1 - float(fits.noise.mean() / y.var(1).mean()))
     return TaskLandscape(
         view=view,
         nal=_place("nal", nal, numbers),
@@ -136,14 +142,15 @@ def task_landscape(view: View, step: Step, seed: int = 0) -> TaskLandscape:
         gain=numbers["gain"],
         condition=_condition(fits, numbers, step.shots),
         geography={name: numbers[name] for name in GEOGRAPHY},
-        applies=per_feature >= LEAST,
-        reason=_why(per_feature, view.features),
+        applies=per_feature >= LEAST and explained >= LINEAR,
+        reason=_why(per_feature, view.features, explained),
         inner_lr=lr,
         rate=whose,
         shots=step.shots,
         inner_shots=step.inner_shots,
         left_after_step=left.tolist(),
         noise=float(fits.noise.mean().sqrt()),
+        explained=explained,
         hardness=rank_tasks(z, y, view.support),
     )
 
@@ -159,11 +166,17 @@ def _condition(fits: TaskFits, numbers: dict[str, Estimate], shots: int) -> Side
     return sides_of(condition_of(scales[0] / scales[1], scales[2], estimated_dimension(fits), scales[3]))
 
 
-def _why(per_feature: float, features: str) -> str:
+def _why(per_feature: float, features: str, explained: float) -> str:
     if per_feature < LEAST:
         return f"{per_feature:.1f} samples per feature are too few, these numbers are mostly noise: give more"
-    few = f"; {per_feature:.1f} samples per feature are few, 10 give a firmer number"
     where = "the inputs" if features == "raw" else f"{features} features of the untrained network"
+    if explained < LINEAR:
+        return (
+            "the closed forms are for targets that are linear in what adapts, and a linear model of "
+            f"{where} explains {explained:.0%} of a task's variance; which features a network will learn is "
+            "not known before it is trained, so a pilot must tell (innerloop advise)"
+        )
+    few = f"; {per_feature:.1f} samples per feature are few, 10 give a firmer number"
     told = (
         f"squared loss and a model linear in {where}: what training does to features is not in these numbers"
     )

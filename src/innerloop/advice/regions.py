@@ -63,7 +63,7 @@ def count_regions(
         x: inputs, no two alike.
         batch: inputs per pass, about; batch normalisation takes its statistics from a pass.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [4], 1)
     >>> drawn = [net.init(torch.Generator().manual_seed(seed)) for seed in range(3)]
     >>> count_regions(net, drawn, torch.linspace(-1, 1, 10)[:, None]).patterns  # kinks are all at zero

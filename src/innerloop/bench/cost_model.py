@@ -55,6 +55,11 @@ class Exchange(NamedTuple):
 def all_reduce_seconds(ranks: int, size: float, link: Link) -> float:
     """The time of a ring: every rank sends ``size / ranks`` bytes to its neighbour, 2 (ranks − 1) times.
 
+    Args:
+        ranks: how many.
+        size: bytes that every rank has.
+        link: latency and bandwidth between neighbours.
+
     >>> all_reduce_seconds(1, 1e6, Link(1e-3, 1e9)), all_reduce_seconds(2, 1e6, Link(1e-3, 1e9))
     (0.0, 0.003)
     """
@@ -64,6 +69,11 @@ def all_reduce_seconds(ranks: int, size: float, link: Link) -> float:
 def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
     """The most tasks that one core has to do.
 
+    Args:
+        tasks: of a step.
+        ranks: how many.
+        cores: of every rank.
+
     >>> busiest(10, 4), busiest(10, 2, cores=4), busiest(4, 64)
     (3, 2, 1)
     """
@@ -71,12 +81,25 @@ def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
 
 
 def waiting_seconds(step: Step, share: int, cores: int) -> float:
-    """How much longer than the average the slowest of so many cores takes for ``share`` tasks, at most."""
+    """How much longer than the average the slowest of so many cores takes for ``share`` tasks, at most.
+
+    Args:
+        step: what a step costs.
+        share: tasks of a core.
+        cores: how many.
+    """
     return step.spread * math.sqrt(2 * share * math.log(cores))
 
 
 def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
     """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each.
+
+    Args:
+        step: what a step costs.
+        link: latency and bandwidth between neighbours.
+        tasks: of a step.
+        ranks: how many.
+        cores: of every rank.
 
     >>> round(step_seconds(Step(0.1, 0.01, 0.0, 1e6), Link(0.0, 1e9), tasks=4, ranks=2), 6)
     0.211
@@ -90,6 +113,13 @@ def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1)
 def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
     """How many times faster the same step is than on one core.
 
+    Args:
+        step: what a step costs.
+        link: latency and bandwidth between neighbours.
+        tasks: of a step.
+        ranks: how many.
+        cores: of every rank.
+
     >>> speed_up(Step(0.1, 0.0, 0.0, 0.0), Link(0.0, 1e9), tasks=64, ranks=8, cores=8)
     64.0
     """
@@ -97,7 +127,15 @@ def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> 
 
 
 def efficiency(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
-    """The speed-up per core."""
+    """The speed-up per core.
+
+    Args:
+        step: what a step costs.
+        link: latency and bandwidth between neighbours.
+        tasks: of a step.
+        ranks: how many.
+        cores: of every rank.
+    """
     return speed_up(step, link, tasks, ranks, cores) / (ranks * cores)
 
 

@@ -27,7 +27,17 @@ class DenseQP(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Q: Tensor, p: Tensor, G: Tensor, h: Tensor, A: Tensor, b: Tensor) -> Tensor:
-        """Steps until residuals and complementarity are small."""
+        """Steps until residuals and complementarity are small.
+
+        Args:
+            ctx: autograd's.
+            Q: the quadratic part of ½xᵀQx + pᵀx.
+            p: its linear part.
+            G: rows of the inequalities Gx ≤ h.
+            h: their bounds.
+            A: rows of the equations Ax = b.
+            b: their right-hand sides.
+        """
         x, slack, multiplier = interior_point(Q, p, G, h, A, b)
         ctx.save_for_backward(x, slack, multiplier, Q, G, A)
         return x
@@ -50,6 +60,7 @@ def _factorised(Q: Tensor, G: Tensor, A: Tensor, weight: Tensor) -> Solve:
     factor = torch.linalg.lu_factor(system)
 
     def solve(r: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        """The solution for one right-hand side."""
         both = torch.linalg.lu_solve(*factor, torch.cat([r, s])[:, None])[:, 0]
         return both[: len(Q)], both[len(Q) :]
 
@@ -65,6 +76,14 @@ def interior_point(
     Q: Tensor, p: Tensor, G: Tensor, h: Tensor, A: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solution, slacks and multipliers of the inequalities.
+
+    Args:
+        Q: the quadratic part of ½xᵀQx + pᵀx.
+        p: its linear part.
+        G: rows of the inequalities Gx ≤ h.
+        h: their bounds.
+        A: rows of the equations Ax = b.
+        b: their right-hand sides.
 
     >>> one = torch.ones(1, 1, dtype=torch.float64)  # ½x² − 2x with x ≤ 1
     >>> none = torch.zeros(0, 1, dtype=torch.float64)
@@ -83,6 +102,7 @@ def interior_point(
         solve = _factorised(Q, G, A, multiplier / slack)
 
         def move(target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            """The change of all variables for a target of complementarity."""
             inner = (target + multiplier * primal) / slack  # noqa: B023  (used within the step only)
             dx, dy = solve(-dual - G.mT @ inner, -tie)  # noqa: B023
             ds = -primal - G @ dx  # noqa: B023

@@ -39,6 +39,7 @@ def numpy_gather(images: NDArray[np.uint8]) -> Callable[[], Any]:
     y_query = torch.arange(WAYS).repeat_interleave(QUERIES)
 
     def episode() -> tuple[Any, ...]:
+        """One episode as four tensors."""
         classes = rng.choice(len(images), WAYS, replace=False)
         order = rng.random((WAYS, DRAWINGS)).argsort(1)[:, : SHOTS + QUERIES]
         x = images[classes[:, None], order] * scale
@@ -60,6 +61,7 @@ def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
     done = 0
 
     def call() -> Any:
+        """The next episodes, alone or in batches."""
         nonlocal done
         first, done = done, done + PER_CALL
         if size == 1:
@@ -101,8 +103,8 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = No
         sides.append(Side(name, {"side": "ours", "batch": batch, **base}))
     turns = (3, 0.3, 0.0) if quick else (15, 1.0, harness.PATIENCE)
     with harness.started(sides, MODULE, environment=lambda _: thread_limits(1)) as all_sides:
-        found = harness.measured(all_sides, *turns, scale=lambda _: 1000 / PER_CALL)
-    rows = [_row(name, found) for name in AT_LEAST]
+        measurement = harness.measured(all_sides, *turns, scale=lambda _: 1000 / PER_CALL)
+    rows = [_row(name, measurement) for name in AT_LEAST]
     for row in rows:
         say(f"{row['case']}: {row['ratio']:.2f}×; {row['notes']}")
     return {"cases": rows, "machine": harness.machine()}

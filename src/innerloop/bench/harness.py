@@ -103,7 +103,16 @@ def measured(
     scale: Callable[[Side], float] = lambda _: 1.0,
     warm: int = WARM,
 ) -> Measured:
-    """Lets the sides take turns (see :func:`take_turns`); ``scale`` as in :func:`rows.timing`, by side."""
+    """Lets the sides take turns (see :func:`take_turns`); ``scale`` as in :func:`rows.timing`, by side.
+
+    Args:
+        run: the sides, built.
+        rounds: how many turns each gets.
+        block_seconds: about how long one turn lasts.
+        patience: seconds to wait for a quiet machine.
+        scale: factor on a side's times, as in :func:`rows.timing`.
+        warm: calls before the first that counts.
+    """
     blocks = take_turns(run.children, rounds, block_seconds, patience, warm)
     timings = {
         s.name: timing(s, blocks[s.name], float(run.answers[s.name]["first_call_s"]), scale(s))
@@ -145,10 +154,10 @@ def compare(
             f"{len(sides)} sides compute the same meta-gradient{precision} (largest relative difference "
             f"{off:.1g})"
         )
-        found = measured(run, rounds, block_seconds, patience, warm=warm)
-    for remark in busy(found.bystanders):
+        measurement = measured(run, rounds, block_seconds, patience, warm=warm)
+    for remark in busy(measurement.bystanders):
         say(f"{remark} meanwhile: measure again on an idle machine before quoting")
-    return Comparison(found.timings, off, found.bystanders)
+    return Comparison(measurement.timings, off, measurement.bystanders)
 
 
 def _off_in_float64(sides: Sequence[Side], exact: Answer, reference: str) -> float:
@@ -186,6 +195,13 @@ def take_turns(
 
     While ``patience`` lasts (seconds; :data:`PATIENCE` if omitted), a round waits for the machine to be quiet
     and is taken again if others disturbed it. Every answer says how many cores ``others`` kept busy.
+
+    Args:
+        children: the processes, by name.
+        rounds: how many turns each gets.
+        block_seconds: about how long one turn lasts.
+        patience: seconds to wait for a quiet machine; :data:`PATIENCE` if omitted.
+        warm: calls before the first that counts.
     """
     names = list(children)
     repeats, pids = {}, {child.process.pid for child in children.values()}

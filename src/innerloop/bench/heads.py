@@ -51,6 +51,12 @@ def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
     """A loop of scikit-learn's estimators, in a process without torch, on exactly so many threads.
 
     The limit is set after all of its libraries are loaded: one that is loaded later would not obey it.
+
+    Args:
+        head: which estimator.
+        x: features of all problems.
+        y: their labels.
+        threads: how many.
     """
     from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
@@ -71,14 +77,14 @@ class HeadsWorker(Worker):
             keep_freed_memory()
         self.call = build(spec)
         start = time.perf_counter()
-        found = self.call()
+        solved = self.call()
         took = time.perf_counter() - start
         if spec["side"] != "ours":
             return {"first_call_s": took}
         return {
             "first_call_s": took,
-            "converged": float(found.converged.double().mean()),
-            "steps": float(found.iterations.double().mean()),
+            "converged": float(solved.converged.double().mean()),
+            "steps": float(solved.iterations.double().mean()),
         }
 
     def solutions(self, normalise: bool, sizes: dict[str, int]) -> dict[str, Any]:
@@ -104,7 +110,15 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 def one_case(
     head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]
 ) -> list[dict[str, Any]]:
-    """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
+    """Ours in float32 and float64 against scikit-learn, each at its better thread count.
+
+    Args:
+        head: which head.
+        normalise: whether features have length one.
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: other sizes, for tests.
+    """
     from innerloop.execution.plan import available_cores
 
     base, counts = {"head": head, "normalise": normalise, "sizes": sizes}, sorted({1, available_cores()})
@@ -126,12 +140,12 @@ def one_case(
             with Child("solutions", MODULE) as child:  # torch and scikit-learn in one process: apart
                 off = child.ask("solutions", normalise=normalise, sizes=sizes)
         turns = (3, 0.5, 0.0) if quick else (9, 1.0, harness.PATIENCE)
-        found = harness.measured(both, *turns, scale=scale)
+        measurement = harness.measured(both, *turns, scale=scale)
     title = f"{head}, {WAYS}-way {SHOTS}-shot, {'unit length' if normalise else 'as they come'}"
     rows = []
     for dtype in DTYPES:
-        ours, peer = better(found.timings, f"ours {dtype}"), better(found.timings, "scikit-learn")
-        notes = _notes(dtype, found, both.answers[f"ours {dtype}@1"], off)
+        ours, peer = better(measurement.timings, f"ours {dtype}"), better(measurement.timings, "scikit-learn")
+        notes = _notes(dtype, measurement, both.answers[f"ours {dtype}@1"], off)
         name, promised = peer.side.name.partition("@")[0], AT_LEAST.get(head)
         row = comparison(f"{title}, {dtype}", name, ours, peer, promised, notes)
         say(f"{row['case']}: {row['ratio']:.0f}×; {row['notes']}")

@@ -19,11 +19,19 @@ DTYPES = ("float32", "float64")
 
 
 def problems(count: int, normalise: bool, dimensions: int, queries: int = 0) -> tuple[Array, Array, Array]:
-    """Non-negative features around overlapping class means: support, its labels, and queries; float32."""
+    """Non-negative features around overlapping class means: support, its labels, and queries; float32.
+
+    Args:
+        count: how many.
+        normalise: whether features have length one.
+        dimensions: of the features.
+        queries: per class.
+    """
     rng = np.random.default_rng(0)
     means = np.float32(0.3) * rng.standard_normal((count, WAYS, 1, dimensions), np.float32)
 
     def draw(n: int) -> Array:
+        """``n`` samples of every class."""
         x = np.maximum(rng.standard_normal((count, WAYS, n, dimensions), np.float32) + means, 0)
         if normalise:
             x /= np.linalg.norm(x, axis=-1, keepdims=True)
@@ -65,16 +73,23 @@ def solutions(normalise: bool, sizes: dict[str, int]) -> dict[str, float]:
     out: dict[str, float] = {}
     for name in DTYPES:
         dtype = getattr(torch, name)
-        found = solvers.logistic(x.to(dtype), y, WAYS, C=C["logistic"])
-        mine = objective(x, y, found.weights.double(), found.bias.double())
-        same = solvers.scores(found, queries.to(dtype)).argmax(-1) == labels
+        solved = solvers.logistic(x.to(dtype), y, WAYS, C=C["logistic"])
+        mine = objective(x, y, solved.weights.double(), solved.bias.double())
+        same = solvers.scores(solved, queries.to(dtype)).argmax(-1) == labels
         out[f"objective {name}"] = float(((mine - reference) / reference).abs().max())
         out[f"labels {name}"] = float(same.double().mean())
     return out
 
 
 def objective(x: Any, y: Any, weights: Any, bias: Any) -> Any:
-    """Logistic regression's, per problem, in float64."""
+    """Logistic regression's, per problem, in float64.
+
+    Args:
+        x: features of all problems.
+        y: their labels.
+        weights: one matrix for each.
+        bias: likewise.
+    """
     import torch
 
     outputs = x.double() @ weights.mT + bias[:, None]

@@ -26,7 +26,13 @@ MODULE = "innerloop.bench.landscape"
 
 
 def environments(count: int, tasks: int, dim: int) -> tuple[Array, Array]:
-    """Covariances of random directions with eigenvalues between 0.1 and 1, and optima; float64."""
+    """Covariances of random directions with eigenvalues between 0.1 and 1, and optima; float64.
+
+    Args:
+        count: how many.
+        tasks: of each.
+        dim: d.
+    """
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.standard_normal((count, tasks, dim, dim)))[0]
     values = 0.1 + 0.9 * rng.random((count, tasks, 1, dim))
@@ -72,9 +78,9 @@ class LandscapeWorker(Worker):
         keep_freed_memory()
         self.call = build(spec)
         start = time.perf_counter()
-        found = self.call()
+        gains = self.call()
         if gradient:
-            np.save(gradient, np.asarray(found))
+            np.save(gradient, np.asarray(gains))
         return {"first_call_s": time.perf_counter() - start}
 
 
@@ -91,21 +97,28 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> dict[str, Any]:
-    """Both sides on one thread and on all; each at its better count."""
+    """Both sides on one thread and on all; each at its better count.
+
+    Args:
+        tasks: of an environment.
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: other sizes, for tests.
+    """
     count, dim = sizes.get("environments", ENVIRONMENTS), sizes.get("dim", DIM)
     base = {"environments": count, "tasks": tasks, "dim": dim}
     counts = sorted({1, available_cores()})
     sides = [s for who in ("ours", "numpy-loop") for s in on_threads(who, {**base, "side": who}, counts)]
     with harness.started(sides, MODULE) as both:
         off = disagreement(list(both.results.values()))
-        found = harness.measured(both, *((3, 0.2, 0.0) if quick else (9, 0.4, harness.PATIENCE)))
+        measurement = harness.measured(both, *((3, 0.2, 0.0) if quick else (9, 0.4, harness.PATIENCE)))
     row = comparison(
         f"{count:,} environments of {tasks} tasks, d={dim}, float64",
         "numpy-loop",
-        better(found.timings, "ours"),
-        better(found.timings, "numpy"),
+        better(measurement.timings, "ours"),
+        better(measurement.timings, "numpy"),
         AT_LEAST if tasks == TASKS[0] else None,
-        [f"gains differ by at most {off:.0e}", *busy(found.bystanders)],
+        [f"gains differ by at most {off:.0e}", *busy(measurement.bystanders)],
     )
     say(f"{row['case']}: {row['ratio']:.0f}×; {row['notes']}")
     return row

@@ -31,7 +31,13 @@ def describe() -> dict[str, Any]:
 
 
 def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
-    """The fastest of some products of two square float32 matrices."""
+    """The fastest of some products of two square float32 matrices.
+
+    Args:
+        threads: how many.
+        size: side of the matrices.
+        repeats: how many products.
+    """
     import torch
 
     torch.set_num_threads(threads)

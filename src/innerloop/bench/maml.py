@@ -59,16 +59,16 @@ def run_cases(
     machine = harness.machine(patience)
     speeds = ", ".join(f"{g:.0f} on {n}" for n, g in machine["sgemm_gflops"].items())
     say(f"{machine['cpu']}, {machine['cores']} cores; sgemm reaches {speeds} thread(s), in GFLOP/s")
-    found = peers.installed() if libraries else []
+    available = peers.installed() if libraries else []
     for name in peers.LIBRARIES:
-        if libraries and name not in found:
+        if libraries and name not in available:
             say(f"{name} is not installed and left out: pip install 'innerloop[peers]'")
     threads = [1] if quick else sorted({1, int(machine["cores"])})
     rows: list[dict[str, Any]] = []
     for steps, ways in cases:
         base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
         sides = [
-            side for peer in (PLAIN, *found) for side in on_threads(peer, {**base, "side": peer}, threads)
+            side for peer in (PLAIN, *available) for side in on_threads(peer, {**base, "side": peer}, threads)
         ]
         sides += [
             side
@@ -85,7 +85,7 @@ def run_cases(
             warm=warm,
             exact=exact,
         )
-        mine = table(steps, ways, result, (PLAIN, *found), machine, harness.flops(sides[0]), prefix)
+        mine = table(steps, ways, result, (PLAIN, *available), machine, harness.flops(sides[0]), prefix)
         for row in mine:
             say(f"{row['case']}: {row['ratio']:.2f}× {row['peer']}; {row['notes']}")
         rows += mine
@@ -101,7 +101,17 @@ def table(
     flops: float,
     prefix: str = "",
 ) -> list[dict[str, Any]]:
-    """One row for every way of ours and every peer."""
+    """One row for every way of ours and every peer.
+
+    Args:
+        steps: inner steps.
+        ways: ours.
+        result: timings of all sides.
+        names: of the peers.
+        machine: what it can do at most.
+        flops: operations of one meta-gradient.
+        prefix: of the names of the cases.
+    """
     rows = []
     for way in ways:
         ours = better(result.timings, f"{way.name}@")
@@ -125,7 +135,13 @@ def table(
 
 
 def notes(ours: Timing, peer: Timing, result: Comparison) -> str:
-    """What a reader should know about a row."""
+    """What a reader should know about a row.
+
+    Args:
+        ours: our timing.
+        peer: theirs.
+        result: of the whole comparison.
+    """
     work = f"memory beyond libraries and data {ours.peak_mb - ours.empty_mb:.0f} MB"
     parts = [
         f"gradients differ by {result.disagreement:.1g}",

@@ -43,7 +43,15 @@ def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
 
 
 def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> dict[str, Any]:
-    """One process, one call of ``fit``: the peak at its end against that after ``every`` steps."""
+    """One process, one call of ``fit``: the peak at its end against that after ``every`` steps.
+
+    Args:
+        mode: of execution.
+        compile: whether, and how.
+        steps: of the training.
+        every: steps after which memory is looked at.
+        say: receives lines for people.
+    """
     spec = {"mode": mode, "compile": compile, "threads": 1, "steps": steps, "every": every}
     with Child("training") as child:
         peaks = {int(step): mb for step, mb in child.ask("train", spec=spec)["peaks"].items()}
@@ -63,7 +71,13 @@ def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> dict[st
 
 
 def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
-    """A meta-gradient of Conv4 on four tasks, in a process of its own."""
+    """A meta-gradient of Conv4 on four tasks, in a process of its own.
+
+    Args:
+        steps: inner steps.
+        options: of the learner.
+        repeats: how many meta-gradients.
+    """
     base = {"side": "ours", "workload": "conv", "steps": steps, "mode": "loop", "threads": 1}
     with Child("a meta-gradient") as child:
         child.ask("setup", spec={**base, **options})
@@ -75,16 +89,24 @@ def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
 def savings(quick: bool, say: Say) -> list[dict[str, Any]]:
     """What first-order and checkpointed inner loops need of a full one, beyond libraries and data."""
     ways = {"second-order": {}, "first-order": {"first_order": True}, "checkpointed": {"checkpoint": True}}
-    found: dict[str, Peak] = {}
+    peaks: dict[str, Peak] = {}
     for name, options in ways.items():
-        each = found[name] = measure(5, options, 2 if quick else 10)
+        each = peaks[name] = measure(5, options, 2 if quick else 10)
         say(f"Conv4, 5 steps, {name}: {each.mb:.0f} MB beyond libraries and data, {each.ms:.0f} ms")
-    full = found.pop("second-order")
-    return [_row(f"Conv4 MAML, 5 steps, {name}", "second-order", each, full) for name, each in found.items()]
+    full = peaks.pop("second-order")
+    return [_row(f"Conv4 MAML, 5 steps, {name}", "second-order", each, full) for name, each in peaks.items()]
 
 
 def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> dict[str, Any]:
-    """One of :data:`WAYS` at many inner steps against few; we promise something of iMAML only."""
+    """One of :data:`WAYS` at many inner steps against few; we promise something of iMAML only.
+
+    Args:
+        name: one of :data:`WAYS`.
+        few: inner steps.
+        many: inner steps.
+        quick: few repeats.
+        say: receives lines for people.
+    """
     little, much = (measure(steps, WAYS[name], 2 if quick else 5) for steps in (few, many))
     say(f"Conv4, {name}: {little.mb:.0f} MB at {few} inner steps, {much.mb:.0f} MB at {many}")
     row = _row(f"Conv4 {name}, {many} inner steps", f"{few} inner steps", much, little)

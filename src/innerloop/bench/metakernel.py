@@ -61,17 +61,20 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
     gram = kernel(whole, whole).ntk if given else None
 
     def block(i: int, j: int) -> Any:
+        """The Gram of two tasks."""
         if gram is not None:
             return gram[i * size : (i + 1) * size, j * size : (j + 1) * size]
         return kernel(samples[i], samples[i] if i == j else samples[j]).ntk
 
     def hat(i: int) -> Any:
+        """The adaptation matrix of one task."""
         own = block(i, i)
         values, vectors = torch.linalg.eigh(own[n:, n:])
         response = (vectors * (-torch.expm1(-INNER * values) / values)) @ vectors.T
         return own[:n, n:] @ response
 
     def run() -> Any:
+        """The whole kernel, pair by pair."""
         hats = [hat(i) for i in range(tasks)]
         out = whole.new_empty(tasks * n, tasks * n)
         for i in range(tasks):
@@ -125,16 +128,23 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     rows = [one_case(given, quick, say, sizes) for given in (False, True)]
     points = [p for p in POINTS if p <= sizes.get("points", 1000 if quick else POINTS[-1])]
     with Child("growth", MODULE) as child:
-        found = child.ask("growth", points=points, threads=available_cores())["seconds"]
-    for method, seconds in found.items():
+        growth = child.ask("growth", points=points, threads=available_cores())["seconds"]
+    for method, seconds in growth.items():
         shown = ", ".join(f"{p}: {s:.2g} s" for p, s in zip(points, seconds, strict=True))
         say(f"predictions, {method}, by training samples: {shown}")
     machine = harness.machine(0.0 if quick else None)
-    return {"cases": rows, "growth": summary(points, found), "machine": machine}
+    return {"cases": rows, "growth": summary(points, growth), "machine": machine}
 
 
 def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> dict[str, Any]:
-    """One comparison, each side at its better thread count."""
+    """One comparison, each side at its better thread count.
+
+    Args:
+        given: whether the Gram matrix is there already.
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: other sizes, for tests.
+    """
     tasks, looped = sizes.get("tasks", TASKS), sizes.get("looped", LOOPED)
     counts = sorted({1, available_cores()})
     sides = [
@@ -150,17 +160,17 @@ def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> dict[
     with harness.started(sides, MODULE) as both:
         off = both.children["ours@1"].ask("agreement", tasks=min(looped, 20))["off"]
         turns = (3, 0.3, 0.0) if quick else (7, 0.7, harness.PATIENCE)
-        found = harness.measured(both, *turns, scale=scale)
+        measurement = harness.measured(both, *turns, scale=scale)
     if not off < 1e-9:
         raise RuntimeError(f"the two ways to the kernel differ by {off:.2g} of its largest entry")
     notes = [f"kernels agree to {off:.0e}", f"the loop's time from {looped} tasks, scaled to {tasks}"]
     row = comparison(
         f"MAML kernel, {tasks} tasks × ({QUERIES} + {SUPPORTS}), {'Gram given' if given else 'from inputs'}",
         "pair-loop",
-        better(found.timings, "ours"),
-        better(found.timings, "pair-loop"),
+        better(measurement.timings, "ours"),
+        better(measurement.timings, "pair-loop"),
         None if given else AT_LEAST,
-        [*notes, *busy(found.bystanders)],
+        [*notes, *busy(measurement.bystanders)],
     )
     say(f"{row['case']}: {row['ratio']:.0f}×")
     return row

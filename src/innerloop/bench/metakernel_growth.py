@@ -25,7 +25,13 @@ def inputs(tasks: int) -> tuple[Any, Any]:
 
 
 def predictions(points: int, method: str, shots: int = QUERIES) -> float:
-    """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict."""
+    """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict.
+
+    Args:
+        points: training samples.
+        method: whose kernel.
+        shots: query samples of a task.
+    """
     import torch
 
     from innerloop.core.types import TaskBatch

@@ -64,9 +64,11 @@ def build(spec: dict[str, Any], samples: int | None = None) -> Callable[[], Any]
     from innerloop.nets.network import apply
 
     def output(p: Any, sample: Any) -> Any:
+        """The sum of the outputs for one sample."""
         return apply(network, p, buffers, sample[None], "stored")[0].sum()
 
     def peer() -> Any:
+        """The Gram of per-sample gradients, parameter by parameter."""
         rows = vmap(grad(output), (None, 0))(params, x)
         total = None
         for name in list(rows):
@@ -104,14 +106,21 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def one_case(case: str, quick: bool, say: Say, sizes: dict[str, int]) -> dict[str, Any]:
-    """One comparison, each side at its better thread count."""
+    """One comparison, each side at its better thread count.
+
+    Args:
+        case: one of :data:`CASES`.
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: other sizes, for tests.
+    """
     base = {"case": case, "sizes": sizes, "method": "layerwise"}
     counts = sorted({1, available_cores()})
     sides = [side for who in ("ours", PEER) for side in on_threads(who, {**base, "side": who}, counts)]
     with harness.started(sides, MODULE) as both:
         off = harness.disagreement(both.results, f"{PEER}@1")
-        found = harness.measured(both, *((3, 0.2, 0.0) if quick else (7, 0.5, harness.PATIENCE)))
-    row = _row(CASES[case], found.timings, off, found.bystanders)
+        measurement = harness.measured(both, *((3, 0.2, 0.0) if quick else (7, 0.5, harness.PATIENCE)))
+    row = _row(CASES[case], measurement.timings, off, measurement.bystanders)
     say(f"{row['case']}: {row['ratio']:.1f}×, memory {row['memory_ratio']:.1f}×; {row['notes']}")
     return row
 

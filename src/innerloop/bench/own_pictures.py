@@ -96,6 +96,7 @@ def build(spec: dict[str, Any]) -> Callable[[], Any]:
     folder = Path(spec["folder"])
 
     def call() -> Any:
+        """The features of all files; with nothing kept if it is the first time that is measured."""
         if spec["side"] == "first":
             shutil.rmtree(folder, ignore_errors=True)
         return extract(backbone, files, cache=folder, threads=spec["threads"]).values
@@ -124,10 +125,10 @@ class OwnPicturesWorker(Worker):
         keep_freed_memory()
         self.call = build(spec)
         start = time.perf_counter()
-        found = self.call()
+        features = self.call()
         took = time.perf_counter() - start
         if gradient:
-            np.save(gradient, found)
+            np.save(gradient, features)
         return {"first_call_s": took}
 
 
@@ -156,11 +157,11 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = No
         with harness.started(sides, MODULE, say=say) as all_sides:
             off = _distance(all_sides.results)
             turns = (2, 0.1, 0.0) if quick else (3, 1.0, harness.PATIENCE)
-            found = harness.measured(all_sides, *turns, warm=1)
+            measurement = harness.measured(all_sides, *turns, warm=1)
             features = all_sides.results["ours, first"]
         of_what = f"{what}, {weights} weights"
-        notes = [of_what, f"features differ by {off:.1g}", *busy(found.bystanders)]
-        rows = _rows(found.timings, len(files), notes)
+        notes = [of_what, f"features differ by {off:.1g}", *busy(measurement.bystanders)]
+        rows = _rows(measurement.timings, len(files), notes)
         rows.append(
             episodes_case(features, [file.parent.name for file in files], quick, of_what, sizes or {})
         )

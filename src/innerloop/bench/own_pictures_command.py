@@ -41,7 +41,13 @@ def laid_out(files: Sequence[Path], folder: Path) -> tuple[Path, Path, dict[str,
 
 
 def once(examples: Path, new: Path, truth: dict[str, str]) -> tuple[float, float]:
-    """Seconds that the command takes with nothing kept, and the share of its labels that are right."""
+    """Seconds that the command takes with nothing kept, and the share of its labels that are right.
+
+    Args:
+        examples: folder of the examples.
+        new: folder of the pictures to label.
+        truth: file name → label.
+    """
     with tempfile.TemporaryDirectory() as kept:
         command = python_command("-m", "innerloop", "predict", "--support", str(examples), str(new), "--json")
         start = time.perf_counter()
@@ -75,11 +81,11 @@ def command_case(files: Sequence[Path], quick: bool, what: str) -> dict[str, Any
         examples, new, truth = laid_out(files, Path(folder))
         learnt = len(list(examples.rglob("*.jpg")))
         before, start = others_seconds(), time.perf_counter()
-        found = [once(examples, new, truth) for _ in range(1 if quick else 3)]
+        outcomes = [once(examples, new, truth) for _ in range(1 if quick else 3)]
         elapsed, after = time.perf_counter() - start, others_seconds()
-    seconds = statistics.median(took for took, _ in found)
+    seconds = statistics.median(took for took, _ in outcomes)
     notes = [
-        f"{what}; {100 * found[0][1]:.0f} % of the labels are right",
+        f"{what}; {100 * outcomes[0][1]:.0f} % of the labels are right",
         "a new process with no features kept; the system may have its files in memory",
         *busy(None if before is None or after is None else max(0.0, after - before) / elapsed),
     ]
@@ -92,7 +98,7 @@ def command_case(files: Sequence[Path], quick: bool, what: str) -> dict[str, Any
         "ours_mb": None,
         "peer_mb": None,
         "threads": f"{available_cores()} / -",
-        "repeats": len(found),
+        "repeats": len(outcomes),
         "at_least": 1.0,
         "notes": "; ".join(notes),
     }

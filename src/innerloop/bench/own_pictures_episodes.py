@@ -74,6 +74,7 @@ def peer(features: Array, spec: dict[str, Any]) -> Callable[[], Any]:
     threadpool_limits(spec["threads"])
 
     def call() -> list[float]:
+        """The accuracy of every episode."""
         return [
             float(LogisticRegression(C=C, max_iter=1000).fit(z[s], a).score(z[q], b))
             for s, q, a, b in zip(support, query, y, truth, strict=True)
@@ -92,15 +93,21 @@ class EpisodesWorker(Worker):
         self.call = build(spec)
         assert spec["side"] == "ours" or "torch" not in sys.modules  # its threads would be in the way
         start = time.perf_counter()
-        found = self.call()
+        accuracies = self.call()
         took = time.perf_counter() - start
         if gradient:
-            np.save(gradient, np.asarray(found))
+            np.save(gradient, np.asarray(accuracies))
         return {"first_call_s": took}
 
 
 def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> None:
-    """The rows of the first episodes, for the loop."""
+    """The rows of the first episodes, for the loop.
+
+    Args:
+        labels: classes of all pictures.
+        sizes: ``shots``, ``queries`` and ``looped``, the number of episodes.
+        file: where they are written.
+    """
     from innerloop.tasks.episodes import Shape
     from innerloop.tasks.few_shot import Kind, few_shot
 
@@ -141,17 +148,18 @@ def episodes_case(
         times = sizes["episodes"] / sizes["looped"]
 
         def scale(side: Side) -> float:
+            """The loop runs over fewer episodes, so its time is scaled to all of them."""
             return 1.0 if side.spec["side"] == "ours" else times
 
         with harness.started(sides, MODULE, environment=lambda s: thread_limits(s.spec["threads"])) as both:
             off = disagreement(both.results, sizes["looped"])
             turns = (2, 0.1, 0.0) if quick else (5, 1.0, harness.PATIENCE)
-            found = harness.measured(both, *turns, scale=scale, warm=1)
+            measurement = harness.measured(both, *turns, scale=scale, warm=1)
     mean = float(np.mean(both.results["ours@1"]))
     notes = [what, f"accuracy {100 * mean:.1f} %, that of the loop differs by {100 * off:.2g} points"]
     case = f"{sizes['episodes']:,} episodes on cached features, {WAYS}-way {sizes['shots']}-shot, logistic"
-    mine, loop = better(found.timings, "ours"), better(found.timings, "scikit-learn")
-    return comparison(case, "scikit-learn", mine, loop, AT_LEAST, [*notes, *busy(found.bystanders)])
+    mine, loop = better(measurement.timings, "ours"), better(measurement.timings, "scikit-learn")
+    return comparison(case, "scikit-learn", mine, loop, AT_LEAST, [*notes, *busy(measurement.bystanders)])
 
 
 def disagreement(accuracies: dict[str, Array], looped: int) -> float:

@@ -29,7 +29,15 @@ class SameConv(nn.Conv2d):
 
 
 def conv(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    """Convolution and batch norm."""
+    """Convolution and batch norm.
+
+    Args:
+        inputs: channels.
+        outputs: channels.
+        kernel: side of the kernels.
+        stride: of the convolution.
+        groups: of channels.
+    """
     return nn.Sequential(
         SameConv(inputs, outputs, kernel, stride, groups=groups, bias=False),
         nn.BatchNorm2d(outputs, eps=1e-3),
@@ -117,11 +125,12 @@ def script(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> Callable[[],
     module = with_weights(tensors)
 
     def call() -> np.ndarray[Any, Any]:
-        found = []
+        """The features of all files, batch by batch."""
+        parts = []
         with torch.inference_mode():
             for start in range(0, len(files), BATCH):
                 batch = np.stack([load(file) for file in files[start : start + BATCH]])
-                found.append(module.embed(torch.from_numpy(batch)).numpy())
-        return np.concatenate(found)
+                parts.append(module.embed(torch.from_numpy(batch)).numpy())
+        return np.concatenate(parts)
 
     return call

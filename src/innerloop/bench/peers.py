@@ -26,7 +26,15 @@ def mlp_module(hidden: int) -> nn.Module:
 
 
 def conv_module(channels: int, filters: int, features: int, ways: int, pooling: bool = False) -> nn.Module:
-    """Conv4 with strides of two or max pooling; batch statistics always, as in MAML."""
+    """Conv4 with strides of two or max pooling; batch statistics always, as in MAML.
+
+    Args:
+        channels: of the pictures.
+        filters: of every block.
+        features: that the last layer reads.
+        ways: outputs.
+        pooling: max pooling instead of strides.
+    """
     blocks: list[nn.Module] = []
     for i in range(4):
         blocks += [
@@ -59,13 +67,23 @@ def module_for(kind: str, params: Params) -> nn.Module:
 def higher_gradient(
     kind: str, loss: Loss, params: Params, lr: float, steps: int, fields: tuple[Tensor, ...]
 ) -> Callable[[], Params]:
-    """``higher.innerloop_ctx``, one task after the other."""
+    """``higher.innerloop_ctx``, one task after the other.
+
+    Args:
+        kind: of network.
+        loss: inner and outer.
+        params: where to differentiate.
+        lr: inner rate.
+        steps: inner steps.
+        fields: support x, y and query x, y, stacked over tasks.
+    """
     import higher
 
     module = module_for(kind, params)
     optimiser = torch.optim.SGD(module.parameters(), lr=lr)
 
     def run() -> Params:
+        """The mean gradient over tasks."""
         module.zero_grad()
         for x_support, y_support, x_query, y_query in zip(*fields, strict=True):
             with higher.innerloop_ctx(module, optimiser, copy_initial_weights=False) as (net, inner):
@@ -85,7 +103,16 @@ def higher_gradient(
 def torchopt_gradient(
     kind: str, loss: Loss, params: Params, lr: float, steps: int, fields: tuple[Tensor, ...]
 ) -> Callable[[], Params]:
-    """``torchopt.MetaSGD``, as in its MAML example, but one backward pass per task to spare memory."""
+    """``torchopt.MetaSGD``, as in its MAML example, but one backward pass per task to spare memory.
+
+    Args:
+        kind: of network.
+        loss: inner and outer.
+        params: where to differentiate.
+        lr: inner rate.
+        steps: inner steps.
+        fields: support x, y and query x, y, stacked over tasks.
+    """
     import torchopt
 
     module = module_for(kind, params)
@@ -95,6 +122,7 @@ def torchopt_gradient(
     optimiser_start = torchopt.extract_state_dict(inner, by="reference")
 
     def run() -> Params:
+        """The mean gradient over tasks."""
         for leaf in leaves:
             leaf.grad = None
         for x_support, y_support, x_query, y_query in zip(*fields, strict=True):

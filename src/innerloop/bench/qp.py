@@ -78,7 +78,14 @@ def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) 
 
 
 def one_case(name: str, size: Size, quick: bool, say: Say) -> list[dict[str, Any]]:
-    """Ours against every peer that is there, each at its better thread count."""
+    """Ours against every peer that is there, each at its better thread count.
+
+    Args:
+        name: one of :data:`PARTS`.
+        size: tasks, shots, queries and dimensions.
+        quick: few repeats.
+        say: receives lines for people.
+    """
     from innerloop.execution.plan import available_cores
 
     part, counts = PARTS[name], sorted({1, available_cores()})
@@ -91,14 +98,14 @@ def one_case(name: str, size: Size, quick: bool, say: Say) -> list[dict[str, Any
     with harness.started(sides, MODULE, environment=_limits, say=say) as all_sides:
         agreed = _agreement(all_sides) if part.same else []
         turns = (2, 0.3, 0.0) if quick else (5, 1.0, harness.PATIENCE / 9)  # nine cases share the patience
-        found = harness.measured(all_sides, *turns)
-    ours = better(found.timings, "ours")
+        measurement = harness.measured(all_sides, *turns)
+    ours = better(measurement.timings, "ours")
     title = f"{part.title}, {size['shots']}-shot, {size['dimensions']:,} features"
     title += ", many bound" if "spread" in size else ""
     rows = []
     for who in peers:
-        peer = better(found.timings, who)
-        notes = [*agreed, _memory(ours, peer), *busy(found.bystanders)]
+        peer = better(measurement.timings, who)
+        notes = [*agreed, _memory(ours, peer), *busy(measurement.bystanders)]
         row = comparison(title, NAMES[who], ours, peer, part.at_least, notes)
         say(f"{row['case']}: {row['ratio']:.2g}× {row['peer']}; {row['notes']}")
         rows.append(row)

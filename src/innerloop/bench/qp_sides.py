@@ -45,12 +45,20 @@ def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float =
     """Features like those of a network's last map after a leaky ReLU, around class means.
 
     The further apart the means are, the more margins are not tight: their coefficients stand at bounds.
+
+    Args:
+        tasks: how many.
+        shots: per class.
+        queries: per class.
+        dimensions: of the features.
+        spread: how far class means are apart.
     """
     draw = torch.Generator().manual_seed(0)
     y, y_query = (torch.arange(WAYS).repeat(n) for n in (shots, queries))
     means = spread * torch.randn(tasks, WAYS, dimensions, generator=draw)
 
     def around(labels: Tensor) -> list[Tensor]:
+        """Features of samples with these labels, task by task."""
         noise = torch.randn(tasks, len(labels), dimensions, generator=draw)
         return [0.3 * F.leaky_relu(m[labels] + e, 0.1) for m, e in zip(means, noise, strict=True)]
 
@@ -73,6 +81,7 @@ def build(spec: dict[str, Any]) -> Call:
     side = sides[f"{spec['part']} {spec['side']}"](drawn(**spec["sizes"]))
 
     def call() -> list[Tensor]:
+        """One pass of the side."""
         with plain_autograd():
             return side()
 
@@ -89,6 +98,7 @@ def svm_ours(data: Features) -> Call:
     """All tasks in one call."""
 
     def call() -> list[Tensor]:
+        """Gradients in all features."""
         support, query = leaves(data)
         weights, _ = svm_heads(support, [data.y] * len(support), WAYS, C)
         outputs = torch.cat([q @ w.mT for q, w in zip(query, weights, strict=True)])
@@ -102,13 +112,14 @@ def svm_one_by_one(data: Features, solve: Coefficients) -> Call:
     """Task after task, each with a programme of its own."""
 
     def call() -> list[Tensor]:
+        """Gradients in all features, task by task."""
         support, query = leaves(data)
-        found = []
+        gradients = []
         for z, q in zip(support, query, strict=True):
             outputs = q @ (solve(gram_matrix(z), data.y).to(z.dtype) @ z).mT
             loss = F.cross_entropy(outputs, data.y_query) / len(support)
-            found.append(torch.autograd.grad(loss, [z, q]))
-        return [z for z, _ in found] + [q for _, q in found]
+            gradients.append(torch.autograd.grad(loss, [z, q]))
+        return [z for z, _ in gradients] + [q for _, q in gradients]
 
     return call
 
@@ -126,9 +137,10 @@ def programmes_ours(data: Features) -> Call:
     hot = one_hot(data.y.expand(len(gram), -1), WAYS, gram)
 
     def call() -> list[Tensor]:
+        """Gradients in all Gram matrices."""
         at = gram.detach().requires_grad_()
-        found = svm_coefficients(at, hot, C, data.support[0].shape[1])
-        return [_symmetric(g) for g in torch.autograd.grad((found.A * weight).sum(), [at])]
+        solution = svm_coefficients(at, hot, C, data.support[0].shape[1])
+        return [_symmetric(g) for g in torch.autograd.grad((solution.A * weight).sum(), [at])]
 
     return call
 
@@ -138,11 +150,12 @@ def programmes_one_by_one(data: Features, solve: Coefficients) -> Call:
     gram, weight = _grams(data)
 
     def call() -> list[Tensor]:
-        found: list[Tensor] = []
+        """Gradients in all Gram matrices, one after another."""
+        gradients: list[Tensor] = []
         for one, w in zip(gram, weight, strict=True):
             at = one.detach().requires_grad_()
-            found += torch.autograd.grad((solve(at, data.y) * w).sum(), [at])
-        return [_symmetric(torch.stack(found))]
+            gradients += torch.autograd.grad((solve(at, data.y) * w).sum(), [at])
+        return [_symmetric(torch.stack(gradients))]
 
     return call
 
@@ -177,6 +190,7 @@ def by_qpth() -> Coefficients:
     from qpth.qp import QPFunction  # type: ignore[import-not-found,unused-ignore]
 
     def solve(gram: Tensor, y: Tensor) -> Tensor:
+        """Coefficients of one task."""
         solution: Tensor = QPFunction(verbose=-1)(*(part[None] for part in as_general(gram, y)))
         return solution.view(len(y), WAYS).mT
 
@@ -190,6 +204,7 @@ def ridge_ours(data: Features) -> Call:
     own = [torch.tensor(value) for value in (0.0, 10.0, 0.0)]
 
     def call() -> list[Tensor]:
+        """Gradients in features, penalty, scale and shift."""
         z, q, penalty, scale, shift = at = [t.detach().requires_grad_() for t in (support, query, *own)]
         weights, bias = ridge_closed_form(z, hot, z.shape[1] * penalty.exp(), constant=True)
         outputs = scale * (q @ weights.mT + bias[:, None]) + shift
@@ -207,6 +222,7 @@ def linear(data: Features) -> Call:
     labels = torch.cat([data.y.repeat(len(support)), data.y_query.repeat(len(query))])
 
     def call() -> list[Tensor]:
+        """Gradients in features and weights."""
         z, q, w, b = at = [t.detach().requires_grad_() for t in (support, query, weights, bias)]
         outputs = torch.cat([F.linear(part, w, b).flatten(0, 1) for part in (z, q)])
         return list(torch.autograd.grad(F.cross_entropy(outputs, labels), at))

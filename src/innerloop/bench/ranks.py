@@ -110,31 +110,46 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
         "machine": machine,
         "exchanges": [exchange._asdict() for exchange in exchanges],
         "models": models,
-        "summary": [line for steps, found in models.items() for line in sentences(int(steps), found)],
+        "summary": [line for steps, by_ranks in models.items() for line in sentences(int(steps), by_ranks)],
     }
 
 
 def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> Case:
-    """All ways with so many inner steps, against one rank."""
+    """All ways with so many inner steps, against one rank.
+
+    Args:
+        steps: inner steps.
+        sizes: of the workload.
+        quick: few repeats.
+        say: receives lines for people.
+    """
     sides = sides_of(steps, sizes)
     with harness.started(sides, MODULE, environment=_limits, say=say) as together:
         whole = {name: together.results[name] for name in (ONE, *PEERS)}
         off = harness.disagreement(whole, ONE)
         turns = (3, 0.05, 0.0) if quick else (11, 0.5, None)
-        found = harness.measured(together, *turns)
+        measurement = harness.measured(together, *turns)
         answer = together.children[TWO].ask("exchanges")
     share = share_of_steps(answer["seconds"], answer["exchanges"])
-    remarks = [f"gradients differ by {off:.1g}", *busy(found.bystanders)]
-    rows = [row_of(steps, name, found.timings, share, remarks) for name in PEERS]
+    remarks = [f"gradients differ by {off:.1g}", *busy(measurement.bystanders)]
+    rows = [row_of(steps, name, measurement.timings, share, remarks) for name in PEERS]
     for row in rows:
         say(f"{row['case']}: {row['ratio']:.2f}× {row['peer']}; {row['notes']}")
-    return Case(rows, found.timings, share, len(whole[ONE]))
+    return Case(rows, measurement.timings, share, len(whole[ONE]))
 
 
 def row_of(
     steps: int, name: str, timings: dict[str, Timing], share: Share, remarks: Sequence[str]
 ) -> dict[str, Any]:
-    """One way against one rank, with what exchanges take where there are some."""
+    """One way against one rank, with what exchanges take where there are some.
+
+    Args:
+        steps: inner steps.
+        name: of the way.
+        timings: of all ways.
+        share: of exchanges in a step.
+        remarks: to go with the row.
+    """
     ours, peer = timings[name], timings[ONE]
     notes = list(remarks)
     if name == TWO:
@@ -150,7 +165,13 @@ def row_of(
 
 
 def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[Exchange], float]:
-    """All-reduces alone, and seconds of all of a step but its tasks."""
+    """All-reduces alone, and seconds of all of a step but its tasks.
+
+    Args:
+        numbers: of parameters.
+        sizes: of the workload.
+        quick: few repeats.
+    """
     base = {"workload": "conv", "steps": 1, "sizes": sizes, "part": "fixed"}
     repeats, exchanges = 10 if quick else 60, []
     counts = sorted({numbers, *SIZES})
@@ -167,7 +188,13 @@ def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[Exchan
 
 
 def model(case: Case, link: Link, fixed: float) -> dict[str, Any]:
-    """The cost model of a case: what it is made of, what it says of this machine, and of others."""
+    """The cost model of a case: what it is made of, what it says of this machine, and of others.
+
+    Args:
+        case: what was measured.
+        link: between ranks.
+        fixed: seconds of a step without its tasks.
+    """
     timings = {TASKS: ONE, TASKS // 2: f"{SOME}{TASKS // 2}", 1: f"{SOME}1"}
     task, rest = task_and_fixed({n: case.timings[name].ms / 1e3 for n, name in timings.items()})
     spread = case.share.waited_s / MEDIAN_GAP / math.sqrt(TASKS // COUNT)

@@ -37,10 +37,12 @@ class RanksWorker(Worker):
         self.team = self.stack.enter_context(Team(spec["ranks"], spec))
         self.empty_mb = peak_mb()
         start = time.perf_counter()
-        found = self.team.once()
+        gradients = self.team.once()
         took = time.perf_counter() - start
         if gradient:
-            np.save(gradient, np.concatenate([found[name].double().flatten() for name in sorted(found)]))
+            np.save(
+                gradient, np.concatenate([gradients[name].double().flatten() for name in sorted(gradients)])
+            )
         return {"first_call_s": took}
 
     def block(self, repeats: int) -> Answer:
@@ -62,7 +64,13 @@ class RanksWorker(Worker):
         }
 
     def parts(self, spec: dict[str, Any], numbers: list[int], repeats: int) -> Answer:
-        """Seconds of each call of a team of its own, by ``numbers`` (:meth:`Member.block`)."""
+        """Seconds of each call of a team of its own, by ``numbers`` (:meth:`Member.block`).
+
+        Args:
+            spec: of the team.
+            numbers: that are exchanged, one count after the other.
+            repeats: calls for each.
+        """
         from innerloop.bench.team import Team
 
         with Team(spec["ranks"], spec) as team:

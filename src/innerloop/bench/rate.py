@@ -33,10 +33,10 @@ def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
     tasks = 200 if quick else TASKS
     rounds = [_child("streamed", tasks) for _ in range(1 if quick else 3)]
     machine = harness.machine(patience=0 if quick else None)
-    seconds = statistics.median(found["seconds"] for found in rounds)
+    seconds = statistics.median(each["seconds"] for each in rounds)
     gflops = flops(tasks) / seconds / 1e9
     share = gflops / machine["sgemm_gflops"]["1"]
-    peak = max(found["peak_mb"] for found in rounds)
+    peak = max(each["peak_mb"] for each in rounds)
     say(f"{tasks} tasks: {seconds:.2f} s, {gflops:.0f} GFLOP/s, {share:.0%} of sgemm, {peak:.0f} MB")
     formed = _child("formed", 2 if quick else CHECKED)
     say(f"forming S on {formed['tasks']} tasks in float64: relative difference {formed['difference']:.1g}")
@@ -114,6 +114,7 @@ def _pass(tasks: int, chunk: int) -> tuple[float, float]:
     spent = 0.0
 
     def chunks() -> Iterator[tuple[Tensor]]:
+        """Stacks of features, each made just before it is used."""
         nonlocal spent
         made = torch.Generator().manual_seed(0)
         features = torch.empty(chunk, SAMPLES, DIM)

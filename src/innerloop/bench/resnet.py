@@ -56,12 +56,13 @@ def build(spec: dict[str, Any]) -> tuple[Step, str]:
     optimiser = sgd(list(params.values()))
 
     def step() -> Params:
-        found = gradient(params, buffers, batch)
-        global_norm(found.grads)  # training reports it
+        """One training step."""
+        gradients = gradient(params, buffers, batch)
+        global_norm(gradients.grads)  # training reports it
         for name, leaf in params.items():
-            leaf.grad = found.grads[name]
+            leaf.grad = gradients.grads[name]
         optimiser.step()
-        return found.grads
+        return gradients.grads
 
     return step, f"{choice.precision}: {choice.reason}"
 
@@ -83,7 +84,14 @@ class ResnetWorker(Worker):
         return {"first_call_s": took, "remark": remark}
 
     def accuracy(self, threads: int, precision: str, steps: int, seeds: int) -> dict[str, Any]:
-        """Held-out accuracy of both sides after a short training (:mod:`innerloop.bench.resnet_accuracy`)."""
+        """Held-out accuracy of both sides after a short training (:mod:`innerloop.bench.resnet_accuracy`).
+
+        Args:
+            threads: how many.
+            precision: of ours.
+            steps: of training.
+            seeds: how many.
+        """
         torch.set_num_threads(threads)
         widths, classes = resnet_accuracy.WIDTHS, resnet_accuracy.CLASSES
         return resnet_accuracy.compare(lambda: ResNet12(widths, 1, classes), steps, seeds, precision)
@@ -118,7 +126,7 @@ def run(
         say(f"ours in {remark}")
         used = remark.partition(":")[0]
         off = distance(both.results, used)
-        found = harness.measured(both, *((3, 1.0, 0.0) if quick else (5, 2.0, harness.PATIENCE)))
+        measurement = harness.measured(both, *((3, 1.0, 0.0) if quick else (5, 2.0, harness.PATIENCE)))
         trained = both.children["ours"].ask(
             "accuracy",
             threads=cores,
@@ -126,8 +134,8 @@ def run(
             steps=sizes.get("steps", 20 if quick else 80),
             seeds=2 if quick else 5,
         )
-    notes = [f"gradients differ by {off:.1g}", remark, accuracy_words(trained), *busy(found.bystanders)]
-    return {"cases": table(found.timings, notes), "machine": harness.machine()}
+    notes = [f"gradients differ by {off:.1g}", remark, accuracy_words(trained), *busy(measurement.bystanders)]
+    return {"cases": table(measurement.timings, notes), "machine": harness.machine()}
 
 
 def accuracy_words(trained: dict[str, Any]) -> str:

@@ -35,13 +35,25 @@ def drawings() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def minibatches(count: int, steps: int, seed: int) -> list[Tensor]:
-    """The same for both sides."""
+    """The same for both sides.
+
+    Args:
+        count: number of samples.
+        steps: how many minibatches.
+        seed: of the choice.
+    """
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(count, (SAMPLES,), generator=generator) for _ in range(steps)]
 
 
 def ours(seed: int, steps: int, precision: str = "float32") -> float:
-    """Held-out accuracy of our training."""
+    """Held-out accuracy of our training.
+
+    Args:
+        seed: of weights and minibatches.
+        steps: of training.
+        precision: float32 or bfloat16.
+    """
     x, y, x_test, y_test = drawings()
     network = resnet12(1, 32, CLASSES, widths=WIDTHS, norm="running", drop_rate=0.0)
     params, buffers = network.init(torch.Generator().manual_seed(seed))
@@ -51,10 +63,10 @@ def ours(seed: int, steps: int, precision: str = "float32") -> float:
     for rows in minibatches(len(x), steps, seed):
         a, b = x[rows][None], y[rows][None]
         batch = TaskBatch(a, b, a[:, :0], b[:, :0], torch.zeros(1, dtype=torch.int64))
-        found = gradient(params, buffers, batch)
-        buffers = found.buffers
+        gradients = gradient(params, buffers, batch)
+        buffers = gradients.buffers
         for name, leaf in params.items():
-            leaf.grad = found.grads[name]
+            leaf.grad = gradients.grads[name]
         optimiser.step()
     with torch.no_grad():
         z, _ = network.features(params, buffers, x_test, "stored")
@@ -62,7 +74,13 @@ def ours(seed: int, steps: int, precision: str = "float32") -> float:
 
 
 def eager(seed: int, steps: int, model: torch.nn.Module) -> float:
-    """Held-out accuracy of plain modules, from our first weights."""
+    """Held-out accuracy of plain modules, from our first weights.
+
+    Args:
+        seed: of weights and minibatches.
+        steps: of training.
+        model: the modules.
+    """
     x, y, x_test, y_test = drawings()
     network = resnet12(1, 32, CLASSES, widths=WIDTHS, norm="running", drop_rate=0.0)
     params: Params = network.init(torch.Generator().manual_seed(seed))[0]
@@ -85,7 +103,14 @@ def _sgd(params: Sequence[Tensor]) -> torch.optim.Optimizer:
 def compare(
     make_model: Callable[[], torch.nn.Module], steps: int = 80, seeds: int = 5, precision: str = "float32"
 ) -> dict[str, Any]:
-    """Both sides over seeds, and the difference within seeds with its 95 % interval."""
+    """Both sides over seeds, and the difference within seeds with its 95 % interval.
+
+    Args:
+        make_model: makes the modules.
+        steps: of training.
+        seeds: how many.
+        precision: of ours.
+    """
     mine = [ours(seed, steps, precision) for seed in range(seeds)]
     theirs = [eager(seed, steps, make_model()) for seed in range(seeds)]
     difference = paired_difference(mine, theirs)

@@ -67,7 +67,15 @@ def sgd(params: Sequence[Tensor]) -> torch.optim.Optimizer:
 
 
 def eager(params: Params, x: Tensor, y: Tensor, widths: Sequence[int], channels_last: bool) -> Step:
-    """Modules, ``backward`` and the same optimiser."""
+    """Modules, ``backward`` and the same optimiser.
+
+    Args:
+        params: first weights.
+        x: pictures.
+        y: their labels.
+        widths: of the blocks.
+        channels_last: the memory format.
+    """
     model = ResNet12(widths)
     model.load_state_dict(params, strict=False)  # running statistics start alike anyway
     if channels_last:
@@ -76,6 +84,7 @@ def eager(params: Params, x: Tensor, y: Tensor, widths: Sequence[int], channels_
     optimiser = sgd(list(model.parameters()))
 
     def step() -> Params:
+        """One training step."""
         optimiser.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimiser.step()

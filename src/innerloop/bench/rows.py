@@ -50,6 +50,11 @@ class Timing(NamedTuple):
 def on_threads(name: str, spec: dict[str, Any], counts: Iterable[int]) -> list[Side]:
     """The same side once per thread count.
 
+    Args:
+        name: of the side.
+        spec: of the side.
+        counts: of threads.
+
     >>> [side.name for side in on_threads("ours", {"side": "ours"}, (1, 2))]
     ['ours@1', 'ours@2']
     """

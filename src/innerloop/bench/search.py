@@ -93,7 +93,15 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> dict[str, Any]:
-    """Ours against the released manner."""
+    """Ours against the released manner.
+
+    Args:
+        name: one of :data:`PARTS`.
+        sizes: of the networks and their data.
+        peer: what the table calls the peer.
+        quick: few repeats.
+        say: receives lines for people.
+    """
     part, cores = PARTS[name], available_cores()
     spec = {"part": name, "sizes": sizes}
     peer = PAIRS.get(name, peer)
@@ -107,10 +115,10 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
         if name in PAIRS and off:
             raise RuntimeError(f"counts of regions differ by {off:.2g}")
         rounds = part.rounds[quick]
-        found = harness.measured(both, rounds, 0.2, 0.0 if quick else harness.PATIENCE, warm=1)
-    ours, theirs = better(found.timings, "ours"), better(found.timings, "peer")
+        measurement = harness.measured(both, rounds, 0.2, 0.0 if quick else harness.PATIENCE, warm=1)
+    ours, theirs = better(measurement.timings, "ours"), better(measurement.timings, "peer")
     title = f"{part.title}, {_described(name, sizes)}"
-    notes = [_agreement(name, off), *_share(name, sizes), *busy(found.bystanders)]
+    notes = [_agreement(name, off), *_share(name, sizes), *busy(measurement.bystanders)]
     row = comparison(title, peer, ours, theirs, part.at_least, notes)
     say(f"{row['case']}: {row['ratio']:.1f}× {row['peer']}; {row['notes']}")
     return row

@@ -138,8 +138,8 @@ class CellModule(nn.Module):
 
 def has_opacus() -> bool:
     """Whether Opacus can be imported here."""
-    found = find_spec("opacus")
-    return found is not None and found.origin is not None  # a folder of that name is not it
+    spec = find_spec("opacus")
+    return spec is not None and spec.origin is not None  # a folder of that name is not it
 
 
 class Patches:
@@ -172,8 +172,8 @@ class Patches:
         places = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
         places = places.reshape(n, groups, -1, places.shape[-1])
         d = d.reshape(n, groups, -1, places.shape[-1])
-        found = torch.einsum("ngot,ngpt->ngop", d, places)
-        layer.weight.grad_sample = found.reshape(n, *layer.weight.shape)
+        by_sample = torch.einsum("ngot,ngpt->ngop", d, places)
+        layer.weight.grad_sample = by_sample.reshape(n, *layer.weight.shape)
 
 
 def released_kernel(module: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -186,6 +186,7 @@ def released_kernel(module: nn.Module) -> Callable[[Tensor], Tensor]:
     layers = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
 
     def kernel(x: Tensor) -> Tensor:
+        """The kernel of some inputs."""
         module.zero_grad()
         (wrapped(x).sum() / len(x)).backward()
         total = x.new_zeros(len(x), len(x))
@@ -206,6 +207,11 @@ def released_regions(
 
     The released code multiplies in half precision, which is made for other processors than a CPU; float32
     counts the same and is the faster peer here.
+
+    Args:
+        module: the network.
+        batches: its inputs.
+        precision: in which patterns are multiplied.
     """
     seen: list[Tensor] = []
     hooks = [

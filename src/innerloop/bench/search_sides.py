@@ -39,7 +39,13 @@ SMALL = {"channels": 2, "cells": 2, "side": 8, "crops": 40, "candidates": 1}
 
 
 def noise_draw(repeat: int, side: int, crops: int) -> Draw:
-    """Pictures of smooth noise, 30 of them in three tasks, and crops of one channel."""
+    """Pictures of smooth noise, 30 of them in three tasks, and crops of one channel.
+
+    Args:
+        repeat: seed of the noise.
+        side: of the pictures.
+        crops: how many.
+    """
     draw = torch.Generator().manual_seed(repeat)
     x = F.avg_pool2d(torch.randn(2 * TASKS * WAYS, 3, side + 4, side + 4, generator=draw), 5, 1)
     x = (x / x.std()).view(2, TASKS, WAYS, 3, side, side)
@@ -86,7 +92,13 @@ def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
 
 
 def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype = torch.half) -> Callable[[], Tensor]:
-    """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision."""
+    """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision.
+
+    Args:
+        ours: whether it is our side.
+        sizes: of the network and its data.
+        precision: in which the peer multiplies patterns.
+    """
     batches = noise_draw(0, sizes["side"], sizes["crops"]).crops.split(CROP_BATCH)
     if not ours:
         module = _thin_module(all_choices(), sizes, 2)
@@ -117,11 +129,12 @@ def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     draw = noise_draw(0, sizes["side"], sizes["crops"])
 
     def released() -> Tensor:
-        found = []
+        """The scores of all candidates, one network after the other."""
+        scores = []
         for one in pairs[1:]:
             whole = _released_scores(*pairs[0], draw)
-            found.append(_released_scores(*one, draw))
-        return torch.tensor([whole, *found]).log()
+            scores.append(_released_scores(*one, draw))
+        return torch.tensor([whole, *scores]).log()
 
     return released
 
@@ -132,14 +145,15 @@ def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor
     turns = count()
 
     def ours() -> Tensor:
+        """The scores of all candidates, on all cores."""
         # finished measurements are known by their job: another unread setting makes it a new one
         turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
         jobs = [
             Job(each, ("metantk", "regions"), 0, Seeds(1, 3, (2,)), settings=turn)
             for each in (all_choices(), *few)
         ]
-        found = bench.run(jobs)
-        return torch.tensor([[each.values["metantk"], each.values["regions"]] for each in found]).log()
+        measured = bench.run(jobs)
+        return torch.tensor([[each.values["metantk"], each.values["regions"]] for each in measured]).log()
 
     return ours
 

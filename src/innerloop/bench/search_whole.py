@@ -18,19 +18,31 @@ GLYPHS = ("search", "glyphs", "budget=60s")
 
 
 def whole_searches(sizes: dict[str, int], quick: bool, say: Say) -> list[dict[str, Any]]:
-    """A robust search (if quick, by a few candidates of its first round), and one of the embedded glyphs."""
+    """A robust search (if quick, by a few candidates of its first round), and one of the embedded glyphs.
+
+    Args:
+        sizes: of the networks and their data.
+        quick: whether the robust one is extrapolated.
+        say: receives lines for people.
+    """
     return [robust(sizes, quick, say), glyphs(say)]
 
 
 def robust(sizes: dict[str, int], quick: bool, say: Say) -> dict[str, Any]:
-    """A robust search on pictures of noise, in a process of its own."""
+    """A robust search on pictures of noise, in a process of its own.
+
+    Args:
+        sizes: of the networks and their data.
+        quick: whether it is extrapolated.
+        say: receives lines for people.
+    """
     module = "innerloop.bench.search"
     with Child("a robust search", module, thread_limits(1)) as child:
-        found = child.ask("whole", sizes=sizes, quick=quick)
+        answer = child.ask("whole", sizes=sizes, quick=quick)
     case = (
         f"a robust search, C = {sizes['channels']}, {sizes['cells']} cells, {sizes['side']}×{sizes['side']}"
     )
-    return _row(case, found["seconds"], ROBUST_MINUTES, found["notes"], say)
+    return _row(case, answer["seconds"], ROBUST_MINUTES, answer["notes"], say)
 
 
 def glyphs(say: Say) -> dict[str, Any]:
@@ -70,9 +82,9 @@ def robust_seconds(sizes: dict[str, int], quick: bool) -> dict[str, Any]:
 
     if not quick:
         start = time.perf_counter()
-        found = search("robust", space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
+        result = search("robust", space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
         took = time.perf_counter() - start
-        return {"seconds": took, "notes": f"{found.measured} measurements, on pictures of noise"}
+        return {"seconds": took, "notes": f"{result.measured} measurements, on pictures of noise"}
     call = part_of_round(True, sizes)
     call()
     start = time.perf_counter()

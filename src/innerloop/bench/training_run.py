@@ -31,6 +31,7 @@ def peaks(spec: dict[str, Any], peak_mb: Callable[[], float]) -> dict[int, float
     seen: dict[int, float] = {}
 
     def log(record: dict[str, Any]) -> None:
+        """Notes the peak memory."""
         seen[record["step"]] = peak_mb()
 
     fit(

@@ -39,7 +39,14 @@ class Workload(NamedTuple):
 
 
 def sine(steps: int, dtype: torch.dtype, tasks: int = 25, hidden: int = 40) -> Workload:
-    """Finn's sinusoids, 10 support and 10 query points, MLP 1-40-40-1."""
+    """Finn's sinusoids, 10 support and 10 query points, MLP 1-40-40-1.
+
+    Args:
+        steps: inner steps.
+        dtype: of parameters and data.
+        tasks: how many.
+        hidden: width of the layers.
+    """
     network = mlp(1, [hidden, hidden], 1)
     sampler = make_sampler(get_family("sine"), seed=0, shots=10, queries=10, dtype=dtype)
     batch = sampler.batch(0, tasks)
@@ -50,7 +57,16 @@ def sine(steps: int, dtype: torch.dtype, tasks: int = 25, hidden: int = 40) -> W
 def conv(
     steps: int, dtype: torch.dtype, tasks: int = 4, ways: int = 5, queries: int = 15, filters: int = 64
 ) -> Workload:
-    """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two."""
+    """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two.
+
+    Args:
+        steps: inner steps.
+        dtype: of parameters and data.
+        tasks: how many.
+        ways: classes.
+        queries: per class.
+        filters: of every block.
+    """
     network = conv4(1, 28, ways, filters=filters, pooling="stride")
     batch = _noise(tasks, ways, 1, queries, (1, 28, 28), dtype)
     return Workload("conv", network, _initial(network, dtype), batch, get_loss("cross-entropy"), 0.01, steps)
@@ -66,7 +82,18 @@ def pooled(
     filters: int = 32,
     size: int = 84,
 ) -> Workload:
-    """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
+    """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling.
+
+    Args:
+        steps: inner steps.
+        dtype: of parameters and data.
+        tasks: how many.
+        ways: classes.
+        shots: per class.
+        queries: per class.
+        filters: of every block.
+        size: side of the pictures.
+    """
     network = conv4(3, size, ways, filters=filters, pooling="max")
     batch = _noise(tasks, ways, shots, queries, (3, size, size), dtype)
     params = _initial(network, dtype)
@@ -79,6 +106,7 @@ def _noise(
     generator = torch.Generator().manual_seed(1)
 
     def pictures(n: int) -> torch.Tensor:
+        """``n`` pictures of noise for every task."""
         return torch.randn(tasks, n, *shape, generator=generator).to(dtype)
 
     labels = torch.arange(ways)

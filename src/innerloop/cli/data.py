@@ -47,6 +47,7 @@ def ls(json: Json = False) -> None:
     """The catalogue, and the datasets of the user's own."""
 
     def work() -> Result:
+        """Lists what there is."""
         from innerloop.data.listing import list_datasets
         from innerloop.data.place import data_folder
 
@@ -87,6 +88,7 @@ def get(
     """Download or adopt."""
 
     def work() -> Result:
+        """Fetches or adopts the dataset."""
         from innerloop.data.folder import FolderOptions
         from innerloop.data.get import get as fetch
 
@@ -114,6 +116,7 @@ def check(name: Name, json: Json = False) -> None:
     """Verify a stored dataset."""
 
     def work() -> Result:
+        """Compares the dataset with its hashes."""
         from innerloop.data.get import check as verify
 
         return verify(name)
@@ -147,6 +150,7 @@ def inspect(
     """Look at a dataset."""
 
     def work() -> Result:
+        """Opens the dataset, and draws a sheet of it."""
         from innerloop.data.inspect import contact_sheet, describe
         from innerloop.data.opening import open_source
 
@@ -184,6 +188,7 @@ class _Progress:
             say(f"{what}: {share}")
 
     def end(self) -> None:
+        """Removes the line."""
         if self.drawn:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -39,7 +39,7 @@ def examine() -> Result:
     from innerloop.core.cores import available_cores
 
     torch = _torch()
-    found: Result = {
+    report: Result = {
         "versions": {"innerloop": __version__, "python": platform.python_version(), **_versions()},
         "platform": platform.platform(),
         "executable": sys.executable,
@@ -52,7 +52,7 @@ def examine() -> Result:
         "extras": {name: _installed(packages) for name, packages in EXTRAS.items()},
         "data": _data(),
     }
-    return {**found, "tips": _tips(found)}
+    return {**report, "tips": _tips(report)}
 
 
 def _versions() -> dict[str, str | None]:
@@ -103,7 +103,7 @@ def _trials(torch: dict[str, Any]) -> dict[str, dict[str, Any]]:
     from innerloop.execution.plan import bfloat16_works, compiler_works
 
     tried = {"compiler": compiler_works(), "bfloat16": bfloat16_works()}
-    return {name: {"works": found.works, "reason": found.reason} for name, found in tried.items()}
+    return {name: {"works": outcome.works, "reason": outcome.reason} for name, outcome in tried.items()}
 
 
 def _memory() -> float | None:

@@ -80,19 +80,20 @@ def evaluate(
         start_ranks(lambda: look_at(find_run(run), with_pictures(find_run(run), given[1:])[0]).run.ranks)
 
     def work() -> Result:
+        """Judges the run or the backbone, alone or against another run."""
         if run is None:
             return _judged_backbone(str(backbone), against, given, trust)
         rest = given[1:]
         settings, said = with_pictures(find_run(run), rest) if has_pictures(rest) else (rest, [])
-        found, other = _checked(run, against, settings)
+        place, other = _checked(run, against, settings)
         for line in said:
             say(line)
         from innerloop.experiment.compare import compare_runs
         from innerloop.experiment.run import evaluate_run
 
         if other is None:
-            return evaluate_run(found, settings, trust=trust)
-        return compare_runs(found, other, settings, trust=trust)
+            return evaluate_run(place, settings, trust=trust)
+        return compare_runs(place, other, settings, trust=trust)
 
     carry_out(json, work, _render)
 
@@ -128,8 +129,8 @@ def _judged_backbone(backbone: str, against: str | None, words: list[str], trust
         return compare_backbone(backbone, other, given, argv=argv, trust=trust)
     from innerloop.experiment.backbone_run import judge_backbone
 
-    found = judge_backbone(backbone, given, argv=argv)
-    return {**found["metrics"], "run": found["run"]}
+    outcome = judge_backbone(backbone, given, argv=argv)
+    return {**outcome["metrics"], "run": outcome["run"]}
 
 
 def _checked(run: str, against: str | None, given: list[str]) -> tuple[Path, Path | None]:

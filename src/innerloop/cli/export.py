@@ -67,6 +67,7 @@ def export(
     """
 
     def work() -> Result:
+        """Adapts the model if examples are given, and exports it."""
         _, _, *given = check_settings([model, str(file), *(settings or [])], OPTIONS)
         out = user_path(file)
         place = place_of(model, support)

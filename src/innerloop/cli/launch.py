@@ -122,6 +122,7 @@ def _forwarding(started: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
     asked: list[int] = []
 
     def forward(number: int, _frame: object) -> None:
+        """Remembers a signal, and passes it on."""
         asked.append(number)
         if started and started[0].poll() is None:
             started[0].send_signal(number)

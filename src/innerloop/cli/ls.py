@@ -36,19 +36,20 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
     """
 
     def work() -> Result:
+        """Gathers the sections that are asked for."""
         if what is not None and what not in SECTIONS:
             raise UserError(f"ls knows {', '.join(SECTIONS)}, not '{what}'{did_you_mean(what, SECTIONS)}.")
         wanted = SECTIONS if what is None else (what,)
-        found: Result = {}
+        listed: Result = {}
         if "recipes" in wanted:
-            found["recipes"] = _recipes()
+            listed["recipes"] = _recipes()
         if "runs" in wanted:
-            found["runs"] = _runs(Path("runs"), None if show_all or json else NEWEST)
+            listed["runs"] = _runs(Path("runs"), None if show_all or json else NEWEST)
         if "benchmarks" in wanted:
-            found["benchmarks"] = [
+            listed["benchmarks"] = [
                 {"name": name, "description": one.what} for name, one in BENCHMARKS.items()
             ]
-        return found
+        return listed
 
     carry_out(json, work, _render)
 

@@ -20,6 +20,7 @@ import typer
 
 from innerloop._version import __version__
 from innerloop.cli import (
+    advise,
     analyze,
     bench,
     data,
@@ -81,6 +82,7 @@ VERBS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "predict": (predict.predict, LENIENT),
     "export": (export.export, LENIENT),
     "sweep": (sweep.sweep, LENIENT),
+    "advise": (advise.advise, LENIENT),
     "search": (search.search, LENIENT),
     "analyze": (analyze.analyze, LENIENT),
     "reproduce": (reproduce.reproduce, CONTEXT),
@@ -233,6 +235,7 @@ def _checkpoint_when_terminated() -> None:
     """Treat SIGTERM (a scheduler, a shutdown) as Ctrl-C, so that a run saves a checkpoint before it ends."""
 
     def interrupt(_signum: int, _frame: object) -> None:
+        """Does what Ctrl-C does."""
         raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():

@@ -20,7 +20,13 @@ PIPE_WIDTH = 160  # columns of a table that does not go to a terminal, where nob
 
 
 def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Result], None]) -> Result:
-    """Do the work, then print its result: one line of JSON, or what ``render`` makes of it for people."""
+    """Do the work, then print its result: one line of JSON, or what ``render`` makes of it for people.
+
+    Args:
+        as_json: whether the result is printed as JSON.
+        work: gives the result; what it prints goes to standard error if that is so.
+        render: prints the result for people.
+    """
     with _stdout_to_stderr() if as_json else contextlib.nullcontext():
         result = work()
     if as_json:
@@ -63,7 +69,14 @@ def console() -> Console:
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()
 ) -> None:
-    """Print a table; ``right`` names the columns of numbers."""
+    """Print a table; ``right`` names the columns of numbers.
+
+    Args:
+        title: above the table.
+        columns: their names.
+        rows: their cells, printed by ``str``.
+        right: names of the columns of numbers.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -62,6 +62,7 @@ def predict(
     """
 
     def work() -> Result:
+        """Finds the network, learns the classes, and labels the pictures."""
         given = check_settings(words, OPTIONS)
         settings = [item for item in given if "=" in item and not Path(item).exists()]
         pictures = [item for item in given if item not in settings]

@@ -34,11 +34,12 @@ def report(runs: Runs, out: Out = None, json: Json = False) -> None:
     """
 
     def work() -> Result:
+        """Writes the page."""
         from innerloop.runs.directory import find_run
 
-        found = [find_run(run) for run in runs]
+        paths = [find_run(run) for run in runs]
         from innerloop.experiment.pages import write_report
 
-        return {"report": str(write_report(found, out)), "runs": [str(run) for run in found]}
+        return {"report": str(write_report(paths, out)), "runs": [str(run) for run in paths]}
 
     carry_out(json, work, lambda result: write(f"wrote {result['report']}"))

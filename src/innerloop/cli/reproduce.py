@@ -67,6 +67,7 @@ def reproduce(names: Names, scale: Scale = "smoke", storage: Storage = None, jso
     """
 
     def work() -> Result:
+        """Lists the names, or redoes what is asked for."""
         if names == ["ls"]:
             named = [{"name": key, "redoes": text} for key, text in REPRODUCTIONS.items()]
             return {"names": named, "scales": list(SCALES)}

@@ -54,15 +54,16 @@ def resume(
     start_ranks(lambda: look_at(find_run(run)).run.ranks)
 
     def work() -> Result:
-        found = find_run(run)
+        """Goes on with the search or the training."""
+        place = find_run(run)
         from innerloop.pilot.keep import is_search
 
-        if is_search(found):
+        if is_search(place):
             from innerloop.pilot.run import resume_search
 
-            return resume_search(found, trust=trust, show=not quiet, force=force)
+            return resume_search(place, trust=trust, show=not quiet, force=force)
         from innerloop.experiment.run import resume as resume_run
 
-        return resume_run(found, trust=trust, progress=not quiet, force=force)
+        return resume_run(place, trust=trust, progress=not quiet, force=force)
 
     carry_out(json, work, lambda result: (render_search if "validate" in result else render_training)(result))

@@ -92,6 +92,7 @@ def search(
     start_ranks(lambda: understood().recipe.run.ranks)
 
     def work() -> Result:
+        """Lists the settings, or searches."""
         given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest, validate))
         if keys:
             return {"keys": _keys(validate, given)}

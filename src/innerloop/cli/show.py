@@ -39,6 +39,7 @@ def show(name: Name = None, settings: Settings = None, schema: Schema = False, j
     given = check_settings(settings, ("--json", "--schema", "--help"))
 
     def work() -> Result:
+        """Gathers what is asked for."""
         if schema:
             return {"settings": _settings(name or "sine-maml", given), "recipe": name or "sine-maml"}
         if name is None:
@@ -129,9 +130,12 @@ def _run(name: str, given: list[str]) -> Result:
         "plan": run.manifest.get("plan"),
         "steps": run.steps_done,
         "evaluations": [
-            {**{k: v for k, v in found.items() if k != "scores"}, "own_protocol": is_own(run.recipe, found)}
-            for found in [headline(run), *others(run)]
-            if found
+            {
+                **{k: v for k, v in evaluation.items() if k != "scores"},
+                "own_protocol": is_own(run.recipe, evaluation),
+            }
+            for evaluation in [headline(run), *others(run)]
+            if evaluation
         ],
         "problems": run.problems,
         "kind": run.kind,
@@ -180,10 +184,10 @@ def _render_run(result: Result) -> None:
         ),
     }
     pairs({name: value for name, value in rows.items() if value not in (None, "")})
-    for found in result["evaluations"]:
-        other = "" if found["own_protocol"] else "by another protocol than the recipe's: "
-        write(f"\n{other}{evaluation_line(found)}")
-        render_steps(found)
+    for evaluation in result["evaluations"]:
+        other = "" if evaluation["own_protocol"] else "by another protocol than the recipe's: "
+        write(f"\n{other}{evaluation_line(evaluation)}")
+        render_steps(evaluation)
     for problem in result["problems"]:
         write(f"note: {problem}")
     if not trained:

@@ -86,6 +86,7 @@ def sweep(
     given = check_settings(settings, OPTIONS)
 
     def work() -> Result:
+        """Carries out the sweep."""
         from innerloop.experiment.sweeps.sweep import sweep as run_sweep
 
         return run_sweep(

@@ -44,6 +44,7 @@ def train(
     start_ranks(lambda: read_recipe(recipe, given).run.ranks)
 
     def work() -> Result:
+        """Reads the recipe, then trains it."""
         from innerloop.recipes.library import load_recipe
         from innerloop.recipes.settings import typed_keys
         from innerloop.recipes.unread import unread

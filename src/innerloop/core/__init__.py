@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from innerloop.core.types import Task as Task
     from innerloop.core.types import TaskBatch as TaskBatch
     from innerloop.core.types import stack_tasks as stack_tasks
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.core.autodiff": "gradient",
-        "innerloop.core.errors": "NonFiniteError UserError",
-        "innerloop.core.losses": "LOSSES get_loss rate_factor smoothed",
-        "innerloop.core.random": "Draws",
-        "innerloop.core.statistics": "Interval mean_interval paired_difference",
-        "innerloop.core.types": "Buffers Loss Params RaggedBatch Task TaskBatch stack_tasks",
-    },
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.core.autodiff": "gradient",
+            "innerloop.core.errors": "NonFiniteError UserError",
+            "innerloop.core.losses": "LOSSES get_loss rate_factor smoothed",
+            "innerloop.core.random": "Draws",
+            "innerloop.core.statistics": "Interval mean_interval paired_difference",
+            "innerloop.core.types": "Buffers Loss Params RaggedBatch Task TaskBatch stack_tasks",
+        },
+    )

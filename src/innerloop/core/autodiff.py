@@ -108,8 +108,8 @@ def value_and_gradient(
         with torch.enable_grad():
             at = {name: value.requires_grad_() for name, value in fixed.items()}
             value, more = fn(at)
-            found = torch.autograd.grad(value, list(at.values()), materialize_grads=True)
-        answer = (value, more, dict(zip(at, found, strict=True)))
+            gradients = torch.autograd.grad(value, list(at.values()), materialize_grads=True)
+        answer = (value, more, dict(zip(at, gradients, strict=True)))
     else:
         grads, (value, more) = torch.func.grad_and_value(fn, has_aux=True)(fixed)
         answer = (value, more, grads)
@@ -138,9 +138,10 @@ def hessian_product(loss: Callable[[Params], Tensor], params: Params) -> Callabl
         grads = torch.autograd.grad(loss(at), list(at.values()), create_graph=True, materialize_grads=True)
 
     def product(v: Params) -> Params:
-        found = torch.autograd.grad(
+        """The Hessian times ``v``, from the graph of the gradient."""
+        columns = torch.autograd.grad(
             grads, list(at.values()), [v[name] for name in at], retain_graph=True, materialize_grads=True
         )
-        return dict(zip(at, found, strict=True))
+        return dict(zip(at, columns, strict=True))
 
     return product

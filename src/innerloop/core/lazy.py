@@ -13,8 +13,9 @@ def lazy(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package whose names live in other modules.
 
-    A package's ``__init__.py`` says ``__getattr__, __dir__ = lazy(__name__, {"package.module": "name"})``,
-    and imports the same names under ``TYPE_CHECKING`` for type checkers; a test holds that both agree.
+    A package's ``__init__.py`` imports the names under ``if TYPE_CHECKING`` for type checkers, and says
+    ``__getattr__, __dir__ = lazy(__name__, {"package.module": "name"})`` under ``else``: a type checker would
+    take ``__getattr__`` for any name that there is not. A test holds that both list the same names.
 
     Args:
         package: its ``__name__``.
@@ -36,6 +37,7 @@ def lazy(
         raise ValueError(f"the module {package}.{hidden[0]} would hide the name '{hidden[0]}': rename one.")
 
     def load(name: str) -> Any:
+        """The object of that name, from the module that it lives in."""
         if name in inside:
             return importlib.import_module(f"{package}.{name}")
         if name not in home_of:
@@ -43,6 +45,7 @@ def lazy(
         return getattr(importlib.import_module(home_of[name]), name)
 
     def names() -> list[str]:
+        """What ``dir`` lists: the names that are there, and those that have not been loaded yet."""
         return sorted({*vars(sys.modules[package]), *home_of, *inside})
 
     return load, names

@@ -1,7 +1,7 @@
 r"""Losses by name, each with its convention.
 
 The papers use three conventions for squared error, and a learning rate found under one is off by a
-constant under another (``theory.md`` §0). With residuals :math:`r_i = f(x_i) - y_i` over ``n`` samples:
+constant under another. With residuals :math:`r_i = f(x_i) - y_i` over ``n`` samples:
 
 ==============  ==========================================  =========================
 name            value                                       used by
@@ -82,6 +82,11 @@ def get_loss(name: str) -> Loss:
 def rate_factor(from_loss: str, to_loss: str, samples: int) -> float:
     """What to multiply a learning rate with when the loss convention changes, so that steps stay equal.
 
+    Args:
+        from_loss: the loss under which the rate was chosen.
+        to_loss: the loss under which it will be used; of the same family (squared errors or cross-entropies).
+        samples: number of samples that a loss is taken over; only the conventions that sum depend on it.
+
     >>> rate_factor("mse", "half-mse", samples=10)
     2.0
     >>> rate_factor("mse", "half-sse", samples=10)
@@ -127,6 +132,7 @@ def smoothed(loss: Loss, share: float) -> Loss:
     summed = loss.name == "cross-entropy-sum"
 
     def value(outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of ``outputs`` against smoothed labels, summed or averaged as ``loss`` is."""
         possible = outputs > -torch.inf
         log_p = F.log_softmax(outputs, -1)
         right = log_p.gather(-1, targets[..., None])[..., 0]
@@ -146,6 +152,11 @@ def is_classification(loss: Loss) -> bool:
 
 def score(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """What evaluation reports of one task: accuracy for labels, mean squared error (no ½) otherwise.
+
+    Args:
+        loss: the loss that the task is trained with; it says whether targets are labels.
+        outputs: what was predicted, a row for each sample.
+        targets: labels, or the values that the outputs should have.
 
     >>> import torch
     >>> score(LOSSES["cross-entropy"], torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]))

@@ -54,6 +54,13 @@ def hashed_bits(
     Every index has one endless row of words. With ``first``, of shape ``(len(index), parts)``, pieces of it
     are given instead, each ``count`` words from that place on: shape ``(len(index), parts, count)``.
 
+    Args:
+        key: says which stream of numbers it is, as a seed does.
+        index: the rows that are wanted, such as episodes.
+        count: words in every row, or in every piece of it.
+        first: where in each row the pieces begin, counted in words; the whole row from its beginning if
+            omitted.
+
     >>> row = hashed_bits(7, np.array([3]), 5)
     >>> bool((hashed_bits(7, np.array([3]), 2, np.array([[0, 3]])) == row[:, [[0, 1], [3, 4]]]).all())
     True
@@ -67,7 +74,13 @@ def hashed_bits(
 
 
 def hashed_uniform(key: int, index: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Uniforms strictly inside (0, 1), 52 bits each: shape ``(len(index), count)``."""
+    """Uniforms strictly inside (0, 1), 52 bits each: shape ``(len(index), count)``.
+
+    Args:
+        key: says which stream of numbers it is, as a seed does.
+        index: the rows that are wanted, such as episodes.
+        count: numbers in every row.
+    """
     bits = hashed_bits(key, index, count) >> _S12  # with one bit more, the half could round up to 1
     return (bits.astype(np.float64) + 0.5) * 2.0**-52
 
@@ -114,19 +127,42 @@ class Draws:
     def uniform(
         self, name: str, shape: tuple[int, ...] = (), low: float = 0.0, high: float = 1.0, per: str = "task"
     ) -> Tensor:
-        """Uniform on ``(low, high)``, of shape ``(episodes, *shape)``."""
+        """Uniform on ``(low, high)``, of shape ``(episodes, *shape)``.
+
+        Args:
+            name: what is drawn; another name gives independent numbers.
+            shape: shape for every episode; a scalar by default.
+            low: lower end.
+            high: upper end.
+            per: ``task`` for what defines a task, ``sample`` for what belongs to its samples.
+        """
         values = low + (high - low) * self._standard(name, shape, per)
         return torch.from_numpy(values).to(self.dtype)
 
     def normal(
         self, name: str, shape: tuple[int, ...] = (), mean: float = 0.0, std: float = 1.0, per: str = "task"
     ) -> Tensor:
-        """Normal, through the inverse of the distribution function."""
+        """Normal, through the inverse of the distribution function.
+
+        Args:
+            name: what is drawn; another name gives independent numbers.
+            shape: shape for every episode; a scalar by default.
+            mean: mean of the distribution.
+            std: its standard deviation.
+            per: ``task`` for what defines a task, ``sample`` for what belongs to its samples.
+        """
         standard = torch.special.ndtri(torch.from_numpy(self._standard(name, shape, per)))
         return (mean + std * standard).to(self.dtype)
 
     def integers(self, name: str, shape: tuple[int, ...], high: int, per: str = "task") -> Tensor:
-        """Integers from 0 to ``high − 1``, int64."""
+        """Integers from 0 to ``high − 1``, int64.
+
+        Args:
+            name: what is drawn; another name gives independent numbers.
+            shape: shape for every episode.
+            high: how many integers there are to draw from.
+            per: ``task`` for what defines a task, ``sample`` for what belongs to its samples.
+        """
         return torch.from_numpy((self._standard(name, shape, per) * high).astype(np.int64))
 
     def generators(self, name: str, per: str = "task") -> list[torch.Generator]:

@@ -78,7 +78,13 @@ def _try_once(script: Path, arguments: tuple[str, ...], key: str, file: Path | N
 
 
 def remember(file: Path | None, key: str, outcome: Outcome) -> None:
-    """Keeps an outcome for the next process; without a word where nothing can be written."""
+    """Keeps an outcome for the next process; without a word where nothing can be written.
+
+    Args:
+        file: where outcomes are kept; None keeps nothing.
+        key: the circumstances of the trial as JSON: machine, versions, what was tried.
+        outcome: whether it worked, and why not.
+    """
     if file is None:
         return
     content = {"works": outcome.works, "reason": outcome.reason, "circumstances": json.loads(key)}

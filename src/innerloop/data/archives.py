@@ -75,10 +75,10 @@ class Archive:
         """
         opener = self._open_each({name})
         try:
-            found = next(opener, None)
-            if found is None:
+            entry = next(opener, None)
+            if entry is None:
                 raise UserError(f"{self.path.name} lacks {name}; get it again from its publisher.")
-            with found[1] as opened:
+            with entry[1] as opened:
                 yield opened
         except _DAMAGE as error:
             raise self._damaged(error) from None

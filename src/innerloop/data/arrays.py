@@ -54,7 +54,7 @@ def from_arrays(
         images=images,
         starts=np.concatenate([[0], np.cumsum(layout.counts, dtype=np.int64)]),
         class_names=layout.class_names,
-        splits={part: np.array(found, dtype=np.int64) for part, found in (layout.splits or {}).items()},
+        splits={part: np.array(numbers, dtype=np.int64) for part, numbers in (layout.splits or {}).items()},
         groups=None if layout.groups is None else np.array(layout.groups, dtype=np.int64),
         group_names=layout.group_names,
         files=ListedFiles(layout.files),
@@ -70,7 +70,16 @@ def arrays_layout(
     groups: Sequence[Any] | NDArray[Any] | None,
     pattern: str = "X[{row}]",
 ) -> Layout:
-    """Sort rows by class, in the order they have within it."""
+    """Sort rows by class, in the order they have within it.
+
+    Args:
+        X: pictures, as in :func:`from_arrays`.
+        y: a label for each.
+        class_names: one per class, in the order of the sorted labels; the labels as text if None.
+        splits: part to class names; 60/20/20 % of the classes if None.
+        groups: one per class, in the same order; None if there are none.
+        pattern: what a picture is called, with ``{row}`` for its place in ``X``.
+    """
     images, given = _channels_last(np.asarray(X)), np.asarray(y)
     _check_kind(images)
     if given.ndim != 1 or len(given) != len(images) or not len(images):
@@ -78,9 +87,9 @@ def arrays_layout(
             f"X holds {len(images)} pictures, and y of shape {given.shape} is not a label for each of them."
         )
     _check_labels(given)
-    found, labels = np.unique(given, return_inverse=True)
-    names = [str(name) for name in (found if class_names is None else class_names)]
-    _check_names(names, len(found))
+    known, labels = np.unique(given, return_inverse=True)
+    names = [str(name) for name in (known if class_names is None else class_names)]
+    _check_names(names, len(known))
     if groups is not None and np.ndim(groups) != 1:
         raise UserError(f"groups of shape {np.shape(groups)} are no list: give each class its group.")
     if groups is not None and len(groups) != len(names):

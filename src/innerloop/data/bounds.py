@@ -42,6 +42,11 @@ def room(path: Path) -> int:
 def check_size(path: Path, unpacked: int, files: int = 0) -> None:
     """Refuses an archive of too many bytes or files.
 
+    Args:
+        path: the archive.
+        unpacked: bytes that it unpacks to, as far as is known.
+        files: how many files it holds, as far as is known.
+
     Raises:
         UserError: it is none that a publisher makes.
     """
@@ -99,18 +104,22 @@ class _Bounded:
         self._stream, self._path, self._room = stream, path, room(path)
 
     def read(self, size: int = -1) -> bytes:
+        """Reads on, and refuses the archive once it has given too much."""
         left = self._room - self._stream.tell() + 1
         data = self._stream.read(left if size < 0 else min(size, left))
         check_size(self._path, self._stream.tell())
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
+        """Moves to another place, and refuses one that is too far."""
         if whence == 0:
             check_size(self._path, offset)
         return self._stream.seek(offset, whence)
 
     def tell(self) -> int:
+        """The place in the stream."""
         return self._stream.tell()
 
     def close(self) -> None:
+        """Closes the stream."""
         self._stream.close()

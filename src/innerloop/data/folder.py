@@ -96,6 +96,11 @@ class Classes(NamedTuple):
 def classes_in(root: Path, scanned: Scanned, options: FolderOptions) -> Classes:
     """Looks at every picture's head, and sorts the pictures into classes.
 
+    Args:
+        root: the folder.
+        scanned: what lies in it (:func:`~innerloop.data.folder_scan.scan`).
+        options: what to do with files that cannot be read and with small classes.
+
     Raises:
         UserError: with a line for everything that is wrong: the folder is not laid out by class, a class is
             too small, files cannot be read, or two classes have the same picture.
@@ -124,9 +129,9 @@ def _sorted_by_class(
     root: Path, scanned: Scanned, good: set[str], options: FolderOptions
 ) -> tuple[list[str], list[list[str]], Splits | None]:
     """Names of the classes, their good pictures, and the splits that folders say."""
-    found = by_class(root, [item.path for item in scanned.files])
-    all_of_them = {label: [path for path in paths if path in good] for label, paths in found.items()}
-    all_of_them |= {label: [] for label in scanned.empty if not _is_within(label, found)}
+    labelled = by_class(root, [item.path for item in scanned.files])
+    all_of_them = {label: [path for path in paths if path in good] for label, paths in labelled.items()}
+    all_of_them |= {label: [] for label in scanned.empty if not _is_within(label, labelled)}
     kept = {label: paths for label, paths in all_of_them.items() if len(paths) >= options.leave_out}
     if not kept:
         raise UserError(
@@ -136,9 +141,9 @@ def _sorted_by_class(
     with problems.collect():
         _check_sizes(kept, options.min_images)
     with problems.collect():
-        names, splits = class_names([label for label in kept if label in found], root)
+        names, splits = class_names([label for label in kept if label in labelled], root)
     problems.refuse()
-    return names, [paths for label, paths in kept.items() if label in found], splits
+    return names, [paths for label, paths in kept.items() if label in labelled], splits
 
 
 def _is_within(label: str, others: dict[str, list[str]]) -> bool:
@@ -172,6 +177,11 @@ def examples_in(root: Path, options: FolderOptions) -> dict[str, list[Path]]:
 
 def folder_layout(root: Path, scanned: Scanned, options: FolderOptions) -> Layout:
     """Look at every picture's head, and lay the classes out.
+
+    Args:
+        root: the folder.
+        scanned: what lies in it (:func:`~innerloop.data.folder_scan.scan`).
+        options: size and colour of the converted pictures, and what to do with those that cannot be read.
 
     Raises:
         UserError: as :func:`classes_in`.

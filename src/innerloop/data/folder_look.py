@@ -42,6 +42,11 @@ def look_at_heads(root: Path, paths: Sequence[str], on_bad: OnBad) -> tuple[dict
 
     Heads show most of what is wrong. Where files may be skipped, or something is wrong anyway, every picture
     is decoded: all that is wrong is told at once.
+
+    Args:
+        root: the folder.
+        paths: names of the pictures below it.
+        on_bad: whether pictures that cannot be read are to be skipped (``skip``) or refused (``refuse``).
     """
     heads, bad = _looked(root, paths, on_bad == "skip")
     if bad and on_bad == "refuse":
@@ -125,8 +130,8 @@ def refuse_two_labels(pictures: Any, labels: Sequence[Any]) -> None:
         return
     if all(isinstance(picture, (str, Path)) for picture in pictures):
         files = [user_path(picture) for picture in pictures]
-        if found := shared_pictures(zip(files, labels, strict=True)):
-            shown = _shown([[str(pictures[place]) for place in places] for places in found])
+        if conflicts := shared_pictures(zip(files, labels, strict=True)):
+            shown = _shown([[str(pictures[place]) for place in places] for places in conflicts])
             raise UserError(
                 f"the same picture is given with different labels ({shown}), and only one can be right: "
                 "leave out the wrong ones."
@@ -150,6 +155,11 @@ def _shown(found: Sequence[Sequence[str]]) -> str:
 
 def read_files(files: Sequence[Path], size: int, colour: Colour) -> NDArray[np.uint8]:
     """Picture files as one array ``(n, size, size, channels)``.
+
+    Args:
+        files: the pictures.
+        size: side of the square that each becomes, in pixels.
+        colour: ``rgb`` or ``grey``.
 
     Raises:
         UserError: names all that cannot be read.

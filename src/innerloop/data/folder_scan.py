@@ -37,7 +37,7 @@ def scan(root: Path) -> Scanned:
     Raises:
         UserError: there are none, or a folder cannot be looked into.
     """
-    found: list[Found] = []
+    pictures: list[Found] = []
     empty: list[str] = []
     seen: set[tuple[int, int]] = set()
     for folder, inner, names in os.walk(root, followlinks=True, onerror=_unlistable):
@@ -49,12 +49,12 @@ def scan(root: Path) -> Scanned:
         inner[:] = [name for name in inner if not name.startswith((".", "__MACOSX"))]
         for name in names:
             if is_picture(name) or is_taken_for_picture(name):
-                found.append(_found(root, Path(folder, name)))
+                pictures.append(_found(root, Path(folder, name)))
         if not inner and all(name.startswith(".") for name in names) and Path(folder) != root:
             empty.append(_name(root, Path(folder)))
-    if not found:
+    if not pictures:
         raise UserError(f"{root} holds no pictures: it needs one folder per class with pictures in it.")
-    return Scanned(sorted(found), sorted(empty))
+    return Scanned(sorted(pictures), sorted(empty))
 
 
 def holds_pictures(root: Path) -> bool:

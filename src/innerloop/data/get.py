@@ -71,6 +71,13 @@ def adopt(
 ) -> Index:
     """Convert local archives into a store at ``folder``, if they hold what the catalogue says.
 
+    Args:
+        entry: what the catalogue says of the dataset.
+        classes: its classes, by name and group.
+        paths: the archives or folders that hold it.
+        folder: where the store is made; one that is there is replaced.
+        progress: told how far the work is; silent by default.
+
     Raises:
         UserError: they do not, in one sentence.
     """
@@ -80,6 +87,7 @@ def adopt(
     check_counts(entry, layout, where(archives))
 
     def verify(content: str, decoded: str | None) -> dict[str, Any]:
+        """Refuses pixels that are not those of the catalogue; gives what the index says of their origin."""
         check_content(entry, content, decoded, where(archives))
         return {"status": status(entry, given)}
 
@@ -100,13 +108,13 @@ def check(name: str) -> dict[str, Any]:
     index = read_index(folder) if is_name(name) else None
     if index is None:
         raise UserError(how_to_get(entry or find_entry(name)))
-    found = _stored_hash(folder)
-    if found != index["content_sha256"]:
+    digest = _stored_hash(folder)
+    if digest != index["content_sha256"]:
         raise UserError(
-            f"{name} has changed on disk (its pixels hash to {found[:12]}…, not to "
+            f"{name} has changed on disk (its pixels hash to {digest[:12]}…, not to "
             f"{index['content_sha256'][:12]}…): `innerloop data get {name} --again` makes it anew."
         )
-    if entry is not None and entry.content_sha256 not in (UNKNOWN, found):
+    if entry is not None and entry.content_sha256 not in (UNKNOWN, digest):
         raise UserError(
             f"{name} is whole but not what the catalogue says: "
             f"`innerloop data get {name} --again` makes it anew."
@@ -115,7 +123,13 @@ def check(name: str) -> dict[str, Any]:
 
 
 def summary(name: str, index: Index, folder: Path) -> dict[str, Any]:
-    """What the command says about a dataset that is there."""
+    """What the command says about a dataset that is there.
+
+    Args:
+        name: the dataset.
+        index: what its store says of itself.
+        folder: where the store is.
+    """
     entry = catalogue().get(name)
     return {
         "name": name,

@@ -92,11 +92,17 @@ def own_store(name: str) -> Path | None:
 
 
 def open_path(path: Path, options: FolderOptions, progress: Progress = silent) -> ImageSource:
-    """A folder or .npz file; converted once, and again when it changes."""
+    """A folder or .npz file; converted once, and again when it changes.
+
+    Args:
+        path: the folder or file.
+        options: how a folder is read; not used for an .npz file.
+        progress: told how far the conversion is; silent by default.
+    """
     if path.is_dir():
-        found = scan(path)
-        key = fingerprint(path, found, options)
-        return _cached(path.name, key, partial(folder_layout, path, found, options), progress)
+        scanned = scan(path)
+        key = fingerprint(path, scanned, options)
+        return _cached(path.name, key, partial(folder_layout, path, scanned, options), progress)
     if path.is_file() and path.suffix.lower() == ".npz":
         state = path.stat()
         key = text_hash("npz", str(path.resolve()), str(state.st_size), str(state.st_mtime_ns))
@@ -116,7 +122,15 @@ def open_path(path: Path, options: FolderOptions, progress: Progress = silent) -
 def resized(
     source: ImageSource, size: int | None, colour: str, fit: Fit = "crop", progress: Progress = silent
 ) -> ImageSource:
-    """The same pictures in another size or colour; converted once, then mapped."""
+    """The same pictures in another size or colour; converted once, then mapped.
+
+    Args:
+        source: the pictures.
+        size: side of the new pictures in pixels; their own size if None.
+        colour: ``rgb``, ``grey``, or ``auto`` for the colour that they have.
+        fit: how a picture becomes a square (``crop`` cuts the longer side).
+        progress: told how far the conversion is; silent by default.
+    """
     height, width, channels = source.images.shape[1:]
     wanted: Colour = "grey" if (channels == 1 if colour == "auto" else colour == "grey") else "rgb"
     shape = (size or height, size or width, 1 if wanted == "grey" else 3)
@@ -181,4 +195,4 @@ def _resize(shape: tuple[int, int, int], fit: Fit, picture: NDArray[np.uint8]) -
 
 
 def _numbers(splits: dict[str, tuple[int, ...]]) -> dict[str, NDArray[np.int64]]:
-    return {part: np.array(found, dtype=np.int64) for part, found in splits.items()}
+    return {part: np.array(classes, dtype=np.int64) for part, classes in splits.items()}

@@ -84,6 +84,7 @@ class _Dtype:
         self.order = text(state[1])
 
     def plain(self) -> np.dtype[Any]:
+        """The dtype itself, if it holds plain numbers or text."""
         made = np.dtype(self.code)
         if made.kind not in _PLAIN_KINDS:
             raise ForbiddenGlobalError(f"an array of {self.code}")
@@ -147,6 +148,7 @@ _KNOWN: Final[dict[tuple[str, str], Any]] = {
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        """The stand-in of a known name; all others are refused."""
         try:
             return _KNOWN[module, name]
         except KeyError:

@@ -150,6 +150,12 @@ def fit_picture(picture: Image.Image, size: int, colour: Colour, fit: Fit = "cro
 def read_picture(data: bytes | Path, size: int, colour: Colour, fit: Fit = "crop") -> NDArray[np.uint8]:
     """Open and fit in one go.
 
+    Args:
+        data: the file, or its bytes.
+        size: side of the square in pixels.
+        colour: ``rgb`` or ``grey``.
+        fit: how a picture becomes a square (``crop`` cuts the longer side).
+
     Raises:
         UserError: it cannot be decoded; the message names the file.
     """
@@ -165,6 +171,11 @@ def in_threads(work: Callable[[A], B], items: Iterable[A], workers: int) -> Iter
 
     Pillow lets go of the interpreter's lock while it decodes, so threads suffice, and nothing need be
     pickled for other processes.
+
+    Args:
+        work: what is done with an item.
+        items: what it is done with; read as it is needed.
+        workers: number of threads; with fewer than two it is done here.
     """
     if workers < 2:
         yield from map(work, items)

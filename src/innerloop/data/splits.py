@@ -43,7 +43,7 @@ def divide(class_names: Sequence[str]) -> Splits:
     held = max(2 if n >= 6 else 1, round(_HELD_OUT * n), min(_WANTED, n // 4))
     order = sorted(range(n), key=lambda c: text_hash("split", class_names[c]))
     parts = {"train": order[2 * held :], "validation": order[:held], "test": order[held : 2 * held]}
-    return {part: tuple(sorted(found)) for part, found in parts.items()}
+    return {part: tuple(sorted(classes)) for part, classes in parts.items()}
 
 
 def hold_out(classes: Sequence[int], class_names: Sequence[str], groups: Sequence[str] | None) -> Splits:
@@ -91,6 +91,11 @@ def named_splits(listed: Mapping[str, Sequence[Any]], class_names: Sequence[str]
     """Lists of class names as class numbers.
 
     A class may be called by the last part of its name where that is not ambiguous.
+
+    Args:
+        listed: part to names of its classes; ``val`` and the like are understood.
+        class_names: all classes, in the order of their numbers.
+        origin: what messages call the place where the lists are from.
 
     >>> named_splits({"val": ["b"], "train": ["x/a"]}, ["x/a", "y/b"], "splits.json")
     {'validation': (1,), 'train': (0,)}

@@ -74,7 +74,7 @@ def survey(
     parts = seen.parts
     if not parts.get("validation") and len(parts.get("train", ())) > 1:
         parts = {**parts, **hold_out(parts["train"], seen.names, seen.groups)}
-    named = {part: [seen.names[c] for c in found] for part, found in parts.items()}
+    named = {part: [seen.names[c] for c in numbers] for part, numbers in parts.items()}
     counts = dict(zip(seen.names, seen.counts, strict=True))
     return Survey(name, counts, named, seen.side, seen.grey, seen.divided)
 
@@ -100,7 +100,7 @@ class _Seen(NamedTuple):
 
 def _of_source(source: ImageSource) -> _Seen:
     groups = None if source.groups is None else [source.group_names[group] for group in source.groups]
-    parts = {part: found.tolist() for part, found in source.splits.items()}
+    parts = {part: numbers.tolist() for part, numbers in source.splits.items()}
     _, side, _, channels = source.images.shape
     return _Seen(source.class_names, source.counts.tolist(), parts, groups, side, channels == 1, False)
 

@@ -45,7 +45,13 @@ def status(entry: Entry, given: Sequence[dict[str, Any]]) -> str:
 
 
 def check_counts(entry: Entry, layout: Layout, given: str) -> None:
-    """Refuse the wrong numbers of classes or pictures."""
+    """Refuse the wrong numbers of classes or pictures.
+
+    Args:
+        entry: what the catalogue says.
+        layout: what was found in the archives.
+        given: what messages call the archives.
+    """
     classes, images = len(layout.class_names), sum(layout.counts)
     if (classes, images) != (entry.classes, entry.images):
         raise UserError(
@@ -61,7 +67,14 @@ def check_counts(entry: Entry, layout: Layout, given: str) -> None:
 
 
 def check_content(entry: Entry, content: str, decoded: str | None, given: str) -> None:
-    """Refuse the wrong pixels, where the right ones are known."""
+    """Refuse the wrong pixels, where the right ones are known.
+
+    Args:
+        entry: what the catalogue says.
+        content: hash of the pixels as stored.
+        decoded: hash of the pixels as decoded, before they were resized; None where that is the same.
+        given: what messages call the archives.
+    """
     if decoded is not None and entry.decoded_sha256 not in (UNKNOWN, None, decoded):
         raise UserError(
             f"{given} was refused: its pictures are not {entry.name}'s (sha256 over the decoded pixels is "

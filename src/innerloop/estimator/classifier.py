@@ -52,7 +52,7 @@ class FewShotClassifier(AdaptingClassifier):
         expected_: how often it will be right, by class, and what it confuses; None where every class has a
             single example, or nothing was asked.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> source = glyphs()
     >>> X, y = source.images[:4000], np.repeat(np.arange(200), 20)
     >>> model = FewShotClassifier(verbose=False).pretrain(X, y, filters=8, steps=2, batch=1)

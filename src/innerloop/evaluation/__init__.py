@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import Evaluation as Evaluation
     from innerloop.evaluation.scores import evaluate as evaluate
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.evaluation.comparison": "Comparison compare over_seeds",
-        "innerloop.evaluation.episodes": "Episodes",
-        "innerloop.evaluation.frozen": "evaluate_features evaluate_head",
-        "innerloop.evaluation.heads": "HEADS fit_heads head_scores",
-        "innerloop.evaluation.orders": "ByOrder by_label_order",
-        "innerloop.evaluation.pretrained": "evaluate_backbone",
-        "innerloop.evaluation.protocol": "Protocol",
-        "innerloop.evaluation.scores": "Evaluation evaluate",
-    },
-    rooms="sureness",
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.evaluation.comparison": "Comparison compare over_seeds",
+            "innerloop.evaluation.episodes": "Episodes",
+            "innerloop.evaluation.frozen": "evaluate_features evaluate_head",
+            "innerloop.evaluation.heads": "HEADS fit_heads head_scores",
+            "innerloop.evaluation.orders": "ByOrder by_label_order",
+            "innerloop.evaluation.pretrained": "evaluate_backbone",
+            "innerloop.evaluation.protocol": "Protocol",
+            "innerloop.evaluation.scores": "Evaluation evaluate",
+        },
+        rooms="sureness",
+    )

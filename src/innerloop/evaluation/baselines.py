@@ -94,16 +94,16 @@ def trivial_baselines(
     episodes = min(EPISODES, len(result.scores))
     wanted = protocol._replace(head="centroid", copies=0, episodes=episodes, grid=(), ensemble=False)
     plain, nothing = wanted._replace(norm="none", normalise=False), {"none": torch.zeros(1)}
-    found = {
+    evaluations = {
         name: judged(fixed_features(features), nothing, {}, protocol=plain)
         for name, features in (("pixels", pixels), ("colours", colours))
     }
     if start is not None:
         name, network, params, buffers, mean, std = start
         seen = wanted._replace(norm=network.norm, normalise=True)
-        found[name] = judged(network, params, buffers, protocol=seen, mean=mean, std=std)
+        evaluations[name] = judged(network, params, buffers, protocol=seen, mean=mean, std=std)
     ours = result.scores[:episodes]
-    return [Baseline(n, one.interval, paired_difference(ours, one.scores)) for n, one in found.items()]
+    return [Baseline(n, one.interval, paired_difference(ours, one.scores)) for n, one in evaluations.items()]
 
 
 def fixed_features(features: Callable[[Tensor], Tensor]) -> Network:
@@ -112,6 +112,7 @@ def fixed_features(features: Callable[[Tensor], Tensor]) -> Network:
     def of(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics = "batch"
     ) -> tuple[Tensor, Buffers]:
+        """The features, and the buffers as they were."""
         del params, statistics
         return features(x), buffers
 

@@ -19,7 +19,7 @@ from innerloop.execution.plan import Plan
 from innerloop.execution.pool import map_in_threads
 from innerloop.execution.ranks import shared_out
 from innerloop.nets.network import Network
-from innerloop.tasks.few_shot import image_loader, standardiser
+from innerloop.tasks.loading import image_loader, standardiser
 
 Rows = NDArray[np.int64]
 CACHEABLE = ("running", "group", "none")
@@ -51,11 +51,20 @@ def pictures_of(
 
     Copy ``c`` of a picture is a pure function of seed, picture and ``c``: episodes that share a picture
     share its copies, so copies are computed once too.
+
+    Args:
+        source: the pictures.
+        seed: of the augmentation.
+        mean: of each channel on a scale of 0 to 1, subtracted; nothing is if omitted.
+        std: of each channel, divided by.
+        dtype: of the pictures given out.
+        device: where they are put.
     """
     load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
     strength, base = lee2019(source.images.shape[1]), derive_seed(seed, "copies")
 
     def copies(rows: Rows, count: int) -> Tensor:
+        """``count`` augmented copies of every row."""
         flat = rows.reshape(-1)
         numbers = (flat[:, None] * 4096 + np.arange(count)).reshape(-1)
         x = augment(load(np.repeat(flat, count)), numbers.tolist(), base, strength)
@@ -73,8 +82,8 @@ class FeatureCache(NamedTuple):
     def at(self, rows: Rows) -> Tensor:
         """Features ``(…, d)`` of rows ``(…)`` (or ``(…, copies, d)`` if copies were cached)."""
         places = self.places(rows)
-        found = self.values.index_select(0, places.flatten())  # copies whole rows, which indexing does not
-        return found.view(*rows.shape, *self.values.shape[1:])
+        features = self.values.index_select(0, places.flatten())  # copies whole rows, which indexing does not
+        return features.view(*rows.shape, *self.values.shape[1:])
 
     def places(self, rows: Rows) -> Tensor:
         """Where rows ``(…)`` are among the values."""
@@ -119,18 +128,20 @@ def cached_features(
     plan, different = plan or Plan(), np.unique(rows)
 
     def one(part: Rows) -> Tensor:
+        """The features of one batch."""
         x = load(part)
         with plain_autograd():
             z, _ = network.features(params, buffers, x.reshape(-1, *x.shape[-3:]), "stored")
         return z.view(*x.shape[:-3], -1)
 
     def some(parts: list[Rows]) -> list[tuple[Tensor, ...]]:
+        """The features of several batches, in parallel where there are workers."""
         several = plan.mode in ("threads", "processes")
-        found = map_in_threads(one, parts, plan.threads) if several else list(map(one, parts))
-        return [(z,) for z in found]
+        features = map_in_threads(one, parts, plan.threads) if several else list(map(one, parts))
+        return [(z,) for z in features]
 
     parts = np.split(different, range(batch, len(different), batch))
     device = next(iter(params.values())).device
     with torch.no_grad():
-        found = [z.to(device) for (z,) in shared_out(some, parts, plan.ranks, 4 * plan.threads)]
-    return FeatureCache(different, torch.cat(found))
+        features = [z.to(device) for (z,) in shared_out(some, parts, plan.ranks, 4 * plan.threads)]
+    return FeatureCache(different, torch.cat(features))

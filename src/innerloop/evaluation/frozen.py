@@ -69,8 +69,8 @@ def evaluate_head(
     Raises:
         UserError: for an unknown head, another norm policy than the network's, too few pictures.
 
-    >>> from innerloop.data.glyphs import glyphs
-    >>> from innerloop.nets.conv4 import conv4
+    >>> from innerloop import glyphs
+    >>> from innerloop import conv4
     >>> net = conv4(1, 28, 5, filters=8, norm="group")
     >>> params, buffers = net.init(torch.Generator().manual_seed(0))
     >>> protocol = Protocol(shots=1, queries=5, episodes=10, norm="group", head="cosine")
@@ -122,7 +122,7 @@ def evaluate_features(
     Raises:
         UserError: for an unknown head, one that needs the network itself, too few pictures.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> source = glyphs()
     >>> pixels = lambda rows: torch.from_numpy(source.images[rows].reshape(len(rows), -1) / 255.0)
     >>> found = evaluate_features(pixels, source, Protocol(queries=5, episodes=10, head="centroid"))
@@ -154,8 +154,11 @@ def _evaluation(
     episodes: FewShot, protocol: Protocol, judge: Judge, together: int = TOGETHER, ranks: int = 1
 ) -> Evaluation:
     def some(groups: list[tuple[Rows, int]]) -> list[tuple[Tensor, ...]]:
-        found = [judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways) for index, kind in groups]
-        return [(v.accuracy.double().cpu(), torch.tensor(v.unconverged), v.grid.cpu()) for v in found]
+        """Accuracies of some groups of episodes, how many heads have not converged, and the grid."""
+        verdicts = [
+            judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways) for index, kind in groups
+        ]
+        return [(v.accuracy.double().cpu(), torch.tensor(v.unconverged), v.grid.cpu()) for v in verdicts]
 
     count, unconverged = protocol.episodes, 0
     groups = _by_kind(episodes, count, together)
@@ -175,8 +178,8 @@ def _evaluation(
 
 def _used_rows(episodes: FewShot, count: int) -> tuple[Rows, Rows]:
     """Rows that occur as support, and as query, in any of the episodes."""
-    found = [episodes.rows(index, kind) for index, kind in _by_kind(episodes, count)]
+    drawn = [episodes.rows(index, kind) for index, kind in _by_kind(episodes, count)]
     return (
-        np.unique(np.concatenate([rows.support.reshape(-1) for rows in found])),
-        np.unique(np.concatenate([rows.query.reshape(-1) for rows in found])),
+        np.unique(np.concatenate([rows.support.reshape(-1) for rows in drawn])),
+        np.unique(np.concatenate([rows.query.reshape(-1) for rows in drawn])),
     )

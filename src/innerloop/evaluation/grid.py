@@ -57,8 +57,8 @@ def grid_of(protocol: Protocol) -> list[Setting]:
     own = Setting(protocol.C, protocol.normalise)
     if not HEADS[protocol.head].penalised:
         return [own, own._replace(normalise=not own.normalise)]
-    found = [Setting(float(C), n) for n in (True, False) for C in dict.fromkeys(protocol.grid)]
-    return found if protocol.ensemble or own in found else [*found, own]
+    settings = [Setting(float(C), n) for n in (True, False) for C in dict.fromkeys(protocol.grid)]
+    return settings if protocol.ensemble or own in settings else [*settings, own]
 
 
 def fit_grid(z: Tensor, y: Tensor, ways: int, head: str, settings: Sequence[Setting]) -> list[Linear]:
@@ -102,12 +102,12 @@ def judge_grid(
         head: which head.
         settings: of the head.
     """
-    found, mean, unconverged = [], None, 0
+    accuracies, mean, unconverged = [], None, 0
     for one, fitted in zip(settings, fit_grid(z, y, ways, head, settings), strict=True):
         scores = head_scores(fitted, q, one.normalise).double()
-        found.append(accuracy(scores, truth))
+        accuracies.append(accuracy(scores, truth))
         share = (HEADS[head].temperature * scores).softmax(-1) / len(settings)
         mean = share if mean is None else mean + share
         unconverged += 0 if fitted.converged is None else int((~fitted.converged).sum())
     assert mean is not None
-    return GridVerdict(torch.stack(found, 1).double(), accuracy(mean, truth).double(), unconverged)
+    return GridVerdict(torch.stack(accuracies, 1).double(), accuracy(mean, truth).double(), unconverged)

@@ -44,18 +44,18 @@ class Head(NamedTuple):
 
 
 def _logistic(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
-    found = logistic(z, y, ways, C=C)
-    return Linear(found.weights, found.bias, found.gap <= ENOUGH * found.objective)
+    solution = logistic(z, y, ways, C=C)
+    return Linear(solution.weights, solution.bias, solution.gap <= ENOUGH * solution.objective)
 
 
 def _svm(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
-    found = linear_svm(z, y, ways, C=C)
-    return Linear(found.weights, found.bias, found.gap <= ENOUGH * found.objective)
+    solution = linear_svm(z, y, ways, C=C)
+    return Linear(solution.weights, solution.bias, solution.gap <= ENOUGH * solution.objective)
 
 
 def _svc(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
-    found = svc(z, y, ways, C=C)
-    return Linear(found.weights, found.bias, found.gap <= ENOUGH * found.objective, pairs=True)
+    solution = svc(z, y, ways, C=C)
+    return Linear(solution.weights, solution.bias, solution.gap <= ENOUGH * solution.objective, pairs=True)
 
 
 def _ridge(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
@@ -146,6 +146,11 @@ def head_scores(fitted: Linear, z: Tensor, normalise: bool = True) -> Tensor:
 
     In float64 where features are not of unit length: they may share an offset that the intercept takes away
     again, and the difference has to keep its digits. So are the scores of heads that float64 had to solve.
+
+    Args:
+        fitted: the heads.
+        z: features of the queries.
+        normalise: whether they are divided by their length.
     """
     return unit_scores(fitted, unit(z) if normalise else z.double())
 
@@ -153,8 +158,8 @@ def head_scores(fitted: Linear, z: Tensor, normalise: bool = True) -> Tensor:
 def unit_scores(fitted: Linear, x: Tensor) -> Tensor:
     """As :func:`head_scores`, of features that have length one already, or need not have it."""
     wide = torch.promote_types(x.dtype, fitted.weights.dtype)
-    found = scores((fitted.weights.to(wide), fitted.bias.to(wide)), x.to(wide))
-    return votes(found) if fitted.pairs else found
+    decisions = scores((fitted.weights.to(wide), fitted.bias.to(wide)), x.to(wide))
+    return votes(decisions) if fitted.pairs else decisions
 
 
 def unit(z: Tensor) -> Tensor:

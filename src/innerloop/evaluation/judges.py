@@ -50,7 +50,17 @@ def by_cached_features(
     plan: Plan,
     used: tuple[Rows, Rows],
 ) -> Judge:
-    """Features of the used rows (support, query), each computed once: for norm policies that allow it."""
+    """Features of the used rows (support, query), each computed once: for norm policies that allow it.
+
+    Args:
+        network: the frozen network.
+        params: its weights.
+        buffers: its statistics.
+        pictures: rows → what the network sees.
+        protocol: the head, its settings, and the number of augmented copies.
+        plan: how features are computed.
+        used: rows of support and of query pictures.
+    """
     copies = protocol.copies
     plain = used[1] if copies else np.union1d(*used)
     cache = cached_features(network, params, buffers, pictures.plain, plain, plan)
@@ -67,12 +77,18 @@ def by_features(support: FeatureCache, query: FeatureCache, protocol: Protocol) 
     """Features that are there already, of all rows (or of copies of them) that episodes show.
 
     What can be done once per row is not done once per episode: whether it is finite, and its length.
+
+    Args:
+        support: features of support pictures, or of their copies.
+        query: features of query pictures.
+        protocol: the head and its settings.
     """
     sound, sound_query = support.finite(), query.finite()
     if ready := protocol.normalise and not protocol.grid:
         support, query = (cache._replace(values=unit(cache.values)) for cache in (support, query))
 
     def judge(rows: EpisodeRows, ways: int) -> Verdict:
+        """Fits heads on the kept features of some episodes."""
         z = support.at(rows.support)
         y = repeated(rows.support_labels, protocol.copies, z.device)
         finite = sound[support.places(rows.support)].all(1) & sound_query[query.places(rows.query)].all(1)
@@ -85,10 +101,20 @@ def by_features(support: FeatureCache, query: FeatureCache, protocol: Protocol) 
 def by_episode_features(
     network: Network, params: Params, buffers: Buffers, pictures: Pictures, protocol: Protocol, plan: Plan
 ) -> Judge:
-    """Features of every episode anew: for statistics that depend on the episode."""
+    """Features of every episode anew: for statistics that depend on the episode.
+
+    Args:
+        network: the frozen network.
+        params: its weights.
+        buffers: its statistics.
+        pictures: rows → what the network sees.
+        protocol: the head, its settings, and the number of augmented copies.
+        plan: how episodes are run.
+    """
     norm = network.norm
 
     def features(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
+        """Features of one episode's support and query set."""
         z, after = network.features(params, buffers, task.x_support, statistics_for(norm, "support", False))
         q, _ = network.features(params, after, task.x_query, statistics_for(norm, "query", False))
         return z, q
@@ -96,8 +122,9 @@ def by_episode_features(
     mapped = map_tasks(features, plan)
 
     def judge(rows: EpisodeRows, ways: int) -> Verdict:
-        found = [mapped(params, buffers, part) for part in batches(rows, pictures, protocol.copies)]
-        z, q = (torch.cat(part) for part in zip(*found, strict=True))
+        """Computes the features of some episodes, and fits heads on them."""
+        parts = [mapped(params, buffers, part) for part in batches(rows, pictures, protocol.copies)]
+        z, q = (torch.cat(part) for part in zip(*parts, strict=True))
         y = repeated(rows.support_labels, protocol.copies, z.device)
         return head_accuracy(z, y, q, rows, ways, protocol)
 
@@ -107,12 +134,23 @@ def by_episode_features(
 def by_fine_tuning(
     network: Network, params: Params, buffers: Buffers, pictures: Pictures, protocol: Protocol, plan: Plan
 ) -> Judge:
-    """Gradient steps on the whole network, episode by episode."""
+    """Gradient steps on the whole network, episode by episode.
+
+    Args:
+        network: the network that every episode starts from.
+        params: its weights.
+        buffers: its statistics.
+        pictures: rows → what the network sees.
+        protocol: rate and number of the steps, and the number of augmented copies.
+        plan: how episodes are run.
+    """
 
     def judge(rows: EpisodeRows, ways: int) -> Verdict:
+        """Fine-tunes on every one of some episodes."""
         learner = fine_tune(network, ways, protocol.lr, protocol.steps, protocol.normalise)
 
         def one(params: Params, buffers: Buffers, task: Task) -> Tensor:
+            """The accuracy on one episode."""
             adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
             outputs, _ = learner.predict(adapted, task.x_query)
             return score(get_loss("cross-entropy"), outputs, task.y_query)
@@ -125,7 +163,14 @@ def by_fine_tuning(
 
 
 def batches(rows: EpisodeRows, pictures: Pictures, copies: int, size: int = 20) -> Iterator[TaskBatch]:
-    """Episodes as the network sees them, a few at a time; support pictures replaced by copies if asked."""
+    """Episodes as the network sees them, a few at a time; support pictures replaced by copies if asked.
+
+    Args:
+        rows: the episodes.
+        pictures: rows → what the network sees.
+        copies: augmented copies of every support picture; 0 for the picture itself.
+        size: episodes at a time.
+    """
     for start in range(0, len(rows.classes), size):
         part = EpisodeRows(*(field[start : start + size] for field in rows))
         x = pictures.copies(part.support, copies).flatten(1, 2) if copies else pictures.plain(part.support)
@@ -176,8 +221,8 @@ def head_accuracy(
         which = -1 if protocol.ensemble else grid_of(protocol).index(own)
         return Verdict(table[:, which], unconverged, table)
     fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise and not ready)
-    found = unit_scores(fitted, q) if ready else head_scores(fitted, q, protocol.normalise)
-    scores[finite] = accuracy(found.double(), truth)
+    decisions = unit_scores(fitted, q) if ready else head_scores(fitted, q, protocol.normalise)
+    scores[finite] = accuracy(decisions.double(), truth)
     return Verdict(scores, 0 if fitted.converged is None else int((~fitted.converged).sum()))
 
 
@@ -196,5 +241,11 @@ def _grid(
 
 
 def repeated(labels: Rows, copies: int, device: torch.device) -> Tensor:
-    """Labels of the support set, once per copy."""
+    """Labels of the support set, once per copy.
+
+    Args:
+        labels: ``(E, n)``.
+        copies: of every picture; 0 counts as 1.
+        device: where they are put.
+    """
     return torch.from_numpy(np.repeat(labels, max(1, copies), axis=-1)).to(device)

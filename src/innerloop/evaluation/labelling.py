@@ -41,6 +41,14 @@ def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalis
     """One head on features ``(n, d)``, solved in float64: a softmax of its scores makes probabilities.
 
     Its customary temperature is in its weights and its intercept.
+
+    Args:
+        z: features of the examples.
+        y: their labels.
+        ways: number of classes; each needs an example.
+        head: which head.
+        C: its inverse penalty.
+        normalise: whether features are divided by their norm.
     """
     fitted, factor = fit_heads(z[None].double(), y[None], ways, head, C, normalise), HEADS[head].temperature
     return fitted._replace(weights=factor * fitted.weights, bias=factor * fitted.bias)
@@ -62,11 +70,13 @@ def head_learner(
     """
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> FittedHead:
+        """The head that fits the support set's features."""
         z, after = network.features(params, buffers, x, statistics_for(network.norm, "support", training))
         fitted = tempered_head(z, y, ways, head, C, normalise)
         return FittedHead(fitted.weights[0], fitted.bias[0], params, after)
 
     def predict(adapted: FittedHead, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        """Scores of queries, and the buffers after this pass."""
         statistics = statistics_for(network.norm, "query", training)
         z, after = network.features(adapted.params, adapted.buffers, x, statistics)
         fitted = Linear(adapted.weight[None], adapted.bias[None], pairs=HEADS[head].pairs)
@@ -77,6 +87,12 @@ def head_learner(
 
 def in_parts(predict: Callable[[Tensor], Tensor], x: Tensor, norm: str, size: int = AT_ONCE) -> Tensor:
     """``predict`` on all pictures: a few at a time, but together where they normalise one another.
+
+    Args:
+        predict: pictures → a row for each.
+        x: all pictures.
+        norm: the norm policy, which says whether they normalise one another.
+        size: pictures at a time.
 
     >>> in_parts(lambda part: part - part.mean(), torch.tensor([1.0, 3.0]), "transductive", size=1)
     tensor([-1.,  1.])

@@ -66,15 +66,16 @@ def by_label_order(
     views = [relabelled(learner, order) for order in orders]
 
     def one(params: Params, buffers: Buffers, task: Task) -> Tensor:
+        """The scores of one task under every order, then under the mean of their probabilities."""
         adapted = [view.adapt(params, buffers, task.x_support, task.y_support) for view in views]
         outputs = [view.predict(a, task.x_query)[0] for view, a in zip(views, adapted, strict=True)]
         return torch.stack([score(loss, each, task.y_query) for each in (*outputs, mean_prediction(outputs))])
 
     mapped = map_tasks(one, (plan or Plan())._replace(compile="off"))
-    found = []
+    parts = []
     with torch_threads(plan), torch.no_grad():
         for start in range(0, episodes, batch):
             indices = range(start, min(start + batch, episodes))
-            found.append(mapped(params, buffers, sampler.episodes(indices)).double())
-    scores = torch.cat(found)
+            parts.append(mapped(params, buffers, sampler.episodes(indices)).double())
+    scores = torch.cat(parts)
     return ByOrder(scores[:, :-1], scores[:, -1])

@@ -66,6 +66,7 @@ def evaluate_backbone(
     compute = partial(extract, opened, cache=cache, progress=progress, threads=threads, device=device)
 
     def embed(rows: Rows) -> Tensor:
+        """Features of some rows of the source."""
         given: list[Any] = [
             source.images[row] if folder is None else folder / source.files(row) for row in rows
         ]

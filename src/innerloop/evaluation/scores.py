@@ -83,6 +83,7 @@ def evaluate(
     """
 
     def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
+        """The score of one task, and whether its head is a proven solution."""
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         outputs, _ = learner.predict(adapted, task.x_query)
         proven = learner.converged(adapted) if learner.converged else outputs.new_ones((), dtype=torch.bool)
@@ -95,8 +96,9 @@ def evaluate(
     spans = [range(start, min(start + batch, episodes)) for start in range(0, episodes, batch)]
 
     def some(spans: list[range]) -> list[tuple[Tensor, ...]]:
-        found = [mapped(params, buffers, sampler.episodes(indices)) for indices in spans]
-        return [(scores.double(), (~proven).sum()) for scores, proven in found]
+        """The scores of some batches, and how many heads of each have not converged."""
+        results = [mapped(params, buffers, sampler.episodes(indices)) for indices in spans]
+        return [(scores.double(), (~proven).sum()) for scores, proven in results]
 
     with torch_threads(given), torch.no_grad():
         parts = shared_out(some, spans, plan.ranks)

@@ -29,9 +29,11 @@ def captured(fn: Callable[..., Any]) -> Callable[..., Any]:
     graphs: dict[Any, tuple[Callable[..., Any], Any]] = {}
 
     def signature(leaves: list[torch.Tensor]) -> tuple[Any, ...]:
+        """What a captured graph is valid for: shapes, dtypes and devices of its inputs."""
         return tuple((tuple(x.shape), x.dtype, x.device) for x in leaves)
 
     def run(*args: Any) -> Any:
+        """Replays the graph for inputs like ``args``; captures it if they are the first of their kind."""
         leaves, spec = pytree.tree_flatten(args)
         key = (signature(leaves), str(spec))
         if key not in graphs:
@@ -47,6 +49,7 @@ def _capture(fn: Callable[..., Any], leaves: list[torch.Tensor], spec: Any) -> t
     out_specs = []
 
     def flat(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        """``fn`` on a flat list of tensors, which is what can be traced."""
         outputs, out_spec = pytree.tree_flatten(fn(*pytree.tree_unflatten(list(inputs), spec)))
         out_specs.append(out_spec)
         return outputs

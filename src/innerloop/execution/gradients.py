@@ -29,11 +29,11 @@ def meta_gradient(
     """A function ``(params, buffers, batch, weights=None) -> Gradient``; all tasks weigh the same without.
 
     Args:
-        loss: the loss of one task, to be differentiated; or
-        direction: the pseudo-gradient of one task, to be averaged (Reptile).
+        loss: the loss of one task, to be differentiated; not needed with ``direction``.
         plan: how to run it; a plain loop if omitted.
+        direction: instead of a loss, the pseudo-gradient of one task, to be averaged (Reptile).
 
-    >>> from innerloop.core.types import stack_tasks
+    >>> from innerloop.core import stack_tasks
     >>> task = Task(*(torch.ones(1, 1) for _ in range(4)), torch.tensor(0))
     >>> square = lambda p, b, t: ((p["w"] * t.x_query).square().sum(), b)
     >>> meta_gradient(square)({"w": torch.tensor(3.0)}, {}, stack_tasks([task, task])).grads
@@ -57,6 +57,7 @@ def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
     mapped = in_processes(direction, plan, weights=True) if several else map_tasks(direction, plan)
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
+        """The mean of the tasks' directions, weighted if weights are given."""
         with torch.no_grad():
             grads, losses, after = mapped(params, buffers, batch)
             if weights is None:
@@ -73,7 +74,10 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
     one_task = _gradient_of_one(loss)
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
+        """The meta-gradient of a batch, one task after another or one per thread."""
+
         def one(task: Task) -> tuple[Tensor, Params, Buffers]:
+            """Loss, gradient and buffers of one task."""
             return one_task(params, buffers, task)
 
         tasks = batch.tasks()
@@ -89,6 +93,7 @@ def _gradient_of_one(
     loss: TaskLoss,
 ) -> Callable[[Params, Buffers, Task], tuple[Tensor, Params, Buffers]]:
     def one_task(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Params, Buffers]:
+        """Loss, gradient and buffers of one task by plain autograd, none of them with a graph."""
         with plain_autograd(), torch.enable_grad():
             leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
             value, after = loss(leaves, buffers, task)
@@ -121,14 +126,20 @@ class InProcesses:
     ) -> Gradient:
         """The meta-gradient of a batch."""
         results = self.processes(detach(params), detach(buffers), batch)
-        found = _gathered(results, weights)
+        gradient = _gathered(results, weights)
         if len(results) > 1:
-            return found
+            return gradient
         # the mean of one task is that task's own gradient, in memory that the next call writes to
-        return Gradient(found.losses, *({k: v.clone() for k, v in t.items()} for t in found[1:]))
+        return Gradient(gradient.losses, *({k: v.clone() for k, v in t.items()} for t in gradient[1:]))
 
     def start(self, params: Params, buffers: Buffers, batch: Batch) -> None:
-        """Starts the processes, so that the first call is as any other."""
+        """Starts the processes, so that the first call is as any other.
+
+        Args:
+            params: parameters of the shapes that calls will have.
+            buffers: buffers of the shapes that calls will have.
+            batch: a batch of the size that calls will have.
+        """
         self.processes.start(detach(params), detach(buffers), batch)
 
 
@@ -139,6 +150,7 @@ def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
     def total(
         params: Params, buffers: Buffers, batch: TaskBatch, *weights: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Buffers]]:
+        """The mean loss of a batch, or its weighted sum; and every task's loss, and the mean buffers."""
         # parameters stay unbatched, so the first inner step runs on shared weights
         losses, after = torch.func.vmap(loss, in_dims=(None, None, 0))(params, buffers, Task(*batch))
         one = (weights[0] * losses).sum() if weights else losses.mean()
@@ -147,11 +159,13 @@ def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
     def whole(
         params: Params, buffers: Buffers, batch: TaskBatch, *weights: Tensor
     ) -> tuple[Params, tuple[Tensor, Buffers]]:
+        """The gradient of ``total``, and what ``total`` gives besides its value."""
         return torch.func.grad(total, has_aux=True)(params, buffers, batch, *weights)
 
     step = {"full": compiled, "trace": captured, "off": lambda fn: fn}[plan.compile](whole)
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
+        """The meta-gradient of a batch, chunk by chunk, put together in the order of the tasks."""
         params, buffers = detach(params), detach(buffers)  # or autograd would record all of this once more
         parts = _parts(batch, plan.chunk)
         given = [() if weights is None else (weights[places],) for places, _ in parts]

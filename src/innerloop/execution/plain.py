@@ -35,10 +35,10 @@ def plain_out(
     if ranks == 1 or not items:
         return work(list(items))
     whole = -(-len(items) // ranks)
-    found = shared_out(
+    results = shared_out(
         lambda mine: [(as_bytes(each),) for each in work(mine)], items, ranks, together or whole
     )
-    return [from_bytes(each) for (each,) in found]
+    return [from_bytes(each) for (each,) in results]
 
 
 def from_leader(make: Callable[[], Any], ranks: int) -> Any:

@@ -26,12 +26,18 @@ def forget_pools() -> None:
 def map_in_threads(fn: Callable[[A], B], items: Iterable[A], threads: int) -> list[B]:
     """``fn`` over ``items`` in parallel; results in the order of the items, whichever finished first.
 
+    Args:
+        fn: what is done with an item; it must be safe to run in several threads at once.
+        items: what it is done with.
+        threads: number of worker threads; a pool of that size is kept for the next call.
+
     >>> map_in_threads(lambda i: i * i, range(3), threads=2)
     [0, 1, 4]
     """
     grad = torch.is_grad_enabled()  # thread-local in torch: hand it on
 
     def run(item: A) -> B:
+        """``fn`` with gradients enabled or disabled as they are in the calling thread."""
         with torch.set_grad_enabled(grad):
             return fn(item)
 

@@ -34,7 +34,7 @@ class Processes:
         weights: whether it returns as much as parameters and buffers take, as gradients do: room is kept for
             that. Other results travel with the answers.
 
-    >>> from innerloop.core.types import stack_tasks
+    >>> from innerloop.core import stack_tasks
     >>> one = Task(*(torch.ones(2, 1) for _ in range(4)), torch.tensor(0))
     >>> total = Processes(lambda p, b, task: task.x_query.sum(), 2)
     >>> total({}, {}, stack_tasks([one, one]))
@@ -75,7 +75,13 @@ class Processes:
         self.crew.stop()
 
     def start(self, params: Params, buffers: Buffers, batch: Batch) -> None:
-        """Starts the workers for batches of this size, which a first call would else do."""
+        """Starts the workers for batches of this size, which a first call would else do.
+
+        Args:
+            params: parameters of the shapes that calls will have.
+            buffers: buffers of the shapes that calls will have.
+            batch: a batch of the size that calls will have.
+        """
         self.crew.arena(self._layout(params, buffers, batch.tasks())[2], batch.size)
 
     def _layout(self, params: Params, buffers: Buffers, tasks: list[Task]) -> tuple[Setting, list[Job], int]:

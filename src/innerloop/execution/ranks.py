@@ -35,6 +35,11 @@ class AllRanksError(UserError):
 def share_of(total: int, rank: int, size: int) -> tuple[int, int]:
     """The tasks ``start … stop − 1`` of a rank: neighbours, and nobody has two more than another.
 
+    Args:
+        total: number of tasks.
+        rank: the rank whose share is wanted, from 0.
+        size: number of ranks.
+
     >>> [share_of(7, rank, 3) for rank in range(3)], share_of(1, 1, 2)
     ([(0, 3), (3, 5), (5, 7)], (1, 1))
     """
@@ -74,14 +79,15 @@ def ranked(run: MetaGradient, ranks: int) -> MetaGradient:
     calls = 0
 
     def run_here(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
+        """The meta-gradient of the whole batch, to which this rank contributes its share of the tasks."""
         nonlocal calls
         group = group_of(ranks)
         start, stop = share_of(batch.size, group.rank, group.size)
         share, given = (stop - start) / batch.size, None if weights is None else weights[start:stop]
-        found = run(params, buffers, batch.slice(start, stop), given) if share else None
+        gradient = run(params, buffers, batch.slice(start, stop), given) if share else None
         flat = _Flat(params, buffers, batch.size, group)
-        if found is not None:
-            flat.put(found, start, stop, share if given is None else 1.0, share)
+        if gradient is not None:
+            flat.put(gradient, start, stop, share if given is None else 1.0, share)
         if calls % COMPARED_EVERY == 0:
             flat.sign(params, buffers)
         calls += 1
@@ -152,11 +158,11 @@ def checksum(tensors: Iterable[Tensor]) -> int:
     >>> checksum([torch.tensor(0.0)]) == checksum([torch.tensor(-0.0)])
     False
     """
-    found = 0
+    crc = 0
     for value in tensors:
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-        found = zlib.crc32(content, found)
-    return found
+        crc = zlib.crc32(content, crc)
+    return crc
 
 
 def shared_out(
@@ -180,10 +186,10 @@ def shared_out(
     """
     if ranks == 1:
         return work(list(items))
-    found: list[tuple[Tensor, ...]] = []
+    results: list[tuple[Tensor, ...]] = []
     for start in range(0, len(items), together * ranks):
-        found += _one_round(work, items[start : start + together * ranks], group_of(ranks))
-    return found
+        results += _one_round(work, items[start : start + together * ranks], group_of(ranks))
+    return results
 
 
 def _one_round(
@@ -191,8 +197,8 @@ def _one_round(
 ) -> list[tuple[Tensor, ...]]:
     mine = range(group.rank, len(items), group.size)
     try:
-        found = work([items[i] for i in mine])
-        told = {f"{i}/{j}": v for i, leaves in zip(mine, found, strict=True) for j, v in enumerate(leaves)}
+        results = work([items[i] for i in mine])
+        told = {f"{i}/{j}": v for i, leaves in zip(mine, results, strict=True) for j, v in enumerate(leaves)}
     except UserError as error:
         told = {"error": torch.tensor(list(str(error).encode()), dtype=torch.uint8)}
     parts = group.gather(told)

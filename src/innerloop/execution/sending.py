@@ -58,8 +58,8 @@ class Parcel:
 
     def opened(self) -> Callable[..., Any]:
         """The function, in the process that has it now."""
-        found: Callable[..., Any] = self._function or pickle.loads(self._bytes)
-        return found
+        function: Callable[..., Any] = self._function or pickle.loads(self._bytes)
+        return function
 
 
 def _dumped(function: Callable[..., Any]) -> bytes:

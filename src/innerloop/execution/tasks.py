@@ -25,7 +25,7 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
 
     All modes agree. For training use :func:`innerloop.execution.gradients.meta_gradient`.
 
-    >>> from innerloop.core.types import stack_tasks
+    >>> from innerloop.core import stack_tasks
     >>> one = Task(*(torch.ones(2, 1) for _ in range(4)), torch.tensor(0))
     >>> total = map_tasks(lambda p, b, task: task.x_query.sum(), Plan("vmap"))
     >>> total({}, {}, stack_tasks([one, one]))
@@ -37,7 +37,10 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
         return in_processes(fn, plan)
 
     def mapped(params: Params, buffers: Buffers, batch: Batch) -> Any:
+        """``fn`` on every task of a batch, one after another or one per thread."""
+
         def one(task: Task) -> Any:
+            """``fn`` on one task."""
             with plain_autograd():
                 return fn(params, buffers, task)
 
@@ -51,9 +54,17 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
 def in_processes(
     fn: TaskFunction[Any], plan: Plan, weights: bool = False
 ) -> Callable[[Params, Buffers, Batch], Any]:
-    """:func:`map_tasks` in worker processes, which end with the returned function; ``weights`` as there."""
+    """:func:`map_tasks` in worker processes, which end with the returned function; ``weights`` as there.
+
+    Args:
+        fn: what is done with a task.
+        plan: its number of threads is the number of processes.
+        weights: whether ``fn`` returns as much as parameters and buffers take, as gradients do; memory is
+            then kept for it.
+    """
 
     def one(params: Params, buffers: Buffers, task: Task) -> Any:
+        """``fn`` on one task, as it runs in a worker."""
         with plain_autograd():
             return fn(params, buffers, task)
 
@@ -63,7 +74,10 @@ def in_processes(
 
 def _vmapped(fn: TaskFunction[Any], chunk: int | None) -> Callable[[Params, Buffers, Batch], Any]:
     def mapped(params: Params, buffers: Buffers, batch: Batch) -> Any:
+        """``fn`` on all tasks of a batch at once; tasks of different shapes are grouped."""
+
         def one(*fields: Tensor) -> Any:
+            """``fn`` on one task, given by its fields, as ``vmap`` needs it."""
             return fn(params, buffers, Task(*fields))
 
         if isinstance(batch, TaskBatch):

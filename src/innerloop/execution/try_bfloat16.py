@@ -33,15 +33,17 @@ def main() -> None:
     draw = torch.Generator().manual_seed(0)
 
     def compare(what: str, run: Callable[..., Tensor], *shapes: tuple[int, ...]) -> None:
+        """Ends the process with a message if ``run`` in bfloat16 is far from what it is in float32."""
         inputs = [torch.randn(*shape, generator=draw) for shape in shapes]
 
         def outcome(dtype: torch.dtype) -> list[Tensor]:
+            """The result of ``run`` in ``dtype``, and the gradients of its sum."""
             leaves = [x.to(dtype).requires_grad_() for x in inputs]
             y = run(*leaves)
             return [y.detach().float(), *(g.float() for g in torch.autograd.grad(y.float().sum(), leaves))]
 
-        for exact, found in zip(outcome(torch.float32), outcome(torch.bfloat16), strict=True):
-            off = float((found - exact).norm() / (exact.norm() + 1))
+        for exact, rounded in zip(outcome(torch.float32), outcome(torch.bfloat16), strict=True):
+            off = float((rounded - exact).norm() / (exact.norm() + 1))
             if not off <= NEAR:
                 raise SystemExit(f"{what} in bfloat16 is wrong by {off:.2g} of its norm")
 
@@ -56,6 +58,7 @@ def main() -> None:
         for form in (torch.contiguous_format, torch.channels_last):
 
             def convolve(x: Tensor, w: Tensor, form: torch.memory_format = form) -> Tensor:
+                """A convolution that keeps the size of its pictures, in the memory format ``form``."""
                 return F.conv2d(x.contiguous(memory_format=form), w, padding=w.shape[-1] // 2)
 
             compare(f"a convolution of {inputs} to {outputs} channels", convolve, *shapes)

@@ -23,6 +23,7 @@ def worker_warnings(say: Callable[[str], None]) -> Iterator[None]:
     before = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        """Gives a worker's warning to ``say``, and any other to what showed warnings before."""
         if issubclass(category, WorkerWarning):
             say(f"warning: {message}")
         else:

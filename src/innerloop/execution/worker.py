@@ -137,6 +137,7 @@ def _written(result: Any, arena: Arena, slot: tuple[int, int]) -> Any:
     start, end = slot
 
     def write(tensor: Tensor) -> Place | Sent:
+        """Puts a tensor into the slot, or wraps its bytes for the pipe if there is no room left."""
         nonlocal start
         tensor = tensor.detach()
         place = placed(tensor, start)

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from innerloop.experiment.trained import Run as Run
     from innerloop.experiment.trained import judge_backbone as judge_backbone
     from innerloop.experiment.trained import load as load
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.experiment.backbones": "run_backbone",
-        "innerloop.experiment.experiment": "Experiment",
-        "innerloop.experiment.judged": "Judged",
-        "innerloop.experiment.parts": "Parts",
-        "innerloop.experiment.predicting.loading": "load_model predictor_from",
-        "innerloop.experiment.predicting.predict": "predict_pictures",
-        "innerloop.experiment.predicting.predictor": "Predictor",
-        "innerloop.experiment.run": "evaluate_run resume train",
-        "innerloop.experiment.sweeps.sweep": "sweep",
-        "innerloop.experiment.takeaway.exporting": "export_model",
-        "innerloop.experiment.trained": "Run judge_backbone load",
-    },
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.experiment.backbones": "run_backbone",
+            "innerloop.experiment.experiment": "Experiment",
+            "innerloop.experiment.judged": "Judged",
+            "innerloop.experiment.parts": "Parts",
+            "innerloop.experiment.predicting.loading": "load_model predictor_from",
+            "innerloop.experiment.predicting.predict": "predict_pictures",
+            "innerloop.experiment.predicting.predictor": "Predictor",
+            "innerloop.experiment.run": "evaluate_run resume train",
+            "innerloop.experiment.sweeps.sweep": "sweep",
+            "innerloop.experiment.takeaway.exporting": "export_model",
+            "innerloop.experiment.trained": "Run judge_backbone load",
+        },
+    )

@@ -82,7 +82,14 @@ def judge_backbone(
 def judge_only(
     recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """A new run of a recipe that trains nothing: what ``train`` does with ``outer.objective=none``."""
+    """A new run of a recipe that trains nothing: what ``train`` does with ``outer.objective=none``.
+
+    Args:
+        recipe: which backbone, on which tasks.
+        argv: the command as typed, for the manifest.
+        progress: whether progress is shown.
+        notes: sentences to tell as warnings.
+    """
     judge = _built(recipe)
     about = {**judge.backbone.about(), "fingerprint": judge.backbone.fingerprint}
     with begun(recipe, judge.data, argv, {"device": judge.recipe.run.device, "backbone": about}) as run:
@@ -90,13 +97,24 @@ def judge_only(
 
 
 def judge_again(run: Path, recipe: Recipe, *, progress: bool = True) -> dict[str, Any]:
-    """Goes on with such a run that was interrupted: what is kept of its features is not computed again."""
+    """Goes on with such a run that was interrupted: what is kept of its features is not computed again.
+
+    Args:
+        run: the run's directory.
+        recipe: its recipe.
+        progress: whether progress is shown.
+    """
     return _carry_out(_built(with_kept_data(recipe, recipe, run)), run, progress, ())
 
 
 @recipe_words()
 def evaluate_backbone_run(run: Path, overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
     """Judges the backbone of such a run once more, by another protocol or on other pictures.
+
+    Args:
+        run: the run's directory.
+        overrides: ``key=value`` settings of tasks and of judging.
+        trust: whether code that the run's recipe names may be imported.
 
     Raises:
         UserError: another backbone is asked for, or its weights are not those of the run.
@@ -148,12 +166,12 @@ def _carry_out(judge: Judge, run: Path, show: bool, notes: Sequence[str]) -> dic
     for note in (*notes, *seen):
         teller.line(f"warning: {note}")
     with ending(run, log, teller):
-        found = _judged(judge, run, teller.line, {"notes": seen} if seen else {})
+        metrics = _judged(judge, run, teller.line, {"notes": seen} if seen else {})
     update_manifest(run, status="finished", reason=None)
     return {
         "run": str(run),
         "steps": 0,
-        "metrics": found,
+        "metrics": metrics,
         "tasks_per_second": None,
         "plan": None,
         "seconds": time.perf_counter() - started,
@@ -166,7 +184,7 @@ def _judged(judge: Judge, run: Path, say: Say, more: Mapping[str, Any]) -> dict[
     recipe, backbone, data = judge
     plan = Plan("loop", recipe.run.threads or available_cores())
     norm = backbone.network.norm
-    found = evaluate_backbone(
+    evaluation = evaluate_backbone(
         backbone,
         data.pictures,
         head_protocol(recipe, norm, recipe.eval.episodes),
@@ -181,7 +199,7 @@ def _judged(judge: Judge, run: Path, say: Say, more: Mapping[str, Any]) -> dict[
     protocol = protocol_of(recipe, norm, f"{backbone.name}{weights}")
     entries = {
         "protocol": {**protocol, "backbone": backbone.about()},
-        **beside(recipe, data, found, plan),
+        **beside(recipe, data, evaluation, plan),
         **more,
     }
-    return keep_evaluation(recipe, found, run, entries)
+    return keep_evaluation(recipe, evaluation, run, entries)

@@ -78,11 +78,11 @@ def arguments_of(recipe: Recipe) -> dict[str, Any]:
     >>> arguments_of(recipe_for({"filters": 8, "augment": True}, 28))["augment"]
     True
     """
-    found: dict[str, Any] = {"augment": recipe.data.augment != "none"}
+    arguments: dict[str, Any] = {"augment": recipe.data.augment != "none"}
     for argument, key in KEYS.items():
         section, _, name = key.partition(".")
-        found[argument] = getattr(getattr(recipe, section), name)
-    return found
+        arguments[argument] = getattr(getattr(recipe, section), name)
+    return arguments
 
 
 def _set(data: dict[str, Any], arguments: Mapping[str, Any]) -> Recipe:

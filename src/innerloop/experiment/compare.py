@@ -18,6 +18,12 @@ def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = 
 
     ``trust`` says whether code that their recipes name may be imported.
 
+    Args:
+        run: the first run's directory.
+        other: the second one's.
+        overrides: ``key=value`` settings, for both.
+        trust: whether code that their recipes name may be imported.
+
     Raises:
         UserError: if they do not see the same episodes.
     """
@@ -36,12 +42,19 @@ def compare_backbone(
 
     Settings of tasks and of judging hold for both; those of the network and of the run are the backbone's.
 
+    Args:
+        backbone: its name.
+        other: directory of the run to compare with.
+        overrides: ``key=value`` settings.
+        argv: the command as typed, for the manifest.
+        trust: whether code that the run's recipe names may be imported.
+
     Raises:
         UserError: if they do not see the same episodes.
     """
-    found = judge_backbone(backbone, overrides, other, argv=argv)
+    outcome = judge_backbone(backbone, overrides, other, argv=argv)
     both = [item for item in overrides if item.partition(".")[0] in ("data", "tasks", "inner", "eval")]
-    return _compared({**found["metrics"], "run": found["run"]}, Path(found["run"]), other, both, trust)
+    return _compared({**outcome["metrics"], "run": outcome["run"]}, Path(outcome["run"]), other, both, trust)
 
 
 def _compared(
@@ -49,12 +62,17 @@ def _compared(
 ) -> dict[str, Any]:
     """The result with the comparison of it and another run, which is judged now."""
     second = judged_from(evaluate_run(other, overrides, trust=trust), other)
-    found = compare_judged(judged_from(result, run), second, (str(run), str(other)))
-    return {**result, "comparison": {"against": str(other), **found.as_dict()}}
+    comparison = compare_judged(judged_from(result, run), second, (str(run), str(other)))
+    return {**result, "comparison": {"against": str(other), **comparison.as_dict()}}
 
 
 def compare_judged(first: Judged, second: Judged, names: tuple[str, str]) -> Comparison:
     """Which of two runs is better on the episodes that both saw; ``names`` is what to call them.
+
+    Args:
+        first: the evaluation of the first run.
+        second: that of the second.
+        names: what to call them in messages.
 
     Raises:
         UserError: if they did not see the same episodes.

@@ -129,6 +129,11 @@ def build_data(
 def check_inputs(data: Data, sizes: Sizes, whose: str) -> None:
     """Refuses test tasks that a network of these sizes cannot take.
 
+    Args:
+        data: the tasks.
+        sizes: what the network was made for.
+        whose: what the message calls the network's owner.
+
     Raises:
         UserError: says both shapes, and what to change.
     """

@@ -24,7 +24,7 @@ def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
         recipe: how to evaluate, with the split that its run kept.
         split: ``test`` or ``validation``.
 
-    >>> from innerloop.recipes.settings import make_recipe
+    >>> from innerloop.recipes import make_recipe
     >>> short, long = (make_recipe({}, [f"outer.steps={steps}"]) for steps in (10, 1000))
     >>> episodes_of(short) == episodes_of(long)
     True

@@ -106,20 +106,20 @@ def evaluate_parts(
     """
     recipe, (params, buffers) = parts.recipe, for_test(*weights)
     check_tasks(parts, str(run))
-    found = judge(parts, params, buffers, "test", recipe.eval.episodes, plan)
+    evaluation = judge(parts, params, buffers, "test", recipe.eval.episodes, plan)
     curve = _curve(parts, params, buffers, plan)
     if recipe.eval.head == "learner":
-        curve.append((test_steps(recipe), found.interval))
+        curve.append((test_steps(recipe), evaluation.interval))
     start = before_training(parts, params) if wanted(recipe) else None
     entries = {
         "protocol": protocol_of(recipe, parts.network.norm, used, trained),
         "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
-        **beside(recipe, parts.data, found, plan, start),
+        **beside(recipe, parts.data, evaluation, plan, start),
         **(more or {}),
     }
-    result = keep_evaluation(recipe, found, run, entries)
+    result = keep_evaluation(recipe, evaluation, run, entries)
     path = Path(result["file"])
-    refuse_not_finite(recipe, found, {**params, **buffers}, test_steps(recipe), run, path)
+    refuse_not_finite(recipe, evaluation, {**params, **buffers}, test_steps(recipe), run, path)
     return result
 
 

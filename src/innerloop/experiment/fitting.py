@@ -98,7 +98,14 @@ def judge(
 
 
 def by_heads(recipe: Recipe, data: Data, plan: Plan, split: str = "test") -> Callable[..., Evaluation]:
-    """:func:`evaluate_head` on a recipe's tasks, for any network: what it lacks is the network and how."""
+    """:func:`evaluate_head` on a recipe's tasks, for any network: what it lacks is the network and how.
+
+    Args:
+        recipe: says which episodes are drawn.
+        data: their pictures.
+        plan: how features are computed.
+        split: which classes.
+    """
     return partial(
         evaluate_head,
         source=data.pictures,

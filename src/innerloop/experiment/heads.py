@@ -9,7 +9,13 @@ from innerloop.recipes.schema import Recipe
 
 
 def head_protocol(recipe: Recipe, norm: str, episodes: int) -> Protocol:
-    """The ``eval`` section as a protocol, for a network of this norm policy."""
+    """The ``eval`` section as a protocol, for a network of this norm policy.
+
+    Args:
+        recipe: says ways, shots, head and its settings.
+        norm: the norm policy of the network.
+        episodes: how many.
+    """
     shape, wanted = build_kinds(recipe, training=False)[0].shape, recipe.eval
     return Protocol(
         *shape,

@@ -32,6 +32,7 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
     steps = test_steps(parts.recipe)
 
     def curve(n: int) -> list[float]:
+        """Predictions along the inputs after ``n`` inner steps."""
         learner = parts.learner_after(n)
         adapted = learner.adapt(*for_test(params, buffers), task.x_support, task.y_support)
         return learner.predict(adapted, grid.x_query)[0].detach().flatten().tolist()

@@ -73,7 +73,7 @@ def keep(file: Path, source: ImageSource, name: str, scale: tuple[Any, Any]) -> 
         "format": FORMAT,
         "name": name,
         "content_sha256": source.content_sha256,
-        "splits": {part: [source.class_names[c] for c in found] for part, found in source.splits.items()},
+        "splits": {part: [source.class_names[c] for c in numbers] for part, numbers in source.splits.items()},
         "pictures": counts,
         "sha256": hashes,
         "mean": scale[0],
@@ -130,6 +130,11 @@ def changes(record: Mapping[str, Any], source: ImageSource) -> Changes:
 def refuse(found: Changes, parts: Sequence[str], run: Path) -> None:
     """Refuses pictures of which one of these splits has changed.
 
+    Args:
+        found: what has changed.
+        parts: the splits that must not have.
+        run: the run, for the message.
+
     Raises:
         UserError: says what changed, and what to do.
     """
@@ -168,7 +173,13 @@ def remark(found: Changes) -> str | None:
 
 
 def digest(source: ImageSource, part: str, name: str) -> str:
-    """Twelve digits that stand for the classes of a split and their pictures."""
+    """Twelve digits that stand for the classes of a split and their pictures.
+
+    Args:
+        source: the pictures.
+        part: the split.
+        name: ``data.name``; pictures of one's own are read, others are known by the hash of all of them.
+    """
     classes = source.splits[part]
     if is_own(name):
         return text_hash(*(text for pair in class_hashes(source, classes).items() for text in pair))[:12]

@@ -43,7 +43,13 @@ def begun(recipe: Recipe, data: Data, argv: list[str] | None, more: Mapping[str,
 
 @contextmanager
 def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
-    """Writes into the manifest how a run ended, if it did not end well."""
+    """Writes into the manifest how a run ended, if it did not end well.
+
+    Args:
+        run: the run's directory.
+        log: where the traceback goes.
+        bar: where people are told.
+    """
     try:
         yield
     except KeyboardInterrupt:

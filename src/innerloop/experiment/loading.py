@@ -181,6 +181,11 @@ def _check_fit(model: Params, saved: Params, run: Path) -> None:
 def check_whole(saved: TrainState, like: TrainState, run: Path) -> None:
     """Refuses a checkpoint whose tensors are not those of the network, which no training writes.
 
+    Args:
+        saved: what the checkpoint holds.
+        like: a state of the network, with all its tensors.
+        run: the run, for the message.
+
     Raises:
         DamagedCheckpointError: names them.
     """
@@ -214,7 +219,13 @@ def _unfit(entry: Tensor, param: Tensor | None) -> bool:
 
 
 def best_or_last(recipe: Recipe, run: Path, state: TrainState) -> tuple[tuple[Params, Buffers], str]:
-    """The weights that ``eval.weights`` asks for, and what to call them."""
+    """The weights that ``eval.weights`` asks for, and what to call them.
+
+    Args:
+        recipe: says which.
+        run: the run's directory, which keeps the best.
+        state: the last.
+    """
     if recipe.eval.weights == "best":
         saved = load_checkpoint(run, "best")
         if saved is not None:

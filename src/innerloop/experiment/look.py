@@ -16,7 +16,7 @@ from innerloop.core.place import user_path
 from innerloop.data.arrays import as_bytes, check_values
 from innerloop.data.folder_look import read_files
 from innerloop.data.pictures import Colour
-from innerloop.tasks.few_shot import standardiser
+from innerloop.tasks.loading import standardiser
 
 
 class Look(NamedTuple):
@@ -46,7 +46,13 @@ class Look(NamedTuple):
         return "grey" if self.shape[2] == 1 else "rgb"
 
     def batch(self, X: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
-        """``(n, C, H, W)`` as training saw them, from whatever :meth:`bright` takes."""
+        """``(n, C, H, W)`` as training saw them, from whatever :meth:`bright` takes.
+
+        Args:
+            X: the pictures.
+            dtype: what the network computes in.
+            device: where it computes.
+        """
         return self.scale(dtype, device)(self.bright(X, dtype).to(device))
 
     def scale(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Callable[[Tensor], Tensor]:

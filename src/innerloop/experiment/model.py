@@ -69,6 +69,7 @@ def build_model(recipe: Recipe, sizes: Sizes, teacher: Teacher | None = None) ->
     loss = get_loss(recipe.outer.loss or recipe.inner.loss)
 
     def learner_after(steps: int) -> Learner:
+        """The learner with another number of inner steps."""
         return build_learner(recipe.inner, network, steps, sizes.ways)
 
     learner = learner_after(recipe.inner.steps)
@@ -137,7 +138,16 @@ def build_objective(
     sizes: Sizes,
     teacher: Teacher | None = None,
 ) -> Objective:
-    """What one task contributes; multi-task learning trains ``sizes.rows`` heads."""
+    """What one task contributes; multi-task learning trains ``sizes.rows`` heads.
+
+    Args:
+        recipe: its ``outer`` section says which objective.
+        network: what is trained.
+        learner: of episodic objectives.
+        loss: of one task.
+        sizes: what tasks ask of the network.
+        teacher: the outputs to learn from besides labels; None without distillation.
+    """
     outer = recipe.outer
     if teacher is not None:
         return distilled(network, loss, teacher, outer.label_weight, outer.teacher_weight, outer.temperature)

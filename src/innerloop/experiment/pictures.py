@@ -150,6 +150,14 @@ def build_image_sampler(
     """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``.
 
     Tasks of the groups in ``hard`` are drawn apart from others in training.
+
+    Args:
+        recipe: ways, shots, seeds and so on.
+        source: the pictures.
+        scale: mean and deviation of their channels.
+        split: which classes.
+        dtype: of the pictures given out.
+        hard: names of the hard groups; none by default.
     """
     training = split == "train"
     seed = recipe.run.seed if training else recipe.eval.seed

@@ -40,7 +40,13 @@ def check_channels(kind: str, shape: Sequence[int]) -> None:
 
 
 def pretrained_weights(kind: str, params: Params, head_names: Sequence[str]) -> dict[str, Tensor]:
-    """Published weights and statistics; the last layer as it was drawn if it tells other classes apart."""
+    """Published weights and statistics; the last layer as it was drawn if it tells other classes apart.
+
+    Args:
+        kind: the network, ``model.kind``.
+        params: as they were drawn.
+        head_names: those of the last layer.
+    """
     if ":" in kind:
         raise UserError(f"model.kind={kind} brings its own weights: leave out model.init={INIT}.")
     given = published_weights(kind)

@@ -186,14 +186,14 @@ def _carry_out(
                 seconds = time.perf_counter() - fitted_at
             bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
             weights, used = best_or_last(recipe, run, state)
-            found = evaluate_parts(parts, weights, plan, run, used, {"notes": seen} if seen else None)
+            evaluation = evaluate_parts(parts, weights, plan, run, used, {"notes": seen} if seen else None)
     done = state.step - first_step
     speed = done * recipe.outer.batch / seconds if done else None
     update_manifest(run, status="finished", reason=None if state.step == steps else "validation stalled")
     return {
         "run": str(run),
         "steps": state.step,
-        "metrics": found,
+        "metrics": evaluation,
         "tasks_per_second": speed,
         "plan": plan.as_dict(),
         "seconds": time.perf_counter() - started,
@@ -242,6 +242,7 @@ def _fit(
     recipe, name = parts.recipe, score_name(parts.loss)
 
     def log(record: dict[str, Any]) -> None:
+        """Shows a record, and writes it to the run's metrics."""
         if "validation" in record:
             record = {**record, "score": name}
             bar.line(f"step {record['step']}: validation {name} {validation_words(record)}")
@@ -251,6 +252,7 @@ def _fit(
         metrics.write(record)
 
     def save(snapshot: TrainState, tags: tuple[str, ...]) -> None:
+        """Keeps a checkpoint."""
         scalars = {**snapshot.scalars(), "inner_lr": recipe.inner.lr}
         save_checkpoint(run, snapshot.step, snapshot.tensors(), scalars, tags)
 
@@ -272,6 +274,11 @@ def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dic
     """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
 
     ``trust`` says whether code that the run's recipe names may be imported.
+
+    Args:
+        run: the run's directory.
+        overrides: ``key=value`` settings; none for its own protocol.
+        trust: whether code that the run's recipe names may be imported.
 
     Raises:
         UserError: the pictures of its test split have changed, or its predictions are not finite.

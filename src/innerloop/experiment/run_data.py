@@ -64,8 +64,8 @@ def with_kept_data(recipe: Recipe, trained: Recipe, run: Path) -> Recipe:
     if kept is None or not same or recipe.tasks.family not in IMAGE_FAMILIES:
         return recipe
     if ours.name != theirs.name:
-        found = changes(kept, plain_source(ours))
-        if found.gone or found.altered:
+        changed = changes(kept, plain_source(ours))
+        if changed.gone or changed.altered:
             return recipe  # other pictures, not the same ones at another place
     data = ours.model_copy(update={"split_file": str(run / KEPT)})
     return recipe.model_copy(update={"data": data})
@@ -110,6 +110,11 @@ def kept_scale(recipe: Recipe, trained: Recipe, run: Path) -> Scale | None:
     """Mean and deviation that a run was trained with, for other pictures than its own; None for its own.
 
     They belong to the weights: a network that has seen pictures at one scale is judged at that.
+
+    Args:
+        recipe: how to judge or continue the run.
+        trained: how it was trained.
+        run: where ``data.json`` lies.
     """
     kept, ours = read_kept(run / KEPT), recipe.data
     if recipe.tasks.family not in IMAGE_FAMILIES or kept is None or kept["mean"] is None:
@@ -149,9 +154,9 @@ def check_data(recipe: Recipe, trained: Recipe, run: Path, parts: Sequence[str])
     converted = ("size", "colour", "on_bad", "leave_out")
     if any(getattr(recipe.data, key) != getattr(trained.data, key) for key in converted):
         return []  # other pixels on purpose: only the split can be kept
-    found = changes(kept, source)
-    refuse(found, parts, run)
-    said = remark(found)
+    changed = changes(kept, source)
+    refuse(changed, parts, run)
+    said = remark(changed)
     return [said] if said else []
 
 

@@ -30,6 +30,11 @@ def check_targets(recipe: Recipe, labels: bool) -> None:
 def check_outputs(recipe: Recipe, needed: int, labels: bool) -> None:
     """Refuses a number of outputs that cannot hold the targets.
 
+    Args:
+        recipe: its ``model.outputs`` is checked.
+        needed: by the tasks.
+        labels: whether targets are labels.
+
     Raises:
         UserError: with the number that can.
     """

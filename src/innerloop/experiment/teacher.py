@@ -112,15 +112,16 @@ def _check_classes(run: Path, data: Data) -> None:
 def _weights(taught: Recipe, run: Path, recipe: Recipe) -> tuple[Params, Buffers]:
     """The weights that the teacher itself is judged with, where the recipe runs."""
     tags = ("best", "last") if taught.eval.weights == "best" else ("last",)
-    found = next(filter(None, (load_checkpoint(run, tag) for tag in tags)), None)
-    if found is None:
+    saved = next(filter(None, (load_checkpoint(run, tag) for tag in tags)), None)
+    if saved is None:
         raise UserError(f"outer.teacher={run} has no checkpoint: give a run that has been trained.")
     device, dtype = recipe.run.device, DTYPES[recipe.run.dtype]
 
     def placed(tensors: Params, group: str) -> Params:
+        """A group of the checkpoint's tensors, on the recipe's device and in its dtype."""
         return {
             name: value.to(device, dtype if value.is_floating_point() else value.dtype)
             for name, value in group_of(tensors, group).items()
         }
 
-    return for_test(placed(found[0], "params"), placed(found[0], "buffers"))
+    return for_test(placed(saved[0], "params"), placed(saved[0], "buffers"))

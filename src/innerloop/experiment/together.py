@@ -107,7 +107,13 @@ def at_work(group: Group) -> Iterator[None]:
 
 
 def announce(group: Group, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Sends a call to all other ranks."""
+    """Sends a call to all other ranks.
+
+    Args:
+        group: the ranks.
+        told: plain data.
+        tensors: what the call is given besides.
+    """
     if not group.whole:
         raise LostRankError("the ranks are out of step after an earlier failure: start them again.")
     text = torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)

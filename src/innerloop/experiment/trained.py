@@ -54,8 +54,8 @@ class Run:
         """Its evaluation by its recipe's own protocol; None if there is none yet."""
         files = sorted((self.path / "eval").glob("*.json"), key=lambda file: file.stat().st_mtime)
         evaluations = [{**read_json(file), "file": str(file)} for file in files]
-        found, own = own_evaluation(self.recipe.model_dump(), evaluations)
-        return judged_from(found, self.path) if found is not None and own else None
+        evaluation, own = own_evaluation(self.recipe.model_dump(), evaluations)
+        return judged_from(evaluation, self.path) if evaluation is not None and own else None
 
     @property
     def loaded(self) -> Loaded:
@@ -73,8 +73,8 @@ class Run:
             settings: those of the section ``eval`` by their own names (``episodes=600``), others as a dict
                 per section (``inner={"test_steps": 10}``).
         """
-        found = evaluate_run(self.path, self._items(items, settings), trust=self._trust)
-        return judged_from(found, self.path)
+        evaluation = evaluate_run(self.path, self._items(items, settings), trust=self._trust)
+        return judged_from(evaluation, self.path)
 
     def compare(self, other: Run | str | Path, *items: str, **settings: Any) -> Comparison:
         """Judges this run and another with the same settings, and compares them task by task.

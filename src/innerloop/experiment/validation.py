@@ -19,6 +19,7 @@ def validation_of(parts: Parts, plan: Plan) -> Validation:
     recipe, outer = parts.recipe, parts.recipe.outer
 
     def score(params: Params, buffers: Buffers) -> Interval:
+        """The score on validation tasks."""
         episodes = recipe.eval.validation_episodes
         return judge(parts, params, buffers, "validation", episodes, plan).interval
 

@@ -53,10 +53,10 @@ def read_weights(source: str) -> dict[str, Tensor]:
     """The network's weights in a run (its best checkpoint, else its last) or a ``.safetensors`` file."""
     path = user_path(source)
     if path.is_dir() and is_run(path):
-        found = load_checkpoint(path, "best") or load_checkpoint(path, "last")
-        if found is None:
+        saved = load_checkpoint(path, "best") or load_checkpoint(path, "last")
+        if saved is None:
             raise UserError(f"model.init={source}: that run has no checkpoint yet.")
-        params, buffers = for_test(group_of(found[0], "params"), group_of(found[0], "buffers"))
+        params, buffers = for_test(group_of(saved[0], "params"), group_of(saved[0], "buffers"))
         # learned rates and the like are the learner's, not the network's
         return {name: value for name, value in {**params, **buffers}.items() if not is_own(name)}
     if path.suffix == ".safetensors" and path.is_file():

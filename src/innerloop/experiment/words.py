@@ -59,7 +59,7 @@ def recipe_words() -> Iterator[None]:
 
     A context manager, and a decorator for functions that are given a recipe or a run: ``@recipe_words()``.
 
-    >>> from innerloop.core.errors import UserError
+    >>> from innerloop import UserError
     >>> with recipe_words():
     ...     print(UserError("set {clip}=10", names=("clip",)))
     set outer.clip=10
@@ -72,7 +72,7 @@ def recipe_words() -> Iterator[None]:
 def episode_words(kinds: int, training: bool) -> Iterator[None]:
     """The same for an episode's shape, which is set in ``tasks``, in ``eval``, or in a mixture of ``kinds``.
 
-    >>> from innerloop.core.errors import UserError
+    >>> from innerloop import UserError
     >>> with episode_words(0, training=False):
     ...     print(UserError("lower {ways}", names=("ways",)))
     lower eval.ways

@@ -98,6 +98,7 @@ class Backbone(NamedTuple):
             return folded_efficientnet_lite(NAMES.index(self.name), params, buffers)
 
         def features(x: Tensor) -> Tensor:
+            """Features of standardised pictures, with the norm layers' stored statistics."""
             with plain_autograd():
                 return self.network.features(params, buffers, x, "stored")[0].flatten(1)
 
@@ -109,7 +110,13 @@ class Backbone(NamedTuple):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> Tensor:
-        """Prepared pictures ``(n, H, W, C)`` as the network sees them: ``(n, C, H, W)``, channels last."""
+        """Prepared pictures ``(n, H, W, C)`` as the network sees them: ``(n, C, H, W)``, channels last.
+
+        Args:
+            pictures: prepared pictures, one byte for every channel of a pixel.
+            dtype: what the network computes in.
+            device: where it computes.
+        """
         how = self.preprocessing
         pixels = torch.from_numpy(np.require(pictures, requirements=["C", "W"]))
         x = pixels.permute(0, 3, 1, 2).to(device, dtype)

@@ -71,10 +71,10 @@ class FeatureFiles:
 
     def find(self, digests: Iterable[Digest]) -> dict[Digest, Rows]:
         """The rows of those pictures that are kept whole."""
-        wanted, found = set(digests), {}
+        wanted, rows = set(digests), {}
         for keys in sorted(self._folder.glob("*.keys")) if wanted else ():
-            found.update(self._rows(keys, wanted))
-        return found
+            rows.update(self._rows(keys, wanted))
+        return rows
 
     def _rows(self, keys: Path, wanted: set[Digest]) -> dict[Digest, Rows]:
         try:

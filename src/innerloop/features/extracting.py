@@ -93,12 +93,12 @@ def extract(
     outcomes = digests(items, place, min(cores(), threads or cores()))
     files = None if place is None else _files(backbone, place)
     with files if files is not None else nullcontext():
-        found: dict[Digest, NDArray[np.float32] | str] = {}
+        rows: dict[Digest, NDArray[np.float32] | str] = {}
         if files is not None:
-            found.update(files.find(one for one in outcomes if isinstance(one, bytes)))
-        waiting = _waiting(items, outcomes, found)
+            rows.update(files.find(one for one in outcomes if isinstance(one, bytes)))
+        waiting = _waiting(items, outcomes, rows)
         progress("features", 0, len(waiting))
-        parts = _parts(waiting, found, outcomes, batch)
+        parts = _parts(waiting, rows, outcomes, batch)
         plans = plans_for(threads or available_cores())
         # made when it is first needed: all may be kept already
         work = partial(_compute, backbone, once(partial(backbone.forward, device)), device)
@@ -107,11 +107,11 @@ def extract(
             made = {digest: row for digest, row in some if not isinstance(row, str)}
             if files is not None and made:
                 files.add(list(made), np.stack(list(made.values())))
-            found.update(some)
+            rows.update(some)
             done += len(some)
             progress("features", done, len(waiting))
-    computed = len([1 for _, digest in waiting if not isinstance(found[digest], str)])
-    return _gathered(backbone, items, outcomes, found, on_bad, computed, time.perf_counter() - start)
+    computed = len([1 for _, digest in waiting if not isinstance(rows[digest], str)])
+    return _gathered(backbone, items, outcomes, rows, on_bad, computed, time.perf_counter() - start)
 
 
 def _files(backbone: Backbone, folder: Path) -> FeatureFiles:

@@ -134,7 +134,13 @@ def _along(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def axes(height: Tensor, width: Tensor, how: Preprocessing) -> tuple[Axis, Axis]:
-    """What becomes of the two axes of pictures of that height and width, as ``how`` says."""
+    """What becomes of the two axes of pictures of that height and width, as ``how`` says.
+
+    Args:
+        height: height of the pictures in pixels, as a scalar tensor.
+        width: their width in pixels.
+        how: the preprocessing to follow.
+    """
     tall, broad = how.size
     keep_tall, keep_broad = how.crop or how.size
     if how.resize == "share":

@@ -32,6 +32,7 @@ def blockwise(
         raise UserError(f"block={block}: a block has at least one row.")
 
     def apply(x1: Tensor, x2: Tensor) -> Kernels:
+        """The kernel of all inputs, put together from blocks."""
         size = block if isinstance(block, int) else block(x1)
         rows = x1.split(size)
         if len(rows) == 1 and len(x2) <= size:

@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from innerloop.learners.updates import adam as adam
     from innerloop.learners.updates import momentum as momentum
     from innerloop.learners.updates import sgd as sgd
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.learners.attention": "matching",
-        "innerloop.learners.base": "Adapted Learner",
-        "innerloop.learners.convex": "logistic_head metaoptnet_svm",
-        "innerloop.learners.embedding": "embedding_learner",
-        "innerloop.learners.entry": "Entry Setting",
-        "innerloop.learners.fine_tuning": "fine_tune",
-        "innerloop.learners.gradient": "anil boil gradient_learner maml maml_lslr meta_sgd non_adaptive",
-        "innerloop.learners.kernel": "kernel_learner regression_tasks",
-        "innerloop.learners.orders": "label_averaged",
-        "innerloop.learners.prototype": "protonet",
-        "innerloop.learners.proximal": "imaml minibatchprox",
-        "innerloop.learners.ridge": "metaoptnet_ridge r2d2",
-        "innerloop.learners.table": "LEARNERS",
-        "innerloop.learners.updates": "UpdateRule adam momentum sgd",
-    },
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.learners.attention": "matching",
+            "innerloop.learners.base": "Adapted Learner",
+            "innerloop.learners.convex": "logistic_head metaoptnet_svm",
+            "innerloop.learners.embedding": "embedding_learner",
+            "innerloop.learners.entry": "Entry Setting",
+            "innerloop.learners.fine_tuning": "fine_tune",
+            "innerloop.learners.gradient": "anil boil gradient_learner maml maml_lslr meta_sgd non_adaptive",
+            "innerloop.learners.kernel": "kernel_learner regression_tasks",
+            "innerloop.learners.orders": "label_averaged",
+            "innerloop.learners.prototype": "protonet",
+            "innerloop.learners.proximal": "imaml minibatchprox",
+            "innerloop.learners.ridge": "metaoptnet_ridge r2d2",
+            "innerloop.learners.table": "LEARNERS",
+            "innerloop.learners.updates": "UpdateRule adam momentum sgd",
+        },
+    )

@@ -40,10 +40,12 @@ def matching(network: Network, ways: int, scale: float = SCALE) -> Learner:
     check_positive_setting("scale", scale)
 
     def fit(params: Params, z: Tensor, y: Tensor, training: bool) -> Memory:
+        """The support set's features at length one, with their labels."""
         del params, training
         return Memory(F.normalize(z, dim=-1), indicators(y, ways, z))
 
     def score(params: Params, head: Memory, z: Tensor) -> Tensor:
+        """The logarithm of each class's share of the attention."""
         del params
         attention = scale * F.normalize(z, dim=-1) @ head.keys.T
         # log Σ_i a_i [y_i = k] as a difference of two log-sums, which does not underflow

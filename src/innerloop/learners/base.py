@@ -32,8 +32,8 @@ def reported(buffers: Buffers) -> dict[str, float]:
     >>> reported({"learner.reported.inner_residual": torch.tensor(0.5), "conv0.mean": torch.zeros(2)})
     {'learner.inner_residual': 0.5}
     """
-    found = {name: value for name, value in buffers.items() if name.startswith(REPORT_PREFIX)}
-    return {OWN_PREFIX + name.removeprefix(REPORT_PREFIX): float(value) for name, value in found.items()}
+    reports = {name: value for name, value in buffers.items() if name.startswith(REPORT_PREFIX)}
+    return {OWN_PREFIX + name.removeprefix(REPORT_PREFIX): float(value) for name, value in reports.items()}
 
 
 class Adapted(NamedTuple):

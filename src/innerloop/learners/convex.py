@@ -79,9 +79,10 @@ def metaoptnet_svm(
         )
 
     def solve(z: Tensor, y: Tensor, classes: int, training: bool) -> Solved:
+        """The machine's weights: in training by the learner's own steps, else solved to the end."""
         if not training:
-            found = crammer_singer(z[None], y[None], classes, C, intercept=False, threads=1)
-            return Solved(found.weights[0], found.objective[0], found.gap[0])
+            solution = crammer_singer(z[None], y[None], classes, C, intercept=False, threads=1)
+            return Solved(solution.weights[0], solution.objective[0], solution.gap[0])
         (weights,), dual = svm_heads([z], [y], classes, C, steps or None)
         return Solved(weights, dual.objective[0], dual.gap[0])
 
@@ -100,9 +101,10 @@ def logistic_head(network: Network, ways: int, C: float = 1.0, scale: float = 1.
     check_positive_setting("C", C)
 
     def solve(z: Tensor, y: Tensor, classes: int, training: bool) -> Solved:
+        """The classifier's weights, solved to the end."""
         del training
-        found = logistic(z[None], y[None], classes, C, intercept=False, tol=AIM[z.dtype], threads=1)
-        return Solved(found.weights[0], found.objective[0], found.gap[0])
+        solution = logistic(z[None], y[None], classes, C, intercept=False, tol=AIM[z.dtype], threads=1)
+        return Solved(solution.weights[0], solution.objective[0], solution.gap[0])
 
     return _convex_learner("logistic-head", network, ways, solve, scale)
 
@@ -111,20 +113,23 @@ def _convex_learner(name: str, network: Network, ways: int, solve: Solve, scale:
     check_positive_setting("scale", scale)
 
     def init(params: Params) -> Params:
+        """Adds the learned factor on the logits."""
         return {**params, SCALE: next(iter(params.values())).new_tensor(scale)}
 
     def fit(params: Params, z: Tensor, y: Tensor, training: bool) -> ConvexHead:
+        """Solves for the classes that are there; rows of others stay zero."""
         del params
         seen, labels = torch.unique(y, return_inverse=True)
-        found = solve(z, labels, len(seen), training)
-        weights, there = found.weights, z.new_ones(ways)
+        solution = solve(z, labels, len(seen), training)
+        weights, there = solution.weights, z.new_ones(ways)
         if len(seen) < ways:
             weights = z.new_zeros(ways, z.shape[1]).index_copy(0, seen, weights)
             there = z.new_zeros(ways).index_fill(0, seen, 1.0)
-        gap = found.gap / found.objective
+        gap = solution.gap / solution.objective
         return ConvexHead(weights, there, gap, gap <= ENOUGH)
 
     def score(params: Params, head: ConvexHead, z: Tensor) -> Tensor:
+        """Scaled logits, minus infinity for classes without a sample."""
         return only_seen(params[SCALE] * (z @ head.weights.mT), head.seen)
 
     return embedding_learner(name, network, fit, score, init, solved=lambda head: head.converged)

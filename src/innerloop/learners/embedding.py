@@ -66,11 +66,13 @@ def embedding_learner(
     """
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Embedded:
+        """The head that fits the support set."""
         statistics = statistics_for(network.norm, "support", training)
         z, buffers = network.features(params, buffers, x, statistics)
         return Embedded(fit(params, z, y, training), params, buffers)
 
     def predict(adapted: Embedded, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        """What the head says of queries, and the buffers after this pass."""
         statistics = statistics_for(network.norm, "query", training)
         z, buffers = network.features(adapted.params, adapted.buffers, x, statistics)
         return score(adapted.params, adapted.head, z), buffers
@@ -78,11 +80,13 @@ def embedding_learner(
     def together(
         params: Params, buffers: Buffers, x: Tensor, y: Tensor, query: Tensor
     ) -> tuple[Tensor, Buffers]:
+        """Outputs for queries that go through the body in one batch with the support set."""
         z, buffers = network.features(params, buffers, torch.cat([x, query]), "batch")
         head = fit(params, z[: len(x)], y, True)
         return score(params, head, z[len(x) :]), buffers
 
     def converged(adapted: Embedded) -> Tensor:
+        """Whether the head is a proven solution."""
         assert solved is not None
         return solved(adapted.head)
 
@@ -99,6 +103,11 @@ def embedding_learner(
 def class_means(z: Tensor, y: Tensor, ways: int) -> tuple[Tensor, Tensor]:
     """Means of the features of each label, and their counts; no loop, so that it runs under ``vmap``.
 
+    Args:
+        z: features ``(n, d)``.
+        y: labels ``(n,)``.
+        ways: number of classes; one without a sample has a mean of zero.
+
     >>> class_means(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1]), 2)[0].tolist()
     [[2.0], [7.0]]
     """
@@ -109,6 +118,11 @@ def class_means(z: Tensor, y: Tensor, ways: int) -> tuple[Tensor, Tensor]:
 
 def indicators(y: Tensor, ways: int, like: Tensor) -> Tensor:
     """Labels as rows ``(n, ways)`` of zeros and a one.
+
+    Args:
+        y: labels ``(n,)``.
+        ways: number of classes.
+        like: a tensor of the dtype that is wanted.
 
     >>> indicators(torch.tensor([1, 0]), 2, torch.zeros(1)).tolist()
     [[0.0, 1.0], [1.0, 0.0]]

@@ -24,6 +24,7 @@ def with_new_head(network: Network, normalise: bool) -> Network:
     """
 
     def head(params: Params, z: Tensor) -> Tensor:
+        """Outputs of the new layer."""
         return F.linear(F.normalize(z, dim=-1) if normalise else z, params[WEIGHT], params[BIAS])
 
     return network._replace(head=head, head_names=(WEIGHT, BIAS))
@@ -49,6 +50,7 @@ def fine_tune(
     descend = maml(renewed, get_loss("cross-entropy"), lr, steps, first_order=True, rule=adam())
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
+        """Puts the new layer at the class means, then descends on all parameters."""
         statistics = statistics_for(network.norm, "support", training)
         z, _ = network.features(params, buffers, x, statistics)
         means, _ = class_means(F.normalize(z, dim=-1) if normalise else z, y, ways)

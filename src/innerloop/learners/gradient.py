@@ -85,17 +85,20 @@ def gradient_learner(
     through = 0 if first_order else steps if truncate is None else min(truncate, steps)
 
     def init(params: Params) -> Params:
+        """Puts the last layer where it starts, and adds the learned rates."""
         first = started(network, head_start, params)
         moving = select(first, moving_names(network, adapts, first))
         shared = network.head_names if head_start in SYMMETRIC else ()
         return {**first, **_initial_rates(rates, lr, steps, moving, shared)}
 
     def step(t: int, moving: Params, state: Any, params: Params, inner: InnerLoss) -> tuple[Params, Any]:
+        """Inner step ``t``: the parameters that move, and the state of the rule, after it."""
         grads = autodiff.gradient(inner, moving, keep_graph=t >= steps - through)
         direction, state = rule.direction(grads, state)
         return {n: p - _rate(rates, lr, params, n, t) * direction[n] for n, p in moving.items()}, state
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
+        """The network after all inner steps on the support set."""
         statistics = statistics_for(network.norm, "support", training)
         params = started(network, head_start, params)
         moving = select(params, moving_names(network, adapts, params))
@@ -123,6 +126,7 @@ def _initial_rates(rates: Rates, lr: float, steps: int, moving: Params, shared: 
         return {}
 
     def shape(name: str, value: Tensor) -> tuple[int, ...]:
+        """The shape of one parameter's rates."""
         if rates == "per-layer-and-step":
             return (max(steps, 1),)
         return (1, *value.shape[1:]) if name in shared else tuple(value.shape)
@@ -187,8 +191,19 @@ def maml(
 ) -> Learner:
     """Model-agnostic meta-learning (Finn et al. 2017): all parameters take ``steps`` steps of size ``lr``.
 
-    >>> from innerloop.core.losses import get_loss
-    >>> from innerloop.nets.mlp import mlp
+    Args:
+        network: the network to adapt.
+        loss: the support loss. Its convention gives ``lr`` its meaning.
+        lr: inner learning rate.
+        steps: number of inner steps.
+        first_order: whether to treat inner gradients as constants (FOMAML).
+        truncate: differentiate through so many of the last steps only; through all by default.
+        checkpoint: whether to recompute inner steps in the backward pass instead of keeping their graph.
+        rule: how a gradient becomes a step; plain gradient descent if omitted.
+        head_start: where the last layer starts (:mod:`innerloop.learners.starts`).
+
+    >>> from innerloop import get_loss
+    >>> from innerloop import mlp
     >>> net = mlp(1, [], 1)                       # y = w x + b
     >>> learner = maml(net, get_loss("half-mse"), lr=0.5)
     >>> params = {"layer0.weight": torch.zeros(1, 1), "layer0.bias": torch.zeros(1)}
@@ -216,6 +231,14 @@ def anil(
     """Almost no inner loop (Raghu et al. 2020): only the last layer moves, on features computed once.
 
     ``online`` lets the rate follow the features while they are trained (:mod:`innerloop.learners.online`).
+
+    Args:
+        network: the network whose last layer is adapted.
+        loss: the support loss. Its convention gives ``lr`` its meaning.
+        lr: inner learning rate, or where it starts if it is ``online``.
+        steps: number of inner steps.
+        online: the rule by which the rate follows the features; ``off`` keeps it.
+        **options: further arguments of :func:`gradient_learner`.
     """
     if online != "off":
         refuse_options(**options)
@@ -224,12 +247,28 @@ def anil(
 
 
 def boil(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
-    """Body only update in inner loop (Oh et al. 2021): all but the last layer move."""
+    """Body only update in inner loop (Oh et al. 2021): all but the last layer move.
+
+    Args:
+        network: the network to adapt.
+        loss: the support loss. Its convention gives ``lr`` its meaning.
+        lr: inner learning rate.
+        steps: number of inner steps.
+        **options: further arguments of :func:`gradient_learner`.
+    """
     return gradient_learner("boil", network, loss, lr=lr, steps=steps, adapts="body", **options)
 
 
 def meta_sgd(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
-    """Meta-SGD (Li et al. 2017): a learned rate for every weight, starting at ``lr``."""
+    """Meta-SGD (Li et al. 2017): a learned rate for every weight, starting at ``lr``.
+
+    Args:
+        network: the network to adapt.
+        loss: the support loss. Its convention gives ``lr`` its meaning.
+        lr: where all rates start.
+        steps: number of inner steps.
+        **options: further arguments of :func:`gradient_learner`.
+    """
     return gradient_learner("meta-sgd", network, loss, lr=lr, steps=steps, rates="per-weight", **options)
 
 
@@ -237,6 +276,13 @@ def maml_lslr(network: Network, loss: Loss, lr: float, steps: int = 1, **options
     """MAML++'s learned rates (Antoniou et al. 2019): one for every layer and step, starting at ``lr``.
 
     Asked for more steps than it was trained with, it repeats the last step's rates.
+
+    Args:
+        network: the network to adapt.
+        loss: the support loss. Its convention gives ``lr`` its meaning.
+        lr: where all rates start.
+        steps: number of inner steps.
+        **options: further arguments of :func:`gradient_learner`.
     """
     return gradient_learner(
         "maml-lslr", network, loss, lr=lr, steps=steps, rates="per-layer-and-step", **options
@@ -247,6 +293,7 @@ def non_adaptive(network: Network) -> Learner:
     """Predicts without looking at the labels of the support set (its statistics may still normalise)."""
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
+        """The parameters as they are; the support set gives its statistics where the norm policy says so."""
         del y
         if network.norm == "support":
             _, buffers = network.features(params, buffers, x, statistics_for("support", "support", training))

@@ -30,6 +30,7 @@ def implicit_gradient(
     curvature = autodiff.hessian_product(inner, at)
 
     def product(v: Params) -> Params:
+        """The product with the matrix ``I + H/λ``."""
         return add_scaled(v, curvature(v), 1 / penalty)
 
     return conjugate_gradients(product, cotangent, cg_steps, damping)
@@ -64,8 +65,8 @@ def implicitly(
     # tensors go in by themselves: under vmap they are not those that the closure of a learner would hold
     fixed = [*moved.values(), *buffers.values(), x, y]
     layout = (pull, tuple(start), tuple(buffers), training)
-    found: tuple[Tensor, ...] = _Implicit.apply(layout, *start.values(), *fixed)
-    return dict(zip(start, found, strict=True))
+    solution: tuple[Tensor, ...] = _Implicit.apply(layout, *start.values(), *fixed)
+    return dict(zip(start, solution, strict=True))
 
 
 class _Implicit(torch.autograd.Function):
@@ -75,21 +76,24 @@ class _Implicit(torch.autograd.Function):
 
     @staticmethod
     def forward(layout: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The solution as it is."""
         count = len(layout[1])
         return tuple(value.clone() for value in tensors[count : 2 * count])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keeps the solution and what its conditions depend on."""
         del output
         ctx.layout = inputs[0]
         ctx.save_for_backward(*inputs[1 + len(inputs[0][1]) :])
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        """Solves the linear system for the gradient."""
         pull, names, statistics, training = ctx.layout
         saved, count = list(ctx.saved_tensors), len(names)
         x, y = saved[-2:]
         at = dict(zip(names, saved[:count], strict=True))
         buffers = dict(zip(statistics, saved[count:-2], strict=True))
-        found = pull(at, dict(zip(names, cotangents, strict=True)), buffers, x, y, training)
-        return None, *(found.x[name] for name in names), *(None for _ in saved)
+        gradient = pull(at, dict(zip(names, cotangents, strict=True)), buffers, x, y, training)
+        return None, *(gradient.x[name] for name in names), *(None for _ in saved)

@@ -23,6 +23,11 @@ class KernelTask(NamedTuple):
 def one_hot_targets(y: Tensor, ways: int, like: Tensor) -> Tensor:
     """Labels as regression targets: 1 − 1/ways for the class, −1/ways for the others; rows sum to zero.
 
+    Args:
+        y: labels ``(n,)``.
+        ways: number of classes.
+        like: a tensor of the dtype and device that are wanted.
+
     >>> import torch
     >>> one_hot_targets(torch.tensor([1]), 2, torch.zeros(1))
     tensor([[-0.5000,  0.5000]])
@@ -50,9 +55,9 @@ def kernel_learner(fitted: KernelFit, ways: int | None = None, name: str = "kern
         name: what reports call it.
 
     >>> import torch
-    >>> from innerloop.kernels.meta.descent import Descent
-    >>> from innerloop.kernels.meta.predict import fit
-    >>> from innerloop.kernels.types import Kernels
+    >>> from innerloop.kernels import Descent
+    >>> from innerloop.kernels import fit
+    >>> from innerloop.kernels import Kernels
     >>> x, y = torch.ones(1, 1, 1), torch.ones(1, 1, 1)
     >>> tasks = TaskBatch(x, y, x[:, :0], y[:, :0], torch.zeros(1))
     >>> learner = kernel_learner(fit(lambda a, b: Kernels(a @ b.mT, a @ b.mT), tasks, "mtl"))
@@ -62,11 +67,13 @@ def kernel_learner(fitted: KernelFit, ways: int | None = None, name: str = "kern
     """
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> KernelTask:
+        """The support set itself: a kernel predictor has nothing to fit in advance."""
         del params, training
         targets = y if ways is None else one_hot_targets(y, ways, fitted.coefficients)
         return KernelTask(x, targets, buffers)
 
     def predict(adapted: KernelTask, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        """What the kernel predicts for queries, and the buffers as they were."""
         del training
         work = fitted.x  # its dtype: a fit in float64 serves episodes in float32
         out = predict_tasks(fitted, x[None].to(work), adapted.x[None].to(work), adapted.y[None].to(work))

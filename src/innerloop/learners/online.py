@@ -58,7 +58,13 @@ class OnlineAdapted(NamedTuple):
 
 
 def online_buffers(rule: Rule, lr: float, like: Tensor) -> Buffers:
-    """The buffers of a rule before the first step; ``like`` gives device and dtype."""
+    """The buffers of a rule before the first step; ``like`` gives device and dtype.
+
+    Args:
+        rule: how the rate follows the features.
+        lr: the rate to start with.
+        like: a tensor of the device and dtype that are wanted.
+    """
     if rule in NORMALISED:
         return {f"{PREFIX}rate": like.new_full((), lr)}
     return {f"{PREFIX}above": like.new_zeros(()), f"{PREFIX}below": like.new_zeros(())}
@@ -111,20 +117,23 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
     divisor = step_divisor(max(steps, 1))
 
     def init_buffers(params: Params, buffers: Buffers) -> Buffers:
+        """Adds the buffers that the rule needs."""
         return {**buffers, **online_buffers(rule, lr, params[network.head_names[0]])}
 
     def rate(buffers: Buffers, samples: int, outputs: int) -> Tensor:
+        """The rate of now, at most so many times away from the first one."""
         if rule in NORMALISED:
             return buffers[f"{PREFIX}rate"]
         above, below = buffers[f"{PREFIX}above"], buffers[f"{PREFIX}below"]
         seen = below > 0
         ratio = above / torch.where(seen, below, torch.ones_like(below))
-        found = ratio * (loss_constant(loss.name, samples, outputs if labels else None) / divisor)
-        return torch.where(seen, found, torch.full_like(found, lr)).clamp(lr / CLAMP, lr * CLAMP)
+        estimate = ratio * (loss_constant(loss.name, samples, outputs if labels else None) / divisor)
+        return torch.where(seen, estimate, torch.full_like(estimate, lr)).clamp(lr / CLAMP, lr * CLAMP)
 
     def seen_features(
         params: Params, buffers: Buffers, x: Tensor, phase: str, training: bool
     ) -> tuple[Tensor, Buffers]:
+        """Features as the rule wants them, and the buffers after this pass."""
         own = {n: b for n, b in buffers.items() if not n.startswith(PREFIX)}
         z, after = network.features(params, own, x, statistics_for(network.norm, phase, training))
         return _unit(z) if rule in NORMALISED else z, {**buffers, **after}
@@ -132,6 +141,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
     def adapt(
         params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False
     ) -> OnlineAdapted:
+        """The last layer after its steps at the rate of now."""
         z, buffers = seen_features(params, buffers, x, "support", training)
         head = select(params, network.head_names)
         alpha = rate(buffers, x.shape[0], head[network.head_names[0]].shape[0])
@@ -141,6 +151,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
         return OnlineAdapted({**params, **head}, buffers, z, y)
 
     def predict(adapted: OnlineAdapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        """Outputs for queries; in training the rate follows the features."""
         z, buffers = seen_features(adapted.params, adapted.buffers, x, "query", training)
         if training:
             classes = adapted.params[network.head_names[0]].shape[0] if labels else 0
@@ -157,6 +168,12 @@ def refuse_options(
     head_start: str = "learned",
 ) -> None:
     """Refuses what ANIL can do with a fixed rate only.
+
+    Args:
+        rule: must be plain gradient descent.
+        truncate: must be None.
+        checkpoint: must be false.
+        head_start: must be ``learned``.
 
     Raises:
         UserError: naming the arguments to leave out.
@@ -176,9 +193,9 @@ def _followed(rule: Rule, buffers: Buffers, adapted: OnlineAdapted, query: Tenso
     support = adapted.support.detach()
     if rule in NORMALISED:
         name, targets = f"{PREFIX}rate", adapted.targets if classes else None
-        found_rate = h3_rate(support, targets, classes) if rule == "h3" else h15_rate(support)
-        return {name: KEEP * buffers[name] + (1 - KEEP) * found_rate}
+        rate_here = h3_rate(support, targets, classes) if rule == "h3" else h15_rate(support)
+        return {name: KEEP * buffers[name] + (1 - KEEP) * rate_here}
     u, t = support.unsqueeze(0), query.unsqueeze(0)
     above, below = split_traces(*(centred(u, t) if classes else (u, t)))
-    found = {"above": above[0].to(support.dtype), "below": below[0].to(support.dtype)}
-    return {PREFIX + n: KEEP * buffers[PREFIX + n] + (1 - KEEP) * v for n, v in found.items()}
+    sums = {"above": above[0].to(support.dtype), "below": below[0].to(support.dtype)}
+    return {PREFIX + n: KEEP * buffers[PREFIX + n] + (1 - KEEP) * v for n, v in sums.items()}

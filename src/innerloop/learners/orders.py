@@ -57,9 +57,11 @@ def relabelled(learner: Learner, order: Tensor) -> Learner:
     """The learner as it is when class ``c`` has label ``order[c]``; its outputs are in the classes' order."""
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> object:
+        """Adapts to the labels in the other order."""
         return learner.adapt(params, buffers, x, order.to(y.device)[y], training)
 
     def predict(adapted: object, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        """Outputs, put back into the order of the classes."""
         outputs, buffers = learner.predict(adapted, x, training)
         return outputs[..., order.to(outputs.device)], buffers
 
@@ -86,18 +88,20 @@ def label_averaged(learner: Learner, orders: Sequence[Tensor]) -> Learner:
     views = [relabelled(learner, order) for order in orders]
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
-        found = [view.adapt(params, buffers, x, y, training) for view in views]
+        """Adapts to the labels in every order."""
+        each_order = [view.adapt(params, buffers, x, y, training) for view in views]
         return Adapted(
-            _joined([each.params for each in found], params),
-            _joined([each.buffers for each in found], buffers),
+            _joined([each.params for each in each_order], params),
+            _joined([each.buffers for each in each_order], buffers),
         )
 
     def predict(adapted: Adapted, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
-        found = [
+        """The mean of the orders' probabilities."""
+        each_order = [
             view.predict(Adapted(_part(adapted.params, k), _part(adapted.buffers, k)), x, training)
             for k, view in enumerate(views)
         ]
-        return mean_prediction([outputs for outputs, _ in found]), found[0][1]
+        return mean_prediction([outputs for outputs, _ in each_order]), each_order[0][1]
 
     return learner._replace(
         name=f"{learner.name}, {len(orders)} label orders", adapt=adapt, predict=predict, together=None

@@ -28,10 +28,12 @@ def protonet(network: Network, ways: int) -> Learner:
     """
 
     def fit(params: Params, z: Tensor, y: Tensor, training: bool) -> Prototypes:
+        """The class means."""
         del params, training
         return Prototypes(*class_means(z, y, ways))
 
     def score(params: Params, head: Prototypes, z: Tensor) -> Tensor:
+        """Minus the squared distances to the means, up to a term that all classes share."""
         del params
         # ‖z − c‖² = ‖z‖² − 2⟨z, c⟩ + ‖c‖²; the first term is the same for all classes
         return only_seen(2 * z @ head.means.T - head.means.square().sum(-1), head.counts)

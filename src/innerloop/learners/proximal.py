@@ -69,6 +69,11 @@ class Solved(NamedTuple):
 def solve(problem: Proximal, inner: InnerLoss, start: Params) -> Solved:
     """Descends the proximal problem around ``start``; nothing of it is kept for a backward pass.
 
+    Args:
+        problem: the penalty, and how its problem is descended.
+        inner: the support loss.
+        start: the centre of the penalty, where the descent starts.
+
     >>> half = Proximal(penalty=1.0, lr=0.5, steps=20, rule=sgd())             # ½(φ − 4)² + ½ φ²
     >>> found = solve(half, lambda p: 0.5 * (p["w"] - 4.0) ** 2, {"w": torch.tensor(0.0)})
     >>> found.moved["w"], found.residual
@@ -77,6 +82,7 @@ def solve(problem: Proximal, inner: InnerLoss, start: Params) -> Solved:
     start = detach(start)
 
     def slope(moving: Params) -> Params:
+        """The gradient of the loss with its penalty."""
         pull = tree_map(torch.sub, moving, start)
         return add_scaled(autodiff.gradient(inner, moving, keep_graph=False), pull, problem.penalty)
 
@@ -114,8 +120,8 @@ def imaml(
         damping: :math:`\delta` of :math:`((1 + \delta)I + H/\lambda)\,g = \nabla L`, for Hessians with
             negative eigenvalues. It biases the gradient, and the linear residual shows by how much.
 
-    >>> from innerloop.core.losses import get_loss
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import get_loss
+    >>> from innerloop import mlp
     >>> net = mlp(1, [], 1, bias=False)                        # y = w x; ½(w − 1)² + ½ w² is least at ½
     >>> learner = imaml(net, get_loss("half-mse"), lr=0.5, steps=20, penalty=1.0)
     >>> params = {"layer0.weight": torch.zeros(1, 1)}
@@ -127,10 +133,12 @@ def imaml(
     predict = predictor(network)
 
     def pull(at: Params, v: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool) -> LinearSolution:
+        """The implicit gradient along ``v``."""
         inner = network_loss(network, loss, at, buffers, x, y, training)
         return implicit_gradient(inner, at, v, penalty, cg_steps, damping)
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
+        """The solution of the proximal problem, with its implicit derivative."""
         start = select(params, moving_names(network, "all", params))
         inner = network_loss(network, loss, params, buffers, x, y, training)
         moved = implicitly(pull, start, solve(problem, inner, start).moved, buffers, x, y, training)
@@ -139,6 +147,7 @@ def imaml(
     def outer(
         params: Params, buffers: Buffers, task: Task, loss_out: Loss, split: bool = True
     ) -> tuple[Tensor, Buffers]:
+        """The query loss at the solution, whose gradient is the implicit one."""
         x, y = (task.x_support, task.y_support) if split else all_samples(task)
         x_out, y_out = (task.x_query, task.y_query) if split else (x, y)
         start = select(params, moving_names(network, "all", params))
@@ -146,15 +155,16 @@ def imaml(
         solved = solve(problem, inner, start)
 
         def query(moving: Params) -> tuple[Tensor, Buffers]:
+            """The query loss, and the buffers after this pass."""
             adapted = settled(network, {**detach(params), **moving}, buffers, x)
             outputs, after = predict(adapted, x_out, training=True)
             return loss_out.value(outputs, y_out), after
 
         value, after, v = autodiff.value_and_gradient(query, solved.moved)
-        found = pull(solved.moved, v, buffers, x, y, True)
+        gradient = pull(solved.moved, v, buffers, x, y, True)
         # the last term is zero; its gradient is the implicit one
-        value = value + dot(found.x, tree_map(torch.sub, start, detach(start)))
-        return value, {**after, INNER_RESIDUAL: solved.residual, LINEAR_RESIDUAL: found.residual}
+        value = value + dot(gradient.x, tree_map(torch.sub, start, detach(start)))
+        return value, {**after, INNER_RESIDUAL: solved.residual, LINEAR_RESIDUAL: gradient.residual}
 
     return Learner(
         "imaml", adapt, predict, init_buffers=_reports(INNER_RESIDUAL, LINEAR_RESIDUAL), outer=outer
@@ -193,24 +203,27 @@ def minibatchprox(
     def solved(
         params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
     ) -> tuple[Params, Solved]:
+        """Where the descent starts, and the solution of the proximal problem."""
         start = select(params, moving_names(network, "all", params))
         inner = network_loss(network, loss, detach(params), buffers, x, y, training)
         return start, solve(problem, inner, start)
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
-        start, found = solved(params, buffers, x, y, training)
-        return settled(network, {**params, **reattach(start, found.moved)}, buffers, x)
+        """The solution of the proximal problem."""
+        start, solution = solved(params, buffers, x, y, training)
+        return settled(network, {**params, **reattach(start, solution.moved)}, buffers, x)
 
     def outer(
         params: Params, buffers: Buffers, task: Task, loss_out: Loss, split: bool = True
     ) -> tuple[Tensor, Buffers]:
+        """The Moreau envelope of the loss, whose gradient is that of the penalty."""
         del loss_out, split
         x, y = all_samples(task)
-        start, found = solved(params, buffers, x, y, True)
-        outputs, after = apply(network, {**detach(params), **found.moved}, buffers, x, "batch")
-        away = tree_map(torch.sub, start, found.moved)
+        start, solution = solved(params, buffers, x, y, True)
+        outputs, after = apply(network, {**detach(params), **solution.moved}, buffers, x, "batch")
+        away = tree_map(torch.sub, start, solution.moved)
         value = loss.value(outputs, y) + penalty / 2 * dot(away, away)
-        return value, {**after, INNER_RESIDUAL: found.residual}
+        return value, {**after, INNER_RESIDUAL: solution.residual}
 
     return Learner(
         "minibatchprox", adapt, predictor(network), init_buffers=_reports(INNER_RESIDUAL), outer=outer
@@ -225,6 +238,7 @@ def _reports(*names: str) -> Callable[[Params, Buffers], Buffers]:
     """The ``init_buffers`` of a learner that reports under these names."""
 
     def init_buffers(params: Params, buffers: Buffers) -> Buffers:
+        """Adds zeros under the names of the reports."""
         like = next(iter(params.values()))
         return {**buffers, **{name: like.new_zeros(()) for name in names}}
 

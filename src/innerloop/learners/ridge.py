@@ -51,14 +51,17 @@ def r2d2(network: Network, ways: int, penalty: float = 1.0, scale: float = 10.0)
     check_positive_setting("scale", scale)
 
     def init(params: Params) -> Params:
+        """Adds the learned scale, shift and penalty."""
         like = next(iter(params.values()))
         own = {SCALE: scale, SHIFT: 0.0, PENALTY: math.log(penalty)}
         return {**params, **{name: like.new_tensor(value) for name, value in own.items()}}
 
     def fit(params: Params, z: Tensor, y: Tensor, training: bool) -> RidgeHead:
+        """Ridge regression on one-hot labels, under the learned penalty."""
         return _fitted(z, y, ways, len(z) * params[PENALTY].exp(), True, training)
 
     def score(params: Params, head: RidgeHead, z: Tensor) -> Tensor:
+        """Scaled and shifted scores, minus infinity for classes without a sample."""
         plain = z @ head.weights.mT + head.bias
         return only_seen(params[SCALE] * plain + params[SHIFT], head.counts)
 
@@ -78,13 +81,16 @@ def metaoptnet_ridge(network: Network, ways: int, penalty: float = 50.0, scale: 
     check_positive_setting("scale", scale)
 
     def init(params: Params) -> Params:
+        """Adds the learned factor on the logits."""
         return {**params, SCALE: next(iter(params.values())).new_tensor(scale)}
 
     def fit(params: Params, z: Tensor, y: Tensor, training: bool) -> RidgeHead:
+        """Ridge regression on one-hot labels, without intercept."""
         del params
         return _fitted(z, y, ways, z.new_tensor(penalty), False, training)
 
     def score(params: Params, head: RidgeHead, z: Tensor) -> Tensor:
+        """Scaled scores, minus infinity for classes without a sample."""
         return only_seen(params[SCALE] * (z @ head.weights.mT), head.counts)
 
     return embedding_learner("metaoptnet-ridge", network, fit, score, init, solved=_solved)

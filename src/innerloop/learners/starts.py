@@ -54,7 +54,7 @@ def started(network: Network, start: HeadStart, params: Params) -> Params:
             mean of the rows in place of each, so that equal rows stay equal in training; ``zero``.
         params: meta-parameters.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> params = {"layer0.weight": torch.tensor([[1.0], [3.0]]), "layer0.bias": torch.tensor([0.0, 1.0])}
     >>> started(mlp(1, [], 2), "one-vector", params)["layer0.weight"]
     tensor([[2.],

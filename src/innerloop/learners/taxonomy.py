@@ -31,6 +31,7 @@ def cells() -> str:
     """
 
     def cell(adapts: Adapts, held_by: HeldBy) -> str:
+        """The titles of the learners in one cell."""
         inside = [e.title for e in LEARNERS.values() if (e.adapts, e.held_by) == (adapts, held_by)]
         return ", ".join(inside) or "–"
 

@@ -36,9 +36,11 @@ def momentum(decay: float = 0.9) -> UpdateRule:
     """Heavy ball, as ``torch.optim.SGD(momentum=decay)``: ``v ← decay·v + g``, direction ``v``."""
 
     def init(params: Params) -> Params:
+        """No velocity."""
         return tree_map(torch.zeros_like, params)
 
     def direction(grads: Params, state: Params) -> tuple[Params, Params]:
+        """The velocity after this gradient, which is direction and state at once."""
         velocity = tree_map(lambda v, g: decay * v + g, state, grads)
         return velocity, velocity
 
@@ -68,12 +70,20 @@ def safe_sqrt(v: Tensor) -> Tensor:
 
 
 def adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> UpdateRule:
-    """Adam, with the same values as ``torch.optim.Adam`` and a second derivative that is never NaN."""
+    """Adam, with the same values as ``torch.optim.Adam`` and a second derivative that is never NaN.
+
+    Args:
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        eps: what is added to the root of the second moment.
+    """
 
     def init(params: Params) -> AdamState:
+        """No steps, and moments of zero."""
         return AdamState(0, tree_map(torch.zeros_like, params), tree_map(torch.zeros_like, params))
 
     def direction(grads: Params, state: AdamState) -> tuple[Params, AdamState]:
+        """The direction, and the moments after this gradient."""
         step = state.step + 1
         first = tree_map(lambda m, g: beta1 * m + (1 - beta1) * g, state.first, grads)
         second = tree_map(lambda v, g: beta2 * v + (1 - beta2) * g.square(), state.second, grads)

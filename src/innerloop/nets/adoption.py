@@ -69,7 +69,7 @@ def split_at(module: nn.Module, head: str) -> Split:
 
 def _followers(module: nn.Module, head: str) -> list[str]:
     """Layers that follow ``head`` in its Sequential, and this in the next one, up to a layer with weights."""
-    found: list[str] = []
+    following: list[str] = []
     while head:
         above, _, name = head.rpartition(".")
         parent = module.get_submodule(above)
@@ -79,10 +79,10 @@ def _followers(module: nn.Module, head: str) -> list[str]:
         for child in names[names.index(name) + 1 :]:
             layer = parent.get_submodule(child)
             if next(layer.parameters(), None) is not None or next(layer.buffers(), None) is not None:
-                return found
-            found.append(f"{above}.{child}" if above else child)
+                return following
+            following.append(f"{above}.{child}" if above else child)
         head = above
-    return found
+    return following
 
 
 class Comparison:
@@ -105,6 +105,7 @@ class Comparison:
         about = shape, x.dtype, x.device
 
         def made_up() -> Tensor:
+            """Numbers between 0 and 1, the same in every call."""
             shape, dtype, device = about
             if not dtype.is_floating_point:
                 return torch.zeros(shape, dtype=dtype, device=device)
@@ -151,6 +152,7 @@ def _last_layers(module: nn.Module, head: str, x: Tensor) -> list[nn.Module]:
     given: dict[nn.Module, list[tuple[object, int]]] = {}
 
     def note(layer: nn.Module, _: object, output: object) -> None:
+        """Keeps what a layer gave, and how often that had been changed in place."""
         version = output._version if isinstance(output, Tensor) else 0
         given.setdefault(layer, []).append((output, version))
 

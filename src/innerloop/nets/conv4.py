@@ -60,6 +60,7 @@ def conv4(
     stride = 2 if pooling == "stride" else 1
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters and buffers, block by block."""
         params: Params = {}
         buffers: Buffers = {}
         for i in range(BLOCKS):
@@ -77,6 +78,7 @@ def conv4(
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The last maps, flattened, and the buffers after this pass."""
         changed: Buffers = {}
         for i in range(BLOCKS):
             x, seen = norms.conv_norm_relu(i, norm, params, buffers, x, statistics, stride)
@@ -86,6 +88,7 @@ def conv4(
         return x.flatten(1), {**buffers, **changed}
 
     def head(params: Params, features: Tensor) -> Tensor:
+        """Outputs from features."""
         return F.linear(features, params["head.weight"], params["head.bias"])
 
     return Network(init, features, head, ("head.weight", "head.bias"), norm)

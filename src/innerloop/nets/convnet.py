@@ -21,6 +21,11 @@ POOLINGS = ("max", "average", "stride")
 def last_side(size: int, depth: int, pooling: str) -> int:
     """Side of the last feature map: pooling rounds down, strides round up.
 
+    Args:
+        size: side of the pictures.
+        depth: number of halvings.
+        pooling: ``max``, ``average`` or ``stride``.
+
     >>> last_side(28, 4, "max"), last_side(28, 4, "stride"), last_side(28, 5, "average")
     (1, 2, 0)
     """
@@ -62,6 +67,7 @@ def convnet(
     side = last_side(size, depth, pooling)
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters and buffers, block by block."""
         params: Params = {}
         buffers: Buffers = {}
         for i, (n_in, n_out) in enumerate(itertools.pairwise([pictures] + [width] * depth)):
@@ -73,6 +79,7 @@ def convnet(
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The last maps, flattened, and the buffers after this pass."""
         changed: Buffers = {}
         x = ops.layout(x)
         for i in range(depth):

@@ -174,6 +174,7 @@ def efficientnet_lite(
     layers = {block.name: list(layers_of(block)) for block in blocks}
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters and buffers, layer by layer."""
         params: Params = {}
         buffers: Buffers = {}
         for layer in (stem, *(one for some in layers.values() for one in some), top):
@@ -185,9 +186,11 @@ def efficientnet_lite(
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The mean of the last maps, and the buffers after this pass."""
         changed: Buffers = {}
 
         def through(x: Tensor, layer: Layer) -> Tensor:
+            """One layer: convolution, normalisation, and ReLU6 where it has one."""
             y = same_conv2d(x, params[f"{layer.name}.weight"], layer.stride, layer.groups)
             y, seen = norms.norm(f"{layer.name}.norm", norm, params, buffers, y, statistics, EPS)
             changed.update(seen)
@@ -215,6 +218,12 @@ def _on(generator: torch.Generator, made: dict[str, Tensor]) -> dict[str, Tensor
 
 def same_conv2d(x: Tensor, weight: Tensor, stride: int, groups: int) -> Tensor:
     """Convolution of maps of side n to maps of side ⌈n / stride⌉, padded as TensorFlow does.
+
+    Args:
+        x: maps ``(samples, channels, height, width)``.
+        weight: kernels ``(filters, channels / groups, k, k)`` of odd side.
+        stride: 1 or 2.
+        groups: groups of channels that are convolved apart from each other.
 
     >>> ones = torch.ones(1, 1, 4, 4)
     >>> same_conv2d(ones, torch.ones(1, 1, 3, 3), stride=2, groups=1)[0, 0].tolist()

@@ -44,7 +44,13 @@ class Folded(NamedTuple):
 
 
 def fold(layer: Layer, params: Params, buffers: Buffers) -> Folded:
-    """One layer, turned by 180°; computed in float64, kept in the type of its weights."""
+    """One layer, turned by 180°; computed in float64, kept in the type of its weights.
+
+    Args:
+        layer: the layer.
+        params: weights of the network.
+        buffers: its stored statistics.
+    """
     name = layer.name
     weight, scale, shift = (params[f"{name}.{leaf}"] for leaf in ("weight", "norm.weight", "norm.bias"))
     mean, var = buffers[f"{name}.norm.mean"], buffers[f"{name}.norm.var"]
@@ -82,6 +88,7 @@ def folded_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> 
     ]
 
     def features(x: Tensor) -> Tensor:
+        """Features ``(n, 1280)`` of standardised pictures."""
         x = first(x.flip((2, 3)).contiguous(memory_format=torch.channels_last))
         for residual, layers in inner:
             y = x

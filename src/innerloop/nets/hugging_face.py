@@ -63,11 +63,11 @@ class PooledVision(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Features ``(n, d)`` of pictures ``(n, C, H, W)``."""
-        found = self.body(pixel_values=x)
+        outputs = self.body(pixel_values=x)
         if self.pooling in ("class", "mean"):
-            tokens = found.last_hidden_state
+            tokens = outputs.last_hidden_state
             return tokens[:, 0] if self.pooling == "class" else tokens.mean(1)
-        return self.projection(found.pooler_output.flatten(1))
+        return self.projection(outputs.pooler_output.flatten(1))
 
     def forward(self, x: Tensor) -> Tensor:
         """The last layer on the features."""
@@ -103,6 +103,11 @@ def hugging_face(name: str, outputs: int, settings: Mapping[str, Any]) -> nn.Mod
 
 def pooling_of(name: str, kind: str, asked: object = None) -> Pooling:
     """What stands for a picture.
+
+    Args:
+        name: the model, for messages.
+        kind: its ``model_type``.
+        asked: what the user wants; what is known for its kind if None.
 
     >>> pooling_of("x", "dinov2"), pooling_of("x", "dinov2", "mean")
     ('class', 'mean')

@@ -63,7 +63,7 @@ def _text(name: str, file: str) -> str | None:
         path = folder / file
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     try:
-        found = load_object("huggingface_hub:hf_hub_download")(name, file)
+        download = load_object("huggingface_hub:hf_hub_download")(name, file)
     except UserError:
         raise UserError(f"{PREFIX}{name} needs transformers: pip install 'innerloop[hf]'.") from None
     except Exception as error:  # of several libraries: no network, no such name, no such file
@@ -72,7 +72,7 @@ def _text(name: str, file: str) -> str | None:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         where = "the hub (a name needs a network; a folder does not)"
         raise UserError(f"{PREFIX}{name} cannot be read from {where}: {line}") from None
-    return Path(found).read_text(encoding="utf-8", errors="replace")
+    return Path(download).read_text(encoding="utf-8", errors="replace")
 
 
 def preprocessing_of(record: Mapping[str, Any]) -> Preprocessing:
@@ -117,8 +117,8 @@ def kind_of(record: Mapping[str, Any]) -> str:
     ('CLIP', '')
     """
     name = record.get("image_processor_type") or record.get("feature_extractor_type") or ""
-    found = _CLASS.fullmatch(str(name))
-    return found[1] if found else ""
+    match = _CLASS.fullmatch(str(name))
+    return match[1] if match else ""
 
 
 def _sizes(record: Mapping[str, Any], kind: str, crop: Side | None) -> tuple[Resize, Side, Side | None]:

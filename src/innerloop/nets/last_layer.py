@@ -39,7 +39,7 @@ def with_last_layer(network: Network, kind: str = "linear", scale: float = SCALE
     Raises:
         UserError: there is no such kind, or the last layer has no single matrix to take angles to.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = with_last_layer(mlp(1, [], 1), "cosine", scale=3.0)
     >>> float(net.head({"layer0.weight": torch.tensor([[2.0, 0.0]])}, torch.tensor([[0.5, 0.0]])))
     3.0
@@ -67,10 +67,12 @@ def _cosine(network: Network, scale: float) -> Network:
         )
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """The network's first parameters without the biases of the last layer."""
         params, buffers = network.init(generator)
         return {name: value for name, value in params.items() if name not in biases}, buffers
 
     def head(params: Params, z: Tensor) -> Tensor:
+        """Scaled cosines of the features with the rows of the weights."""
         return scale * F.linear(F.normalize(z, dim=-1), F.normalize(params[kept[0]], dim=-1))
 
     return network._replace(init=init, head=head, head_names=kept)

@@ -73,9 +73,11 @@ def mlp(
     has_bias = bias and (sigma_b > 0 or not ntk)  # with sigma_b = 0 an NTK bias would act on nothing
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters; there are no buffers."""
         return _draw(generator, sizes, gains, sigma_b if has_bias else None, ntk), {}
 
     def layer(params: Params, i: int, x: Tensor) -> Tensor:
+        """Layer ``i`` without its activation."""
         weight, shift = params[f"layer{i}.weight"], params.get(f"layer{i}.bias")
         if ntk:
             weight = weight * math.sqrt(gain / sizes[i])
@@ -85,6 +87,7 @@ def mlp(
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The last hidden layer, and the buffers as they were."""
         del statistics  # no normalisation layers
         x = x.flatten(1)
         for i in range(last):
@@ -92,6 +95,7 @@ def mlp(
         return x, buffers
 
     def head(params: Params, features: Tensor) -> Tensor:
+        """The linear readout."""
         return layer(params, last, features)
 
     names = (f"layer{last}.weight", f"layer{last}.bias") if has_bias else (f"layer{last}.weight",)

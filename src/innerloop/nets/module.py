@@ -157,11 +157,13 @@ def from_module(
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The module up to its last layer; the first pass compares the division with the whole module."""
         if not torch.compiler.is_compiling() and not comparison.done:
             comparison.on_inputs_like(x)
         return body(params, buffers, x, statistics)
 
     def apply_head(params: Params, z: Tensor) -> Tensor:
+        """The last layer, and what follows it."""
         tensors = {f"0.{name}": params[split.prefix + name] for name in own}
         return functional_call(readouts.get(), tensors, (z,))
 
@@ -187,6 +189,7 @@ def _adopted(
     whole = replace_layers(module if isinstance(module, nn.Module) else module(), norm).eval()
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """The module's present tensors, or those of a new module whose weights the generator decides."""
         source = whole
         if not isinstance(module, nn.Module):
             seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))

@@ -32,15 +32,18 @@ def neurons(inputs: int, count: int, activation: str = "softplus") -> Network:
     act = ACTIVATIONS[activation]
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """The neurons' weights; there are no buffers."""
         return {"neurons.weight": he_normal(generator, (count, inputs), 1.0)}, {}
 
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """What every neuron gives, and the buffers as they were."""
         del statistics  # no normalisation layers
         return act(F.linear(x.flatten(1), params["neurons.weight"])), buffers
 
     def head(params: Params, features: Tensor) -> Tensor:
+        """The sum of the neurons."""
         del params  # the second layer is all ones and is not trained
         return features.sum(-1, keepdim=True)
 
@@ -58,15 +61,18 @@ def logistic_model(inputs: int) -> Network:
     """
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """The weights; there are no buffers."""
         return {"layer0.weight": he_normal(generator, (1, inputs), 1.0)}, {}
 
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The inputs themselves, and the buffers as they were."""
         del params, statistics
         return x.flatten(1), buffers
 
     def head(params: Params, features: Tensor) -> Tensor:
+        """The logits of the two classes."""
         logit = F.linear(features, params["layer0.weight"])
         return torch.cat([torch.zeros_like(logit), logit], -1)
 

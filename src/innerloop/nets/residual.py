@@ -66,18 +66,22 @@ def residual_mlp(
     last = f"layer{blocks + 1}.weight"
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters; there are no buffers."""
         shapes = {f"layer{i}.weight": (sizes[i + 1], sizes[i]) for i in range(blocks + 2)}
         return {name: standard_normal(generator, shape) for name, shape in shapes.items()}, {}
 
     def dense(params: Params, name: str, x: Tensor) -> Tensor:
+        """A layer in the NTK parametrisation."""
         return F.linear(x, params[name] * math.sqrt(gain / x.shape[-1]))
 
     def normed(x: Tensor, wanted: bool) -> Tensor:
+        """LayerNorm, where it is wanted."""
         return F.layer_norm(x, x.shape[-1:], eps=1e-12) if wanted else x
 
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """What the last layer reads, and the buffers as they were."""
         del statistics  # LayerNorm looks at single samples
         h = normed(dense(params, "layer0.weight", x.flatten(1)), norm == "stream")
         for i in range(blocks):

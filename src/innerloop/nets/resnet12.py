@@ -25,7 +25,14 @@ SLOPE = 0.1
 def convolution_and_norm(
     generator: torch.Generator, name: str, shape: tuple[int, ...], norm: str
 ) -> tuple[Params, Buffers]:
-    """A kernel of variance ``2 / fan_out`` (so that gradients keep their scale), and its norm layer."""
+    """A kernel of variance ``2 / fan_out`` (so that gradients keep their scale), and its norm layer.
+
+    Args:
+        generator: where the numbers are from.
+        name: what the parameters' names begin with.
+        shape: of the kernel, filters first.
+        norm: the norm policy.
+    """
     kernel = he_normal(generator, shape, gain=2.0 * shape[1] / shape[0])
     scale, stats = norms.init_norm(f"{name}.norm", shape[0], norm)
     params = {f"{name}.weight": kernel, **scale}
@@ -34,7 +41,15 @@ def convolution_and_norm(
 
 
 def linear_head(generator: torch.Generator, outputs: int, inputs: int, scale: float, bias: bool) -> Params:
-    """Kaiming-uniform with a = √5, as ``nn.Linear`` starts: U(±1/√inputs), times ``scale``."""
+    """Kaiming-uniform with a = √5, as ``nn.Linear`` starts: U(±1/√inputs), times ``scale``.
+
+    Args:
+        generator: where the numbers are from.
+        outputs: output dimension.
+        inputs: number of features.
+        scale: factor on the weights.
+        bias: whether there is one.
+    """
     params = {"head.weight": uniform(generator, (outputs, inputs), inputs) * scale}
     return {**params, "head.bias": uniform(generator, (outputs,), inputs)} if bias else params
 
@@ -93,12 +108,14 @@ def resnet12(
     keys = [noise.key(f"block{i}", seed) for i in range(len(widths))]
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters and buffers; the last layer is drawn last."""
         params, buffers = _draw_blocks(generator, [channels, *widths], norm)
         return {**params, **linear_head(generator, outputs, inputs, head_scale, head_bias)}, buffers
 
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The last maps, averaged or flattened, and the buffers after this pass."""
         changed: Buffers = noise.advance(buffers)
         x = ops.layout(x)
         for i in range(len(widths)):
@@ -138,6 +155,7 @@ def _block(
     changed: Buffers = {}
 
     def layer(x: Tensor, which: str) -> Tensor:
+        """Convolution and normalisation."""
         y = ops.conv2d(x, params[f"{name}.{which}.weight"])
         y, seen = norms.kernel_norm(f"{name}.{which}.norm", norm, params, buffers, y, statistics)
         changed.update(seen)

@@ -16,6 +16,11 @@ STATISTICS = {"running_mean": "mean", "running_var": "var", "mean": "mean", "var
 def load_weights(params: Params, given: Mapping[str, Tensor], source: str = "the given weights") -> Params:
     """``given`` in the place of ``params``, with their dtype and device.
 
+    Args:
+        params: the model's.
+        given: what is put in their place.
+        source: what the message calls ``given``.
+
     Raises:
         UserError: one line for every name that is missing, unknown or of another shape.
 
@@ -64,7 +69,7 @@ def load_statistics(
     (['n.weight'], {'n.mean': tensor([1., 1.])})
     """
     left: dict[str, Tensor] = {}
-    found = dict(buffers)
+    merged = dict(buffers)
     for name, value in given.items():
         layer, _, last = name.rpartition(".")
         ours = f"{layer}.{STATISTICS[last]}" if name not in buffers and last in STATISTICS else name
@@ -74,5 +79,5 @@ def load_statistics(
             wanted = tuple(buffers[ours].shape)
             if tuple(value.shape) != wanted:
                 raise UserError(f"{name}: {source} has shape {tuple(value.shape)}, the model {wanted}.")
-            found[ours] = value.to(buffers[ours]).clone()
-    return left, found
+            merged[ours] = value.to(buffers[ours]).clone()
+    return left, merged

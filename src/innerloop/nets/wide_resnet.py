@@ -86,6 +86,7 @@ def wide_resnet(
     keys = {block.name: noise.key(block.name, seed) for block in blocks}
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters and buffers; the last layer is drawn last."""
         params, buffers = _draw(generator, channels, blocks, norm)
         return {
             **params,
@@ -95,6 +96,7 @@ def wide_resnet(
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """The mean of the last maps, and the buffers after this pass."""
         changed: Buffers = noise.advance(buffers)
         x = ops.conv2d(ops.layout(x), params["conv0.weight"])
         for block in blocks:

@@ -19,11 +19,18 @@ Teacher: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def teacher_of(network: Network, params: Params, buffers: Buffers) -> Teacher:
-    """A trained network as a teacher: it predicts as at test, and no gradient flows through it."""
+    """A trained network as a teacher: it predicts as at test, and no gradient flows through it.
+
+    Args:
+        network: the teacher's network.
+        params: its trained parameters.
+        buffers: its buffers.
+    """
     statistics = statistics_for(network.norm, "query", training=False)
     fixed = {name: value.detach() for name, value in params.items()}
 
     def outputs(x: Tensor) -> Tensor:
+        """The teacher's outputs, without a graph."""
         return apply(network, fixed, buffers, x, statistics)[0].detach()
 
     return outputs
@@ -35,6 +42,11 @@ def divergence(outputs: Tensor, taught: Tensor, temperature: float) -> Tensor:
     .. math:: T^2\,\mathrm{KL}\big(\operatorname{softmax}(t/T)\,\|\,\operatorname{softmax}(s/T)\big)
 
     The factor :math:`T^2` keeps its gradient of the size of cross-entropy's (Hinton et al. 2015).
+
+    Args:
+        outputs: the student's logits ``(n, classes)``.
+        taught: the teacher's.
+        temperature: T; a larger one softens both.
 
     >>> import torch
     >>> float(divergence(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0]]), 4.0))
@@ -69,6 +81,7 @@ def distilled(
     """
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        """The loss of one minibatch, and the buffers after it."""
         x, y = all_samples(task)
         outputs, buffers = apply(network, params, buffers, x, "batch")
         apart = divergence(outputs, teacher(x), temperature)

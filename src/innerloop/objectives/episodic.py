@@ -27,6 +27,7 @@ def episodic(learner: Learner, loss: Loss, split: bool = True) -> Objective:
     outer = learner.outer
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        """The query loss of one task, and the buffers after it."""
         if outer is not None:
             return outer(params, buffers, task, loss, split)
         if split:

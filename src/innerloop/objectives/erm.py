@@ -17,6 +17,7 @@ def erm(network: Network, loss: Loss) -> Objective:
     """
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        """The loss of one task, and the buffers after it."""
         x, y = all_samples(task)
         # support and query are one training batch here, whatever the norm policy
         outputs, buffers = apply(network, params, buffers, x, "batch")

@@ -46,6 +46,7 @@ def in_bfloat16(objective: Objective, device: str = "cpu") -> Objective:
     inner = objective.loss
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        """The loss of one task under autocast."""
         if is_plain():  # vmap knows no memory formats
             task = Task(*(_channels_last(field) for field in task))
         with torch.autocast(task.x_support.device.type, torch.bfloat16):
@@ -103,9 +104,11 @@ def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Verdict:
     weight = torch.randn(160, 160, 3, 3, generator=draw).to(device)
 
     def forward(dtype: torch.dtype) -> None:
+        """A small product."""
         F.conv2d(x[:4].to(dtype), weight.to(dtype), padding=1)
 
     def step(dtype: torch.dtype) -> None:
+        """A convolution, forward and back."""
         leaf, kernel = x.detach().requires_grad_(), weight.detach().requires_grad_()
         with plain_autograd(), torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
             y = ops.conv2d(leaf, kernel)

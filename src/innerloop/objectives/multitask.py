@@ -54,11 +54,13 @@ def multitask(
     start = _start(heads, n_heads, class_rows, ways)
 
     def init(params: Params, generator: torch.Generator) -> Params:
+        """Adds the stacked heads."""
         own = {name: params[name] for name in network.head_names}
         made = {PREFIX + name: start(first, generator) for name, first in own.items()}
         return {**params, **{name: value for name, value in made.items() if value is not None}}
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        """The loss of one task under its own head."""
         x, y = all_samples(task)
         z, buffers = network.features(params, buffers, x, "batch")
         head = task_head(params, task.id)
@@ -98,18 +100,22 @@ def _start(heads: str, n_heads: int, class_rows: bool, ways: int | None) -> Star
     """How the stack of one of the head's tensors is drawn."""
 
     def shape(first: Tensor) -> tuple[int, ...]:
+        """The shape of the stack."""
         return (n_heads, *(first.shape[1:] if class_rows else first.shape))
 
     def shared(first: Tensor, generator: torch.Generator) -> Tensor:
+        """The network's own head, repeated."""
         del generator
         return first.expand(shape(first)).clone()
 
     def independent(first: Tensor, generator: torch.Generator) -> Tensor:
+        """A draw of its own for every task or class."""
         # the spread of the head that was drawn (biases start at zero and stay there)
         draw = torch.randn(shape(first), generator=generator, device=generator.device).to(first)
         return draw * first.square().mean().sqrt()
 
     def released(first: Tensor, generator: torch.Generator) -> Tensor | None:
+        """Rows as in the released code; None for the bias, which it has not."""
         if first.ndim < 2:
             return None
         return released_rows(generator, n_heads, first.shape[1], ways or n_heads).to(first)
@@ -123,6 +129,12 @@ def released_rows(generator: torch.Generator, classes: int, features: int, ways:
     .. math:: W_{kj} \sim \sqrt{C/N}\;U(\pm 1/\sqrt{d})
 
     for :math:`C` training classes, tasks of :math:`N` ways and :math:`d` features.
+
+    Args:
+        generator: where the numbers are from.
+        classes: C.
+        features: d.
+        ways: N.
 
     >>> rows = released_rows(torch.Generator().manual_seed(0), classes=64, features=640, ways=5)
     >>> round(head_scale(64, 5), 2), bool(rows.abs().max() <= head_scale(64, 5) / 640**0.5)

@@ -20,6 +20,7 @@ def reptile(learner: Learner, loss: Loss) -> Objective:
     """
 
     def direction(params: Params, buffers: Buffers, task: Task) -> tuple[Params, Tensor, Buffers]:
+        """The pseudo-gradient of one task, its query loss, and the buffers after it."""
         x, y = all_samples(task)
         start = {name: value.detach() for name, value in params.items()}
         with torch.no_grad():

@@ -155,11 +155,7 @@ class Validation(NamedTuple):
         }
 
 
-def _plain(found: Agreement) -> dict[str, Any]:
-    measures = {
-        "spearman": found.spearman,
-        "kendall": found.kendall,
-        "ndcg": found.ndcg,
-        "regret": found.regret,
-    }
-    return {**{name: value._asdict() for name, value in measures.items()}, "candidates": found.candidates}
+def _plain(whole: Agreement) -> dict[str, Any]:
+    estimates = whole._asdict()
+    candidates = estimates.pop("candidates")
+    return {**{name: estimate._asdict() for name, estimate in estimates.items()}, "candidates": candidates}

@@ -33,6 +33,9 @@ from innerloop.training.state import TrainState, in_order, state_from
 PLAN = Plan("loop", 1)
 """Candidates run side by side, one thread each: so a result does not depend on how many do."""
 
+DENSE_PLAN = Plan("vmap", 1)
+"""And those with a small dense network, whose tasks are fastest all at once."""
+
 TIMED_STEPS, TIMED_TASKS = 3, 3
 """What is timed, after a first step that warms up."""
 
@@ -127,10 +130,14 @@ def _kept(file: Path) -> Reached:
 
 
 def _parts(trial: Trial) -> Parts:
-    recipe = make_recipe(trial.recipe)
-    seed = derive_seed(recipe.eval.seed, "pilot", trial.seed) % 2**31
-    judged = recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": seed})})
+    judged = on_pilot_tasks(make_recipe(trial.recipe), trial.seed)
     return Parts(judged, _data(judged))
+
+
+def on_pilot_tasks(recipe: Recipe, seed: int) -> Recipe:
+    """The recipe with the held-out tasks that trials of this seed are judged on."""
+    drawn = derive_seed(recipe.eval.seed, "pilot", seed) % 2**31
+    return recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": drawn})})
 
 
 _DATA: dict[str, Data] = {}
@@ -145,12 +152,16 @@ def _data(recipe: Recipe) -> Data:
     return _DATA[key]
 
 
+def _plan(parts: Parts) -> Plan:
+    return DENSE_PLAN if parts.recipe.model.kind == "mlp" else PLAN
+
+
 def _trained(parts: Parts, trial: Trial) -> TrainState | None:
     """The state after the trial's steps; None if it diverged."""
     saved = load_checkpoint(trial.folder, "last")
     state = in_order(state_from(*saved), parts.params, parts.buffers) if saved else None
     try:
-        state = fit_parts(parts, state, plan=PLAN, steps=trial.steps)
+        state = fit_parts(parts, state, plan=_plan(parts), steps=trial.steps)
     except NonFiniteError:
         return None
     if trial.go_on:
@@ -160,7 +171,7 @@ def _trained(parts: Parts, trial: Trial) -> TrainState | None:
 
 def _judged(parts: Parts, state: TrainState, episodes: int) -> list[float]:
     with np.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
-        found = judge(parts, state.params, state.buffers, "validation", episodes, PLAN)
+        found = judge(parts, state.params, state.buffers, "validation", episodes, _plan(parts))
     return found.scores if all(map(math.isfinite, found.scores)) else []
 
 
@@ -178,9 +189,9 @@ def _timed(recipe: dict[str, Any]) -> Costs:
     state = parts.first
     built = time.perf_counter()
     try:
-        state = fit_parts(parts, state, plan=PLAN, steps=1)
+        state = fit_parts(parts, state, plan=_plan(parts), steps=1)
         warm = time.perf_counter()
-        state = fit_parts(parts, state, plan=PLAN, steps=1 + TIMED_STEPS)
+        state = fit_parts(parts, state, plan=_plan(parts), steps=1 + TIMED_STEPS)
     except NonFiniteError:
         warm = time.perf_counter()
     stepped = time.perf_counter()

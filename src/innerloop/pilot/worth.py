@@ -52,7 +52,7 @@ class Worth(NamedTuple):
         field_difference: mean difference of pairs of equal size after the first rung; None of fewer than two.
         field_ci95: half its 95 % interval.
         random_candidates: how many there were.
-        spent: what it took.
+        seconds: what it took.
         sentence: all this in words.
         cost: what it took, in words.
     """
@@ -63,18 +63,14 @@ class Worth(NamedTuple):
     field_difference: float | None
     field_ci95: float | None
     random_candidates: int
-    spent: Spent
+    seconds: Spent
     sentence: str
     cost: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON; ``seconds`` of the score's candidates have those of scoring in them."""
-        scoring, score, random = self.spent
-        seconds = {"score": scoring + score, "random": random, "scoring": scoring}
-        return {
-            ("seconds" if name == "spent" else name): (seconds if name == "spent" else value)
-            for name, value in self._asdict().items()
-        }
+        """Plain data, for JSON, where the seconds of the score's candidates have those of scoring in them."""
+        scoring, score, random = self.seconds
+        return self._asdict() | {"seconds": {"score": scoring + score, "random": random, "scoring": scoring}}
 
 
 def closing(finalists: Sequence[Racer], fresh: Sequence[Reached]) -> Closing:
@@ -127,7 +123,7 @@ def judged_worth(racers: Sequence[Racer], last: Closing, spent: Spent, k: int) -
         field_difference=field.mean if field else None,
         field_ci95=field.ci95 if field else None,
         random_candidates=len(theirs),
-        spent=spent,
+        seconds=spent,
         sentence=_sentence(gap, last.decided, field, k, len(theirs)),
         cost=(
             f"On one core, the score's candidates took {ours_took} (scoring alone {scoring}), "

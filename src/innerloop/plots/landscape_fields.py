@@ -39,8 +39,8 @@ def fields_figure(fields: Sequence[Field], columns: int = 2) -> Figure:
     for i, (panel, field) in enumerate(zip(axes, fields, strict=True)):
         _contours(figure, panel, field)
         _marks(panel, field)
-        found = ", ".join(f"{value:.3g} at {name}'s point" for name, value in field["at"].items())
-        label(panel, x="first weight" + (f"\nloss {found}" if found else ""), y=field["title"])
+        losses = ", ".join(f"{value:.3g} at {name}'s point" for name, value in field["at"].items())
+        label(panel, x="first weight" + (f"\nloss {losses}" if losses else ""), y=field["title"])
         if i % columns == 0:
             panel.set_ylabel("second weight", color=INK, fontsize=TEXT)
         panel.set_aspect("equal")

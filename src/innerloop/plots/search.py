@@ -116,8 +116,9 @@ def prediction_data(table: Sequence[Mapping[str, Any]], key: str = "spearman") -
     """A measure of agreement for every score, in the order of the table."""
 
     def three(row: Mapping[str, Any]) -> tuple[float, float, float]:
-        found = row[key]
-        return float(found["value"]), float(found["low"]), float(found["high"])
+        """The value in a row, and the ends of its interval."""
+        agreement = row[key]
+        return float(agreement["value"]), float(agreement["low"]), float(agreement["high"])
 
     bars: list[Bar] = []
     for row in table:
@@ -135,13 +136,13 @@ def prediction_figure(data: Sequence[Bar], words: str = "Spearman's ρ with accu
         (0.13, COLOURS[0], "o", "all candidates"),
         (-0.13, COLOURS[1], "s", "the better half"),
     ):
-        found = [bar["second"] if shift < 0 else (bar["value"], bar["low"], bar["high"]) for bar in data]
+        intervals = [bar["second"] if shift < 0 else (bar["value"], bar["low"], bar["high"]) for bar in data]
         axes.errorbar(
-            [value for value, _, _ in found],
+            [value for value, _, _ in intervals],
             [len(data) - 1 - row + shift for row in rows],
             xerr=[
-                [max(0.0, value - low) for value, low, _ in found],
-                [max(0.0, high - value) for value, _, high in found],
+                [max(0.0, value - low) for value, low, _ in intervals],
+                [max(0.0, high - value) for value, _, high in intervals],
             ],
             fmt=marker,
             color=tint,

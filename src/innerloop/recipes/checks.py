@@ -110,13 +110,13 @@ def _leaves(value: Any) -> Iterator[Any]:
     """Everything in nested lists and tables, also the names of what is in tables."""
     waiting = [value]
     while waiting:
-        found = waiting.pop()
-        if isinstance(found, dict):
-            waiting += [*found, *found.values()]
-        elif isinstance(found, list):
-            waiting += found
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
         else:
-            yield found
+            yield item
 
 
 def _impossible(value: Any) -> str | None:

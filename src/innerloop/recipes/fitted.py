@@ -81,8 +81,8 @@ def fit(recipe: Recipe, said: Collection[str]) -> Fit:
         free["tasks"]["minibatch"] = min(MINIBATCH, pictures)
         free["outer"]["steps"] = max(FEWEST_STEPS, min(MOST_STEPS, EPOCHS * pictures // MINIBATCH))
     settings = {
-        section: {key: value for key, value in found.items() if f"{section}.{key}" not in said}
-        for section, found in free.items()
+        section: {key: value for key, value in values.items() if f"{section}.{key}" not in said}
+        for section, values in free.items()
     }
     return Fit(settings, _lines(seen, with_settings(recipe, settings), said))
 
@@ -99,6 +99,11 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Mapping[str, Any]]) -> 
 
 def fitted_shape(seen: Survey, recipe: Recipe, said: Collection[str]) -> dict[str, int]:
     """Ways, shots and queries that all classes allow, apart from those that are said.
+
+    Args:
+        seen: the pictures.
+        recipe: with everything that is said applied.
+        said: keys that stay as they are.
 
     >>> from innerloop.data.survey import Survey
     >>> parts = {"train": ["a", "b", "c"], "validation": ["d", "e"], "test": ["f", "g"]}
@@ -192,6 +197,11 @@ def _hint(seen: Survey, least: int, said: Collection[str]) -> list[str]:
 
 def number(count: int, one: str, several: str) -> str:
     """A number of things.
+
+    Args:
+        count: how many.
+        one: what one of them is called.
+        several: what several are called.
 
     >>> number(1, "class", "classes"), number(2, "class", "classes")
     ('1 class', '2 classes')

@@ -68,7 +68,14 @@ def read_flat(model: type[Model], items: Sequence[str], command: str, recipe: Re
 def flat_reading(
     model: type[Model], items: Sequence[str], command: str, recipe: Recipe | None = None
 ) -> Reading[Model]:
-    """As :func:`read_flat`, with what is wrong and not as an error."""
+    """As :func:`read_flat`, with what is wrong and not as an error.
+
+    Args:
+        model: says which settings there are.
+        items: ``key=value`` texts.
+        command: the command whose settings they are, for messages.
+        recipe: what the command is given besides; settings may be read or not because of it.
+    """
     fields = settings_of(model)
     first = next(iter(fields))
     grammar = Grammar(
@@ -80,6 +87,7 @@ def flat_reading(
     )
 
     def not_read(settings: Model, typed: Mapping[str, Assignment]) -> dict[str, str]:
+        """What was typed and would be read by nothing, each with a sentence."""
         purposes = unread_keys(model.READERS, typed, settings, recipe)
         return {key: _not_read(model, typed[key], words, recipe) for key, words in purposes.items()}
 

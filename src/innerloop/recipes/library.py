@@ -44,11 +44,11 @@ def shipped_names() -> list[str]:
 
 def shipped_recipes() -> list[Shipped]:
     """All shipped recipes with their descriptions."""
-    found = []
+    recipes = []
     for name in shipped_names():
         text = shipped_text(name)
-        found.append(Shipped(name, str(read_toml(text, name).get("description", "")), text))
-    return found
+        recipes.append(Shipped(name, str(read_toml(text, name).get("description", "")), text))
+    return recipes
 
 
 def shipped_text(name: str) -> str:
@@ -118,6 +118,11 @@ def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) 
     """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built.
 
     ``fresh`` is as in :func:`innerloop.recipes.settings.make_recipe`.
+
+    Args:
+        source: a shipped recipe, a TOML file, or a run.
+        items: ``key=value`` texts, which win over the recipe's own.
+        fresh: as in :func:`innerloop.recipes.settings.make_recipe`.
     """
     return _read(source, items, fresh=fresh)[0]
 
@@ -134,10 +139,26 @@ def _read(source: str, items: Sequence[str], *, fresh: bool) -> tuple[Recipe, li
         raise UserError("\n".join([str(error), *item_problems(items)])) from None
     if pictures is not None:
         data["data"] = {**data.get("data", {}), "name": pictures}
-    return _fitted(data, items, source, fresh)
+    return fitted_recipe(data, items, source, fresh=fresh)
 
 
-def _fitted(data: dict[str, Any], items: Sequence[str], source: str, fresh: bool) -> tuple[Recipe, list[str]]:
+def fitted_recipe(
+    data: dict[str, Any], items: Sequence[str], source: str, *, fresh: bool = True
+) -> tuple[Recipe, list[str]]:
+    """A recipe from plain data, fitted to its pictures where it leaves things open (``data.auto``).
+
+    Args:
+        data: sections and what is in them.
+        items: ``key=value`` settings, which win.
+        source: what messages call the recipe.
+        fresh: as in :func:`innerloop.recipes.settings.make_recipe`.
+
+    Returns:
+        The recipe, and what is to be said of how it was fitted.
+
+    Raises:
+        UserError: with a line for everything that is wrong with the settings or the pictures.
+    """
     problems = Problems()
     with problems.collect():
         recipe = make_recipe(data, items, source=source, fresh=fresh)
@@ -147,14 +168,14 @@ def _fitted(data: dict[str, Any], items: Sequence[str], source: str, fresh: bool
                 pictures_of(Data(name=str(data["data"]["name"])))
         problems.refuse()
     said = typed_keys(items) | {
-        f"{section}.{key}" for section, found in data.items() if isinstance(found, dict) for key in found
+        f"{section}.{key}" for section, values in data.items() if isinstance(values, dict) for key in values
     }
     if not recipe.data.auto or "data.name" not in said:
         return recipe, []
     settings, lines = fit(recipe, said)
     whole = {**data, "description": f"{recipe.description}: {lines[0]}"}
-    for section, found in settings.items():
-        whole[section] = {**whole.get(section, {}), **found}
+    for section, values in settings.items():
+        whole[section] = {**whole.get(section, {}), **values}
     made = make_recipe(whole, items, source=source, fresh=fresh)
     return with_settings(made, {"data": {"auto": False}}), lines
 

@@ -60,12 +60,18 @@ def has_pictures(words: Sequence[str]) -> bool:
 
 def folders_among(words: Sequence[str]) -> dict[str, str]:
     """Folders of pictures among words, and what ``data.name`` is to be for each."""
-    found = {word: own_pictures(word) for word in words if "=" not in word or Path(word).exists()}
-    return {word: name for word, name in found.items() if name is not None}
+    names = {word: own_pictures(word) for word in words if "=" not in word or Path(word).exists()}
+    return {word: name for word, name in names.items() if name is not None}
 
 
 def judged_on(recipe: Recipe, name: str, items: list[str]) -> tuple[list[str], list[str]]:
-    """Settings for a folder that the run has not seen; size and colour are brought to the run's later."""
+    """Settings for a folder that the run has not seen; size and colour are brought to the run's later.
+
+    Args:
+        recipe: of the run.
+        name: the folder, as ``data.name`` has it.
+        items: ``key=value`` texts that were typed; they stay.
+    """
     typed = typed_keys(items)
     free: dict[str, Any] = {"splits": None, "split_file": None, "on_bad": "refuse", "leave_out": 0}
     free = {key: value for key, value in free.items() if f"data.{key}" not in typed}

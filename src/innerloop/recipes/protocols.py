@@ -82,7 +82,7 @@ def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
     flat = {**_defaults(), **_flat(recipe)}
     steps = flat["inner.steps"] if flat["inner.test_steps"] is None else flat["inner.test_steps"]
     adapts = takes_steps(flat["inner.method"])
-    found = {
+    protocol = {
         "tasks": flat["tasks.family"],
         "data": flat["data.name"],
         **{name: flat[f"eval.{name}"] or flat[f"tasks.{name}"] for name in ("ways", "shots", "queries")},
@@ -90,13 +90,13 @@ def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
         "seed": flat["eval.seed"],
     }
     if flat["tasks.mixture"]:
-        found = {key: value for key, value in found.items() if key not in ("ways", "shots", "queries")}
+        protocol = {key: value for key, value in protocol.items() if key not in ("ways", "shots", "queries")}
     if flat["eval.head"] == "learner":
-        found |= {"method": flat["inner.method"], "inner_steps": steps if adapts else 0}
-        return found if flat["inner.lr"] == "auto" else {**found, "inner_lr": flat["inner.lr"]}
+        protocol |= {"method": flat["inner.method"], "inner_steps": steps if adapts else 0}
+        return protocol if flat["inner.lr"] == "auto" else {**protocol, "inner_lr": flat["inner.lr"]}
     settings = {"C": "C", "normalise": "normalise_features", "copies": "copies"}
     settings |= {"lr": "head_lr", "steps": "head_steps", "head": "head"}
-    return found | {key: flat[f"eval.{name}"] for key, name in settings.items()}
+    return protocol | {key: flat[f"eval.{name}"] for key, name in settings.items()}
 
 
 def brief(evaluation: Mapping[str, Any]) -> str:

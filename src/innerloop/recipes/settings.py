@@ -86,6 +86,7 @@ def make_recipe(
     """
 
     def stray(recipe: Recipe, typed: Mapping[str, Assignment]) -> dict[str, str]:
+        """Keys of tables that nothing reads, each with a sentence."""
         told = stray_tables(recipe)
         return {key: text for key, text in told.items() if fresh or any(_within(key, t) for t in typed)}
 
@@ -123,6 +124,11 @@ def recipe_to_toml(recipe: Recipe, header: str = "") -> str:
 
 def recipe_from_toml(source: Path | str, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
     """A recipe from a TOML file (a path) or from TOML text (anything with a newline or ``=``, or empty).
+
+    Args:
+        source: the file, or the text.
+        items: ``key=value`` texts, which win over the recipe's own. Code that they name may be imported.
+        trust: whether code that the file names may be imported as well.
 
     Raises:
         UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.

@@ -26,6 +26,11 @@ class ChangedRecipeError(UserError):
 def recipe_of(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
     """The recipe of a run, changed by ``key=value`` settings.
 
+    Args:
+        run: the run's directory.
+        items: ``key=value`` texts, which win over the recipe's own. Code that they name may be imported.
+        trust: whether code that the recipe names may be imported as well.
+
     Raises:
         UserError: there is none, or it cannot be read.
         ChangedRecipeError: ``recipe.toml`` was cut or edited since the run was started.

@@ -80,7 +80,14 @@ def admit(recipe: Recipe, typed: Collection[str], source: str, trust: bool) -> R
 
 
 def admit_all(recipes: list[Recipe], typed: Collection[str], source: str, trust: bool) -> list[Recipe]:
-    """As :func:`admit`, for the recipes that a sweep makes of one file: what they name is told once."""
+    """As :func:`admit`, for the recipes that a sweep makes of one file: what they name is told once.
+
+    Args:
+        recipes: what the sweep makes of the file.
+        typed: keys that the user typed.
+        source: what messages call the file.
+        trust: whether code that the file names may be imported as well.
+    """
     named = {
         f"{key}={_printable(name)} ({_module(key, name)})": None
         for recipe in recipes

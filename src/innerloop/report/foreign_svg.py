@@ -97,6 +97,7 @@ class _Writer:
         self.paths = {one.get("id") for one in root.iter() if _name(one.tag) == "path"}
 
     def element(self, one: ElementTree.Element, depth: int) -> str:
+        """An element and what is in it, as text; empty if it is not on the list."""
         name = _name(one.tag)
         if name not in ELEMENTS or depth > _DEEPEST:
             if name not in QUIETLY_DROPPED:
@@ -116,6 +117,7 @@ class _Writer:
         return f"{head}>{inside}</{name}>" if inside.strip() or has_text or name == "svg" else f"{head}/>"
 
     def attribute(self, element: str, key: str, value: str) -> str:
+        """An attribute as text; empty if it, or its value, is not on the list."""
         short = "xml:space" if key == _SPACE else "href" if key in _HREF else key
         made = self.value(element, short, value)
         if made is None:
@@ -141,10 +143,12 @@ class _Writer:
         return special[key]() if key in special else None
 
     def references(self, value: str) -> str | None:
+        """Several ids under this picture's prefix; None if one of them is no id."""
         names = value.split()
         return " ".join(self.prefix + n for n in names) if all(re.fullmatch(_ID, n) for n in names) else None
 
     def reference(self, element: str, value: str) -> str | None:
+        """What ``href`` may lead to: a path of this picture, or pixels within the file."""
         if element == "use" and value.startswith("#") and value[1:] in self.paths:
             return f"#{self.prefix}{value[1:]}" if re.fullmatch(_ID, value[1:]) else None
         return value if element == "image" and _PIXELS.fullmatch(value) else None

@@ -45,9 +45,9 @@ def _picture(stem: Path, name: str) -> Picture | None:
     title, words = stem.name, f"Figure {stem.name}"
     vector, pixels = stem.parent / f"{stem.name}.svg", stem.parent / f"{stem.name}.png"
     if vector.is_file() and not (vector.stat().st_size > LARGE and pixels.is_file()):
-        found = rewritten(vector.read_text(encoding="utf-8", errors="replace"), name, words)
-        if found.text and not found.dropped:
-            return Picture(title, [], found.text)
+        drawing = rewritten(vector.read_text(encoding="utf-8", errors="replace"), name, words)
+        if drawing.text and not drawing.dropped:
+            return Picture(title, [], drawing.text)
     if pixels.is_file():
         content = pixels.read_bytes()
         if content.startswith(PNG):  # not any file that a link in the run's directory leads to

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.plots.landscape_page import landscape_page
+from innerloop.report.advice_page import advised_view
 from innerloop.report.analysis_page import analysed_view
 from innerloop.report.comparison_page import comparison_view
 from innerloop.report.differences import labels
@@ -24,11 +25,26 @@ OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landsca
 """Analyses with an interactive page: it is made from the run's numbers, never copied from its directory."""
 
 
+class Maker(NamedTuple):
+    """What a kind of run shows on its page, and what several of them are called."""
+
+    view: Callable[[RunData, str], dict[str, Any]]
+    several: str
+
+
+MAKERS = {
+    "reproduce": Maker(redone_view, "reproductions"),
+    "analyze": Maker(analysed_view, "analyses"),
+    "search": Maker(searched_view, "searches"),
+    "advise": Maker(advised_view, "pieces of advice"),
+}
+
+
 def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | None = None) -> Path:
     """Writes a self-contained page about one run, or about several.
 
-    Training runs are compared with each other. Runs of ``reproduce``, ``analyze`` and ``search`` get a
-    section each, with an overview on top; one of ``reproduce all`` stands for all its members.
+    Training runs are compared with each other. Runs of ``reproduce``, ``analyze``, ``search`` and ``advise``
+    get a section each, with an overview on top; one of ``reproduce all`` stands for all its members.
 
     Args:
         runs: run directories. What a run lacks (an evaluation, its end) is said on the page.
@@ -71,10 +87,10 @@ def members(runs: list[RunData]) -> list[RunData]:
     Raises:
         UserError: such a run has no members (yet).
     """
-    found: dict[Path, RunData] = {}
+    by_path: dict[Path, RunData] = {}
     for run in runs:
         if run.kind != "reproduce-all":
-            found.setdefault(run.path, run)
+            by_path.setdefault(run.path, run)
             continue
         entries = run.result.get("reproductions")
         names = [str(entry.get("run") or "") for entry in entries] if isinstance(entries, list) else []
@@ -82,8 +98,8 @@ def members(runs: list[RunData]) -> list[RunData]:
         if not paths:
             raise UserError(f"{run.path} holds no reproductions yet: `innerloop reproduce all` makes them.")
         for path in paths:
-            found.setdefault(path, load_run(path) if is_run(path) else _gone(path))
-    return list(found.values())
+            by_path.setdefault(path, load_run(path) if is_run(path) else _gone(path))
+    return list(by_path.values())
 
 
 def _gone(path: Path) -> RunData:
@@ -118,11 +134,21 @@ def _training_page(runs: list[RunData], held_out: HeldOut | None) -> str:
 
 
 def _results_page(runs: list[RunData]) -> str:
-    makers = {"reproduce": redone_view, "analyze": analysed_view, "search": searched_view}
+    makers = {
+        "reproduce": redone_view,
+        "analyze": analysed_view,
+        "search": searched_view,
+        "advise": advised_view,
+    }
     views = [makers[run.kind](run, f"r{i}") for i, run in enumerate(runs)]
     several = len(runs) > 1
     kinds = {view["kind"] for view in views}
-    words = {"reproduce": "reproductions", "analyze": "analyses", "search": "searches"}
+    words = {
+        "reproduce": "reproductions",
+        "analyze": "analyses",
+        "search": "searches",
+        "advise": "pieces of advice",
+    }
     what = words[kinds.pop()] if len(kinds) == 1 else "runs"
     overview = overview_view(views, [run.result.get("seconds") for run in runs]) if several else None
     return render(

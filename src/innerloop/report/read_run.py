@@ -15,7 +15,7 @@ from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 
-WITHOUT_RECIPE = ("analyze", "reproduce", "reproduce-all", "search")
+WITHOUT_RECIPE = ("advise", "analyze", "reproduce", "reproduce-all", "search")
 _ABSENT = object()
 _LARGEST = 1e300  # a float can hold no more, and whole numbers of any size stand in JSON
 _ENTRIES: dict[str, Any] = {
@@ -44,7 +44,8 @@ class RunData(NamedTuple):
         metrics: the lines of ``metrics.jsonl``.
         evaluations: the files of ``eval/``, oldest first, each with its ``file`` name added.
         problems: sentences on what could not be read.
-        result: ``result.json``, where a run of ``analyze``, ``reproduce`` or ``search`` has what it found.
+        result: ``result.json``, in which runs of ``advise``, ``analyze``, ``reproduce`` and ``search`` keep
+            what they found.
     """
 
     path: Path
@@ -149,7 +150,7 @@ def _recipe(file: Path, problems: list[str]) -> tuple[dict[str, Any], str]:
 
 def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
     """Evaluations in the order they were made."""
-    found: list[tuple[str, int, str, dict[str, Any]]] = []
+    readable: list[tuple[str, int, str, dict[str, Any]]] = []
     for file in sorted(folder.glob("*.json")):
         try:
             value = read_json(file)
@@ -167,8 +168,8 @@ def _evaluations(folder: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
             continue
         number = file.stem.rpartition("-")[2]
         order = int(number) if number.isdigit() else 0
-        found.append((str(value.get("time", "")), order, file.name, {**value, "file": file.name}))
-    for *_, evaluation in sorted(found, key=lambda row: row[:3]):
+        readable.append((str(value.get("time", "")), order, file.name, {**value, "file": file.name}))
+    for *_, evaluation in sorted(readable, key=lambda row: row[:3]):
         yield evaluation
 
 

@@ -102,6 +102,11 @@ def found_words(run: RunData) -> str:
 def verdict_words(statements: int, hold: int, recorded: int) -> dict[str, Any]:
     """The verdict as numbers and as a sentence.
 
+    Args:
+        statements: how many there are.
+        hold: how many of them hold here.
+        recorded: how many findings are what the repository records.
+
     >>> verdict_words(3, 2, 3)["text"]
     '2 of 3 statements hold here; all 3 findings are as recorded.'
     >>> verdict_words(1, 1, 0)["text"]

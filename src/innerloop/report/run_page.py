@@ -72,14 +72,19 @@ def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[
     """The pictures this run has data for, and why that of a task is missing, if that needs a word.
 
     The one of a task needs the run's checkpoint and is drawn last.
+
+    Args:
+        run: what was read of it.
+        name: what the ids in the pictures begin with.
+        held_out: run → what to draw of a held-out task; not drawn if omitted.
     """
     evaluation = headline(run)
-    found: list[Picture | None] = [training_picture(run, name)]
+    drawn: list[Picture | None] = [training_picture(run, name)]
     if evaluation is not None:
-        found.append(adaptation_picture({run.name: evaluation}, name))
-        found.append(histogram_picture({run.name: evaluation}, name))
+        drawn.append(adaptation_picture({run.name: evaluation}, name))
+        drawn.append(histogram_picture({run.name: evaluation}, name))
     task, left_out = (None, "") if held_out is None else adapted_picture(run.path, name, held_out)
-    return [picture for picture in [*found, task] if picture is not None], left_out
+    return [picture for picture in [*drawn, task] if picture is not None], left_out
 
 
 def status_view(run: RunData) -> dict[str, str]:

@@ -14,7 +14,13 @@ from innerloop.report.figures import Picture
 
 
 def pictures_of(result: Mapping[str, Any], name: str, validate: bool) -> list[Picture]:
-    """The race of a search, or the intervals of a validation."""
+    """The race of a search, or the intervals of a validation.
+
+    Args:
+        result: what the search wrote.
+        name: what the ids in the pictures begin with.
+        validate: whether scores were validated instead of a search made.
+    """
     if validate:
         bars = prediction_data(result.get("table") or [])
         if not bars:

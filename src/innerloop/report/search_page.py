@@ -66,10 +66,10 @@ def _verdict(result: Mapping[str, Any], validate: bool) -> dict[str, Any] | None
     table = result.get("table")
     if validate and isinstance(table, list) and table:
         first = table[0]
-        found = first["spearman"]
+        agreement = first["spearman"]
         text = (
-            f"{first['score']} orders candidates best: ρ = {found['value']:.2f} (95 % interval "
-            f"{found['low']:.2f} to {found['high']:.2f}), and "
+            f"{first['score']} orders candidates best: ρ = {agreement['value']:.2f} (95 % interval "
+            f"{agreement['low']:.2f} to {agreement['high']:.2f}), and "
             f"{first['better_half']['spearman']['value']:.2f} among the better half."
         )
     return {"text": text, "tone": "good", "statements": 0, "hold": 0, "recorded": 0} if text else None

@@ -63,6 +63,13 @@ def begin_batch(
     """The directory of a batch: that of the same one if it was interrupted, else a new one.
 
     Processes that share a folder have a directory each, and find what is finished by itself.
+
+    Args:
+        names: of the reproductions.
+        scale: at which they are redone.
+        argv: the command as typed.
+        folder: where runs live.
+        shared: whether other processes do the same batch at the same time.
     """
     about = {"kind": "reproduce-all", "names": names, "scale": scale}
     for run in sorted((folder / FOLDER).glob("*"), reverse=True) if not shared else ():
@@ -104,6 +111,7 @@ def carry_out_batch(
     entries: dict[str, dict[str, Any]] = {}
 
     def keep() -> None:
+        """Writes the entries that there are so far."""
         made = [entries[name] for name in names if name in entries]
         write_json_atomic(batch / "result.json", {"scale": scale, "reproductions": made})
 
@@ -148,10 +156,10 @@ def _carry_out_member(entry: dict[str, Any], run: Path, scale: str, say: Say) ->
 
 def _finished_elsewhere(folder: Path, name: str, scale: str) -> dict[str, Any] | None:
     """The entry of a member that another process of a shared batch has finished."""
-    found = finished_before(folder, name, scale)
-    if found is None:
+    finished = finished_before(folder, name, scale)
+    if finished is None:
         return None
-    run, result = found
+    run, result = finished
     about = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
     try:
         return {**about, "made_by": made_by(name), **_member(result), "status": "finished"}
@@ -189,7 +197,13 @@ def sentence(entry: dict[str, Any]) -> str:
 
 
 def summary(scale: str, entries: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """All of them counted together."""
+    """All of them counted together.
+
+    Args:
+        scale: at which they were redone.
+        entries: one for each reproduction.
+        folder: where runs live.
+    """
     rows = [row for entry in entries for row in entry.get("rows", [])]
     return {
         "scale": scale,

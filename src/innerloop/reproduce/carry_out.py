@@ -34,7 +34,14 @@ def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder
 
 
 def begin(name: str, scale: str, argv: list[str] | None, folder: Path) -> Path:
-    """The run directory of a reproduction that is about to start."""
+    """The run directory of a reproduction that is about to start.
+
+    Args:
+        name: of the reproduction.
+        scale: at which it is redone.
+        argv: the command as typed.
+        folder: where runs live.
+    """
     run = create_run(folder, f"reproduce-{name}", 0)
     about = {"kind": "reproduce", "scale": scale, "redoes": REPRODUCTIONS[name], MADE_BY: made_by(name)}
     start_manifest(run, argv, f"reproduce {name} --scale {scale}", about)
@@ -42,7 +49,14 @@ def begin(name: str, scale: str, argv: list[str] | None, folder: Path) -> Path:
 
 
 def carry_on(run: Path, name: str, scale: str, say: Say) -> dict[str, Any]:
-    """Redoes it in this directory; the manifest says how it ended, whatever happens."""
+    """Redoes it in this directory; the manifest says how it ended, whatever happens.
+
+    Args:
+        run: its directory.
+        name: of the reproduction.
+        scale: at which it is redone.
+        say: receives lines for people.
+    """
     try:
         return _redo(name, scale, say, run)
     except BaseException as error:
@@ -54,21 +68,21 @@ def carry_on(run: Path, name: str, scale: str, say: Say) -> dict[str, Any]:
 
 def _redo(name: str, scale: str, say: Say, run: Path) -> dict[str, Any]:
     started = time.perf_counter()
-    found: Reproduction = find(name)(scale, say)
+    reproduction: Reproduction = find(name)(scale, say)
     from innerloop.plots.files import write_figures
 
-    figures = write_figures(run, found.figures)
+    figures = write_figures(run, reproduction.figures)
     result: dict[str, Any] = {
         "name": name,
         "redoes": REPRODUCTIONS[name],
         "scale": scale,
-        "rows": [row._asdict() for row in found.rows],
-        "protocol": dict(found.protocol),
+        "rows": [row._asdict() for row in reproduction.rows],
+        "protocol": dict(reproduction.protocol),
         "figure": figures[0] if figures else None,
         "figures": figures,
         "seconds": time.perf_counter() - started,
         "run": str(run),
     }
-    write_json_atomic(run / "result.json", {**result, "data": dict(found.data)})
+    write_json_atomic(run / "result.json", {**result, "data": dict(reproduction.data)})
     update_manifest(run, status="finished")
     return result

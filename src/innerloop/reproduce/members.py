@@ -29,7 +29,13 @@ def made_by(name: str) -> dict[str, str | None]:
 
 
 def finished_before(folder: Path, name: str, scale: str) -> tuple[Path, dict[str, Any]] | None:
-    """The run of a reproduction that the same source has finished in a shared folder, and its result."""
+    """The run of a reproduction that the same source has finished in a shared folder, and its result.
+
+    Args:
+        folder: where runs live.
+        name: of the reproduction.
+        scale: at which it was redone.
+    """
     wanted = {"status": "finished", "scale": scale, MADE_BY: made_by(name)}
     for run in reversed(list_runs(folder)):
         if run.parent.name == f"reproduce-{name}":

@@ -69,6 +69,11 @@ def counts_row(judged: Sequence[tuple[float, int]]) -> Row:
 def same_row(what: str, pairs: Sequence[tuple[float, float]], reason: str = "") -> Row:
     """Whether numbers that two ways must give are the same, to the last bit; and not all one number.
 
+    Args:
+        what: the statement.
+        pairs: numbers by the one way and by the other.
+        reason: why it cannot hold, if it is known not to.
+
     >>> same_row("twice", [(0.1, 0.1), (0.2, 0.2)]).ok, same_row("twice", [(0.1, 0.1), (0.1, 0.2)]).ok
     (True, False)
     """
@@ -82,6 +87,14 @@ def row(what: str, paper: Any, ours: Any, holds: bool, *, expected: bool = True,
 
     A statement that is known to fail has ``expected=False`` and a ``reason``; it is then ok while it fails,
     and no longer ok once it holds, so that a change in either direction is noticed.
+
+    Args:
+        what: the statement.
+        paper: what the paper says.
+        ours: what was found here.
+        holds: whether the two agree.
+        expected: whether the repository records that they do.
+        reason: why they do not, if it records that.
 
     >>> row("gain", 3, 3.1, True).ok, row("bound", "<", ">", False, expected=False, reason="slip").ok
     (True, True)

@@ -65,13 +65,22 @@ class Sharing:
         folder: Path | None = None,
         seen: Mapping[str, Any] | None = None,
     ) -> Any:
-        """As in ``parts``; a part that another process computes is waited for, or comes later in a series."""
+        """As in ``parts``; a part that another process computes is waited for, or comes later in a series.
+
+        Args:
+            name: of the reproduction.
+            compute: a function of a module; its value comes back as JSON would hold it.
+            settings: its arguments by name.
+            folder: where parts are kept; the shared folder if omitted.
+            seen: what else the value depends on and ``compute`` finds by itself: a hash of a user's file.
+        """
         where = folder or self.folder
         if source_hash(compute.__module__) is None:  # never kept
             return self._remembered(name, compute, settings, where, seen)
 
         @functools.wraps(compute)  # the same name, hence the same part
         def absent(**_: Any) -> Any:
+            """Says that the part is not kept yet."""
             raise _MissingError
 
         while True:

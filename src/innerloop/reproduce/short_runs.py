@@ -50,9 +50,11 @@ def fitted(recipe: Recipe, every: int = 0) -> Fitted:
     curve: list[dict[str, float]] = []
 
     def score(params: Any, buffers: Any) -> Interval:
+        """The score on validation tasks."""
         return judge(parts, params, buffers, "validation", recipe.eval.validation_episodes, plan).interval
 
     def log(record: dict[str, Any]) -> None:
+        """Keeps what validation says."""
         if "validation" in record:
             curve.append({"step": record["step"], "score": record["validation"], "ci95": record["ci95"]})
 
@@ -67,7 +69,14 @@ def fitted(recipe: Recipe, every: int = 0) -> Fitted:
 def judged(
     found: Fitted, split: str = "test", rate: float | None = None, steps: int | None = None
 ) -> Interval:
-    """Score on held-out tasks, at another rate or number of steps if given; nan if training failed."""
+    """Score on held-out tasks, at another rate or number of steps if given; nan if training failed.
+
+    Args:
+        found: what training gave.
+        split: which tasks.
+        rate: another inner rate than that of training; the same if omitted.
+        steps: inner steps; those of the recipe if omitted.
+    """
     if found.state is None:
         return Interval(math.nan, math.nan, 0)
     parts = found.parts if rate is None else found.parts.at_rate(rate)

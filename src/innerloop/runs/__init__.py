@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from innerloop.runs.directory import list_runs as list_runs
     from innerloop.runs.manifest import read_manifest as read_manifest
     from innerloop.runs.metrics import read_metrics as read_metrics
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.runs.checkpoints": "load_checkpoint",
-        "innerloop.runs.directory": "find_run list_runs",
-        "innerloop.runs.manifest": "read_manifest",
-        "innerloop.runs.metrics": "read_metrics",
-    },
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.runs.checkpoints": "load_checkpoint",
+            "innerloop.runs.directory": "find_run list_runs",
+            "innerloop.runs.manifest": "read_manifest",
+            "innerloop.runs.metrics": "read_metrics",
+        },
+    )

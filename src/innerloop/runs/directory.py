@@ -59,8 +59,8 @@ def _is_file(path: Path) -> bool:
 def list_runs(folder: Path) -> list[Path]:
     """All runs below ``folder``, oldest first; also those one level deeper, where a sweep keeps its own."""
     names = [f"{depth}/{name}" for depth in ("*/*", "*/*/*") for name in (MANIFEST, RECIPE)]
-    found = {file.parent for name in names for file in folder.glob(name)}
-    return sorted(filter(is_run, found), key=_age)
+    folders = {file.parent for name in names for file in folder.glob(name)}
+    return sorted(filter(is_run, folders), key=_age)
 
 
 def find_run(text: str, folder: Path = Path("runs")) -> Path:
@@ -87,10 +87,10 @@ def find_run(text: str, folder: Path = Path("runs")) -> Path:
         for run, label in labels.items()
         if wanted and (label.startswith(wanted) or run.name.startswith(wanted))
     ]
-    found = exact if len(exact) == 1 else close
-    if len(found) == 1:
-        return found[0]
-    raise UserError(_not_found(text, path, [labels[run] for run in found], list(labels.values()), folder))
+    matches = exact if len(exact) == 1 else close
+    if len(matches) == 1:
+        return matches[0]
+    raise UserError(_not_found(text, path, [labels[run] for run in matches], list(labels.values()), folder))
 
 
 def _not_found(text: str, path: Path, found: list[str], labels: list[str], folder: Path) -> str:

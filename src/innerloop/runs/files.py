@@ -161,10 +161,10 @@ def read_object(path: Path) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         DamagedFileError: it holds something else.
     """
-    found = read_json(path)
-    if not isinstance(found, dict):
+    content = read_json(path)
+    if not isinstance(content, dict):
         raise DamagedFileError(f"{path} does not hold an object. Was it edited by hand?")
-    return found
+    return content
 
 
 def read_plain_file(path: Path) -> bytes:

@@ -26,12 +26,14 @@ def held_interrupts() -> Iterator[Callable[[], None]]:
     arrived: list[int] = []
 
     def hold(number: int, _frame: object) -> None:
+        """Remembers a signal; the second one interrupts at once."""
         if arrived:
             raise KeyboardInterrupt
         arrived.append(number)
         tell("interrupted: finishing this step (once more to stop at once)")
 
     def check() -> None:
+        """Raises the interrupt that has been held, if there is one."""
         if arrived:
             arrived.clear()
             raise KeyboardInterrupt

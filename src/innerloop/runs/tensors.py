@@ -37,6 +37,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:
     """Writes contiguous tensors that share no memory, and words about them.
 
+    Args:
+        path: the file to write.
+        tensors: what it holds, by name.
+        about: words to keep with them, by name; none if omitted.
+
     Raises:
         OSError: as for any other file; the format's library has an error of its own for a full disk.
     """

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from innerloop.search.spaces import cell_space as cell_space
     from innerloop.search.spaces import conv_space as conv_space
     from innerloop.search.spaces import get_space as get_space
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.search.draws": "Draw Draws PictureDraws",
-        "innerloop.search.found": "Found Ranked",
-        "innerloop.search.methods": "METHODS search",
-        "innerloop.search.scoring": "Scores score_candidates",
-        "innerloop.search.size": "Size count_parameters network_size",
-        "innerloop.search.space": "Space candidates random_candidate random_of_size size_of",
-        "innerloop.search.spaces": "SPACES ConvVariant cell_space conv_space get_space",
-    },
-    rooms="scores",
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.search.draws": "Draw Draws PictureDraws",
+            "innerloop.search.found": "Found Ranked",
+            "innerloop.search.methods": "METHODS search",
+            "innerloop.search.scoring": "Scores score_candidates",
+            "innerloop.search.size": "Size count_parameters network_size",
+            "innerloop.search.space": "Space candidates random_candidate random_of_size size_of",
+            "innerloop.search.spaces": "SPACES ConvVariant cell_space conv_space get_space",
+        },
+        rooms="scores",
+    )

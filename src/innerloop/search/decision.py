@@ -83,7 +83,14 @@ class Decision(NamedTuple):
 
 
 def decide(stage: Stage, table: Table, rule: Rule, seed: int) -> Decision:
-    """Applies the rule to all repeats, and to those that other runs might have had."""
+    """Applies the rule to all repeats, and to those that other runs might have had.
+
+    Args:
+        stage: the candidates for removal, in groups.
+        table: what was measured without each of them.
+        rule: makes an order of importance of some repeats.
+        seed: of the runs that are imagined.
+    """
     everything = np.arange(table.repeats)
     order = rule(table, everything)
     gone = dropped(order, stage.groups)
@@ -108,8 +115,8 @@ def _again(values: Numbers, gone: list[tuple[int, ...]], stage: Stage, seed: int
     same = np.zeros(len(gone))
     ties = np.arange(len(values), dtype=np.float64)
     for other in other_runs(values, [group.places for group in stage.groups], seed):
-        found = dropped(Order(other, ties), stage.groups)
-        same += [mine == theirs for mine, theirs in zip(gone, found, strict=True)]
+        removed = dropped(Order(other, ties), stage.groups)
+        same += [mine == theirs for mine, theirs in zip(gone, removed, strict=True)]
     return (same / RUNS).tolist()
 
 

@@ -20,7 +20,8 @@ from innerloop.core.types import TaskBatch
 from innerloop.data.augment import Augmentation, augment, lee2019
 from innerloop.data.source import ImageSource
 from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import FewShot, Kind, few_shot, image_loader, standardiser
+from innerloop.tasks.few_shot import FewShot, Kind, few_shot
+from innerloop.tasks.loading import image_loader, standardiser
 
 CROP, CROPS = 3, 3000
 """Side and number of the crops on which linear regions are counted (TE-NAS, MetaNTK-NAS)."""
@@ -87,7 +88,7 @@ class PictureDraws:
         std: likewise.
         dtype: of the numbers.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> draws = PictureDraws(glyphs(), seed=0, side=16, crops=50)
     >>> draw = draws(2)
     >>> draw.tasks.x_support.shape, draw.crops.shape, digest(draw) == digest(draws(2))

@@ -41,9 +41,9 @@ class Table(NamedTuple):
 
     def any(self) -> Numbers:
         """A column that there is."""
-        found = self.condition if self.condition is not None else self.regions
-        assert found is not None
-        return found
+        column = self.condition if self.condition is not None else self.regions
+        assert column is not None
+        return column
 
 
 class Order(NamedTuple):
@@ -114,6 +114,7 @@ def rank_rule(decimals: int | None, figures: int | None) -> Rule:
     """
 
     def means(whole: Numbers, left: Numbers, rows: Rows) -> list[float]:
+        """The mean relative change of every item over some repeats."""
         change = relative_change(whole, left)[:, rows]
         rounded = change if decimals is None else np.round(change, decimals)
         with np.errstate(invalid="ignore"):
@@ -121,6 +122,7 @@ def rank_rule(decimals: int | None, figures: int | None) -> Rule:
             return np.nan_to_num(rounded.mean(1), nan=0.0, posinf=np.inf, neginf=-np.inf).tolist()
 
     def rule(table: Table, rows: Rows) -> Order:
+        """The order by the sum of both ranks."""
         total = ties = np.zeros(len(table.any()))
         if table.condition is not None and table.whole_condition is not None:
             by_condition = means(table.whole_condition, table.condition, rows)
@@ -135,12 +137,12 @@ def rank_rule(decimals: int | None, figures: int | None) -> Rule:
 
 def changes(table: Table) -> dict[str, Numbers]:
     """What is added up in a race: the fall of log C, minus the relative fall of R; high, if unimportant."""
-    found = {}
+    by_score = {}
     if table.condition is not None and table.whole_condition is not None:
-        found["condition"] = _log(table.whole_condition) - _log(table.condition)
+        by_score["condition"] = _log(table.whole_condition) - _log(table.condition)
     if table.regions is not None and table.whole_regions is not None:
-        found["regions"] = -relative_change(table.whole_regions, table.regions)
-    return found
+        by_score["regions"] = -relative_change(table.whole_regions, table.regions)
+    return by_score
 
 
 def _log(condition: Numbers) -> Numbers:
@@ -153,8 +155,8 @@ def _log(condition: Numbers) -> Numbers:
 
 def spreads(table: Table, first: int) -> dict[str, float]:
     """The deviation of every change over the items, in the repeats that all of them have."""
-    found = {name: float(np.std(value[:, :first].mean(1))) for name, value in changes(table).items()}
-    return {name: value if value > 0 else 1.0 for name, value in found.items()}
+    deviations = {name: float(np.std(value[:, :first].mean(1))) for name, value in changes(table).items()}
+    return {name: value if value > 0 else 1.0 for name, value in deviations.items()}
 
 
 def race_values(table: Table, units: dict[str, float]) -> Numbers:
@@ -166,6 +168,7 @@ def race_rule(units: dict[str, float], groups: Sequence[Group]) -> Rule:
     """The mean importance over the repeats that an item has."""
 
     def rule(table: Table, rows: Rows) -> Order:
+        """The order by mean importance."""
         values = race_values(table, units)[:, rows]
         importance = item_means(values, [group.places for group in groups])
         return Order(importance, np.arange(len(importance), dtype=np.float64))

@@ -84,7 +84,13 @@ def space_print(space: Space[Any]) -> str:
 
 
 def job_key(space: str, job: Job, draw: str) -> str:
-    """A name for the measurement that no other one has, of the space's name and the digest of the data."""
+    """A name for the measurement that no other one has, of the space's name and the digest of the data.
+
+    Args:
+        space: name of the space.
+        job: the measurement.
+        draw: digest of its data.
+    """
     said = (space, job._replace(draw=-1), draw, torch.__version__, __version__)
     return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
 
@@ -95,12 +101,17 @@ def measure(space: Space[Any], job: Job, draw: Draw) -> Measured:
     Condition numbers, gradients and NASWOT are those of the network under group norm with a fresh last layer
     of as many outputs as a task has classes; SynFlow that of the network without normalisation; sizes those
     of the network as it is trained; regions are counted on crops by thin networks, if the space has them.
+
+    Args:
+        space: where the architecture is from.
+        job: the architecture, the scores, and their settings.
+        draw: the data of one repeat.
     """
     began = time.perf_counter()
     seeds = job.seeds or own_seeds(draw.seed)
-    found = {name: _one(name, space, job, draw, seeds) for name in job.names}
-    values = {name: float(each[0]) for name, each in found.items()}
-    reasons = {name: each[1] for name, each in found.items() if each[1]}
+    scored = {name: _one(name, space, job, draw, seeds) for name in job.names}
+    values = {name: float(each[0]) for name, each in scored.items()}
+    reasons = {name: each[1] for name, each in scored.items() if each[1]}
     return Measured(values, reasons, time.perf_counter() - began)
 
 
@@ -117,8 +128,8 @@ def _one(name: str, space: Space[Any], job: Job, draw: Draw, seeds: Seeds) -> tu
         params = fresh_head(network, params, torch.Generator().manual_seed(seeds.head), ways)
     elif not entry.mixes:  # SynFlow: the same parameters, without normalisation
         network = space.build(job.candidate, "none", **job.network)
-    found: Scored = score(name, network, params, buffers, draw.tasks, **more)
-    return found.value, found.reason
+    scored: Scored = score(name, network, params, buffers, draw.tasks, **more)
+    return scored.value, scored.reason
 
 
 def _regions(
@@ -130,9 +141,9 @@ def _regions(
     counts, reason = [], ""
     for seed in seeds.thin:
         params, buffers = _weights(network, seed, draw.crops.dtype)
-        found = linear_regions(network, params, buffers, batches, **settings)
-        counts.append(found.value)
-        reason = found.reason or reason
+        counted = linear_regions(network, params, buffers, batches, **settings)
+        counts.append(counted.value)
+        reason = counted.reason or reason
     return sum(counts) / len(counts), reason
 
 

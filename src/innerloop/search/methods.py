@@ -98,9 +98,9 @@ def search(
     Raises:
         UserError: for unknown methods and settings, and for what cannot be searched.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> from innerloop.search import conv_space
-    >>> from innerloop.search.draws import PictureDraws
+    >>> from innerloop.search import PictureDraws
     >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4, 8))
     >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     >>> wanted = {"names": ("flops",), "pool": 4, "keep": 2, "repeats": 1}
@@ -110,10 +110,10 @@ def search(
     """
     entry = find_method(method)
     means = Means(workers, keep, say, ranks)
-    found: Found = load_object(entry.function)(
+    result: Found = load_object(entry.function)(
         space, draws, _settled(method, entry, settings or {}), seed, means
     )
-    return found._replace(method=method)
+    return result._replace(method=method)
 
 
 def _settled(name: str, entry: Method, given: Mapping[str, Any]) -> Any:

@@ -85,8 +85,8 @@ class Bench:
                 tick(place, True)
         new = {key: place for place, key in enumerate(keys) if key not in self._known}
         todo = sorted(new.values())
-        for place, found in self._on_ranks(jobs, todo) if self.ranks > 1 else self._measured(jobs, todo):
-            self._record(keys[place], found)
+        for place, measured in self._on_ranks(jobs, todo) if self.ranks > 1 else self._measured(jobs, todo):
+            self._record(keys[place], measured)
             tick(place, False)
         return [self._known[key] for key in keys]
 
@@ -110,8 +110,9 @@ class Bench:
         together = _TOGETHER * self.workers
 
         def share(places: list[int]) -> list[str]:
-            found = dict(self._measured(jobs, places))
-            return [_line("", found[place]) for place in places]
+            """The measurements of some jobs, as text that can be sent."""
+            measured = dict(self._measured(jobs, places))
+            return [_line("", measured[place]) for place in places]
 
         for start in range(0, len(todo), together * self.ranks):
             some = todo[start : start + together * self.ranks]
@@ -133,8 +134,8 @@ class Bench:
     def _here(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
         for place in todo:
             with _one_thread():
-                found = measure(self.space, jobs[place], self.draws(jobs[place].draw))
-            yield place, found
+                measured = measure(self.space, jobs[place], self.draws(jobs[place].draw))
+            yield place, measured
 
     def _several(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
         """As they are finished. Few are handed out at a time, so that an interrupt loses little."""

@@ -48,7 +48,15 @@ class Budget(NamedTuple):
 
 
 def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, means: Means) -> Found:
-    """Prunes until one operator is left on every edge, and then to two edges into every node."""
+    """Prunes until one operator is left on every edge, and then to two edges into every node.
+
+    Args:
+        space: a space of cells.
+        draws: repeat → data.
+        settings: which scores, how many repeats, and in which order operators are removed.
+        seed: of what the method itself draws.
+        means: processes, a file for measurements, whom to tell, ranks.
+    """
     left = _start(space, settings)
     counts = list(_plan(left, settings))
     candidates = sum(len(stage.items) for stage, _ in counts)
@@ -77,7 +85,13 @@ def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, m
 
 
 def foreseen_seconds(space: Space[Any], draws: Draws, settings: PruneSettings) -> float:
-    """What pruning would take on one core, from one measurement of the network that it starts with."""
+    """What pruning would take on one core, from one measurement of the network that it starts with.
+
+    Args:
+        space: a space of cells.
+        draws: repeat → data.
+        settings: those of the search.
+    """
     start = _start(space, settings)
     job = Job(
         start, settings.names, 0, None, settings.network(), settings.network(True), settings.score_settings
@@ -165,10 +179,10 @@ def _ranked(bench: Bench, settings: PruneSettings, choices: Choices) -> Ranked:
     """What is left, with its own scores."""
     genotype = genotype_of(choices)
     shared = (settings.network(), settings.network(thin=True), settings.score_settings)
-    found = bench.run(
+    measured = bench.run(
         [Job(genotype, settings.names, repeat, None, *shared) for repeat in range(settings.repeats)]
     )
-    scores = {name: sum(each.values[name] for each in found) / len(found) for name in settings.names}
+    scores = {name: sum(each.values[name] for each in measured) / len(measured) for name in settings.names}
     return Ranked(genotype, scores)
 
 

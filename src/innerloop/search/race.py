@@ -26,7 +26,14 @@ def quantile(confidence: float, freedom: int) -> float:
 
 
 def gap(values: Numbers, a: int, b: int, noise: Noise) -> tuple[float, float]:
-    """Mean of b's importance minus a's over the repeats that both have, and its standard error."""
+    """Mean of b's importance minus a's over the repeats that both have, and its standard error.
+
+    Args:
+        values: importance by item and repeat; NaN where it was not measured.
+        a: the first item.
+        b: the second item.
+        noise: how much a measurement varies from repeat to repeat.
+    """
     both = np.isfinite(values[a]) & np.isfinite(values[b])
     count = int(both.sum())
     mean = float((values[b, both] - values[a, both]).mean())
@@ -47,9 +54,16 @@ def contests(
 
     An item that would go is settled if it is clearly less important than the first that would stay, and one
     that would stay if it is clearly more important than the last that would go.
+
+    Args:
+        values: importance by item and repeat; NaN where it was not measured.
+        order: of the items by importance.
+        groups: items among which some have to go.
+        noise: how much a measurement varies from repeat to repeat.
+        confidence: with which a decision counts as settled.
     """
     limit = quantile(confidence, noise.freedom)
-    found = []
+    undecided = []
     for group in groups:
         ranked = sorted_group(order, group)
         last, first = ranked[group.drop - 1], ranked[group.drop]
@@ -60,8 +74,8 @@ def contests(
             if mean <= limit * error:
                 open_[item] = mean / error if error else 0.0
         if open_:
-            found.append(Contest(min(open_.values()), tuple(sorted({*open_, last, first}))))
-    return sorted(found)
+            undecided.append(Contest(min(open_.values()), tuple(sorted({*open_, last, first}))))
+    return sorted(undecided)
 
 
 def affordable(open_: Sequence[Contest], budget: int) -> list[int]:

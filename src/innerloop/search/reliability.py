@@ -34,12 +34,12 @@ def mean_tau(columns: Sequence[Sequence[float]]) -> float | None:
 
     Values that are not finite in one of two columns are left out there.
     """
-    found = []
+    taus = []
     for a, b in itertools.combinations(np.asarray(columns, float), 2):
         both = np.isfinite(a) & np.isfinite(b)
         tau = kendall(a[both], b[both]) if both.sum() > 1 else math.nan
-        found += [] if math.isnan(tau) else [tau]
-    return sum(found) / len(found) if found else None
+        taus += [] if math.isnan(tau) else [tau]
+    return sum(taus) / len(taus) if taus else None
 
 
 class Noise(NamedTuple):
@@ -80,7 +80,7 @@ def item_means(values: Numbers, groups: Sequence[Sequence[int]]) -> Numbers:
     >>> (found - found[0]).round(6).tolist()
     [0.0, 2.0, 1.0]
     """
-    found = np.zeros(len(values))
+    means = np.zeros(len(values))
     for group in groups:
         own = values[list(group)]
         known = np.isfinite(own)
@@ -88,8 +88,8 @@ def item_means(values: Numbers, groups: Sequence[Sequence[int]]) -> Numbers:
         by_item, by_repeat = np.repeat(np.eye(items), repeats, 0), np.tile(np.eye(repeats), (items, 1))
         columns = np.concatenate([by_item, by_repeat], 1)
         fitted = np.linalg.lstsq(columns[known.ravel()], own[known], rcond=None)[0][:items]
-        found[list(group)] = np.round(fitted - fitted.mean(), 12)  # equals stay equal, whatever the machine
-    return found
+        means[list(group)] = np.round(fitted - fitted.mean(), 12)  # equals stay equal, whatever the machine
+    return means
 
 
 def other_runs(

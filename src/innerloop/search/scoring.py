@@ -80,9 +80,9 @@ def score_candidates(
     Raises:
         UserError: for unknown scores, and for nothing to do.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> from innerloop.search import conv_space
-    >>> from innerloop.search.draws import PictureDraws
+    >>> from innerloop.search import PictureDraws
     >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4,))
     >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     >>> found = score_candidates(
@@ -101,15 +101,15 @@ def score_candidates(
     ]
     with Bench(space, draws, workers, keep, ranks) as bench:
         watch = Watch(len(jobs), "measurements", say)
-        found = bench.run(jobs, lambda _, kept: watch.tick(kept=kept))
+        measured = bench.run(jobs, lambda _, kept: watch.tick(kept=kept))
         seconds = bench.seconds
     shape = (repeats, len(candidates))
     values = {
-        name: torch.tensor([each.values[name] for each in found], dtype=torch.float64).view(shape).T
+        name: torch.tensor([each.values[name] for each in measured], dtype=torch.float64).view(shape).T
         for name in names
     }
     reasons = {
-        name: _first_reasons([each.reasons.get(name, "") for each in found], shape[1]) for name in names
+        name: _first_reasons([each.reasons.get(name, "") for each in measured], shape[1]) for name in names
     }
     return Scores(values, reasons, seconds)
 

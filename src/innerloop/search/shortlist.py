@@ -63,6 +63,13 @@ def random_pool(
 ) -> list[Any]:
     """Different random candidates, a pure function of the arguments.
 
+    Args:
+        space: where to draw from.
+        count: how many.
+        seed: of the draws.
+        parameters: number of weights that candidates should have; any if omitted.
+        tolerance: by which share of it they may differ.
+
     Raises:
         UserError: the space, or its part of this size, has not so many.
     """
@@ -89,7 +96,15 @@ def random_pool(
 def random_search(
     space: Space[Any], draws: Draws, settings: RandomSettings, seed: int, means: Means
 ) -> Found:
-    """Random candidates in the order they were drawn."""
+    """Random candidates in the order they were drawn.
+
+    Args:
+        space: where to draw from.
+        draws: repeat → data, for the scores that are told.
+        settings: how many candidates, of which size, with which scores.
+        seed: of the candidates.
+        means: processes, a file for measurements, whom to tell, ranks.
+    """
     pool = random_pool(space, settings.keep, seed, settings.parameters, settings.tolerance)
     scores = _scores(space, pool, settings.names, draws, settings.repeats, means) if settings.names else None
     ranked = _ranked(pool, scores, range(len(pool)))
@@ -97,7 +112,15 @@ def random_search(
 
 
 def shortlist(space: Space[Any], draws: Draws, settings: ShortlistSettings, seed: int, means: Means) -> Found:
-    """The best of a pool of random candidates by a rank sum, and how far another run would agree."""
+    """The best of a pool of random candidates by a rank sum, and how far another run would agree.
+
+    Args:
+        space: where to draw from.
+        draws: repeat → data.
+        settings: size of the pool, how many to keep, by which scores.
+        seed: of the candidates.
+        means: processes, a file for measurements, whom to tell, ranks.
+    """
     check_names(settings.names)
     if not 1 <= settings.keep <= settings.pool:
         raise UserError(
@@ -116,6 +139,11 @@ def shortlist(space: Space[Any], draws: Draws, settings: ShortlistSettings, seed
 def shortlist_reliability(scores: Scores, keep: int, seed: int) -> dict[str, Any]:
     """How far repeats agree on the order of candidates.
 
+    Args:
+        scores: of all candidates in all repeats.
+        keep: how many are kept.
+        seed: of the runs that are imagined.
+
     Returns:
         ``tau`` of the rank sums between single repeats, ``tau_by_score`` likewise, ``top`` (how many are
         kept), ``top_again`` (the share of them that another run would name again), ``top_chance`` (what that
@@ -125,6 +153,7 @@ def shortlist_reliability(scores: Scores, keep: int, seed: int) -> dict[str, Any
     candidates, repeats = next(iter(columns.values())).shape
 
     def sums(rows: NDArray[np.int64]) -> list[float]:
+        """Rank sums of the candidates from some repeats."""
         return rank_sums({name: value[:, rows].mean(1).tolist() for name, value in columns.items()})
 
     alone = [sums(np.array([repeat])) for repeat in range(repeats)]

@@ -38,7 +38,7 @@ class Size(NamedTuple):
 def count_parameters(network: Network) -> int:
     """Parameters of the whole network.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> count_parameters(mlp(2, [3], 1))
     13
     """
@@ -48,7 +48,7 @@ def count_parameters(network: Network) -> int:
 def network_size(network: Network, shape: tuple[int, ...]) -> Size:
     """The size of a network on one sample of this shape; nothing is computed, shapes are followed.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> network_size(mlp(2, [3], 1), (2,))
     Size(parameters=13, body=9, multiply_adds=9, layers=2, depth=2)
     """
@@ -57,8 +57,8 @@ def network_size(network: Network, shape: tuple[int, ...]) -> Size:
     head = sum(params[name].numel() for name in network.head_names)
     params = {name: value.to("meta") for name, value in params.items()}
     buffers = {name: value.to("meta") for name, value in buffers.items()}
-    found = count_layers(network, params, buffers, shape)
-    return Size(total, total - head, found.multiply_adds, found.layers, found.depth)
+    counted = count_layers(network, params, buffers, shape)
+    return Size(total, total - head, counted.multiply_adds, counted.layers, counted.depth)
 
 
 class Layers(NamedTuple):
@@ -85,7 +85,7 @@ def count_layers(network: Network, params: Params, buffers: Buffers, shape: tupl
         buffers: its buffers.
         shape: of one input.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(3, [4], 2)
     >>> count_layers(net, *net.init(torch.Generator().manual_seed(0)), (3,))
     Layers(layers=2, multiply_adds=20, depth=2)

@@ -151,6 +151,16 @@ def conv_space(
 
     Depths in which pictures of this side would vanish are left out.
 
+    Args:
+        pictures: channels of the pictures.
+        size: their side.
+        outputs: output dimension.
+        depths: numbers of blocks to choose from.
+        widths: channels to choose from.
+        kernels: sides of kernels to choose from.
+        poolings: ways of halving to choose from.
+        norms: normalisations to choose from.
+
     >>> space = conv_space(1, 28, 5)
     >>> space.total, space.describe(space.candidate(0))
     (360, '2 blocks of 16 filters 3×3, halved by max, norm batch')
@@ -210,6 +220,13 @@ SPACES: dict[str, Callable[..., Space[Any]]] = {"cells": cell_space, "convnet": 
 
 def get_space(name: str, pictures: int, size: int, outputs: int, **settings: Any) -> Space[Any]:
     """A space by its name, for pictures of this shape.
+
+    Args:
+        name: one of :data:`SPACES`.
+        pictures: channels of the pictures.
+        size: their side.
+        outputs: output dimension.
+        **settings: further arguments of the space.
 
     Raises:
         UserError: there is no such space.

@@ -69,8 +69,8 @@ class StageBench:
         places = [place for place in (*wholes, *pruned) if not self._has(place)]
         made = [(place, job) for place in places for job in self._jobs(place)]
         jobs = [job for _, job in made]
-        found = self._bench.run(jobs, lambda at, kept: self._watch.tick(work_of(jobs[at].candidate), kept))
-        for (place, _), measured in zip(made, found, strict=True):
+        results = self._bench.run(jobs, lambda at, kept: self._watch.tick(work_of(jobs[at].candidate), kept))
+        for (place, _), measured in zip(made, results, strict=True):
             self._put(place, measured)
         self.repeats = max([self.repeats, *(place.repeat + 1 for place in pruned)])
 

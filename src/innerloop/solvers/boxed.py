@@ -98,15 +98,15 @@ def solve_boxed(problem: Boxed, tol: float, max_steps: int) -> tuple[BoxedSoluti
             break
         part = Boxed(problem.gram[left], problem.sign[left], problem.C)
         moved = _move(part, Point(*(field[left] for field in state)))
-        found = _judged(part, moved)
-        better = found.gap < best.gap[left]
+        verdict = _judged(part, moved)
+        better = verdict.gap < best.gap[left]
         for all_of, new in zip(state, moved, strict=True):
             all_of[left] = new
-        for all_of, new in zip(best, found, strict=True):
+        for all_of, new in zip(best, verdict, strict=True):
             all_of[left[better]] = new[better]
         steps[left] += 1
-        idle[left] = torch.where(found.gap < least[left], 0, idle[left] + 1)
-        least[left] = torch.minimum(least[left], found.gap)
+        idle[left] = torch.where(verdict.gap < least[left], 0, idle[left] + 1)
+        least[left] = torch.minimum(least[left], verdict.gap)
     return best, steps
 
 
@@ -127,8 +127,8 @@ def _corner(problem: Boxed) -> BoxedSolution:
     even = problem.sign.sum(-1) == 0
     full = torch.full_like(problem.sign, problem.C)
     nothing = torch.zeros_like(full)
-    found = _judged(problem, Point(full, nothing, nothing, nothing, nothing[:, :1]))
-    return found._replace(gap=torch.where(even, found.gap, torch.inf))
+    corner = _judged(problem, Point(full, nothing, nothing, nothing, nothing[:, :1]))
+    return corner._replace(gap=torch.where(even, corner.gap, torch.inf))
 
 
 def _slope(problem: Boxed, alpha: Tensor) -> Tensor:
@@ -177,6 +177,7 @@ def _move(problem: Boxed, at: Point) -> Point:
     size = 2 * sign.shape[-1]
 
     def direction(low: Tensor, high: Tensor) -> Point:
+        """The change of every variable that makes the products of bounds and multipliers change as asked."""
         plain = solve(low / alpha - high / room - stationarity)
         d_shift = -(off + (sign * plain).sum(-1, keepdim=True)) / answer
         d_alpha = plain + d_shift * along

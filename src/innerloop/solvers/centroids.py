@@ -9,7 +9,13 @@ from innerloop.solvers.problems import Linear, check_problems, one_hot
 
 
 def class_means(features: Tensor, labels: Tensor, ways: int) -> Tensor:
-    """Mean feature of every class, ``(B, ways, d)``; differentiable."""
+    """Mean feature of every class, ``(B, ways, d)``; differentiable.
+
+    Args:
+        features: ``(B, n, d)``.
+        labels: ``(B, n)``, from 0 to ``ways − 1``; every class needs an example.
+        ways: number of classes.
+    """
     check_problems(features, labels, ways, every_class=True)
     hot = one_hot(labels, ways, features)
     return (hot / hot.sum(-1, keepdim=True)) @ features
@@ -22,6 +28,11 @@ def nearest_centroid(features: Tensor, labels: Tensor, ways: int) -> Linear:
     classes share (scikit-learn's ``NearestCentroid``; ProtoNet's rule, Snell et al. 2017,
     at half its temperature).
 
+    Args:
+        features: ``(B, n, d)``.
+        labels: ``(B, n)``, from 0 to ``ways − 1``; every class needs an example.
+        ways: number of classes.
+
     >>> import torch
     >>> nearest_centroid(torch.tensor([[[1.0], [3.0]]]), torch.tensor([[0, 1]]), 2).bias
     tensor([[-0.5000, -4.5000]])
@@ -32,6 +43,11 @@ def nearest_centroid(features: Tensor, labels: Tensor, ways: int) -> Linear:
 
 def cosine(features: Tensor, labels: Tensor, ways: int) -> Linear:
     """The class whose mean makes the smallest angle with the query; scores are cosines times its norm.
+
+    Args:
+        features: ``(B, n, d)``.
+        labels: ``(B, n)``, from 0 to ``ways − 1``; every class needs an example.
+        ways: number of classes.
 
     >>> import torch
     >>> cosine(torch.tensor([[[3.0, 4.0], [0.0, 2.0]]]), torch.tensor([[0, 1]]), 2).weights[0, 0]

@@ -29,6 +29,7 @@ class _State(NamedTuple):
     weight: Tensor  # C·h per sample
 
     def at(self, which: Tensor) -> _State:
+        """The state of some problems only."""
         return _State(*(field[which] for field in self))
 
 
@@ -59,7 +60,13 @@ def refreshed(problem: SoftmaxProblem, s: _State) -> _State:
 
 
 def step(problem: SoftmaxProblem, s: _State, before: Tensor | None) -> _State:
-    """One step: precondition, combine with the last direction (Polak–Ribière⁺), and Newton along the line."""
+    """One step: precondition, combine with the last direction (Polak–Ribière⁺), and Newton along the line.
+
+    Args:
+        problem: the problems.
+        s: where they are.
+        before: the residuals of the step before; None for a first step, along the gradient alone.
+    """
     zA = (s.R / s.weight) @ s.inverse
     zF = torch.sub(s.R, zA).div_(s.weight)
     tiny = torch.finfo(zF.dtype).tiny
@@ -99,6 +106,11 @@ def solve(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:
     A certificate costs about a step, so the next one waits until the gradients have fallen as far as the gap
     has to. Problems that are done leave the batch once they are a quarter of it; what is left after
     ``max_steps`` comes back with ``converged`` false.
+
+    Args:
+        problem: the problems.
+        tol: relative gap to aim at.
+        max_steps: steps at most.
     """
     who = torch.arange(len(problem.hot), device=problem.hot.device)
     state, out = start(problem), _empty(problem)
@@ -115,12 +127,12 @@ def solve(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:
         if not (due or i - checked >= PATIENCE or i == max_steps):
             continue
         checked = i
-        state, found, fall = _check(problem, state, tol, i)
-        out.write(who, found)
-        if bool(found.converged.all()):
+        state, verdict, fall = _check(problem, state, tol, i)
+        out.write(who, verdict)
+        if bool(verdict.converged.all()):
             break
-        if float(found.converged.float().mean()) >= 0.25:
-            left = ~found.converged
+        if float(verdict.converged.float().mean()) >= 0.25:
+            left = ~verdict.converged
             problem, state, who = problem.at(left), state.at(left), who[left]
             before, fall = before[left], fall[left]
         if bool((fall < FAR).any()):
@@ -134,10 +146,10 @@ def _check(problem: SoftmaxProblem, s: _State, tol: float, i: int) -> tuple[_Sta
     proof = certify(problem, A, s.F)
     done = proof.gap <= tol * proof.objective
     steps = torch.full_like(done, i, dtype=torch.int64)
-    found = Solution(A, proof.F, proof.objective, proof.gap, done, steps)
+    verdict = Solution(A, proof.F, proof.objective, proof.gap, done, steps)
     P, R = _residual(problem, A, proof.F)
     fall = torch.where(done, torch.inf, tol * proof.objective / proof.gap)[:, None, None]
-    return s._replace(A=A, F=proof.F, P=P, R=R), found, fall
+    return s._replace(A=A, F=proof.F, P=P, R=R), verdict, fall
 
 
 def _empty(problem: SoftmaxProblem) -> Solution:

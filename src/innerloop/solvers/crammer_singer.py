@@ -67,6 +67,7 @@ def crammer_singer(
     aim = min(AIM * tol, AIM * 1e-8)
 
     def solve(span: slice) -> _Solved:
+        """Solves the problems of one chunk."""
         x = features[span].detach().double()
         gram = torch.bmm(x, x.mT)
         check_finite(x, gram, span.start)
@@ -74,13 +75,13 @@ def crammer_singer(
         return measured(x, solve_dual(problem, aim, max_steps), problem, intercept, features.dtype)
 
     chunk = max(1, min(100, 1_000_000 // (n * n * ways)))
-    found = in_chunks(solve, count, chunk, threads, features.device)
-    weights, bias = found.weights, found.bias
+    solved = in_chunks(solve, count, chunk, threads, features.device)
+    weights, bias = solved.weights, solved.bias
     if features.requires_grad and torch.is_grad_enabled():
-        A = _differentiable(features, hot, found, C, intercept)
+        A = _differentiable(features, hot, solved, C, intercept)
         weights, bias = _classifier(A, features.double(), intercept, features.dtype)
-    done = found.gap <= tol * found.objective
-    return LinearResult(weights, bias, found.objective, found.gap, done, found.iterations)
+    done = solved.gap <= tol * solved.objective
+    return LinearResult(weights, bias, solved.objective, solved.gap, done, solved.iterations)
 
 
 class _Solved(NamedTuple):
@@ -102,7 +103,15 @@ def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tu
 
 
 def measured(x: Tensor, found: Solution, problem: DualSVM, intercept: bool, dtype: torch.dtype) -> _Solved:
-    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
+    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum.
+
+    Args:
+        x: features in float64, ``(B, n, d)``.
+        found: the solution of the dual.
+        problem: the dual.
+        intercept: whether a constant 1 belongs to the features.
+        dtype: the precision of the weights.
+    """
     best, steps, face = found
     weights, bias = _classifier(best.A, x, intercept, dtype)
     margin = torch.baddbmm(bias.double()[..., None] - problem.hot, weights.double(), x.mT)

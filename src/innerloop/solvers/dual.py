@@ -43,26 +43,26 @@ def solve_dual(problem: DualSVM, tol: float, max_steps: int) -> Solution:
     """
     if problem.gram.shape[-1] > problem.rank:
         return _polished(problem, tol, *interior_point(problem, tol, max_steps))
-    found = by_faces(problem, min(LIMIT, max(1, max_steps // 2)))
-    left = (~(found.best.gap <= tol * found.best.objective)).nonzero().flatten()
+    first = by_faces(problem, min(LIMIT, max(1, max_steps // 2)))
+    left = (~(first.best.gap <= tol * first.best.objective)).nonzero().flatten()
     if not len(left):
-        return Solution(found.best, found.steps, found.face)
+        return Solution(first.best, first.steps, first.face)
     some = part(problem, left)
-    budget = max(1, max_steps - int(found.steps.max()))
+    budget = max(1, max_steps - int(first.steps.max()))
     second = _polished(some, tol, *interior_point(some, tol, budget))
-    steps = found.steps.index_add(0, left, second.steps)
-    best = put(found.best, left, better(picked(found.best, left), second.best))
-    face = None if second.face is None else joined(found.face, left, second.face)
+    steps = first.steps.index_add(0, left, second.steps)
+    best = put(first.best, left, better(picked(first.best, left), second.best))
+    face = None if second.face is None else joined(first.face, left, second.face)
     return Solution(best, steps, face)
 
 
 def _polished(problem: DualSVM, tol: float, best: Iterate, steps: Tensor) -> Solution:
     """Settles the bounds that an interior point has come close to: exactly where it is, if that is proven."""
     scale = tied.spread(problem.gram)[:, None, None]
-    found: Faces = by_faces(problem, POLISH, bound=best.multiplier > best.slack * scale)
+    faces: Faces = by_faces(problem, POLISH, bound=best.multiplier > best.slack * scale)
     known = torch.maximum(best.gap, tol * best.objective).clamp_min(ROUNDING * problem.C)
-    exact = found.settled & (found.best.gap <= known)
-    return Solution(better(best, found.best), steps, found.face if bool(exact.all()) else None)
+    exact = faces.settled & (faces.best.gap <= known)
+    return Solution(better(best, faces.best), steps, faces.face if bool(exact.all()) else None)
 
 
 def derivative(gram: Tensor, best: Iterate, face: Face | None, rank: int, floor: float) -> tied.Solve:

@@ -131,7 +131,13 @@ def face_of(problem: DualSVM, bound: Tensor) -> Face:
 
 
 def joined(face: Face, left: Tensor, new: Face) -> Face:
-    """``face`` with ``new`` in some places."""
+    """``face`` with ``new`` in some places.
+
+    Args:
+        face: what is known of all programmes.
+        left: places of those to replace.
+        new: what is known of these, in that order.
+    """
     if len(left) == len(face.gram):
         return new
     k = face.free.shape[1]
@@ -165,5 +171,5 @@ def _proven(problem: DualSVM, A: Tensor, multiplier: Tensor, settled: Tensor) ->
     roomy = (top - A).argmax(1, keepdim=True)
     A = A.scatter_add(1, roomy, -A.sum(1, keepdim=True))
     slack = (top - A).clamp_min(1e-14 * problem.C)
-    found = judged(problem, A, slack, multiplier.clamp_min(0))
-    return found._replace(gap=torch.where(settled & torch.isfinite(found.gap), found.gap, torch.inf))
+    point = judged(problem, A, slack, multiplier.clamp_min(0))
+    return point._replace(gap=torch.where(settled & torch.isfinite(point.gap), point.gap, torch.inf))

@@ -67,6 +67,7 @@ def through_softmax(
     hessian = curvature(problem, torch.softmax(plain + bias, 1))
 
     def residual(both: Tensor) -> Tensor:
+        """How far coefficients and intercepts are from solving the optimality conditions."""
         return both[..., :-1] - C * (hot - torch.softmax(both[..., :-1] @ gram + both[..., -1:], 1))
 
     solved = implicit(

@@ -60,7 +60,14 @@ def start(problem: DualSVM) -> Iterate:
 
 
 def judged(problem: DualSVM, A: Tensor, slack: Tensor, multiplier: Tensor) -> Iterate:
-    """A feasible point with its objective, and its proven distance from the minimum."""
+    """A feasible point with its objective, and its proven distance from the minimum.
+
+    Args:
+        problem: the programmes.
+        A: coefficients ``(B, k, n)`` that keep their bounds and sum to zero over classes.
+        slack: distances of the coefficients from their bounds.
+        multiplier: multipliers of the bounds.
+    """
     scores = A @ problem.gram
     margin = scores - problem.hot
     loss = (margin.amax(1) - (margin * problem.hot).sum(1)).sum(-1)
@@ -84,6 +91,7 @@ def _move(problem: DualSVM, at: Iterate, system: System = _plainly) -> Iterate:
     stationarity = A @ problem.gram - problem.hot + multiplier
 
     def direction(complementarity: Tensor) -> tuple[Tensor, Tensor]:
+        """The change of coefficients and multipliers that makes their products change as asked."""
         dA = solve(-stationarity - complementarity / slack)
         return dA, (complementarity + multiplier * dA) / slack
 
@@ -109,6 +117,11 @@ def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterat
 
     With more samples than features Gram matrices are singular, and the cheap steps may come to rest far from
     the end. Such programmes are solved again by dense steps, with lower and lower floors.
+
+    Args:
+        problem: the programmes.
+        tol: relative gap to aim at.
+        max_steps: linear systems at most.
     """
     best, steps = _descended(problem, tol, max_steps, _plainly)
     for floor in FLOORS if problem.gram.shape[-1] > problem.rank else ():
@@ -169,7 +182,13 @@ def picked(at: Iterate, which: Tensor) -> Iterate:
 
 
 def put(at: Iterate, which: Tensor, new: Iterate) -> Iterate:
-    """``at`` with new points for some programmes."""
+    """``at`` with new points for some programmes.
+
+    Args:
+        at: the points of all programmes.
+        which: places of those to replace.
+        new: their new points, in that order.
+    """
     return Iterate(*(field.index_copy(0, which, part) for field, part in zip(at, new, strict=True)))
 
 

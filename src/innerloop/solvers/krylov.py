@@ -46,6 +46,7 @@ def conjugate_gradients(
     """
 
     def damped(v: Params) -> Params:
+        """The product with the damped matrix."""
         return add_scaled(product(v), v, damping)
 
     first = image = damped(target)

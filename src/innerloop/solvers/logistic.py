@@ -68,17 +68,18 @@ def logistic(
     penalty = C / 2 if ways == 2 else C  # see above: two classes count one weight vector
 
     def solve(span: slice) -> Solved:
+        """Solves the problems of one chunk, and writes their weights in place."""
         return solve_chunk(
             inputs[span], hot[span], penalty, intercept, tol, max_steps, weights[span], span.start
         )
 
     chunk = max(1, min(500, 2_000_000 // (n * max(n, ways))))
-    found = in_chunks(solve, count, chunk, threads, features.device)
+    solved = in_chunks(solve, count, chunk, threads, features.device)
     scale = C / penalty
-    value, gap, bias = found.objective * scale, found.gap * scale, found.bias
+    value, gap, bias = solved.objective * scale, solved.gap * scale, solved.bias
     if features.requires_grad and torch.is_grad_enabled():
-        weights, bias = through_softmax(features, hot, found.A, found.F, penalty, intercept)
-    return LinearResult(weights, bias, value, gap, found.converged, found.iterations)
+        weights, bias = through_softmax(features, hot, solved.A, solved.F, penalty, intercept)
+    return LinearResult(weights, bias, value, gap, solved.converged, solved.iterations)
 
 
 class Solved(NamedTuple):
@@ -119,7 +120,18 @@ def solve_chunk(
     weights: Tensor,
     start: int = 0,
 ) -> Solved:
-    """Solves one chunk in Gram space and writes ``weights``; what rounding may have spoilt, in float64."""
+    """Solves one chunk in Gram space and writes ``weights``; what rounding may have spoilt, in float64.
+
+    Args:
+        x: features ``(B, n, d)``.
+        hot: one-hot labels ``(B, k, n)``.
+        C: inverse penalty.
+        intercept: whether to fit one (unpenalised).
+        tol: relative distance from the minimum at which a problem counts as converged.
+        max_steps: Newton steps at most, for what conjugate gradients leave over.
+        weights: where the weights are written, ``(B, k, d)``.
+        start: number of the chunk's first problem, for messages.
+    """
     gram, means, squares = centred_gram(x, intercept)
     check_finite(x, gram, start)
     problem = SoftmaxProblem(gram, hot, C, intercept)
@@ -160,6 +172,13 @@ def measured(
     """Weights and intercepts in the precision asked for, with the objective that they themselves reach.
 
     The gap is that objective minus the proven lower bound, both in float64.
+
+    Args:
+        x: features in float64.
+        solution: what the solver gave.
+        problem: the problems that it solved.
+        tol: relative distance from the minimum at which a problem counts as converged.
+        dtype: the precision of the weights.
     """
     A, F, value, gap, _, iterations = solution
     mean = x.mean(1, keepdim=True) if problem.intercept else torch.zeros_like(x[:, :1])

@@ -66,7 +66,13 @@ def _per_class(E: Tensor, v: Tensor) -> Tensor:
 
 
 def newton_step(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:
-    """One damped step: Newton's direction, halved until the objective falls by a fair share."""
+    """One damped step: Newton's direction, halved until the objective falls by a fair share.
+
+    Args:
+        problem: the problems.
+        A: dual coefficients ``(B, k, n)``.
+        F: scores that belong to them, with intercepts.
+    """
     log_p = torch.log_softmax(F, 1)
     P = log_p.exp()
     R = problem.C * (problem.hot - P) - A
@@ -92,7 +98,14 @@ def _objective(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Tensor:
 
 
 def solve(problem: SoftmaxProblem, start: Solution, tol: float, max_steps: int) -> Solution:
-    """Newton steps on problems of ``start`` that are not converged, until they are or rounding stops them."""
+    """Newton steps on problems of ``start`` that are not converged, until they are or rounding stops them.
+
+    Args:
+        problem: the problems.
+        start: where to begin.
+        tol: relative gap to aim at.
+        max_steps: steps at most.
+    """
     proof = certify(problem, start.A, start.F)
     done = proof.gap <= tol * proof.objective
     out = Solution(start.A.clone(), proof.F, proof.objective, proof.gap, done, start.iterations.clone())
@@ -109,6 +122,6 @@ def solve(problem: SoftmaxProblem, start: Solution, tol: float, max_steps: int) 
         broken = ~torch.isfinite(proof.objective + proof.gap)
         idle[left[broken]] = PATIENCE
         done = proof.gap <= tol * proof.objective
-        found = Solution(A, proof.F, proof.objective, proof.gap, done, out.iterations[left] + 1)
-        out.write(left[~broken], Solution(*(field[~broken] for field in found)))
+        moved = Solution(A, proof.F, proof.objective, proof.gap, done, out.iterations[left] + 1)
+        out.write(left[~broken], Solution(*(field[~broken] for field in moved)))
     return out

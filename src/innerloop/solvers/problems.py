@@ -85,7 +85,13 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_finite(features: Tensor, gram: Tensor, start: int = 0) -> None:
-    """Refuses NaN and infinity, found in the (small) Gram matrices instead of the features."""
+    """Refuses NaN and infinity, found in the (small) Gram matrices instead of the features.
+
+    Args:
+        features: ``(B, n, d)``.
+        gram: their products, ``(B, n, n)`` or any other tensor that is not finite where they are not.
+        start: number of the first problem, for the message.
+    """
     if bool(torch.isfinite(gram.sum())):
         return
     bad = (~torch.isfinite(gram.sum((-1, -2)))).nonzero()
@@ -97,7 +103,13 @@ def check_finite(features: Tensor, gram: Tensor, start: int = 0) -> None:
 
 
 def one_hot(labels: Tensor, ways: int, like: Tensor) -> Tensor:
-    """``(B, ways, n)`` indicators: classes before samples, so that softmax over classes is vectorised."""
+    """``(B, ways, n)`` indicators: classes before samples, so that softmax over classes is vectorised.
+
+    Args:
+        labels: ``(B, n)``, from 0 to ``ways − 1``.
+        ways: number of classes.
+        like: a tensor of the dtype and device that are wanted.
+    """
     out = torch.zeros(labels.shape[0], ways, labels.shape[1], dtype=like.dtype, device=like.device)
     return out.scatter_(1, labels.long()[:, None], 1.0)
 
@@ -108,6 +120,13 @@ def in_chunks(
     """Solves ``chunk`` problems at a time, chunks in parallel, and joins the results in order.
 
     A chunk's working set stays in a core's cache. On other devices than the CPU all problems are one chunk.
+
+    Args:
+        solve: the problems of a slice → a named tuple of tensors, with a row for each.
+        total: number of problems.
+        chunk: problems at a time.
+        threads: cores to use; all if None.
+        device: where the problems are.
     """
     if device.type != "cpu":
         return solve(slice(0, total))

@@ -32,11 +32,13 @@ def gram_matrix(x: Tensor) -> Tensor:
 class _Gram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
+        """``x xᵀ``."""
         ctx.save_for_backward(x)
         return symmetric_product(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        """``(G + Gᵀ) x`` for the gradient ``G`` of the products."""
         (x,), (grad,) = ctx.saved_tensors, grads
         return (grad + grad.mT) @ x
 

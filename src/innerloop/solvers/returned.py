@@ -93,7 +93,14 @@ def rounded(weights: Tensor, bias: Tensor, mean: Tensor, dtype: torch.dtype) -> 
 
 
 def measured_scores(weights: Tensor, bias: Tensor, centred: Tensor, mean: Tensor) -> Tensor:
-    """Scores ``(B, k, n)`` of the samples ``centred + mean`` in float64, without cancellation."""
+    """Scores ``(B, k, n)`` of the samples ``centred + mean`` in float64, without cancellation.
+
+    Args:
+        weights: as they are returned, ``(B, k, d)``.
+        bias: likewise, ``(B, k)``.
+        centred: the samples without their mean, ``(B, n, d)``, in float64.
+        mean: their mean, ``(B, 1, d)``.
+    """
     weights = weights.double()
     level = bias.double()[..., None] + weights @ mean.mT
     return weights @ centred.mT + level

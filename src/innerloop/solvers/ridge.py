@@ -95,6 +95,7 @@ def _reached(
     """
 
     def value(w: Tensor, off: Tensor | float) -> Tensor:
+        """The objective of weights whose scores are off by a constant."""
         return (y + off - x @ w.mT).square().sum((1, 2)) + penalty * w.square().sum((1, 2))
 
     best, reached = value(exact, 0.0), value(weights, level)
@@ -191,6 +192,14 @@ def ridge_reached(
     """Whether weights and intercepts, rounded as they are, reach the minimum to a relative 1e-6.
 
     A function with curvature ``2λ`` at least is above its minimum by at most ``‖∇‖²/4λ``.
+
+    Args:
+        x: features ``(B, n, d)``.
+        y: targets ``(B, n, k)``.
+        weights: ``(B, k, d)``.
+        bias: ``(B, k)``.
+        penalty: λ, on intercepts as well.
+        constant: whether there are intercepts.
     """
     x, y, weights, bias = (each.detach().double() for each in (x, y, weights, bias))
     penalty = penalty.detach() if isinstance(penalty, Tensor) else penalty

@@ -40,15 +40,17 @@ class _RidgeDual(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, y: Tensor, penalty: Tensor, constant: bool, plain: Plain
     ) -> tuple[Tensor, Tensor]:
+        """Weights and intercepts, solved in sample space a part of the problems at a time."""
         parts = zip(x.split(_size(x)), y.split(_size(x)), strict=True)
-        found = [_solved(some, targets, penalty, constant) for some, targets in parts]
-        weights, A, factor = (_joined(field) for field in zip(*found, strict=True))
+        solutions = [_solved(some, targets, penalty, constant) for some, targets in parts]
+        weights, A, factor = (_joined(field) for field in zip(*solutions, strict=True))
         ctx.save_for_backward(x, y, penalty, weights, A, factor)
         ctx.constant, ctx.plain = constant, plain
         return weights, A.sum(-1).to(x.dtype) * float(constant)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients in features, targets and penalty, from the factors that the forward pass has kept."""
         x, y, penalty, weights, A, factor = ctx.saved_tensors
         if torch.is_grad_enabled():  # a derivative of this one is wanted
             return *_graph(ctx, x, y, penalty, grads), None, None
@@ -95,9 +97,9 @@ def _graph(ctx: Any, x: Tensor, y: Tensor, penalty: Tensor, grads: tuple[Tensor,
     """Gradients that can be differentiated again, by the plain way."""
     inputs = (x, y, penalty)
     wanted = [t for t, needed in zip(inputs, ctx.needs_input_grad, strict=False) if needed]
-    found = iter(
+    gradients = iter(
         torch.autograd.grad(
             ctx.plain(x, y, penalty, ctx.constant), wanted, grads, create_graph=True, allow_unused=True
         )
     )
-    return [next(found) if needed else None for needed in ctx.needs_input_grad[:3]]
+    return [next(gradients) if needed else None for needed in ctx.needs_input_grad[:3]]

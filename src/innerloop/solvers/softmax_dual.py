@@ -93,7 +93,13 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def preconditioner(gram: Tensor, weight: Tensor, intercept: bool) -> Tensor:
-    """``(K + diag(1/weight))⁻¹``, projected so that an unpenalised intercept is solved for as well."""
+    """``(K + diag(1/weight))⁻¹``, projected so that an unpenalised intercept is solved for as well.
+
+    Args:
+        gram: ``K``, ``(B, n, n)``.
+        weight: weight of every sample, ``(B, n)``, above 0.
+        intercept: whether there is an unpenalised intercept.
+    """
     inverse = spd_inverse(gram + torch.diag_embed(weight.reciprocal()))
     if intercept:
         u = inverse.sum(-1, keepdim=True)
@@ -102,7 +108,13 @@ def preconditioner(gram: Tensor, weight: Tensor, intercept: bool) -> Tensor:
 
 
 def intercepts(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores without intercept, and the intercepts that stand in ``F`` (zero where there are none)."""
+    """Scores without intercept, and the intercepts that stand in ``F`` (zero where there are none).
+
+    Args:
+        problem: the problems.
+        A: dual coefficients ``(B, k, n)``.
+        F: scores ``(B, k, n)``.
+    """
     plain = A @ problem.gram
     if not problem.intercept:
         return plain, plain.new_zeros(*plain.shape[:2], 1)
@@ -132,7 +144,13 @@ def feasible(P: Tensor, hot: Tensor) -> Tensor:
 
 
 def certify(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Certificate:
-    """Objective and duality gap of the classifier that ``A`` and the intercepts in ``F`` stand for."""
+    """Objective and duality gap of the classifier that ``A`` and the intercepts in ``F`` stand for.
+
+    Args:
+        problem: the problems.
+        A: dual coefficients ``(B, k, n)``.
+        F: scores ``(B, k, n)``; only their intercepts are used.
+    """
     C, hot = problem.C, problem.hot
     plain, bias = intercepts(problem, A, F)
     F = plain + bias

@@ -92,13 +92,14 @@ def svc(
     most = _largest_class(labels, ways)
 
     def solve(span: slice) -> LinearResult:
+        """Solves the problems of one chunk."""
         x = features[span].detach().double()
         mean = x.mean(1, keepdim=True)
         centred = x - mean
         check_finite(features[span], centred.square().sum(-1, keepdim=True), span.start)
         samples = _samples(labels[span].long(), ways, most)
-        found = _solved(centred, mean, samples, C, AIM[features.dtype], max_steps, features.dtype)
-        return found._replace(converged=found.gap <= tol * found.objective)
+        machines = _solved(centred, mean, samples, C, AIM[features.dtype], max_steps, features.dtype)
+        return machines._replace(converged=machines.gap <= tol * machines.objective)
 
     number = ways * (ways - 1) // 2
     chunk = max(1, min(100, 2_000_000 // (number * 4 * most * most)))
@@ -142,13 +143,13 @@ def _solved(
     gram = torch.bmm(centred, centred.mT)
     batch = torch.arange(count, device=gram.device)[:, None, None, None]
     blocks = gram[batch, place[..., :, None], place[..., None, :]]
-    found, steps = solve_boxed(Boxed(blocks.flatten(0, 1), sign.flatten(0, 1), C), aim, max_steps)
+    solution, steps = solve_boxed(Boxed(blocks.flatten(0, 1), sign.flatten(0, 1), C), aim, max_steps)
     nothing = gram.new_zeros(*shape, gram.shape[-1])
     signs = nothing.scatter_add(2, place, sign)
-    exact = nothing.scatter_add(2, place, found.beta.view_as(sign)) @ centred
-    shift = found.bias.view(shape) - (exact @ mean.mT).squeeze(-1)
+    exact = nothing.scatter_add(2, place, solution.beta.view_as(sign)) @ centred
+    shift = solution.bias.view(shape) - (exact @ mean.mT).squeeze(-1)
     weights, bias = rounded(exact, shift, mean, dtype)
     loss = (signs.abs() - signs * measured_scores(weights, bias, centred, mean)).clamp_min(0).sum((1, 2))
     value = 0.5 * weights.double().square().sum((1, 2)) + C * loss
-    gap = (value - (found.objective - found.gap).view(shape).sum(1)).clamp_min(0)
+    gap = (value - (solution.objective - solution.gap).view(shape).sum(1)).clamp_min(0)
     return LinearResult(weights, bias, value, gap, gap <= 0, steps.view(shape).amax(1))

@@ -63,6 +63,7 @@ def linear_svm(
     tol = TOLERANCE[features.dtype] if tol is None else tol
 
     def solve(span: slice) -> LinearResult:
+        """Solves the problems of one chunk, and writes their weights in place."""
         sign = 2 * one_hot(labels[span], ways, features).double() - 1
         return solve_chunk(features[span], sign, C, intercept, tol, max_steps, weights[span], span.start)
 
@@ -80,24 +81,35 @@ def solve_chunk(
     weights: Tensor,
     start: int = 0,
 ) -> LinearResult:
-    """Solves one chunk and writes ``weights``; what rounding may have spoilt, in float64 again."""
+    """Solves one chunk and writes ``weights``; what rounding may have spoilt, in float64 again.
+
+    Args:
+        x: features ``(B, n, d)``.
+        sign: 1 for samples of a machine's class and −1 for others, ``(B, k, n)``, in float64.
+        C: inverse penalty, per sample.
+        intercept: whether to append a constant 1 to the features.
+        tol: relative distance from the minimum at which a problem counts as converged.
+        max_steps: Newton steps at most.
+        weights: where the weights are written, ``(B, k, d)``.
+        start: number of the chunk's first problem, for messages.
+    """
     gram = torch.bmm(x, x.mT) + float(intercept)
     check_finite(x, gram, start)
     aim = min(AIM * tol, EXACT)
-    found = squared_hinge(gram.double(), sign, C, aim, max_steps)
-    beta = found.beta.to(x.dtype)
+    solution = squared_hinge(gram.double(), sign, C, aim, max_steps)
+    beta = solution.beta.to(x.dtype)
     torch.bmm(beta, x, out=weights)
     bias = beta.sum(-1) * float(intercept)
-    bend = 2 * C * (found.beta != 0)
+    bend = 2 * C * (solution.beta != 0)
     squares = gram.diagonal(dim1=-2, dim2=-1)
-    value = found.objective.sum(1)
-    gap = with_rounding(found.gap.sum(1), rounding(found.beta, squares, bend.double()))
-    out = LinearResult(bias, bias, value, gap, gap <= tol * value, found.iterations)
+    value = solution.objective.sum(1)
+    gap = with_rounding(solution.gap.sum(1), rounding(solution.beta, squares, bend.double()))
+    out = LinearResult(bias, bias, value, gap, gap <= tol * value, solution.iterations)
     left = (~out.converged).nonzero().flatten()
     if len(left):
         wide = x[left].double()
         if x.dtype == torch.float64:
-            again = HingeSolution(*(field[left] for field in found))
+            again = HingeSolution(*(field[left] for field in solution))
         else:
             again = squared_hinge(wide @ wide.mT + float(intercept), sign[left], C, aim, max_steps)
         new = measured(wide, again, sign[left], C, intercept, tol, x.dtype)
@@ -117,7 +129,17 @@ def measured(
     tol: float,
     dtype: torch.dtype,
 ) -> LinearResult:
-    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
+    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum.
+
+    Args:
+        x: features in float64.
+        found: what the solver gave.
+        sign: 1 for samples of a machine's class and −1 for others, ``(B, k, n)``.
+        C: inverse penalty, per sample.
+        intercept: whether a constant 1 belongs to the features.
+        tol: relative distance from the minimum at which a problem counts as converged.
+        dtype: the precision of the weights.
+    """
     mean = x.mean(1, keepdim=True)
     exact, shift = found.beta @ x, found.beta.sum(-1) * float(intercept)
     weights, bias = rounded(exact, shift, mean * float(intercept), dtype)
@@ -150,7 +172,15 @@ class HingeSolution(NamedTuple):
 
 
 def squared_hinge(gram: Tensor, sign: Tensor, C: float, tol: float, max_steps: int) -> HingeSolution:
-    """Newton with an active set for ``(B, k)`` machines that share ``B`` Gram matrices."""
+    """Newton with an active set for ``(B, k)`` machines that share ``B`` Gram matrices.
+
+    Args:
+        gram: products of the samples, ``(B, n, n)``, in float64.
+        sign: 1 for samples of a machine's class and −1 for others, ``(B, k, n)``.
+        C: inverse penalty, per sample.
+        tol: relative gap to aim at.
+        max_steps: Newton steps at most.
+    """
     beta = torch.zeros_like(sign)
     F = torch.zeros_like(sign)
     steps = torch.zeros(len(sign), dtype=torch.int64, device=gram.device)

@@ -133,6 +133,7 @@ class _Heads(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, solve: Solve, A: Tensor, *features: Tensor) -> tuple[Tensor, ...]:
+        """Weights from coefficients and features."""
         short = A.to(features[0].dtype)
         weights = tuple(a @ z for a, z in zip(short, features, strict=True))
         ctx.save_for_backward(short, *weights, *features)
@@ -142,6 +143,7 @@ class _Heads(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients in the features, by implicit differentiation of the coefficients."""
         A, *rest = ctx.saved_tensors
         weights, features = rest[: len(A)], rest[len(A) :]
         right = torch.stack([g @ z.mT for g, z in zip(grads, features, strict=True)])

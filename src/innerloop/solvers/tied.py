@@ -45,6 +45,11 @@ def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
     """The solution as a function of ``r``; gradients flow through ``r`` only.
 
     ``floor`` is the least weight, in units of the mean squared distance of a sample from their centre.
+
+    Args:
+        gram: ``K``, ``(B, n, n)``.
+        weight: what is added to its diagonal for every class, ``(B, k, n)``.
+        floor: the least weight, in units of the mean squared distance of a sample from their centre.
     """
     weight = _floored(gram, weight, floor)
     k = weight.shape[1]
@@ -56,6 +61,7 @@ def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
     share = room / room.sum(1, keepdim=True)
 
     def solve(right: Tensor) -> Tensor:
+        """The solution for the right-hand side ``(B, k, n)``."""
         plain = (E @ right[..., None]).squeeze(-1)
         nu = tied @ plain.sum(1)[..., None]
         change = plain - (E @ nu[:, None]).squeeze(-1)
@@ -66,7 +72,14 @@ def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
 
 
 def dense(gram: Tensor, weight: Tensor, rank: int, floor: float) -> Solve:
-    """The same for any ``K`` of at most the given rank."""
+    """The same for any ``K`` of at most the given rank.
+
+    Args:
+        gram: ``K``, ``(B, n, n)``.
+        weight: what is added to its diagonal for every class, ``(B, k, n)``.
+        rank: the rank of ``K``, at most.
+        floor: the least weight, in units of the mean squared distance of a sample from their centre.
+    """
     root = factor(gram, rank)
     room = _floored(gram, weight, floor).reciprocal().mT  # (B, n, k)
     total = room.sum(-1, keepdim=True)
@@ -83,9 +96,11 @@ def dense(gram: Tensor, weight: Tensor, rank: int, floor: float) -> Solve:
     lower, _ = torch.linalg.cholesky_ex(system + eye)
 
     def apply(v: Tensor) -> Tensor:
+        """The inverse of the weights' part of the system, with the sums over classes kept at zero."""
         return (G @ v[..., None]).squeeze(-1)
 
     def solve(right: Tensor) -> Tensor:
+        """The solution for the right-hand side ``(B, k, n)``."""
         r = right.mT
         w = torch.cholesky_solve((root.mT @ apply(r)).flatten(1)[..., None], lower)
         return apply(r - root @ w.view(-1, rank, k)).mT

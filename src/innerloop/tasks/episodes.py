@@ -44,9 +44,9 @@ def first_by_key(keys: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
         return np.argsort(keys, axis=-1)[..., :count]
     candidates = 4 * count + 16
     if n >= 4 * candidates:
-        found = _below_a_bound(keys.reshape(-1, n), count, candidates)
-        if found is not None:
-            return found.reshape(*keys.shape[:-1], count)
+        selected = _below_a_bound(keys.reshape(-1, n), count, candidates)
+        if selected is not None:
+            return selected.reshape(*keys.shape[:-1], count)
     some = np.argpartition(keys, min(count, n) - 1, axis=-1)[..., :count]
     order = np.argsort(np.take_along_axis(keys, some, -1), axis=-1)
     return np.take_along_axis(some, order, -1)
@@ -61,12 +61,12 @@ def _below_a_bound(keys: NDArray[np.uint64], count: int, expected: int) -> NDArr
     flat = np.ascontiguousarray(keys).reshape(-1)
     places = np.flatnonzero(flat < np.uint64(2**64 * expected // n))
     starts = np.searchsorted(places, n * np.arange(rows + 1))
-    found = np.diff(starts)
-    if len(found) == 0 or int(found.min()) < count:
+    counts = np.diff(starts)
+    if len(counts) == 0 or int(counts.min()) < count:
         return None
-    along = np.arange(int(found.max()))
+    along = np.arange(int(counts.max()))
     some = places[np.minimum(starts[:-1, None] + along, len(places) - 1)]
-    own = np.where(along < found[:, None], flat[some], _TOP)
+    own = np.where(along < counts[:, None], flat[some], _TOP)
     best = np.take_along_axis(some, np.argsort(own, axis=-1)[:, :count], -1)
     return best - n * np.arange(rows)[:, None]
 
@@ -74,7 +74,14 @@ def _below_a_bound(keys: NDArray[np.uint64], count: int, expected: int) -> NDArr
 def choose_classes(
     seed: int, index: NDArray[np.int64], pool: NDArray[np.int64], ways: int
 ) -> NDArray[np.int64]:
-    """``ways`` different classes of a pool for every episode: ``(E, ways)``."""
+    """``ways`` different classes of a pool for every episode: ``(E, ways)``.
+
+    Args:
+        seed: of the stream.
+        index: numbers of the episodes, ``(E,)``.
+        pool: the classes to draw from.
+        ways: classes per episode.
+    """
     keys = hashed_bits(derive_seed(seed, "classes"), index, len(pool))
     return pool[first_by_key(keys, ways)]
 
@@ -82,7 +89,14 @@ def choose_classes(
 def choose_from_one_group(
     seed: int, index: NDArray[np.int64], pools: list[NDArray[np.int64]], ways: int
 ) -> NDArray[np.int64]:
-    """All classes of an episode from one group (an alphabet), which is drawn first."""
+    """All classes of an episode from one group (an alphabet), which is drawn first.
+
+    Args:
+        seed: of the stream.
+        index: numbers of the episodes, ``(E,)``.
+        pools: the classes of every group; each has at least ``ways``.
+        ways: classes per episode.
+    """
     group = (hashed_uniform(derive_seed(seed, "group"), index, 1)[:, 0] * len(pools)).astype(np.int64)
     out = np.empty((len(index), ways), np.int64)
     for g in np.unique(group):
@@ -94,7 +108,14 @@ def choose_from_one_group(
 def choose_across_groups(
     seed: int, index: NDArray[np.int64], pools: list[NDArray[np.int64]], ways: int
 ) -> NDArray[np.int64]:
-    """Every class of an episode from another group."""
+    """Every class of an episode from another group.
+
+    Args:
+        seed: of the stream.
+        index: numbers of the episodes, ``(E,)``.
+        pools: the classes of every group; there are at least ``ways`` groups.
+        ways: classes per episode.
+    """
     keys = hashed_bits(derive_seed(seed, "groups"), index, len(pools))
     groups = first_by_key(keys, ways)
     sizes = np.array([len(pool) for pool in pools])
@@ -112,6 +133,13 @@ def choose_rows(
 
     An episode's keys lie class after class, as many for each as it has pictures. So they depend on the
     episode's own classes and on nothing else: not on the episodes beside it, nor on the rest of the pool.
+
+    Args:
+        seed: of the stream.
+        index: numbers of the episodes, ``(E,)``.
+        classes: of every episode, ``(E, ways)``.
+        source: the pictures.
+        per_class: pictures per class; each has at least so many.
     """
     counts = source.counts[classes]
     widest = int(counts.max())
@@ -125,7 +153,13 @@ def choose_rows(
 
 
 def unbalanced_shots(seed: int, index: NDArray[np.int64], shape: Shape) -> NDArray[np.int64]:
-    """Random shots per class with the total kept: at least one each, the rest thrown at random."""
+    """Random shots per class with the total kept: at least one each, the rest thrown at random.
+
+    Args:
+        seed: of the stream.
+        index: numbers of the episodes, ``(E,)``.
+        shape: ways, and the mean number of shots.
+    """
     extra = shape.ways * (shape.shots - 1)
     shots = np.ones((len(index), shape.ways), np.int64)
     if extra:
@@ -142,7 +176,14 @@ def unbalanced_shots(seed: int, index: NDArray[np.int64], shape: Shape) -> NDArr
 def split_rows(
     rows: NDArray[np.int64], classes: NDArray[np.int64], shape: Shape, shots: NDArray[np.int64] | None
 ) -> EpisodeRows:
-    """Class after class. Queries are the first rows drawn, so more shots leave an episode's queries alone."""
+    """Class after class. Queries are the first rows drawn, so more shots leave an episode's queries alone.
+
+    Args:
+        rows: pictures drawn for every class, ``(E, ways, …)``.
+        classes: of every episode, ``(E, ways)``.
+        shape: ways, shots and queries.
+        shots: of every class, ``(E, ways)``; those of ``shape`` if None.
+    """
     episodes, ways = classes.shape
     query = rows[..., : shape.queries].reshape(episodes, -1)
     query_labels = np.tile(np.repeat(np.arange(ways), shape.queries), (episodes, 1))

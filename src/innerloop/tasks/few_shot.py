@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.random import derive_seed, hashed_uniform
@@ -25,12 +24,12 @@ from innerloop.tasks.episodes import (
     split_rows,
     unbalanced_shots,
 )
+from innerloop.tasks.loading import Loaded, Transform, standardiser
+from innerloop.tasks.loading import image_loader as image_loader
 from innerloop.tasks.row_blocks import RowBlocks
 from innerloop.tasks.sampler import Sampler
 
 Choice: TypeAlias = Literal["any", "one-group", "across-groups"]
-Transform: TypeAlias = Callable[[Tensor, Sequence[int]], Tensor]
-"""``(pictures (E, n, C, H, W), episode numbers) -> pictures``: augmentation, pure in the numbers."""
 
 
 class Kind(NamedTuple):
@@ -93,6 +92,13 @@ def few_shot(
 ) -> FewShot:
     """Episodes of a mixture of kinds of tasks, checked before any is drawn.
 
+    Args:
+        source: the pictures.
+        split: ``train``, ``validation``, ``test``, or ``all``.
+        seed: of the stream.
+        kinds: the kinds of tasks, each with its share.
+        balanced: whether all classes of an episode have the same number of shots.
+
     Raises:
         UserError: for classes or groups too small for what is asked.
     """
@@ -108,12 +114,14 @@ def few_shot(
     shares = np.cumsum([kind.share for kind in kinds])
 
     def kind_of(index: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which kind every episode is."""
         if len(kinds) == 1:
             return np.zeros(len(index), np.int64)
         u = hashed_uniform(derive_seed(base, "kind"), index, 1)[:, 0] * shares[-1]
         return np.minimum(np.searchsorted(shares, u, side="right"), len(kinds) - 1)
 
     def rows(index: NDArray[np.int64], which: int) -> EpisodeRows:
+        """The pictures of episodes that are all of one kind."""
         kind, groups = kinds[which], pools[which]
         shape = kind.shape
         if kind.choice == "one-group":
@@ -147,25 +155,25 @@ def _group_pools(
         raise UserError(f"{source.name} has no group '{unknown[0]}'{did_you_mean(unknown[0], names)}.")
     wanted = range(len(names)) if kind.groups is None else [names.index(g) for g in kind.groups]
     of_pool = source.groups[pool]
-    found = [pool[of_pool == g] for g in wanted if (of_pool == g).any()]
+    members = [pool[of_pool == g] for g in wanted if (of_pool == g).any()]
     ways = kind.shape.ways
     if kind.choice == "one-group":
-        large = [group for group in found if len(group) >= ways]
+        large = [group for group in members if len(group) >= ways]
         if not large:
-            most = max(map(len, found), default=0)
+            most = max(map(len, members), default=0)
             fix = f"lower {{{place}ways}} to {most}" if most > 1 else "draw from other groups"
             raise UserError(
                 f"no group of the split '{split}' of {source.name} has {ways} classes: {fix}.",
                 names=(f"{place}ways",),
             )
         return large
-    if kind.choice == "across-groups" and len(found) < ways:
+    if kind.choice == "across-groups" and len(members) < ways:
         raise UserError(
             f"{ways} classes from different groups need {ways} groups; the split '{split}' of {source.name} "
-            f"has {len(found)}: lower {{{place}ways}} to {len(found)}.",
+            f"has {len(members)}: lower {{{place}ways}} to {len(members)}.",
             names=(f"{place}ways",),
         )
-    return found
+    return members
 
 
 def few_shot_sampler(
@@ -201,7 +209,7 @@ def few_shot_sampler(
         dtype: of the pictures given out.
         device: where they are put.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> episodes = few_shot_sampler(glyphs(), "train", seed=0, ways=5, shots=1, queries=3)
     >>> task = episodes.episode(17)
     >>> task.x_support.shape, task.y_query.tolist()[:6]
@@ -211,37 +219,33 @@ def few_shot_sampler(
     """
     kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
     plan = few_shot(source, split, seed, kinds, balanced)
-    load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
+    pictures = Loaded(image_loader(source, dtype, device), standardiser(mean, std, dtype, device), transform)
     number = np.full(source.n_classes, -1, np.int64)
     number[plan.classes] = np.arange(len(plan.classes))
     blocks = RowBlocks(lambda index: plan.rows(index, 0), number, device)
     rows_of = (lambda index, _: blocks(index)) if len(kinds) == 1 else plan.rows
 
     def of_kind(index: NDArray[np.int64], kind: int) -> TaskBatch:
+        """Episodes that are all of one kind."""
         rows = rows_of(index, kind)
-        # support and query are gathered together: one pass over the bytes, one conversion
-        pictures = load(np.concatenate([rows.support, rows.query], 1))
-        xs, xq = pictures[:, : rows.support.shape[1]], pictures[:, rows.support.shape[1] :]
-        if transform is not None:
-            xs, xq = transform(xs, (2 * index).tolist()), transform(xq, (2 * index + 1).tolist())
-        xs, xq = scale(xs), scale(xq)
+        xs, xq = pictures.of_episodes(rows.support, rows.query, index)
         ys, yq = torch.from_numpy(rows.support_labels), torch.from_numpy(rows.query_labels)
         ids = torch.from_numpy(number[rows.classes])
         return TaskBatch(xs, ys.to(device), xq, yq.to(device), ids.to(device))
 
     def episodes(indices: Sequence[int]) -> Batch:
+        """The episodes of these numbers, as one batch."""
         index = np.asarray(indices, dtype=np.int64)
         return of_kind(index, 0) if len(kinds) == 1 else _mixed(plan, of_kind, index)
 
     def one(i: int) -> Task:
+        """One episode alone, without the axis of a batch."""
         drawn = blocks.episode(i)
-        x = load(drawn.rows)
-        xs, xq = x[: drawn.support], x[drawn.support :]
-        if transform is not None:
-            xs, xq = transform(xs[None], [2 * i])[0], transform(xq[None], [2 * i + 1])[0]
-        return Task(scale(xs), drawn.y_support, scale(xq), drawn.y_query, drawn.id)
+        xs, xq = pictures.of_one(drawn.rows, drawn.support, i)
+        return Task(xs, drawn.y_support, xq, drawn.y_query, drawn.id)
 
     def hard(indices: Sequence[int]) -> NDArray[np.bool_]:
+        """Which episodes are of a hard kind."""
         return np.array([kind.hard for kind in kinds])[plan.kind_of(np.asarray(indices, dtype=np.int64))]
 
     name, alone = f"{source.name}/{split}", one if len(kinds) == 1 else None
@@ -275,43 +279,3 @@ def _files(plan: FewShot, i: int) -> dict[str, object]:
         "support": [source.files(int(r)) for r in rows.support[0]],
         "query": [source.files(int(r)) for r in rows.query[0]],
     }
-
-
-def image_loader(
-    source: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> Callable[[NDArray[np.int64]], Tensor]:
-    """Rows of any shape ``(…)`` → pictures ``(…, C, H, W)`` in 0 to 1: one gather of bytes, one conversion.
-
-    numpy converts bytes to numbers in half of torch's time, and makes the same numbers.
-    """
-    _, height, width, channels = source.images.shape
-    flat = np.asarray(source.images).reshape(len(source.images), -1)
-    exact = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-    scale = np.divide(1.0, 255.0, dtype=np.float64 if exact is torch.float64 else np.float32)
-    elsewhere = torch.device(device).type != "cpu" or exact is not dtype
-
-    def load(rows: NDArray[np.int64]) -> Tensor:
-        picked = flat.take(rows.reshape(-1), axis=0)
-        if channels > 1:
-            picked = np.ascontiguousarray(np.moveaxis(picked.reshape(-1, height, width, channels), -1, 1))
-        values = torch.from_numpy(np.multiply(picked, scale, dtype=scale.dtype))
-        x = values.view(*rows.shape, channels, height, width)
-        return x.to(device, dtype) if elsewhere else x
-
-    return load
-
-
-def standardiser(
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-) -> Callable[[Tensor], Tensor]:
-    """Subtracts the mean of each channel and divides by its deviation; does nothing if none is given."""
-    if mean is None:
-        return lambda x: x
-    shift = torch.tensor(mean, dtype=dtype, device=device).view(-1, 1, 1)
-    width = torch.tensor(std if std is not None else [1.0] * len(mean), dtype=dtype, device=device).view(
-        -1, 1, 1
-    )
-    return lambda x: (x - shift) / width

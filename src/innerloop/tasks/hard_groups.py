@@ -30,8 +30,8 @@ def groups_of(source: ImageSource, split: str) -> dict[str, NDArray[np.int64]]:
             names=("hard_share", "hard_weight"),
         )
     pool = split_classes(source, split)
-    found = {name: pool[source.groups[pool] == g] for g, name in enumerate(source.group_names)}
-    return {name: classes for name, classes in found.items() if len(classes)}
+    members = {name: pool[source.groups[pool] == g] for g, name in enumerate(source.group_names)}
+    return {name: classes for name, classes in members.items() if len(classes)}
 
 
 def group_errors(source: ImageSource, split: str, ways: int, episodes: int = EPISODES) -> dict[str, float]:
@@ -46,7 +46,7 @@ def group_errors(source: ImageSource, split: str, ways: int, episodes: int = EPI
         ways: the most classes of a task.
         episodes: tasks per group.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> errors = group_errors(glyphs(), "test", ways=5, episodes=4)
     >>> list(errors.values()) == sorted(errors.values(), reverse=True)
     True
@@ -67,6 +67,13 @@ def hardest_groups(
     source: ImageSource, split: str, ways: int, count: int, episodes: int = EPISODES
 ) -> tuple[str, ...]:
     """The ``count`` hardest groups by :func:`group_errors`.
+
+    Args:
+        source: the pictures.
+        split: whose classes.
+        ways: classes per episode.
+        count: how many groups.
+        episodes: of every group, to measure its error on.
 
     Raises:
         UserError: no group would be left that is easy.

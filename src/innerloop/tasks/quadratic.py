@@ -42,6 +42,7 @@ def bridge_quadratic(
     nu = draws.uniform("nu", (1, 1), *nu_range)
 
     def points(name: str, n: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of one set."""
         x = mu + nu * draws.normal(name, (n, dim), per="sample")
         y = nu * (x - mu).square().sum(-1, keepdim=True)
         return (on_sphere(x) if scale == "sphere" else x), y
@@ -65,11 +66,21 @@ def bernacchia_quadratic(
     :math:`w \sim N(w_0, \nu^2/p\, I_p)`, :math:`b \sim N(0, \sigma^2)`, :math:`x \sim N(0, I_p)`, with every
     entry of :math:`w_0` equal to ``mean``. The paper does not state p; that its network of 10,000 hidden
     units has 30,001 parameters leaves p = 1 only.
+
+    Args:
+        draws: random numbers for the episodes.
+        shots: support samples.
+        queries: query samples.
+        dim: p.
+        sigma: σ, the noise of the targets and the spread of b.
+        nu: ν, the spread of w.
+        mean: every entry of :math:`w_0`.
     """
     w = draws.normal("w", (dim, 1), mean=mean, std=nu / math.sqrt(dim))
     b = draws.normal("b", (1, 1), std=sigma)
 
     def points(name: str, n: int) -> tuple[Tensor, Tensor]:
+        """Inputs and noisy targets of one set."""
         x = draws.normal(f"x-{name}", (n, dim), per="sample")
         return x, (x @ w + b).square() + draws.normal(f"z-{name}", (n, 1), std=sigma, per="sample")
 

@@ -28,7 +28,7 @@ def with_rotations(source: ImageSource) -> ImageSource:
 
     A turned class is in the same split and group as its original. The pictures are held in memory.
 
-    >>> from innerloop.data.glyphs import glyphs
+    >>> from innerloop import glyphs
     >>> turned = with_rotations(glyphs())
     >>> turned.n_classes, len(turned.splits["train"]), turned.files(12000)
     (2400, 1600, 'alphabet00/character00/00#90')

@@ -56,6 +56,11 @@ class Sampler(NamedTuple):
 def task_order(seed: int, n_tasks: int, index: NDArray[np.int64]) -> NDArray[np.int64]:
     """Which of ``n_tasks`` tasks each episode shows: every pass over them in a new order.
 
+    Args:
+        seed: of the order.
+        n_tasks: how many tasks there are.
+        index: numbers of the episodes.
+
     >>> sorted(task_order(0, 5, np.arange(5)).tolist()), sorted(task_order(0, 5, np.arange(5, 10)).tolist())
     ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     """
@@ -141,8 +146,8 @@ def make_sampler(
         settings: keyword arguments of the family.
         name: what reports call it.
 
-    >>> from innerloop.tasks.families import sine
-    >>> train = make_sampler(sine, seed=0, shots=5, queries=10)
+    >>> from innerloop import get_family
+    >>> train = make_sampler(get_family("sine"), seed=0, shots=5, queries=10)
     >>> bool((train.episode(17).x_query == train.batch(4, 4).task(1).x_query).all())
     True
     """
@@ -151,6 +156,7 @@ def make_sampler(
     stream = derive_seed(seed, "tasks", split)
 
     def episodes(indices: Sequence[int]) -> TaskBatch:
+        """The episodes of these numbers, as one batch."""
         sample = np.asarray(indices, dtype=np.int64)
         task = sample if n_tasks is None else task_order(stream, n_tasks, sample)
         draws = Draws(stream, task, sample if resample else task, dtype=dtype)

@@ -10,7 +10,8 @@ import torch
 from innerloop.core.random import derive_seed
 from innerloop.core.types import TaskBatch
 from innerloop.data.source import ImageSource
-from innerloop.tasks.few_shot import Transform, image_loader, split_classes, standardiser
+from innerloop.tasks.few_shot import split_classes
+from innerloop.tasks.loading import Transform, image_loader, standardiser
 from innerloop.tasks.sampler import Sampler, task_order
 
 
@@ -30,7 +31,18 @@ def supervised_sampler(
 
     Labels count the split's classes from 0. The pictures stand in the support set; the query set is empty.
 
-    >>> from innerloop.data.glyphs import glyphs
+    Args:
+        source: the pictures.
+        split: ``train``, ``validation``, ``test``, or ``all``.
+        seed: of the order.
+        size: pictures in a minibatch.
+        mean: of each channel on a scale of 0 to 1, subtracted; pictures stay in 0 to 1 if omitted.
+        std: of each channel, divided by.
+        transform: augmentation of the batch in 0 to 1, before mean and deviation.
+        dtype: of the pictures given out.
+        device: where they are put.
+
+    >>> from innerloop import glyphs
     >>> batch = supervised_sampler(glyphs(), "train", seed=0, size=8).batch(0, 1)
     >>> batch.x_support.shape, batch.x_query.shape
     (torch.Size([1, 8, 1, 28, 28]), torch.Size([1, 0, 1, 28, 28]))
@@ -42,6 +54,7 @@ def supervised_sampler(
     load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
 
     def episodes(indices: Sequence[int]) -> TaskBatch:
+        """The minibatches of these numbers."""
         index = np.asarray(indices, dtype=np.int64)
         places = (index[:, None] * size + np.arange(size)).reshape(-1)
         chosen = task_order(stream, len(rows), places).reshape(len(index), size)

@@ -82,19 +82,19 @@ def read_table(path: str | Path, group: str, target: str, inputs: Sequence[str] 
 
 
 def _numbers(path: Path, body: list[list[str]], places: Mapping[str, int]) -> dict[str, NDArray[np.float64]]:
-    found, problems = {name: np.empty(len(body)) for name in places}, []
+    columns, problems = {name: np.empty(len(body)) for name in places}, []
     for row, cells in enumerate(body):
         for name, place in places.items():
             try:
-                found[name][row] = float(cells[place])
+                columns[name][row] = float(cells[place])
             except ValueError:
-                found[name][row] = np.nan
-            if not np.isfinite(found[name][row]):
+                columns[name][row] = np.nan
+            if not np.isfinite(columns[name][row]):
                 problems.append(f"{path}, line {row + 2}: {name}={cells[place]!r} is no number.")
     if problems:
         more = f"\nand {len(problems) - 10} more." if len(problems) > 10 else ""
         raise UserError("\n".join(problems[:10]) + more)
-    return found
+    return columns
 
 
 def split_groups(
@@ -174,6 +174,7 @@ def table_sampler(
     stream, groups = derive_seed(seed, "table", split), np.array(parts[split])
 
     def episodes(indices: Sequence[int]) -> TaskBatch:
+        """The episodes of these numbers, as one batch."""
         sample = np.asarray(indices, dtype=np.int64)
         shown = task_order(stream, len(rows), sample)
         chosen = np.stack(

@@ -73,9 +73,19 @@ def expect_slope(
     """Compares the gradient of the mean loss of some tasks with finite differences, along a direction.
 
     Parameters that are not trained need no gradient: the direction leaves them where they are.
+
+    Args:
+        loss: of one task.
+        params: where to differentiate.
+        buffers: of the network.
+        batch: the tasks.
+        failures: where a disagreement is noted.
+        what: what the message calls the gradient.
+        untrained: parameters that need no gradient.
     """
 
     def total(p: Params) -> Tensor:
+        """The mean loss of the tasks."""
         return torch.stack([loss(p, buffers, task)[0] for task in batch.tasks()]).mean()
 
     direction = random_direction(params)
@@ -92,9 +102,17 @@ def expect_slope(
 
 
 def slope(value: Callable[[Params], Tensor], params: Params, direction: Params, h: float = 1e-5) -> float:
-    """The derivative of ``value`` along a direction, by central differences of fourth order."""
+    """The derivative of ``value`` along a direction, by central differences of fourth order.
+
+    Args:
+        value: a scalar function of parameters.
+        params: where.
+        direction: along what.
+        h: length of a step.
+    """
 
     def at(t: float) -> float:
+        """The value so far along the direction."""
         return float(value({k: v + t * direction[k] for k, v in params.items()}))
 
     return (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)

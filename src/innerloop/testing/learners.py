@@ -87,6 +87,7 @@ def _modes(
     learner: Learner, params: Params, buffers: Buffers, batch: TaskBatch, vmap: bool, failures: Failures
 ) -> None:
     def one(p: Params, b: Buffers, task: Task) -> Tensor:
+        """The outputs of one task."""
         return _outputs(learner, p, b, task)
 
     with torch.no_grad():
@@ -102,6 +103,7 @@ def _gradient(
     measure = get_loss(loss)
 
     def value(p: Params, b: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        """The query loss of one task."""
         return measure.value(_outputs(learner, p, b, task), task.y_query), b
 
     expect_slope(value, params, buffers, batch, failures, "meta-gradient", learner.untrained)

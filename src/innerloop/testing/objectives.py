@@ -57,6 +57,7 @@ def _modes(
     objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, vmap: bool, failures: Failures
 ) -> None:
     def run(plan: Plan) -> object:
+        """The meta-gradient under a plan."""
         return meta_gradient(objective.loss, plan, direction=objective.direction)(params, buffers, batch)
 
     before = copied((params, buffers, batch))

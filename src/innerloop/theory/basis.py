@@ -16,6 +16,11 @@ def identity(x: Tensor) -> Tensor:
 def random_matrix(x: Tensor, dim: int, generator: torch.Generator) -> Tensor:
     r""":math:`\varphi(x) = Wx/\sqrt{d_x}` with one normal matrix :math:`W` for all tasks.
 
+    Args:
+        x: inputs ``(tasks, K, d_x)``.
+        dim: number of features.
+        generator: where the matrix is from.
+
     >>> random_matrix(torch.ones(2, 3, 4), 5, torch.Generator().manual_seed(0)).shape
     torch.Size([2, 3, 5])
     """
@@ -42,12 +47,24 @@ def gaussian_basis(x: Tensor, centres: Tensor, width: float) -> Tensor:
 
 
 def spread_centres(low: float, high: float, dim: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """``dim`` centres at equal distances from ``low`` to ``high``."""
+    """``dim`` centres at equal distances from ``low`` to ``high``.
+
+    Args:
+        low: the first centre.
+        high: the last centre.
+        dim: how many.
+        dtype: of the result.
+    """
     return torch.linspace(low, high, dim, dtype=dtype)
 
 
 def polynomial_basis(x: Tensor, dim: int, scaled: bool = False) -> Tensor:
     r""":math:`\varphi(x) = (1, x, \dots, x^{d-1})` (Example 1), or each over :math:`j!` (H.4.2).
+
+    Args:
+        x: inputs ``(tasks, K, 1)``.
+        dim: number of features.
+        scaled: whether power j is divided by j!.
 
     >>> polynomial_basis(torch.tensor([[[2.0]]]), 4)
     tensor([[[1., 2., 4., 8.]]])

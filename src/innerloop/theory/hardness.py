@@ -76,6 +76,12 @@ def _loss(outputs: Tensor, targets: Tensor, classes: bool) -> Tensor:
 def nearest_neighbour_error(x_support: Tensor, y_support: Tensor, x_query: Tensor, y_query: Tensor) -> Tensor:
     """Error of the nearest support sample's label (or target: half the mean squared error), ``(T,)``.
 
+    Args:
+        x_support: ``(T, K, d)``.
+        y_support: labels ``(T, K)`` or targets ``(T, K, k)``.
+        x_query: ``(T, n, d)``.
+        y_query: labels or targets of the queries.
+
     >>> x = torch.tensor([[[0.0], [1.0]]])
     >>> labels, queries = torch.tensor([[0, 1]]), torch.tensor([[[0.2], [0.4]]])
     >>> nearest_neighbour_error(x, labels, queries, labels)

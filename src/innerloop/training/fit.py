@@ -101,6 +101,7 @@ def fit(
     pace, saved_at = _Pace(batch, state.step), -1
 
     def due(every: int) -> bool:
+        """Whether something that happens every so many steps happens now; it does at the end."""
         return loop.state.step % every == 0 or loop.state.step == steps
 
     # a run that was killed while its result was evaluated had stopped already
@@ -230,24 +231,24 @@ class _Loop:
 
     def validate(self, validation: Validation, log: Log | None) -> bool:
         """Scores the present parameters; returns whether they are the best so far."""
-        found = validation.score(self.leaves, self.state.buffers)
+        interval = validation.score(self.leaves, self.state.buffers)
         best, s = self.state.best, self.state
         sign = 1 if validation.higher_is_better else -1
         # never nan: nothing would ever be better again
-        improved = not math.isnan(found.mean) and (best is None or sign * found.mean > sign * best)
+        improved = not math.isnan(interval.mean) and (best is None or sign * interval.mean > sign * best)
         since_drop = 0 if improved else s.since_drop + 1
         rate_scale = s.rate_scale
         if validation.plateau and since_drop > validation.plateau[1]:
             rate_scale, since_drop = rate_scale * validation.plateau[0], 0
         self.state = s._replace(
-            best=found.mean if improved else best,
+            best=interval.mean if improved else best,
             best_step=s.step if improved else s.best_step,
             stalled=0 if improved else s.stalled + 1,
             since_drop=since_drop,
             rate_scale=rate_scale,
         )
         if log:
-            log({"step": s.step, "validation": found.mean, "ci95": found.ci95, "episodes": found.n})
+            log({"step": s.step, "validation": interval.mean, "ci95": interval.ci95, "episodes": interval.n})
         return improved
 
     def snapshot(self) -> TrainState:

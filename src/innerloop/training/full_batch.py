@@ -16,9 +16,16 @@ Watch = Callable[[int, Params, float], None]
 
 
 def meta_outputs(learner: Learner, params: Params, tasks: TaskBatch) -> Tensor:
-    """Query outputs after adapting to each support set: F_θ, ``(tasks, n, k)``, differentiable."""
+    """Query outputs after adapting to each support set: F_θ, ``(tasks, n, k)``, differentiable.
+
+    Args:
+        learner: adapts without buffers.
+        params: meta-parameters.
+        tasks: all of one shape.
+    """
 
     def one(x_support: Tensor, y_support: Tensor, x_query: Tensor) -> Tensor:
+        """The outputs of one task."""
         return learner.predict(learner.adapt(params, {}, x_support, y_support), x_query)[0]
 
     return torch.func.vmap(one)(tasks.x_support, tasks.y_support, tasks.x_query)
@@ -33,10 +40,12 @@ def objective_loss(objective: Objective, tasks: TaskBatch) -> Callable[[Params],
     """The sum of an objective's loss over all tasks; with ``half-sse`` it is the theorems' loss."""
 
     def one(params: Params, *fields: Tensor) -> Tensor:
+        """The loss of one task."""
         assert objective.loss is not None
         return objective.loss(params, {}, Task(*fields))[0]
 
     def loss(params: Params) -> Tensor:
+        """The sum over all tasks."""
         return torch.func.vmap(one, in_dims=(None, 0, 0, 0, 0, 0))(params, *tasks).sum()
 
     return loss

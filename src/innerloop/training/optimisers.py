@@ -23,13 +23,13 @@ def optimiser_classes() -> dict[str, type[torch.optim.Optimizer]]:
     >>> "radam" in optimiser_classes(), "lbfgs" in optimiser_classes()
     (True, False)
     """
-    found = {
+    classes = {
         name.lower(): value
         for name, value in vars(torch.optim).items()
         if isinstance(value, type) and issubclass(value, torch.optim.Optimizer)
     }
     # these need a closure, or gradients of another kind
-    return {k: v for k, v in found.items() if k not in ("optimizer", "lbfgs", "sparseadam", "muon")}
+    return {k: v for k, v in classes.items() if k not in ("optimizer", "lbfgs", "sparseadam", "muon")}
 
 
 def make_optimiser(name: str, lr: float, **options: Any) -> MakeOptimiser:
@@ -55,6 +55,7 @@ def make_optimiser(name: str, lr: float, **options: Any) -> MakeOptimiser:
     chosen = known[name.lower()]
 
     def make(params: Params) -> torch.optim.Optimizer:
+        """The optimiser on these parameters."""
         try:
             return chosen(list(params.values()), lr=lr, **options)  # type: ignore[call-arg]
         except TypeError as error:
@@ -87,7 +88,13 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer, params: Params) -> dict[
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, params: Params, saved: dict[str, Tensor]) -> None:
-    """Puts saved tensors back as the optimiser's state."""
+    """Puts saved tensors back as the optimiser's state.
+
+    Args:
+        optimiser: a new one, on these parameters.
+        params: its parameters by name.
+        saved: tensors of its state, as ``parameter/entry``.
+    """
     for name, leaf in params.items():
         entries = {key.rpartition("/")[2]: v for key, v in saved.items() if key.rpartition("/")[0] == name}
         if entries:

@@ -58,6 +58,13 @@ def weighted_gradient(
 ) -> tuple[Params, Tensor, Buffers]:
     r"""The gradient of :math:`\sum_tw_tL_t(\theta)`, every task's loss, and the buffers averaged over tasks.
 
+    Args:
+        objective: what one task contributes.
+        params: where to differentiate.
+        buffers: of the network.
+        batch: the tasks.
+        weights: one for each task; all alike, with a sum of 1, if omitted.
+
     Raises:
         UserError: for an objective that is no gradient (Reptile).
     """
@@ -67,6 +74,7 @@ def weighted_gradient(
     shares = weights if weights is not None else torch.full((batch.size,), 1.0 / batch.size)
 
     def total(p: Params) -> tuple[Tensor, tuple[Tensor, Buffers]]:
+        """The weighted sum of losses; besides it every task's loss and buffers."""
         losses, after = torch.func.vmap(loss, in_dims=(None, None, 0))(p, buffers, Task(*batch))
         return (shares.to(losses) * losses).sum(), (losses, after)
 

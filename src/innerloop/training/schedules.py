@@ -45,6 +45,7 @@ def make_schedule(
         raise UserError(f"{len(milestones)} milestones and {len(factors)} factors: give one for each.")
 
     def schedule(step: int) -> float:
+        """The factor at a step."""
         rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
         if kind == "cosine":
             return rise * 0.5 * (1 + math.cos(math.pi * min(step, steps) / steps))

@@ -1,4 +1,4 @@
-"""Wide networks trained as the theorems have it: the loss, the way of the parameters, the kernel's drift."""
+"""Wide networks trained as the theorems have it: the loss, the path of the parameters, the kernel's drift."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ def head_outputs(network: Network, tasks: TaskBatch) -> Callable[[Params], Tenso
     """
 
     def one(params: Params, task: Task) -> Tensor:
+        """The outputs of one task."""
         x, _ = all_samples(task)
         return network.head(task_head(params, task.id), network.features(params, {}, x, "batch")[0])
 
     def outputs(params: Params) -> Tensor:
+        """The outputs of all tasks, one after the other."""
         by_task = torch.func.vmap(lambda *fields: one(params, Task(*fields)))(*tasks)
         assert isinstance(by_task, Tensor)
         return by_task.flatten()
@@ -93,6 +95,7 @@ def watch_course(
     previous, path, drift = params, 0.0, 0.0
 
     def watch(step: int, now: Params, loss: float) -> None:
+        """Notes the loss, the length of the path and, now and then, how far the kernel has moved."""
         nonlocal previous, path, drift
         losses.append(loss)
         path += distance(now, previous)

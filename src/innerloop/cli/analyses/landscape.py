@@ -21,7 +21,15 @@ def words(result: Landscape, _settings: Settings) -> list[str]:
         return _closed(result)
     symmetric = ["predicted gain 1, by symmetry"]
     predicted = _predicted(result) if isinstance(result, TaskLandscape) else symmetric
-    return [_seen(result.view), *predicted, f"because: {result.reason}", *_ranked(result.hardness)]
+    if isinstance(result, TaskLandscape) and result.applies:
+        return [_seen(result.view), *predicted, f"because: {result.reason}", *_ranked(result.hardness)]
+    return [
+        "whether MAML is worth it here cannot be told before training; `innerloop advise` measures it",
+        f"because: {result.reason}",
+        f"{_seen(result.view)}; of a linear model alone:",
+        *predicted,
+        *_ranked(result.hardness),
+    ]
 
 
 def _closed(result: ClosedLandscape) -> list[str]:

@@ -37,6 +37,7 @@ def cifar100(archives: Sequence[Archive], classes: Classes) -> Layout:
     order = np.lexsort((np.array(files), place, labels))
 
     def fill(images: NDArray[np.uint8], progress: Progress) -> None:
+        """Writes the pictures of all parts, sorted, to ``images``."""
         pixels = np.concatenate([part.pixels for part in parts]).reshape(-1, 3, SIZE, SIZE)
         for start in range(0, len(order), 1000):
             rows = order[start : start + 1000]
@@ -55,10 +56,10 @@ def cifar100(archives: Sequence[Archive], classes: Classes) -> Layout:
 
 
 def _table(archives: Sequence[Archive], name: str) -> dict[str, Any]:
-    found = find_file(archives, name)
-    if found is None:
+    place = find_file(archives, name)
+    if place is None:
         raise UserError(f"{where(archives)} lacks the file '{name}' of cifar-100-python.tar.gz.")
-    archive, inside = found
+    archive, inside = place
     with archive.open(inside) as file:
         return by_text(load_pickle(file, f"'{inside}' in {archive.path.name}"), f"'{inside}'")
 

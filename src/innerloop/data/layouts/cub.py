@@ -25,9 +25,9 @@ def cub(archives: Sequence[Archive], classes: Classes) -> Layout:
             if len(parts) >= 2 and parts[-2] in members and parts[-3:-2] in ([], [FOLDER]):
                 members[parts[-2]].append((f"{parts[-2]}/{parts[-1]}", archive, name))
     rows = [item for label in classes.names for item in sorted(members[label], key=_path)]
-    found = {path for path, _, _ in rows}
-    if listed is not None and listed != found:
-        lost = sorted(listed - found) or sorted(found - listed)
+    present = {path for path, _, _ in rows}
+    if listed is not None and listed != present:
+        lost = sorted(listed - present) or sorted(present - listed)
         raise UserError(
             f"{where(archives)} and its images.txt do not agree, such as on {lost[0]}; get the archive again."
         )
@@ -51,10 +51,10 @@ def cub(archives: Sequence[Archive], classes: Classes) -> Layout:
 
 def _listed(archives: Sequence[Archive]) -> set[str] | None:
     """Paths in images.txt, whose lines are ``<number> <class>/<file>``."""
-    found = find_file(archives, "images.txt")
-    if found is None:
+    place = find_file(archives, "images.txt")
+    if place is None:
         return None
-    lines = found[0].read(found[1]).decode("utf-8", "replace").splitlines()
+    lines = place[0].read(place[1]).decode("utf-8", "replace").splitlines()
     return {line.split(maxsplit=1)[1].strip() for line in lines if len(line.split(maxsplit=1)) == 2}
 
 

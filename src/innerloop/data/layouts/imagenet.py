@@ -41,14 +41,14 @@ def from_files(archives: Sequence[Archive], classes: Classes, labels: Mapping[st
             label = _label(name, labels, members)
             if label is not None:
                 members[label].append((archive, name))
-    missing = [name for name, found in members.items() if not found]
+    missing = [name for name, pictures in members.items() if not pictures]
     if missing:
         raise UserError(
             f"{where(archives)} has no pictures of {len(missing)} of the {len(classes.names)} classes, such "
             f"as {missing[0]}: give the folder (or archive) of all pictures."
         )
-    for found in members.values():
-        found.sort(key=_file_name)
+    for pictures in members.values():
+        pictures.sort(key=_file_name)
     return _layout(*grouped_rows(members, classes.names), classes)
 
 
@@ -70,8 +70,8 @@ def read_lists(archives: Sequence[Archive]) -> dict[str, str]:
 def _label(name: str, labels: Mapping[str, str], wanted: Mapping[str, object]) -> str | None:
     folder, _, file = name.rpartition("/")
     if labels:
-        found = labels.get(file)
-        return found if found in wanted else None
+        label = labels.get(file)
+        return label if label in wanted else None
     for part in (folder.rpartition("/")[2], folder.rpartition("/")[0].rpartition("/")[2], file):
         match = _WNID.match(part)
         if match and match[0] in wanted:

@@ -44,7 +44,13 @@ class Layout(NamedTuple):
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """No progress shown."""
+    """No progress shown.
+
+    Args:
+        _what: not used.
+        _done: not used.
+        _total: not used.
+    """
 
 
 def cores() -> int:
@@ -83,7 +89,10 @@ def fill_from(
     total = sum(len(rows) for _, rows in packed)
 
     def fill(images: NDArray[np.uint8], progress: Progress) -> None:
+        """Decodes all files in threads, and writes each picture to its row of ``images``."""
+
         def work(item: tuple[str, int, bytes]) -> tuple[int, NDArray[np.uint8]]:
+            """A row and its picture."""
             name, row, data = item
             try:
                 return row, decode(data)

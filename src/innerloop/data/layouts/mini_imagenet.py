@@ -42,6 +42,7 @@ def _from_pickles(pickles: Sequence[tuple[Archive, str]], classes: Classes) -> L
     where_from = [(label, home[label], tables[home[label]][1][label]) for label in classes.names]
 
     def fill(images: NDArray[np.uint8], progress: Progress) -> None:
+        """Writes the pictures class by class to ``images``."""
         start = 0
         for _, table, rows in where_from:
             images[start : start + len(rows)] = tables[table][0][rows]
@@ -66,7 +67,7 @@ def _read(archive: Archive, name: str) -> tuple[NDArray[np.uint8], dict[str, NDA
         table = by_text(load_pickle(file, f"'{name}'"), f"'{name}'")
     try:
         images = np.asarray(table["image_data"])
-        rows = {text(label): _indices(found) for label, found in table["class_dict"].items()}
+        rows = {text(label): _indices(places) for label, places in table["class_dict"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(
             f"'{name}' lacks image_data and class_dict: this is no mini-imagenet-cache file."

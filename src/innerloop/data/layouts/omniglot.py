@@ -31,17 +31,18 @@ def omniglot(archives: Sequence[Archive], classes: Classes) -> Layout:
             if label in members:
                 members[label].append(name)
                 home[name] = archive
-    missing = [name for name, found in members.items() if not found]
+    missing = [name for name, drawings in members.items() if not drawings]
     if missing:
         raise UserError(
             f"{where(archives)} lacks {len(missing)} of Omniglot's {len(classes.names)} characters, such as "
             f"{missing[0]}: give both, --from images_background.zip --from images_evaluation.zip."
         )
-    for found in members.values():
-        found.sort(key=_drawing)
+    for drawings in members.values():
+        drawings.sort(key=_drawing)
     rows, counts = grouped_rows(members, classes.names)
 
     def fill(images: NDArray[np.uint8], progress: Progress) -> str:
+        """Decodes the drawings into ``images``, and gives the hash of their pixels as decoded."""
         return _fill(images, rows, home, progress)
 
     return Layout(

@@ -42,23 +42,24 @@ def tiered_imagenet(archives: Sequence[Archive], classes: Classes) -> Layout:
         return from_files(archives, classes, {})
     parts = {part: _part(archives, part) for part in PARTS}
     names, numbers, first = _unique(parts), {}, 0
-    for part, found in parts.items():
-        numbers[part] = tuple(range(first, first + len(found.names)))
-        first += len(found.names)
+    for part, content in parts.items():
+        numbers[part] = tuple(range(first, first + len(content.names)))
+        first += len(content.names)
     groups, group_names = _groups(list(parts.values()))
-    orders = {part: np.argsort(found.labels, kind="stable") for part, found in parts.items()}
+    orders = {part: np.argsort(content.labels, kind="stable") for part, content in parts.items()}
     counts = [
         int(count)
-        for found in parts.values()
-        for count in np.bincount(found.labels, minlength=len(found.names))
+        for content in parts.values()
+        for count in np.bincount(content.labels, minlength=len(content.names))
     ]
 
     def fill(images: NDArray[np.uint8], progress: Progress) -> None:
+        """Writes the pictures of all parts, sorted by class, to ``images``."""
         start = done = 0
-        for part, found in parts.items():
+        for part, content in parts.items():
             place = np.empty(len(orders[part]), np.int64)
             place[orders[part]] = np.arange(start, start + len(place))
-            for row, picture in enumerate(found.rows()):
+            for row, picture in enumerate(content.rows()):
                 images[place[row]] = picture
                 done += 1
                 progress("converting", done, len(images))
@@ -72,24 +73,24 @@ def tiered_imagenet(archives: Sequence[Archive], classes: Classes) -> Layout:
         fill,
         groups,
         group_names,
-        {PARTS[part]: found for part, found in numbers.items()},
+        {PARTS[part]: content for part, content in numbers.items()},
     )
 
 
 def _part(archives: Sequence[Archive], part: str) -> _Part:
     table = _pickle(archives, f"{part}_labels.pkl")
     try:
-        found = np.asarray(table.get("label_specific", table.get("labels")), dtype=np.int64)
+        labels = np.asarray(table.get("label_specific", table.get("labels")), dtype=np.int64)
         names = [text(name) for name in table.get("label_specific_str") or []]
         if not names:  # bare numbers, which need not begin at 0
-            known, found = np.unique(found, return_inverse=True)
+            known, labels = np.unique(labels, return_inverse=True)
             names = [f"{part}-{number}" for number in known]
-        if found.ndim != 1 or not found.size or found.min() < 0 or found.max() >= len(names):
+        if labels.ndim != 1 or not labels.size or labels.min() < 0 or labels.max() >= len(names):
             raise ValueError
     except (TypeError, ValueError):
         raise UserError(f"'{part}_labels.pkl' does not hold a class for every picture.") from None
-    general, general_names = _general(table, found, len(names))
-    return _Part(found, names, general, general_names, _rows(archives, part, len(found)))
+    general, general_names = _general(table, labels, len(names))
+    return _Part(labels, names, general, general_names, _rows(archives, part, len(labels)))
 
 
 def _general(
@@ -104,9 +105,9 @@ def _general(
     if general.shape != labels.shape or not names:
         return None, []
     of = [np.unique(general[labels == c]) for c in range(n_classes)]
-    if any(len(found) != 1 or not 0 <= found[0] < len(names) for found in of):
+    if any(len(numbers) != 1 or not 0 <= numbers[0] < len(names) for numbers in of):
         return None, []
-    return [int(found[0]) for found in of], names
+    return [int(numbers[0]) for numbers in of], names
 
 
 def _groups(parts: Sequence[_Part]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
@@ -125,16 +126,16 @@ def _unique(parts: dict[str, _Part]) -> list[str]:
     seen = Counter(name for part in parts.values() for name in part.names)
     return [
         name if seen[name] == 1 else f"{name} ({part} {number})"
-        for part, found in parts.items()
-        for number, name in enumerate(found.names)
+        for part, content in parts.items()
+        for number, name in enumerate(content.names)
     ]
 
 
 def _rows(archives: Sequence[Archive], part: str, expected: int) -> Rows:
-    if found := find_file(archives, f"{part}_images_png.pkl"):
-        return partial(_pngs, *found, expected)
-    if found := find_file(archives, f"{part}_images.npz"):
-        return partial(_arrays, *found, expected)
+    if place := find_file(archives, f"{part}_images_png.pkl"):
+        return partial(_pngs, *place, expected)
+    if place := find_file(archives, f"{part}_images.npz"):
+        return partial(_arrays, *place, expected)
     raise UserError(f"{where(archives)} lacks {part}_images_png.pkl (or {part}_images.npz).")
 
 
@@ -162,8 +163,8 @@ def _arrays(archive: Archive, name: str, expected: int) -> Iterator[NDArray[np.u
 
 
 def _pickle(archives: Sequence[Archive], name: str) -> dict[str, Any]:
-    found = find_file(archives, name)
-    if found is None:
+    place = find_file(archives, name)
+    if place is None:
         raise UserError(f"{where(archives)} lacks {name}.")
-    with found[0].open(found[1]) as file:
+    with place[0].open(place[1]) as file:
         return by_text(load_pickle(file, f"'{name}'"), f"'{name}'")

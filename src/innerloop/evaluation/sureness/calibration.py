@@ -34,6 +34,7 @@ def fitted_temperature(scores: Tensor, labels: Tensor, examples: int) -> float:
     """
 
     def cost(log_temperature: float) -> float:
+        """What is minimised, as a function of the logarithm of the temperature."""
         surprise = F.cross_entropy(scores / math.exp(log_temperature), labels)
         return examples * float(surprise) + log_temperature**2 / (2 * SPREAD**2)
 

@@ -51,8 +51,8 @@ def learning_curve(
         made = [_choice(labels, ways, shots, draw) for _ in range(repeats)]
         scores, _ = judged(z, y, ways, made, way or Way())
         hits = [
-            float((found.argmax(1) == y[division.left_out]).double().mean())
-            for found, division in zip(scores, made, strict=True)
+            float((row.argmax(1) == y[division.left_out]).double().mean())
+            for row, division in zip(scores, made, strict=True)
         ]
         interval = mean_interval(hits)
         points.append(CurvePoint(shots, interval.mean, interval.ci95))

@@ -100,12 +100,12 @@ def mistaken(held_out: HeldOut) -> dict[int, Mistaken]:
     true = dict(zip(places, held_out.labels.tolist(), strict=True))
     for place, label in zip(places, said, strict=True):
         told[place].append(label)
-    found = {}
+    mistakes = {}
     for place, labels in told.items():
         wrong = Counter(label for label in labels if label != true[place])
         if wrong:
-            found[place] = Mistaken(1 - wrong.total() / len(labels), wrong.most_common(1)[0][0])
-    return found
+            mistakes[place] = Mistaken(1 - wrong.total() / len(labels), wrong.most_common(1)[0][0])
+    return mistakes
 
 
 def share_of(values: Sequence[float]) -> Share:

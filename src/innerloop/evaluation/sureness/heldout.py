@@ -93,6 +93,11 @@ def hold_out(z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int 
 def divisions(y: Places, seed: int, repeats: int = REPEATS) -> list[Division]:
     """Divisions in which every example of a class of two or more is left out once in each repeat.
 
+    Args:
+        y: classes of the examples.
+        seed: of the divisions.
+        repeats: how often every example is left out.
+
     >>> [division.left_out.tolist() for division in divisions(np.array([0, 0, 1, 1, 2]), 0, repeats=1)]
     [[0, 2], [1, 3]]
     """
@@ -113,7 +118,15 @@ def divisions(y: Places, seed: int, repeats: int = REPEATS) -> list[Division]:
 def judged(
     z: Tensor, y: Tensor, ways: int, made: list[Division], way: Way
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Of every division the scores of what was left out, and how far it is from the nearest class."""
+    """Of every division the scores of what was left out, and how far it is from the nearest class.
+
+    Args:
+        z: features of the examples, ``(n, d)``.
+        y: their classes.
+        ways: number of classes.
+        made: the divisions.
+        way: how heads are fitted.
+    """
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, division in enumerate(made):
         alike[len(division.kept), len(division.left_out)].append(number)
@@ -125,15 +138,21 @@ def judged(
             some = numbers[start : start + size]
             kept, out = (torch.from_numpy(np.stack([made[i][side] for i in some])) for side in (0, 1))
             fitted = fit_heads(z[kept].double(), y[kept], ways, *way)
-            found = HEADS[way.head].temperature * head_scores(fitted, z[out].double(), way.normalise)
+            tempered = HEADS[way.head].temperature * head_scores(fitted, z[out].double(), way.normalise)
             far = nearest(class_means(z[kept], y[kept], ways), z[out])
             for place, number in enumerate(some):
-                scores[number], distances[number] = found[place].double(), far[place]
+                scores[number], distances[number] = tempered[place].double(), far[place]
     return scores, distances
 
 
 def class_means(z: Tensor, y: Tensor, ways: int) -> Tensor:
-    """Means ``(…, ways, d)`` of the unit features ``(…, n, d)`` of every class, in float64."""
+    """Means ``(…, ways, d)`` of the unit features ``(…, n, d)`` of every class, in float64.
+
+    Args:
+        z: features.
+        y: classes, ``(…, n)``.
+        ways: number of classes; each needs an example.
+    """
     of_class = torch.nn.functional.one_hot(y, ways).double()
     return of_class.mT @ unit(z.double()) / of_class.sum(-2)[..., None]
 

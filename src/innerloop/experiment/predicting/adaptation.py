@@ -68,6 +68,11 @@ def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, sour
 def pack_state(state: Any, params: Params, buffers: Buffers) -> tuple[Fields, dict[str, Tensor]]:
     """The fields of what a learner adapted, and its tensors by name, without those the network had before.
 
+    Args:
+        state: what the learner's ``adapt`` gave.
+        params: of the network before.
+        buffers: of the network before.
+
     Raises:
         UserError: it is not a named tuple of tensors, and of tables and named tuples of tensors.
     """
@@ -102,6 +107,12 @@ def _table(value: Any) -> dict[str, Any]:
 
 def unpack_state(fields: Fields, tensors: dict[str, Tensor], params: Params, buffers: Buffers) -> Any:
     """What :func:`pack_state` was given, as a named tuple with the same fields.
+
+    Args:
+        fields: of the named tuple, each with its kind.
+        tensors: by name.
+        params: of the network before.
+        buffers: of the network before.
 
     Raises:
         KeyError: tensors are missing.

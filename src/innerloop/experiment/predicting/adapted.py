@@ -97,6 +97,7 @@ class Adapted(NamedTuple):
         else:
 
             def soft(x: Tensor) -> Tensor:
+                """Probabilities of some pictures."""
                 return way.learner.predict(self.state, x)[0][:, :ways].double().softmax(-1)
 
             made = in_parts(soft, predictor.batch(pictures), predictor.network.norm).cpu()

@@ -76,6 +76,12 @@ def write_predictor(
 ) -> Path:
     """Writes a predictor, what it has adapted to, and the arguments of the front; gives the path with suffix.
 
+    Args:
+        path: the file; its suffix is added if it is missing.
+        predictor: the network and its recipe.
+        adapted: the classes it has learned; None before any.
+        arguments: those of the front that made it; none by default.
+
     Raises:
         UserError: labels or states that a file cannot give back, or a place that cannot be written to.
     """

@@ -36,7 +36,13 @@ def predictor_from(source: str | Path, items: Sequence[str] = (), *, trust: bool
 
 
 def load_model(source: str | Path, items: Sequence[str] = (), *, trust: bool = False) -> Saved:
-    """As :func:`predictor_from`, with the classes that a saved file has learned."""
+    """As :func:`predictor_from`, with the classes that a saved file has learned.
+
+    Args:
+        source: a run's directory, or a file.
+        items: ``key=value`` settings of adapting and labelling.
+        trust: whether code that the recipe names may be imported.
+    """
     place = find_model(source)
     if place.is_dir():
         return Saved(_of_run(place, items, trust))

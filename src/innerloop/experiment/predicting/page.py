@@ -93,8 +93,8 @@ def _facts(adapted: Adapted, told: Mapping[str, Any], command: str) -> list[tupl
     if sure is not None and sure.expected is not None:
         facts.append(("temperature", f"{sure.temperature:.4g}, fitted to examples left out"))
     if sure is not None and sure.novelty is not None:
-        found = sure.novelty
+        novelty = sure.novelty
         facts.append(
-            ("called unknown", f"at most {percent(found.false_alarms)} of pictures like the examples")
+            ("called unknown", f"at most {percent(novelty.false_alarms)} of pictures like the examples")
         )
     return [*facts, ("torch", str(version_of("torch")))]

@@ -134,14 +134,14 @@ def predict_pictures(
 def _files(queries: Sequence[Path], support: Path | None, options: FolderOptions) -> tuple[list[Path], Bad]:
     """Pictures to label, and what is left out; where some are wrong, so is told what is with the examples."""
     problems = Problems()
-    found: tuple[list[Path], Bad] = [], []
+    pictures: tuple[list[Path], Bad] = [], []
     with problems.collect():
-        found = list_pictures(queries, options.on_bad)
+        pictures = list_pictures(queries, options.on_bad)
     if problems and support is not None:
         with problems.collect():
             examples_in(support, options)
     problems.refuse()
-    return found
+    return pictures
 
 
 def _opened(backbone: str, overrides: Sequence[str]) -> Saved:

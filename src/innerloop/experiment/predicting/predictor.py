@@ -103,6 +103,7 @@ class Predictor(NamedTuple):
             return torch.from_numpy(extract(self.backbone, pictures, progress=progress).values)
 
         def stored(x: Tensor) -> Tensor:
+            """Features with the norm layers' stored statistics."""
             return self.network.features(self.params, self.buffers, x, "stored")[0].flatten(1)
 
         return in_parts(stored, self.batch(pictures), self.network.norm).cpu()

@@ -28,7 +28,13 @@ def pack_sureness(sure: Sureness, names: Sequence[Any]) -> tuple[dict[str, Any],
 
 
 def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], names: Sequence[Any]) -> Sureness:
-    """What :func:`pack_sureness` was given."""
+    """What :func:`pack_sureness` was given.
+
+    Args:
+        told: plain data.
+        tensors: by name.
+        names: of the classes, in the order of their places.
+    """
     expected = told["expected"]
     if expected is not None:
         expected = Expected(

@@ -43,7 +43,13 @@ def learned_told(adapted: Adapted) -> dict[str, Any]:
 
 
 def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list[dict[str, Any]]:
-    """A row for every picture."""
+    """A row for every picture.
+
+    Args:
+        adapted: the classes that were learned.
+        files: the pictures.
+        made: what was predicted for each.
+    """
     names = [str(plain_label(name)) for name in adapted.names]
     return [
         {
@@ -60,18 +66,19 @@ def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list
 
 def expected_told(adapted: Adapted) -> dict[str, Any] | None:
     """How often it will be right; None where that is not known."""
-    found = None if adapted.sureness is None else adapted.sureness.expected
-    if found is None:
+    expected = None if adapted.sureness is None else adapted.sureness.expected
+    if expected is None:
         return None
     whole = {
         name: {"accuracy": share.value, "low": share.low, "high": share.high, "examples": share.n}
-        for name, share in {None: found.accuracy, **found.by_class}.items()
+        for name, share in {None: expected.accuracy, **expected.by_class}.items()
     }
     return {
         **whole.pop(None),
         "by_class": {str(name): share for name, share in whole.items()},
         "confused": [
-            {"true": str(pair.true), "said": str(pair.said), "share": pair.share} for pair in found.confused
+            {"true": str(pair.true), "said": str(pair.said), "share": pair.share}
+            for pair in expected.confused
         ],
     }
 

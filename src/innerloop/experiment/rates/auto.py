@@ -44,13 +44,13 @@ def provisional(recipe: Recipe) -> Recipe:
 def recorded_rate(run: Path) -> float | None:
     """What ``auto`` settled on in this run: from its manifest, else from its last checkpoint."""
     try:
-        found = (read_manifest(run).get("rate") or {}).get("alpha")
+        rate = (read_manifest(run).get("rate") or {}).get("alpha")
     except UserError:
-        found = None
-    if found is None:
+        rate = None
+    if rate is None:
         saved = load_checkpoint(run, "last")
-        found = saved[1].get("inner_lr") if saved else None
-    return None if found is None else float(found)
+        rate = saved[1].get("inner_lr") if saved else None
+    return None if rate is None else float(rate)
 
 
 def as_trained(recipe: Recipe, run: Path) -> Recipe:
@@ -117,31 +117,50 @@ def advice_for(parts: Parts, tasks: int | None = None) -> RateAdvice:
 def estimate(
     parts: Parts, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
 ) -> dict[str, Any]:
-    """The record of ``auto``: the advice, and the sweep where there is one (``kept``, ``keep``: its)."""
-    found = advice_for(parts)
-    record: dict[str, Any] = {"setting": "auto", **found.as_dict()}
-    say(f"inner.lr=auto: {found.kind} [{found.low:.3g}, {found.high:.3g}], looked at {found.tasks} tasks")
-    for reason in found.reasons:
+    """The record of ``auto``: the advice, and the sweep where there is one (``kept``, ``keep``: its).
+
+    Args:
+        parts: what is to be trained.
+        say: receives lines for people.
+        kept: what an interrupted sweep has measured so far.
+        keep: keeps what the sweep measures as it goes.
+    """
+    advice = advice_for(parts)
+    record: dict[str, Any] = {"setting": "auto", **advice.as_dict()}
+    say(f"inner.lr=auto: {advice.kind} [{advice.low:.3g}, {advice.high:.3g}], looked at {advice.tasks} tasks")
+    for reason in advice.reasons:
         say(reason)
-    if len(found.sweep) > 1:
-        record |= swept(parts, found, say, kept, keep)
-    say(f"inner.lr={record['alpha']:.4g} ({found.convention})")
+    if len(advice.sweep) > 1:
+        record |= swept(parts, advice, say, kept, keep)
+    say(f"inner.lr={record['alpha']:.4g} ({advice.convention})")
     return record
 
 
 def check_own_rate(parts: Parts, run: Path, say: Say) -> None:
-    """Warns of a head-only learner's rate far outside the bracket; says nothing where there is no bracket."""
+    """Warns of a head-only learner's rate far outside the bracket; says nothing where there is no bracket.
+
+    Args:
+        parts: what is to be trained.
+        run: whose manifest is told.
+        say: receives a warning.
+    """
     inner = parts.recipe.inner
     known = inner.method in HEAD_ONLY and inner.optimiser == "sgd" and inner.steps > 0
     known = known and is_classification(get_loss(inner.loss))
     if not known or parts.recipe.outer.objective != "episodic" or not isinstance(inner.lr, float):
         return
     try:
-        found = advice_for(parts, tasks=CHECKED)
+        advice = advice_for(parts, tasks=CHECKED)
     except UserError:  # no bracket: nothing to compare with
         return
-    warning = warning_for(inner.lr, found)
-    record = {"setting": inner.lr, "low": found.low, "high": found.high, "warning": warning, "tasks": CHECKED}
+    warning = warning_for(inner.lr, advice)
+    record = {
+        "setting": inner.lr,
+        "low": advice.low,
+        "high": advice.high,
+        "warning": warning,
+        "tasks": CHECKED,
+    }
     update_manifest(run, rate=record)
     if warning:
         say(f"warning: {warning}")

@@ -69,7 +69,13 @@ def too_short(recipe: Recipe, rates: int) -> str | None:
 
 
 def too_dear(recipe: Recipe, rates: int, costs: Costs) -> str:
-    """Why a run has too little time for a sweep."""
+    """Why a run has too little time for a sweep.
+
+    Args:
+        recipe: of the run.
+        rates: how many would be tried.
+        costs: seconds of a step, of a validation task and of building.
+    """
     least = rates * (LEAST_STEPS * costs.step + 2 * LEAST_EPISODES * costs.episode + costs.build)
     whole = run_seconds(recipe, costs)
     return (

@@ -93,6 +93,7 @@ def _with_ends(parts: Parts, found: RateAdvice, sweep: Sweep, first: Trial | Non
     """
 
     def tried(rate: float) -> Tried:
+        """Scores of one rate before and after its short training."""
         start = begun(parts, rate)
         before = judged(start, sweep.episodes)
         trial = first if first is not None and first.rate == rate else start
@@ -121,12 +122,19 @@ def choose(recipe: Recipe, tried: Sequence[Tried], middle: float, steps: int) ->
 
     Of those the one nearest to the middle of the range is taken: a score that may be chance is no reason to
     go to an end of it.
+
+    Args:
+        recipe: of the run.
+        tried: rates in ascending order, with their scores.
+        middle: of the range.
+        steps: that every rate was trained for.
     """
     higher = is_classification(_loss(recipe))
     usable = [t for t in tried if t.scores]
     best = (max if higher else min)(usable, key=lambda t: _mean(t.scores))
 
     def alike(other: Tried) -> bool:
+        """Whether a rate cannot be told from the best, or would overtake it in a whole run."""
         return not _clearly(best, other, higher) or _overtaken(best, other, recipe.outer.steps / steps)
 
     at = usable.index(best)

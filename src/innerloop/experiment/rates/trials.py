@@ -38,6 +38,11 @@ def measured(
 
     It is that of the first rate that does not diverge; the smallest comes first, as the least likely to.
 
+    Args:
+        parts: what is to be trained.
+        rates: to try, the smallest first.
+        clock: seconds, as ``time.perf_counter`` gives them.
+
     Raises:
         UserError: all of them diverge.
     """
@@ -90,8 +95,8 @@ def judged(trial: Trial, episodes: int) -> list[float]:
         return []
     steps, plan = test_steps(parts.recipe), trial_plan(parts.recipe)
     with numpy.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
-        found = judge(parts, state.params, state.buffers, "validation", episodes, plan, steps)
-    return found.scores if all(map(math.isfinite, found.scores)) else []
+        evaluation = judge(parts, state.params, state.buffers, "validation", episodes, plan, steps)
+    return evaluation.scores if all(map(math.isfinite, evaluation.scores)) else []
 
 
 def trial_plan(recipe: Recipe) -> Plan:

@@ -131,6 +131,12 @@ def make_space(
 ) -> tuple[SweepSpace, list[Cell]]:
     """The space of a sweep that draws its runs, and the runs that it was tried with; arguments as above.
 
+    Args:
+        source: the recipe.
+        assignments: ``key=value`` texts, some of them lists or ranges.
+        trust: whether code that the recipe names may be imported.
+        problems: where what is wrong is collected; refused here if omitted.
+
     Raises:
         UserError: with one line for every problem, also where an end of a range is no good value.
     """
@@ -143,8 +149,8 @@ def make_space(
             "seed is not to be searched for: draw with one seed, then sweep the best settings over seeds."
         )
     lists = {key: values for key, values in asked.lists.items() if values and key != SEED}
-    ranges = {key: found for key, found in asked.ranges.items() if key != SEED}
-    probes = {**{key: found.probes() for key, found in ranges.items()}, **lists}
+    ranges = {key: each for key, each in asked.ranges.items() if key != SEED}
+    probes = {**{key: each.probes() for key, each in ranges.items()}, **lists}
     points = _product(probes) if math.prod(map(len, probes.values())) <= _MOST_PROBES else _one_by_one(probes)
     cells = _cells(source, asked.fixed, points, problems)
     problems.refuse()

@@ -25,12 +25,12 @@ def optuna_problem() -> str:
     >>> "Optuna" in (optuna_problem() or "Optuna is fine")
     True
     """
-    found = version_of("optuna") if importlib.util.find_spec("optuna") else None
-    numbers = [int(part) if part.isdigit() else 0 for part in (found or "0").split(".")]
+    installed = version_of("optuna") if importlib.util.find_spec("optuna") else None
+    numbers = [int(part) if part.isdigit() else 0 for part in (installed or "0").split(".")]
     if tuple(numbers) >= LEAST:
         return ""
     least = ".".join(map(str, LEAST))
-    here = f"{found} is installed" if found else "it is not installed"
+    here = f"{installed} is installed" if installed else "it is not installed"
     return (
         f"sweeps that are shared or drawn need Optuna {least}, and {here}: `pip install 'innerloop[optuna]'`."
     )

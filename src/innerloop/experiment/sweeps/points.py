@@ -32,35 +32,35 @@ class Points:
         """What Optuna calls the ranges and lists."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-        found: dict[str, Any] = {}
+        by_key: dict[str, Any] = {}
         for key, each in self.space.ranges.items():
-            found[key] = (
+            by_key[key] = (
                 IntDistribution(int(each.low), int(each.high), log=each.log)
                 if each.whole
                 else FloatDistribution(each.low, each.high, log=each.log)
             )
         for key, values in self.space.choices.items():
-            found[key] = CategoricalDistribution([told(value) for value in values])
-        return found
+            by_key[key] = CategoricalDistribution([told(value) for value in values])
+        return by_key
 
     def suggest(self, trial: Any, key: str) -> None:
         """Lets Optuna draw one value of a trial, unless it has it already."""
-        found = self.space.ranges.get(key)
-        if found is None:
+        ends = self.space.ranges.get(key)
+        if ends is None:
             trial.suggest_categorical(key, [told(value) for value in self.space.choices[key]])
-        elif found.whole:
-            trial.suggest_int(key, int(found.low), int(found.high), log=found.log)
+        elif ends.whole:
+            trial.suggest_int(key, int(ends.low), int(ends.high), log=ends.log)
         else:
-            trial.suggest_float(key, found.low, found.high, log=found.log)
+            trial.suggest_float(key, ends.low, ends.high, log=ends.log)
 
     def settings(self, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """The settings that the values of a trial mean; None where one is missing, or not of the space."""
         settings: dict[str, Any] = {}
-        for key, found in self.space.ranges.items():
+        for key, ends in self.space.ranges.items():
             value = params.get(key)
-            if not isinstance(value, (int, float)) or not found.low <= value <= found.high:
+            if not isinstance(value, (int, float)) or not ends.low <= value <= ends.high:
                 return None
-            settings[key] = int(value) if found.whole else float(value)
+            settings[key] = int(value) if ends.whole else float(value)
         for key, values in self.space.choices.items():
             meant = [each for each in values if key in params and repr(told(each)) == repr(params[key])]
             if not meant:
@@ -76,7 +76,13 @@ class Points:
         return self.drawn or _key(settings) in self.cells
 
     def identity(self, number: int, params: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
-        """What a run that failed and the trial that repeats it have in common."""
+        """What a run that failed and the trial that repeats it have in common.
+
+        Args:
+            number: of the trial.
+            params: its values.
+            attributes: what was noted beside it.
+        """
         if not self.drawn:
             return _key(self.settings(params) or {})
         first = attributes.get(FIRST)

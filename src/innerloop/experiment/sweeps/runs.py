@@ -204,13 +204,13 @@ def validations(run: Path) -> list[Validated]:
         records = read_metrics(run / "metrics.jsonl")
     except (OSError, UserError):
         return []
-    found = {}
+    by_step = {}
     for record in records:
         step, mean, ci95 = (record.get(key) for key in ("step", "validation", "ci95"))
         if isinstance(step, int) and isinstance(mean, (int, float)) and math.isfinite(mean):
             width = float(ci95) if isinstance(ci95, (int, float)) and math.isfinite(ci95) else 0.0
-            found[step] = Validated(step, float(mean), width)
-    return [found[step] for step in sorted(found)]
+            by_step[step] = Validated(step, float(mean), width)
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def best_validation(run: Path, score: str) -> float | None:
@@ -236,13 +236,13 @@ def judged(settings: dict[str, Any], run: Path) -> SweptRun:
     """The evaluation of a run by its recipe's own protocol; without a mean if it diverged or was pruned."""
     recipe = read_toml((run / RECIPE).read_text(encoding="utf-8"), str(run))
     files = sorted((run / "eval").glob("*.json"), key=lambda path: path.stat().st_mtime)
-    found, own = own_evaluation(recipe, [read_json(file) for file in files])
+    own_result, own = own_evaluation(recipe, [read_json(file) for file in files])
     losses = [recipe.get(section, {}).get("loss") for section in ("outer", "inner")]
     score = _score(losses[0] or losses[1] or "mse")
     status, validation = read_status(run), best_validation(run, score)
-    if found is not None and own:
-        drawn = told_episodes(recipe, found, read_manifest(run))
-        return SweptRun(settings, found, drawn, validation=validation)
+    if own_result is not None and own:
+        drawn = told_episodes(recipe, own_result, read_manifest(run))
+        return SweptRun(settings, own_result, drawn, validation=validation)
     if status in (DIVERGED, PRUNED):
         evaluation: dict[str, Any] = {"score": score, "mean": None, "ci95": None, "scores": []}
         return SweptRun(settings, evaluation, None, status, validation)

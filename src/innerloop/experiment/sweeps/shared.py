@@ -176,14 +176,14 @@ class _Watch:
 
     def _look(self, child: Child) -> None:
         runs = list_runs_of(self.study.folder, self.piece.cell.label)
-        found = validations(runs[-1]) if runs else []
-        if not found or len(found) == self._known or self.pruned:
+        so_far = validations(runs[-1]) if runs else []
+        if not so_far or len(so_far) == self._known or self.pruned:
             return
-        self._known = len(found)
-        self.study.report(self.piece, found)
-        last = found[-1]
+        self._known = len(so_far)
+        self.study.report(self.piece, so_far)
+        last = so_far[-1]
         ends = self.piece.cell.recipe.outer.steps
-        if self.prune and last.step < ends and self.study.clearly_worse(self.piece, found):
+        if self.prune and last.step < ends and self.study.clearly_worse(self.piece, so_far):
             self.pruned = (
                 f"pruned at step {last.step} of {ends}: validation {last.mean:.4g} ± {last.ci95:.2g} is "
                 "worse than the median of finished runs; `innerloop resume` continues it"

@@ -176,7 +176,14 @@ class SharedStudy:
         return bool(self._pruner.prune(self._study, trial))
 
     def end(self, piece: Piece, run: str, value: float | None, reason: str = "") -> None:
-        """Tells the study that a run has come to its end; without a value it was pruned, or diverged."""
+        """Tells the study that a run has come to its end; without a value it was pruned, or diverged.
+
+        Args:
+            piece: the run, as the study knows it.
+            run: its directory.
+            value: its score; None if it has none.
+            reason: why it has none.
+        """
         self._storage.set_trial_user_attr(piece.trial_id, RUN, run)
         self._end(piece.number, piece.trial_id, value, reason)
 
@@ -200,15 +207,15 @@ class SharedStudy:
 
     def ended(self) -> list[Ended]:
         """All runs that came to an end; one that failed and was tried again counts once."""
-        found: dict[Any, Ended] = {}
+        by_identity: dict[Any, Ended] = {}
         for trial in self._study.get_trials(deepcopy=False):
             with contextlib.suppress(UserError):  # a point that was left out
                 cell = self._cell(trial)
                 if cell is not None and trial.state.is_finished():
                     failed = trial.state == self._states.FAIL
                     reason = str(trial.user_attrs.get(REASON) or "no message") if failed else ""
-                    found[self._identity(trial)] = Ended(cell, reason)
-        return list(found.values())
+                    by_identity[self._identity(trial)] = Ended(cell, reason)
+        return list(by_identity.values())
 
     def _identity(self, trial: Any) -> Any:
         return self._points.identity(trial.number, trial.params, trial.user_attrs)

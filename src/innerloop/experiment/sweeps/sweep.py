@@ -120,6 +120,7 @@ def _grid_here(cells: list[Cell], notes: list[str], jobs: int | None, progress: 
         bar.line("\n".join([about, *(f"warning: {note}" for note in notes)]))
 
         def one(cell: Cell) -> Path:
+            """Carries one run out, and moves the bar."""
             run = run_cell(cell, folder, share, bar.line, running)
             with lock:
                 bar.update(next(done))

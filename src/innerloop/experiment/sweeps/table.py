@@ -127,6 +127,12 @@ def _row(group: list[SweptRun]) -> dict[str, Any]:
 
 
 def check_scores(rows: list[dict[str, Any]], runs: int, folder: Path) -> None:
-    """Refuses a table in which nothing has a score."""
+    """Refuses a table in which nothing has a score.
+
+    Args:
+        rows: of the table.
+        runs: how many there are.
+        folder: where they live, for the message.
+    """
     if all(row["mean"] is None for row in rows):
         raise UserError(f"none of the {runs} runs in {folder} has a finite score: sweep over smaller rates.")

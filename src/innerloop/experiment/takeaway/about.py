@@ -67,8 +67,8 @@ def _network(adapted: Adapted) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    found = {name: version_of(name) for name in ("torch", "numpy", "pillow", "onnx", "onnxruntime")}
-    kept = {name: version for name, version in found.items() if version is not None}
+    installed = {name: version_of(name) for name in ("torch", "numpy", "pillow", "onnx", "onnxruntime")}
+    kept = {name: version for name, version in installed.items() if version is not None}
     return {"innerloop": __version__, "python": platform.python_version(), **kept}
 
 

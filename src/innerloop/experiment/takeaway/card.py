@@ -87,27 +87,27 @@ def _day(moment: str) -> str:
 
 
 def _expected(about: About) -> list[str]:
-    found = about["expected"]
-    if found is None:
+    estimate = about["expected"]
+    if estimate is None:
         return [
             "How often it is right is **not known**. It would be estimated from examples that are left out "
             "in turn, which needs a head on features and a class with a second example. Judge it on labelled "
             "pictures of your own before you rely on it."
         ]
     return [
-        f"Of new pictures that are like the examples, expect **{share(found['accuracy'])}** to be labelled "
-        f"right (95 % interval: {share(found['low'])} to {share(found['high'])}).",
-        f"This is an estimate from the {found['examples']} examples themselves. One example of every class "
-        "was left out at a time, five times over in other combinations, and judged by a head that had not "
-        "seen it; the interval is Wilson's, over examples. It allows for chance in the choice of the "
+        f"Of new pictures that are like the examples, expect **{share(estimate['accuracy'])}** to be "
+        f"labelled right (95 % interval: {share(estimate['low'])} to {share(estimate['high'])}).",
+        f"This is an estimate from the {estimate['examples']} examples themselves. One example of every "
+        "class was left out at a time, five times over in other combinations, and judged by a head that had "
+        "not seen it; the interval is Wilson's, over examples. It allows for chance in the choice of the "
         "examples. It says nothing of pictures that are unlike them: another camera, other light, another "
         "season, other classes.",
     ]
 
 
 def _table(about: About) -> str:
-    counts, found = about["examples"], about["expected"]
-    by_class = {} if found is None else found["by_class"]
+    counts, estimate = about["examples"], about["expected"]
+    by_class = {} if estimate is None else estimate["by_class"]
     lines = [_line(["class", "examples", "right when left out", "95 % interval"]), _line(["---"] * 4)]
     for name in map(str, about["classes"]):
         one, judged = by_class.get(name), ("–", "–")

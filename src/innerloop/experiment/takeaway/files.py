@@ -155,6 +155,7 @@ def _write_program(program: ExportedProgram, path: Path, about: str) -> Run:
     module = torch.export.load(path).module()
 
     def run(pictures: Pictures) -> dict[str, NDArray[Any]]:
+        """What the file says of pictures, once it is read again."""
         with torch.no_grad():
             return {name: value.numpy() for name, value in module(torch.from_numpy(pictures)).items()}
 

@@ -121,6 +121,7 @@ def _scaling(predictor: Predictor) -> Stage:
     mean, std = (None if v is None else torch.tensor(v).view(1, -1, 1, 1) for v in (how.mean, how.std))
 
     def scaled(pixels: Tensor) -> Tensor:
+        """Pixels as the backbone's weights want them."""
         x = pixels.float()
         x = x * how.factor if how.factor != 1 else x
         x = x if mean is None else x - mean
@@ -136,6 +137,7 @@ def _judging(adapted: Adapted) -> Judge:
         features = _features(predictor)
 
         def by_head(x: Tensor) -> tuple[Tensor, Tensor]:
+            """Logits and distances from a head on features."""
             z = features(x)
             logits = adapted.logits(z)
             return logits, _far(adapted.sureness, z, logits)
@@ -143,6 +145,7 @@ def _judging(adapted: Adapted) -> Judge:
         return by_head
 
     def by_learner(x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of an adapted learner, which knows of no distances."""
         logits = way.learner.predict(adapted.state, x)[0][:, :ways].double()
         return logits, _far(None, x, logits)
 

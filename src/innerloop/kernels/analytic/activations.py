@@ -19,14 +19,17 @@ class _Arc0(torch.autograd.Function):
 
     @staticmethod
     def forward(c: Tensor) -> Tensor:
+        """``1 − arccos(c)/π``."""
         return 1 - torch.acos(c.clamp(-1, 1)) / math.pi
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
+        """Keeps the cosine."""
         ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
+        """``1/(π√(1 − c²))``, and 0 at the ends, where that is infinite."""
         (c,) = ctx.saved_tensors
         square = (1 - c) * (1 + c)
         inside = square > 0
@@ -40,15 +43,18 @@ class _Arc1(torch.autograd.Function):
 
     @staticmethod
     def forward(c: Tensor) -> Tensor:
+        """``√(1 − c²)/π + (1 − arccos(c)/π) c``."""
         c = c.clamp(-1, 1)
         return ((1 - c) * (1 + c)).sqrt() / math.pi + (1 - torch.acos(c) / math.pi) * c
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
+        """Keeps the cosine."""
         ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
+        """``1 − arccos(c)/π``."""
         (c,) = ctx.saved_tensors
         return g * _Arc0.apply(c)
 
@@ -67,6 +73,7 @@ def leaky_relu(slope: float) -> Layer:
     """
 
     def apply(state: State) -> State:
+        """Both kernels after the activation."""
         v1, v2 = variances(state)
         a, b = over_pairs(_root(v1), _root(v2), state.nngp)
         norm = a * b
@@ -81,7 +88,7 @@ def leaky_relu(slope: float) -> Layer:
 
 
 def relu() -> Layer:
-    r""":math:`\phi(z)=\max(z,0)`, without a factor √2 (arc-cosine kernels; ``theory.md`` §1).
+    r""":math:`\phi(z)=\max(z,0)`, without a factor √2 (arc-cosine kernels, Cho and Saul 2009).
 
     .. math:: \kappa_1 = \sqrt{\Sigma(x,x)\Sigma(x',x')}\,\frac{\sin\theta + (\pi-\theta)\cos\theta}{2\pi},
               \quad \kappa_0 = \frac{\pi-\theta}{2\pi}
@@ -105,6 +112,7 @@ def erf() -> Layer:
     """
 
     def apply(state: State) -> State:
+        """Both kernels after the activation."""
         v1, v2 = variances(state)
         a, b = over_pairs(1 + 2 * v1, 1 + 2 * v2, state.nngp)
         product = a * b

@@ -23,6 +23,7 @@ def serial(*layers: Layer) -> Layer:
     """One after the other."""
 
     def apply(state: State) -> State:
+        """All layers, first to last."""
         for layer in layers:
             state = layer.apply(state)
         return state
@@ -38,6 +39,7 @@ def dense(weight_var: float = 2.0, bias_var: float = 0.0) -> Layer:
     """
 
     def apply(state: State) -> State:
+        """Both kernels after the layer."""
         return _with_weights(state, state, weight_var, bias_var)
 
     return Layer(apply)
@@ -55,6 +57,7 @@ def residual(*branch: Layer) -> Layer:
     inner = serial(*branch)
 
     def apply(state: State) -> State:
+        """Both kernels after the sum."""
         out = inner.apply(state)
         pairs = ((state.var1, out.var1), (state.var2, out.var2))
         v1, v2 = (None if a is None or b is None else a + b for a, b in pairs)
@@ -72,6 +75,7 @@ def layer_norm(eps: float = 1e-12) -> Layer:
     """
 
     def apply(state: State) -> State:
+        """Both kernels after normalisation."""
         v1, v2 = variances(state)
         a, b = over_pairs((v1 + eps).rsqrt(), (v2 + eps).rsqrt(), state.nngp)
         scale = a * b
@@ -99,6 +103,7 @@ def conv(
     pad = size // 2 if padding is None else padding
 
     def window_means(t: Tensor | None, axes: tuple[tuple[int, ...], ...]) -> Tensor | None:
+        """Sums over the windows along these axes, divided by the number of a filter's weights per channel."""
         if t is None:
             return None
         for group in axes:
@@ -106,6 +111,7 @@ def conv(
         return t / size**2
 
     def apply(state: State) -> State:
+        """Both kernels after the convolution."""
         pairs = ((2, 4), (3, 5)) if state.nngp.ndim == 6 else ((2,), (3,))
         nngp, ntk = (window_means(t, pairs) for t in state[:2])
         v1, v2 = (window_means(v, ((1,), (2,))) for v in variances(state))
@@ -138,6 +144,7 @@ def global_average_pool() -> Layer:
     """The mean over all pairs of places; nothing but dense layers may follow."""
 
     def apply(state: State) -> State:
+        """Both kernels without their pixels."""
         return State(state.nngp.mean((2, 3, 4, 5)), state.ntk.mean((2, 3, 4, 5)), None, None, state.same)
 
     return Layer(apply, "full")
@@ -147,7 +154,10 @@ def flatten() -> Layer:
     """Every pixel and channel a feature of its own: the mean over equal places."""
 
     def apply(state: State) -> State:
+        """Both kernels without their pixels."""
+
         def equal_places(t: Tensor) -> Tensor:
+            """The mean over pairs of equal places."""
             return (
                 torch.einsum("nmhwhw->nm", t) / t[0, 0, :, :, 0, 0].numel() if t.ndim == 6 else t.mean((2, 3))
             )

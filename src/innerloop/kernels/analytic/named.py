@@ -46,6 +46,7 @@ def tabulated(kernel: KernelFunction, x: Tensor) -> KernelFunction:
     places = {row: i for i, row in enumerate(_rows(x))}
 
     def find(inputs: Tensor) -> Tensor:
+        """The places of inputs among those that are kept."""
         try:
             return torch.tensor([places[row] for row in _rows(inputs)], device=x.device)
         except KeyError:
@@ -54,6 +55,7 @@ def tabulated(kernel: KernelFunction, x: Tensor) -> KernelFunction:
             ) from None
 
     def lookup(x1: Tensor, x2: Tensor) -> Kernels:
+        """The kept kernels between two sets of inputs."""
         rows, columns = find(x1), find(x2)
         return Kernels(*(one[rows][:, columns] for one in whole))
 

@@ -52,7 +52,7 @@ def analytic_kernel(
         progress: told ``(blocks done, blocks in all)``.
 
     >>> import torch
-    >>> from innerloop.kernels.analytic.activations import relu
+    >>> from innerloop.kernels.analytic import relu
     >>> x = torch.eye(2, dtype=torch.float64) * 2**0.5  # ‖x‖² = d
     >>> analytic_kernel(dense(), relu(), dense())(x, x).ntk  # 2·‖x‖²/d·L on the diagonal, and 2/π
     tensor([[4.0000, 0.6366],
@@ -61,6 +61,7 @@ def analytic_kernel(
     whole, pixels = serial(*layers), needed_pixels(layers)
 
     def kernel(x1: Tensor, x2: Tensor) -> Kernels:
+        """Both kernels between two sets of inputs, in one piece."""
         state = whole.apply(initial_state(x1, x2, pixels))
         if state.nngp.ndim != 2:
             raise UserError("the kernel still has pixels: end it with flatten or global average pooling.")
@@ -142,6 +143,7 @@ def residual_kernel(
     var = default_weight_var(activation) if weight_var is None else weight_var
 
     def activated(normed: bool) -> list[Layer]:
+        """An activation and the layer after it, behind LayerNorm if it is wanted."""
         return [*([layer_norm()] if normed else []), activation_layer(activation), dense(var, bias_var)]
 
     after = [layer_norm()] if norm == "stream" else []
@@ -198,6 +200,12 @@ def conv_kernel(
 
 
 def check_depth(depth: int, least: int, name: str = "depth") -> None:
-    """Refuses networks that cannot be."""
+    """Refuses networks that cannot be.
+
+    Args:
+        depth: what was asked for.
+        least: the least that makes a network.
+        name: what the message calls it.
+    """
     if depth < least:
         raise UserError(f"{name}={depth}: give at least {least} (depth counts the readout).")

@@ -50,7 +50,13 @@ class Layer(NamedTuple):
 
 
 def over_pairs(a: Tensor, b: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Views of values per input (and pixel) that broadcast to the pairs in ``like``."""
+    """Views of values per input (and pixel) that broadcast to the pairs in ``like``.
+
+    Args:
+        a: values of the first inputs.
+        b: values of the second inputs.
+        like: a kernel between them, with or without pixels.
+    """
     if like.ndim == 6:
         return a[:, None, :, :, None, None], b[None, :, None, None, :, :]
     return a[:, None], b[None]
@@ -82,6 +88,12 @@ def variances(state: State) -> tuple[Tensor, Tensor]:
 
 def initial_state(x1: Tensor, x2: Tensor, pixels: Pixels) -> State:
     """The inputs' own covariances: inner products over features or channels, divided by their number.
+
+    Args:
+        x1: first inputs.
+        x2: second inputs.
+        pixels: which pairs of pixels the layers need: ``none`` (features are flattened), ``diagonal`` (equal
+            places) or ``full`` (all pairs).
 
     >>> x = torch.tensor([[1.0, 2.0], [0.0, 2.0]])
     >>> initial_state(x, x, "none").nngp

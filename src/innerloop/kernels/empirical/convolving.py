@@ -22,12 +22,14 @@ class _Depthwise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, padding: Any, dilation: Any) -> Tensor:
+        """A depthwise convolution of stride 1."""
         ctx.save_for_backward(weight)
         ctx.padding, ctx.dilation = padding, dilation
         return F.conv2d(x, weight, None, 1, padding, dilation, x.shape[1])
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
+        """The derivative by the input: the same convolution with mirrored kernels."""
         (weight,) = ctx.saved_tensors
         reach = zip(weight.shape[2:], ctx.dilation, ctx.padding, strict=True)
         padding = [d * (k - 1) - p for k, d, p in reach]
@@ -68,7 +70,14 @@ def _is_mirrored(x: Tensor, call: Convolution) -> bool:
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, call: Convolution) -> Tensor:
-    """The convolution of ``x``, through which derivatives by ``x`` flow, and by nothing else."""
+    """The convolution of ``x``, through which derivatives by ``x`` flow, and by nothing else.
+
+    Args:
+        x: maps, samples first.
+        weight: the kernels; a constant here.
+        bias: one for every filter, or None; a constant here.
+        call: stride, padding, dilation and groups.
+    """
     if x.device.type == "cpu" and is_pointwise(call) and x.ndim == 4:
         matrix = weight.reshape(1, *call.shape[:2]).expand(len(x), -1, -1)
         y = torch.bmm(matrix, x.flatten(2)).view(len(x), call.shape[0], *x.shape[2:])

@@ -34,7 +34,13 @@ def jacobian(outputs: Callable[[Params], Tensor], params: Params, chunk: int | N
 
 
 def jacobian_kernel(outputs: Callable[[Params], Tensor], params: Params, chunk: int | None = None) -> Tensor:
-    """The Gram of :func:`jacobian`: the tangent kernel of any function, with many heads or inner loops."""
+    """The Gram of :func:`jacobian`: the tangent kernel of any function, with many heads or inner loops.
+
+    Args:
+        outputs: any differentiable function of the parameters.
+        params: where to take it.
+        chunk: rows of the Jacobian at a time, to bound memory; all at once if omitted.
+    """
     rows = jacobian(outputs, params, chunk)
     return rows @ rows.mT
 
@@ -53,6 +59,7 @@ def meta_jacobian(meta_output: MetaOutput, params: Params, tasks: Batch, chunk: 
     """
 
     def one(task: Task) -> Tensor:
+        """The rows of one task."""
         return jacobian(lambda p: meta_output(p, task), params, chunk)
 
     return torch.cat([one(task) for task in tasks.tasks()])

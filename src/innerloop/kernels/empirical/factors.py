@@ -93,7 +93,13 @@ def room(f: Factor, samples: int) -> Factor:
 
 
 def put(whole: Factor, part: slice, f: Factor) -> None:
-    """Writes the factor of some samples to its place."""
+    """Writes the factor of some samples to its place.
+
+    Args:
+        whole: the factor of all samples.
+        part: the place of some of them.
+        f: their factor.
+    """
     whole.grads[:, part] = f.grads
     if whole.inputs is not None and f.inputs is not None:
         whole.inputs[part] = f.inputs
@@ -103,9 +109,9 @@ def gradients(f: Factor) -> Factor:
     """The per-sample gradients of this layer, ``(R, n, parameters)``."""
     if f.inputs is None:
         return f
-    found = _weight_gradients(f, 0, sizes(f)[2])
-    found = found if f.weight == 1 else found * f.weight
-    return Factor(None, found if f.bias is None else torch.cat([found, f.grads.sum(2) * f.bias], 2))
+    by_sample = _weight_gradients(f, 0, sizes(f)[2])
+    by_sample = by_sample if f.weight == 1 else by_sample * f.weight
+    return Factor(None, by_sample if f.bias is None else torch.cat([by_sample, f.grads.sum(2) * f.bias], 2))
 
 
 def _weight_gradients(f: Factor, start: int, stop: int) -> Tensor:
@@ -113,8 +119,8 @@ def _weight_gradients(f: Factor, start: int, stop: int) -> Tensor:
     assert f.inputs is not None
     if f.conv is None:
         return torch.matmul(f.grads[..., start:stop].mT, f.inputs).flatten(2)
-    found = [_conv_gradients(f.conv, f.inputs, d[:, start:stop]) for d in f.grads]
-    return found[0][None] if len(found) == 1 else torch.stack(found)
+    by_row = [_conv_gradients(f.conv, f.inputs, d[:, start:stop]) for d in f.grads]
+    return by_row[0][None] if len(by_row) == 1 else torch.stack(by_row)
 
 
 def _conv_gradients(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
@@ -125,7 +131,7 @@ def _conv_gradients(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
     if phases_fit(conv, x):
         return _by_phases(conv, x, d)
     shape = (n * outputs, *conv.shape[1:])
-    found = _WEIGHT[d.ndim - 2](
+    by_sample = _WEIGHT[d.ndim - 2](
         x.reshape(1, -1, *x.shape[2:]),
         shape,
         d.reshape(1, -1, *d.shape[2:]),
@@ -134,7 +140,7 @@ def _conv_gradients(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
         conv.dilation,
         n * conv.groups,
     )
-    return found.view(n, -1)
+    return by_sample.view(n, -1)
 
 
 def phases_fit(conv: Convolution, x: Tensor) -> bool:
@@ -153,14 +159,15 @@ def _by_phases(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
     (n, channels), q = d.shape[:2], conv.dilation[0]
 
     def phases(z: Tensor) -> Tensor:
+        """Every ``q``-th pixel apart, as channels of their own."""
         high, wide = z.shape[2] // q, z.shape[3] // q
         apart = z.reshape(n * channels, high, q, wide, q).permute(0, 2, 4, 1, 3)
         return apart.reshape(1, -1, high, wide)
 
     count = n * channels * q * q
     padding = [p // q for p in conv.padding]
-    found = conv2d_weight(phases(x), (count, 1, *conv.shape[2:]), phases(d), 1, padding, 1, count)
-    return found.view(n, channels, q * q, -1).sum(2).flatten(1)
+    by_phase = conv2d_weight(phases(x), (count, 1, *conv.shape[2:]), phases(d), 1, padding, 1, count)
+    return by_phase.view(n, channels, q * q, -1).sum(2).flatten(1)
 
 
 def gram(f: Factor, split: int | None = None) -> Tensor:

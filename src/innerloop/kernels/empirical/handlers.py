@@ -12,17 +12,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.kernels.empirical.pooling as pooling
 from innerloop.kernels.empirical.convolving import convolve, thinned
 from innerloop.kernels.empirical.factors import Convolution
-from innerloop.kernels.empirical.pooling import is_two_by_two
 from innerloop.kernels.empirical.recorder import MUL, Handler, Recorder, Tag
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-def _bound(names: tuple[str, ...], args: Args, kwargs: Kwargs) -> dict[str, Any]:
+def bound(names: tuple[str, ...], args: Args, kwargs: Kwargs) -> dict[str, Any]:
+    """The arguments of a call by name.
+
+    Args:
+        names: those that the function takes, in order.
+        args: given by place.
+        kwargs: given by name.
+
+    >>> bound(("input", "weight"), (1,), {"weight": 2})
+    {'input': 1, 'weight': 2}
+    """
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
@@ -36,13 +44,13 @@ def _holding(x: Tensor) -> list[Tensor]:
     return [x]
 
 
-def linear(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _linear(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``F.linear``."""
-    given = _bound(("input", "weight", "bias"), args, kwargs)
+    given = bound(("input", "weight", "bias"), args, kwargs)
     return _affine(r, func, args, kwargs, given["input"], given["weight"], given.get("bias"))
 
 
-def matmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _matmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``x @ w``: a linear layer whose weight lies the other way round."""
     if len(args) != 2 or kwargs or not r.is_data(args[0]) or args[1].ndim != 2:
         return None
@@ -61,10 +69,10 @@ def _affine(
     return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, None, held.pop(), g))
 
 
-def convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
+def _convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
     """``F.conv1d``, ``F.conv2d`` and ``F.conv3d``, with any stride, padding, dilation and groups."""
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-    given = _bound(names, args, kwargs)
+    given = bound(names, args, kwargs)
     x, weight, bias = given["input"], given["weight"], given.get("bias")
     w, b = r.tag(weight), r.tag(bias)
     if not r.is_data(x) or r.is_data(weight) or r.is_data(bias) or not (_plain(w) and _plain(b)):
@@ -74,6 +82,7 @@ def convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | 
         return None
 
     def per_axis(value: Any) -> tuple[int, ...]:
+        """A number for every axis of the pictures."""
         values = (value,) if isinstance(value, int) else tuple(value)
         return values * axes if len(values) == 1 else values
 
@@ -90,9 +99,9 @@ def convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | 
     return r.watch(out, lambda g: r.emit_layer(number, w, b, call, held.pop(), g))
 
 
-def group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
+def _group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
     """``F.group_norm`` of all samples as groups of one: its backward pass then gives gradients by sample."""
-    given = _bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
+    given = bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
     x, weight, bias = given["input"], given.get("weight"), given.get("bias")
     if not _per_sample(r, x, weight, bias):
         return None
@@ -100,9 +109,11 @@ def group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | N
     number, (n, channels) = r.use(*tags), x.shape[:2]
 
     def own(value: Tensor | None, which: int) -> Tensor | None:
+        """A scale or shift with an entry for every sample, whose gradient is emitted."""
         tag = tags[which]
 
         def then(g: Tensor) -> None:
+            """Emits the gradients of the scale or shift."""
             if tag is not None and r.counts(tag):
                 r.emit_vector(number + which, tag, g.view(n, channels))
 
@@ -128,9 +139,9 @@ def _per_sample(r: Recorder, x: Any, weight: Any, bias: Any) -> bool:
     return r.is_data(x) and not (r.is_data(weight) or r.is_data(bias)) and x.shape[0] == r.samples
 
 
-def layer_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _layer_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``F.layer_norm``: the normalised values are computed again when they are needed."""
-    given = _bound(("input", "normalized_shape", "weight", "bias", "eps"), args, kwargs)
+    given = bound(("input", "normalized_shape", "weight", "bias", "eps"), args, kwargs)
     x, weight, bias = given["input"], given.get("weight"), given.get("bias")
     shape, eps = given["normalized_shape"], given.get("eps", 1e-5)
     if not _per_sample(r, x, weight, bias) or x.ndim == len(shape):
@@ -140,9 +151,11 @@ def layer_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | N
     over = list(range(1, x.ndim - len(shape)))
 
     def total(g: Tensor) -> Tensor:
+        """The sum over all but samples and normalised axes."""
         return g.sum(over) if over else g
 
     def then(g: Tensor) -> None:
+        """Emits the gradients of scale and shift."""
         values = held.pop()
         if w is not None and r.counts(w):
             r.emit_vector(number, w, total(g * F.layer_norm(values, shape, eps=eps)))
@@ -152,7 +165,7 @@ def layer_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | N
     return r.watch(func(*args, **kwargs), then)
 
 
-def multiply(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _multiply(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``x * w`` with a parameter that is the same for every sample."""
     if len(args) != 2 or kwargs:
         return None
@@ -160,7 +173,7 @@ def multiply(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | Non
     return _entrywise(r, func, args, kwargs, x, [(w, x, 1.0)])
 
 
-def add(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _add(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``x + b``."""
     if len(args) != 2 or kwargs:
         return None
@@ -168,7 +181,7 @@ def add(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     return _entrywise(r, func, args, kwargs, x, [(b, None, 1.0)])
 
 
-def addcmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _addcmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``b + x * w``, in which ``b``, ``w`` or both are parameters."""
     if len(args) != 3 or kwargs:
         return None
@@ -200,6 +213,7 @@ def _entrywise(
     held = [None if factor is None else factor.detach() for _, _, factor in mine]
 
     def then(g: Tensor) -> None:
+        """Emits the gradients of the terms' parameters."""
         for i, (shape, tag, _) in enumerate(mine):
             factor, held[i] = held[i], None
             if r.counts(tag):
@@ -216,83 +230,17 @@ def _reduced(g: Tensor, shape: torch.Size) -> Tensor:
 
 
 HANDLERS: dict[Any, Handler] = {
-    F.linear: linear,
-    F.conv1d: convolution,
-    F.conv2d: convolution,
-    F.conv3d: convolution,
-    F.group_norm: group_norm,
-    F.layer_norm: layer_norm,
-    torch.addcmul: addcmul,
+    F.linear: _linear,
+    F.conv1d: _convolution,
+    F.conv2d: _convolution,
+    F.conv3d: _convolution,
+    F.group_norm: _group_norm,
+    F.layer_norm: _layer_norm,
+    torch.addcmul: _addcmul,
     **dict.fromkeys(
-        (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.mm, torch.Tensor.mm), matmul
+        (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.mm, torch.Tensor.mm), _matmul
     ),
-    **dict.fromkeys(MUL, multiply),
-    **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__), add),
+    **dict.fromkeys(MUL, _multiply),
+    **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__), _add),
 }
-
-
-def relu(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
-    """Rectifies a tensor once, and notes what was rectified, for a pooling that follows."""
-    given = _bound(("input", "inplace"), args, kwargs)
-    if given.get("inplace", False):
-        return func(*args, **kwargs)
-    x = given["input"]
-    # it is shared while a layer holds it; who pools it next may let it go
-    out = r.shared_results.once(func, x, (), lambda: func(*args, **kwargs), keep=False)
-    r.rectified = (out, x, _versions(out, x))
-    return out
-
-
-def max_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
-    """2×2 windows by slices. The largest of rectified values is the largest, rectified: fewer of them."""
-    given = _bound(pooling.NAMES, args, kwargs)
-    x = given.pop("input")
-    if not is_two_by_two(args, kwargs):
-        windows = pooling.windows_of(x, given)
-        if windows is None:
-            return func(*args, **kwargs)
-        return _pooled(r, func, x, windows, lambda: pooling.max_windows(x, windows))
-    rectified, r.rectified = r.rectified, None
-    if rectified is None or rectified[0] is not x or _versions(*rectified[:2]) != rectified[2]:
-        return pooling.max_pool2d(x)
-    return F.relu(pooling.max_pool2d(rectified[1]))
-
-
-def avg_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
-    """Averages over windows that leave the padding out."""
-    given = _bound(pooling.AVERAGE_NAMES, args, kwargs)
-    x = given.pop("input")
-    windows = pooling.averaged_windows(x, given)
-    if windows is None:
-        return func(*args, **kwargs)
-    return _pooled(r, func, x, windows, lambda: pooling.mean_windows(x, windows))
-
-
-def _pooled(r: Recorder, func: Any, x: Tensor, windows: pooling.Windows, make: Any) -> Tensor:
-    out = r.shared_results.once(func, x, tuple(windows), make)
-    r.shared_results.pooled[id(out)] = out
-    return out
-
-
-def shared_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
-    """``F.group_norm`` without parameters that count: of pooled maps, which several edges have, once."""
-    given = _bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
-    x = given.pop("input")
-    if id(x) not in r.shared_results.pooled or any(r.tag(value) is not None for value in given.values()):
-        return func(*args, **kwargs)
-    rest = tuple(given.get(name) for name in ("num_groups", "weight", "bias", "eps"))
-    return r.shared_results.once(func, x, rest, lambda: func(*args, **kwargs))
-
-
-def _versions(*tensors: Tensor) -> tuple[int, ...]:
-    """They count what was written into a tensor in place."""
-    return tuple(tensor._version for tensor in tensors)
-
-
-FASTER: dict[Any, Handler] = {
-    F.max_pool2d: max_pool2d,
-    F.avg_pool2d: avg_pool2d,
-    F.group_norm: shared_norm,
-    **dict.fromkeys((F.relu, torch.relu, torch.Tensor.relu), relu),
-}
-"""Functions without parameters for which there is a faster equal."""
+"""Functions that may meet parameters, each with what stands in for it."""

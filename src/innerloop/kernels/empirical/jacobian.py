@@ -26,6 +26,7 @@ def jacobian(t: Tangent, x: Tensor, summed: bool, chunk: int | None = None) -> P
     weights = _cotangents(t, x, summed)
 
     def one(sample: Tensor) -> Params:
+        """The rows of one sample."""
         back = vjp(lambda p: t.forward(p, sample[None])[0], t.params)[1]
         return vmap(lambda w: back(w)[0])(weights)
 
@@ -43,20 +44,28 @@ def _whole_batch(t: Tangent, x: Tensor, summed: bool) -> Params:
     """As above for outputs that depend on the whole batch: one backward pass through all of it per row."""
     outputs, back = vjp(lambda p: t.forward(p, x), t.params)  # type: ignore[misc]
     rows = _cotangents(t, x, summed)
-    found = []
+    gradients = []
     for i in range(len(x)):
         for row in rows:
             cotangent = torch.zeros_like(outputs)
             cotangent[i] = row
-            found.append(back(cotangent)[0])
+            gradients.append(back(cotangent)[0])
     return {
-        name: torch.stack([g[name] for g in found]).view(len(x), len(rows), *p.shape)
+        name: torch.stack([g[name] for g in gradients]).view(len(x), len(rows), *p.shape)
         for name, p in t.params.items()
     }
 
 
 def jacobian_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
-    """Θ from Jacobians, which are held for as many samples as ``memory`` allows."""
+    """Θ from Jacobians, which are held for as many samples as ``memory`` allows.
+
+    Args:
+        t: the function.
+        x1: first inputs.
+        x2: second inputs; the first if None.
+        output: what to make of several outputs (:func:`~innerloop.kernels.empirical.kernel.empirical_ntk`).
+        memory: bytes that may be used.
+    """
     summed = output == "sum"
     rows = 1 if summed else t.outputs
     per_sample = rows * sum(p.numel() * p.element_size() for p in t.params.values())

@@ -64,7 +64,7 @@ def empirical_ntk(
         statistics: where normalisation layers take mean and variance from. With those of the batch, outputs
             depend on all inputs: refused, but for ``method="jacobian"``, which takes each set as one batch.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [], 1, bias=False)  # f = w·x, so Θ = x·x'
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> x = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
@@ -78,9 +78,9 @@ def empirical_ntk(
             f"unknown method '{method}'{did_you_mean(method, METHODS)}; there are {', '.join(METHODS)}."
         )
     with torch.no_grad():
-        found = tangent(network, params, x1, buffers, names, statistics)
+        function = tangent(network, params, x1, buffers, names, statistics)
         return _by_method(
-            found, x1.detach(), None if x2 is None or x2 is x1 else x2.detach(), method, output, memory
+            function, x1.detach(), None if x2 is None or x2 is x1 else x2.detach(), method, output, memory
         )
 
 
@@ -116,7 +116,16 @@ def empirical_nngp(
     For a linear readout :math:`\sqrt{\sigma_w^2/l}\,Wh+\sigma_b b` of l features it is
     :math:`\sigma_w^2\,h\cdot h'/l + \sigma_b^2`, whose limit is K.
 
-    >>> from innerloop.nets.mlp import mlp
+    Args:
+        network: or any ``nn.Module``, in evaluation mode.
+        params: its parameters; a module's own if None.
+        x1: ``(n, ...)``.
+        x2: ``(m, ...)``; ``x1`` if omitted.
+        buffers: the network's buffers; none if omitted.
+        memory: bytes that may be used beside inputs and result.
+        statistics: where normalisation layers take mean and variance from.
+
+    >>> from innerloop import mlp
     >>> net = mlp(1, [2], 3, bias=False)
     >>> params = {"layer0.weight": torch.ones(2, 1), "layer1.weight": torch.zeros(3, 2)}
     >>> empirical_nngp(net, params, torch.tensor([[2.0]]), torch.tensor([[3.0]]))
@@ -147,7 +156,15 @@ def empirical_kernel(
 ) -> KernelFunction:
     """A given network's K and Θ (the mean over outputs) as a function of inputs, like the analytic ones.
 
-    >>> from innerloop.nets.mlp import mlp
+    Args:
+        network: or any ``nn.Module``, in evaluation mode.
+        params: its parameters; a module's own if None.
+        buffers: the network's buffers; none if omitted.
+        method: as in :func:`empirical_ntk`.
+        memory: bytes that may be used beside inputs and result.
+        statistics: where normalisation layers take mean and variance from.
+
+    >>> from innerloop import mlp
     >>> net = mlp(2, [8], 1, parametrisation="ntk")
     >>> kernel = empirical_kernel(net, net.init(torch.Generator().manual_seed(0))[0])
     >>> kernel(torch.ones(3, 2), torch.ones(4, 2)).ntk.shape
@@ -156,6 +173,7 @@ def empirical_kernel(
     network, params, buffers = as_network(network, params, buffers)
 
     def kernel(x1: Tensor, x2: Tensor) -> Kernels:
+        """Both kernels between two sets of inputs."""
         second = None if x2 is x1 else x2
         nngp = empirical_nngp(
             network, params, x1, second, buffers=buffers, memory=memory, statistics=statistics

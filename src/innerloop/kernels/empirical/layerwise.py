@@ -15,7 +15,8 @@ from torch import Tensor
 
 from innerloop.core.autodiff import untransformed
 from innerloop.kernels.empirical.factors import Factor, compact, gram, kept_bytes, put, room
-from innerloop.kernels.empirical.handlers import FASTER, HANDLERS
+from innerloop.kernels.empirical.faster import FASTER
+from innerloop.kernels.empirical.handlers import HANDLERS
 from innerloop.kernels.empirical.jacobian import jacobian_ntk
 from innerloop.kernels.empirical.memory import block_size, count_saved
 from innerloop.kernels.empirical.recorder import Emit, Recorder
@@ -87,7 +88,13 @@ _PLANS_KEPT = 64
 
 
 def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
-    """:func:`make_plan`; a layered network of the same layers has the same, and is met again in a search."""
+    """:func:`make_plan`; a layered network of the same layers has the same, and is met again in a search.
+
+    Args:
+        t: the function.
+        x: some inputs.
+        rows: weights of the outputs, a row for each derivative that is taken.
+    """
     if not t.layers:
         return make_plan(t, x, rows)
     key = (t.layers, frozenset(t.params), tuple(x.shape[1:]), len(x[:2]), x.dtype)
@@ -99,11 +106,18 @@ def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
 
 
 def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
-    """Rehearses with two samples (with one, their axis could be mistaken for another), and measures."""
+    """Rehearses with two samples (with one, their axis could be mistaken for another), and measures.
+
+    Args:
+        t: the function.
+        x: some inputs; two are used.
+        rows: weights of the outputs; the first row is used.
+    """
     kept, held = 0, 0
     saved: dict[int, int] = {}
 
     def measure(_: int, factor: Factor) -> None:
+        """Adds up what a layer's factor takes."""
         nonlocal kept, held
         held += 0 if factor.inputs is None else factor.inputs.nbytes
         kept += kept_bytes(factor)
@@ -116,6 +130,13 @@ def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
 
 def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
     """Θ layer by layer; parameters that are used in other ways than in layers are added by Jacobians.
+
+    Args:
+        t: the function.
+        x1: first inputs.
+        x2: second inputs; the first if None.
+        output: what to make of several outputs (:func:`~innerloop.kernels.empirical.kernel.empirical_ntk`).
+        memory: bytes that may be used.
 
     Raises:
         NotUnderstoodError: if a number that plain gradients give too comes out differently.
@@ -180,6 +201,7 @@ def _one_pass(t: Tangent, x: Tensor, rows: Tensor, split: int | None, left: froz
     theta = rows.new_zeros(count, n, count, len(x) if split is None else len(x) - split)
 
     def add(_: int, factor: Factor) -> None:
+        """Adds a layer's part of the kernel."""
         theta.add_(gram(factor, split))
 
     record(t, x, rows, add, left)
@@ -193,21 +215,22 @@ def _several_passes(
 
     One pass after the other, each on all threads: passes side by side wait for each other in Python.
     """
-    found: dict[int, Factor] = {}
+    factors: dict[int, Factor] = {}
     for start in range(0, len(x), chunk):
         part = slice(start, start + chunk)
 
         def keep(number: int, factor: Factor, part: slice = part) -> None:
+            """Puts the factor of some samples to those of the others."""
             small = compact(factor)
-            if number not in found:
-                found[number] = room(small, len(x))
-            put(found[number], part, small)
+            if number not in factors:
+                factors[number] = room(small, len(x))
+            put(factors[number], part, small)
 
         record(t, x[part], rows, keep, left)
     count, n = len(rows), len(x) if split is None else split
     theta = rows.new_zeros(count, n, count, len(x) if split is None else len(x) - split)
-    for number in sorted(found):
-        theta += gram(found.pop(number), split)
+    for number in sorted(factors):
+        theta += gram(factors.pop(number), split)
     return theta
 
 
@@ -215,6 +238,7 @@ def _quarters(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Pla
     """Where even the factors do not fit, halves of the samples against halves."""
 
     def halves(x: Tensor) -> list[Tensor]:
+        """The inputs in two parts, if there are two."""
         return [x] if len(x) == 1 else list(x.split(-(-len(x) // 2)))
 
     if x2 is not None:
@@ -238,6 +262,7 @@ def _verify(
         return
 
     def gradient(x: Tensor, weights: Tensor) -> list[Tensor]:
+        """The plain gradient of a weighted sum of outputs."""
         params = {name: p.detach().requires_grad_() for name, p in known.params.items()}
         with torch.enable_grad(), untransformed():
             value = (known.forward(params, x) * rows[0] * weights[:, None]).sum()
@@ -248,15 +273,15 @@ def _verify(
         mix = mix[: len(x1)]
         grads = gradient(x1[:2], mix)
         expected = float(sum(g.flatten() @ g.flatten() for g in grads))
-        found, size = float(mix @ theta[0, :2, 0, :2] @ mix), float(theta[0, :2, 0, :2].abs().max())
+        measured, size = float(mix @ theta[0, :2, 0, :2] @ mix), float(theta[0, :2, 0, :2].abs().max())
     else:
         pairs = zip(gradient(x1[:1], mix[:1]), gradient(x2[:1], mix[:1]), strict=True)
         products = [(float(a.flatten() @ b.flatten()), float(a.norm() * b.norm())) for a, b in pairs]
         expected, size = (sum(values) for values in zip(*products, strict=True))
-        found = float(theta[0, 0, 0, 0])
+        measured = float(theta[0, 0, 0, 0])
     tolerance = 1e-8 if theta.dtype == torch.float64 else 1e-3
-    if not abs(found - expected) <= tolerance * size:
+    if not abs(measured - expected) <= tolerance * size:
         raise NotUnderstoodError(
-            f"method='layerwise' does not understand this network (a check gave {found:.6g}, plain gradients "
-            f"{expected:.6g}): use method='jacobian'."
+            f"method='layerwise' does not understand this network (a check gave {measured:.6g}, plain "
+            f"gradients {expected:.6g}): use method='jacobian'."
         )

@@ -24,12 +24,14 @@ def count_saved(seen: dict[int, int], t: Tangent) -> Iterator[None]:
     alive = []  # else the next tensor could take a freed one's place, and would not be counted
 
     def pack(tensor: Tensor) -> None:
+        """Counts a tensor that autograd would keep."""
         alive.append(tensor.detach())
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             seen[storage.data_ptr()] = storage.nbytes()
 
     def unpack(_: None) -> Tensor:
+        """Refuses a backward pass."""
         raise RuntimeError("nothing was kept for a backward pass")
 
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
@@ -48,6 +50,11 @@ def saved_bytes(t: Tangent, x: Tensor) -> int:
 
 def block_size(per_sample: int, memory: int, most: int) -> int:
     """How many samples fit.
+
+    Args:
+        per_sample: bytes that one sample needs.
+        memory: bytes that there are.
+        most: number of samples.
 
     Raises:
         UserError: if not even one does.

@@ -18,6 +18,7 @@ class _MaxPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
+        """The largest of every 2×2 window; which one it was is kept in a byte."""
         # columns first, and only what is larger wins: of equal values the first counts, as in torch
         left, right = x[..., ::2], x[..., 1::2]
         pairs, is_right = torch.maximum(left, right), right > left
@@ -30,6 +31,7 @@ class _MaxPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
+        """Gives every derivative to the place that was the largest."""
         (taken,) = ctx.saved_tensors
         high, wide = g.shape[-2:]
         row, column = (torch.arange(0, 2 * side, 2, device=g.device) for side in (high, wide))
@@ -84,7 +86,7 @@ class Windows(NamedTuple):
 
 def windows_of(x: Tensor, given: dict[str, Any]) -> Windows | None:
     """The windows that are asked for; None if they are not square, or it is not a CPU that is asked."""
-    found = []
+    numbers = []
     for name, default in (("kernel_size", None), ("stride", given.get("kernel_size")), ("padding", 0)):
         value = given.get(name)
         value = default if value is None or value == [] else value
@@ -92,11 +94,11 @@ def windows_of(x: Tensor, given: dict[str, Any]) -> Windows | None:
             value = value[0] if len(set(value)) == 1 else None
         if not isinstance(value, int):
             return None
-        found.append(value)
+        numbers.append(value)
     plain = given.get("dilation", 1) in (1, (1, 1)) and not given.get("ceil_mode")
     if not plain or given.get("return_indices") or x.ndim != 4 or x.device.type != "cpu":
         return None
-    return Windows(*found)
+    return Windows(*numbers)
 
 
 def averaged_windows(x: Tensor, given: dict[str, Any]) -> Windows | None:
@@ -109,6 +111,7 @@ def averaged_windows(x: Tensor, given: dict[str, Any]) -> Windows | None:
 class _MaxWindows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, windows: Windows) -> Tensor:
+        """The largest of every window, computed channels last, where torch is faster."""
         ctx.windows, ctx.shape = windows, x.shape
         last = x.contiguous(memory_format=torch.channels_last)
         values, places = torch.ops.aten.max_pool2d_with_indices(last, *_pairs(windows))
@@ -117,6 +120,7 @@ class _MaxWindows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        """Gives every derivative to the place that was the largest."""
         (places,) = ctx.saved_tensors
         like = g.new_empty(ctx.shape)  # only its shape is read
         back = torch.ops.aten.max_pool2d_with_indices_backward
@@ -142,11 +146,13 @@ class _MeanWindows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, windows: Windows) -> Tensor:
+        """The mean of every window, over the pixels that are inside the picture."""
         ctx.windows, ctx.shape = windows, x.shape
         return _window_sums(x, windows).mul_(_per_place(x.shape, windows, x))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        """Spreads every derivative over its window."""
         w, shape = ctx.windows, ctx.shape
         g = g * _per_place(shape, w, g)
         if w.stride == 1 and w.side == 2 * w.padding + 1:
@@ -155,8 +161,8 @@ class _MeanWindows(torch.autograd.Function):
         ones, pairs = g.new_ones(shape[1], 1, w.side, w.side), _pairs(w)
         back = torch.ops.aten.convolution_backward
         wanted = [True, False, False]
-        found = back(g, like, ones, None, *pairs[1:], [1, 1], False, [0, 0], shape[1], wanted)
-        return found[0], None
+        gradients = back(g, like, ones, None, *pairs[1:], [1, 1], False, [0, 0], shape[1], wanted)
+        return gradients[0], None
 
 
 def _window_sums(x: Tensor, w: Windows) -> Tensor:

@@ -16,8 +16,14 @@ from innerloop.kernels.empirical.tangent import Output, Tangent
 def ntk_times(t: Tangent, x1: Tensor, x2: Tensor, vectors: Tensor) -> Tensor:
     """Θ(x1, x2) times a vector over (samples, outputs), without Θ: ``(m, k) -> (n, k)``.
 
+    Args:
+        t: the function.
+        x1: first inputs, n of them.
+        x2: second inputs, m of them.
+        vectors: a number for every sample and output of ``x2``.
+
     >>> from innerloop.kernels.empirical.tangent import tangent
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> t = tangent(mlp(1, [], 1, bias=False), {"layer0.weight": torch.ones(1, 1)}, torch.ones(1, 1))
     >>> ntk_times(t, torch.tensor([[2.0]]), torch.tensor([[3.0]]), torch.ones(1, 1))
     tensor([[6.]])
@@ -28,7 +34,15 @@ def ntk_times(t: Tangent, x1: Tensor, x2: Tensor, vectors: Tensor) -> Tensor:
 
 
 def products_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
-    """Θ column by column; columns are taken together as far as ``memory`` allows."""
+    """Θ column by column; columns are taken together as far as ``memory`` allows.
+
+    Args:
+        t: the function.
+        x1: first inputs.
+        x2: second inputs; the first if None.
+        output: what to make of several outputs (:func:`~innerloop.kernels.empirical.kernel.empirical_ntk`).
+        memory: bytes that may be used.
+    """
     x2 = x1 if x2 is None else x2
     k = t.outputs
     n, m = len(x1), len(x2)
@@ -42,19 +56,20 @@ def products_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memo
     chunk = block_size(2 * size + 2 * rows * saved, memory, m * len(weights))
 
     def column(sample: Tensor, weight: Tensor) -> Tensor:
+        """One sample's column of Θ, for one weighting of its outputs."""
         back = vjp(lambda p: t.forward(p, sample[None])[0], t.params)[1]
         (direction,) = back(weight)
         parts = [jvp(lambda p, a=a: t.forward(p, a), (t.params,), (direction,))[1] for a in x1.split(rows)]
         return torch.cat(parts)
 
     samples, which = torch.arange(m).repeat_interleave(len(weights)), torch.arange(len(weights)).repeat(m)
-    found = torch.cat(
+    columns = torch.cat(
         [
             vmap(column)(x2[samples[i : i + chunk]], weights[which[i : i + chunk]])
             for i in range(0, len(samples), chunk)
         ]
     )
-    theta = found.view(m, len(weights), n, k).permute(2, 0, 3, 1)  # (n, m, outputs, rows)
+    theta = columns.view(m, len(weights), n, k).permute(2, 0, 3, 1)  # (n, m, outputs, rows)
     if output == "sum":
         return theta.sum((2, 3))
     return theta.diagonal(dim1=2, dim2=3).mean(2) if output == "trace" else theta

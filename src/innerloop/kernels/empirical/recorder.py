@@ -36,11 +36,13 @@ class _Anchor(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, anchor: Tensor) -> Tensor:  # noqa: ARG004
+        """The data themselves, now a part of the graph."""
         ctx.mark_dirty(y)
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[None, None]:  # noqa: ARG004
+        """Nothing: derivatives end here."""
         return None, None
 
 
@@ -102,7 +104,7 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         self.shared_results.refuse_writing(func, args, kwargs)
         tensors = _tensors((*args, *kwargs.values()))
-        tags = [found for value in tensors if (found := self.tag(value)) is not None]
+        tags = [known for value in tensors if (known := self.tag(value)) is not None]
         depends = any(self.is_data(value) for value in tensors)
         if tags and not depends:
             return self._derive(func, args, kwargs, tags)
@@ -168,7 +170,13 @@ class Recorder(TorchFunctionMode):
         self.tags.clear()
 
     def emit_vector(self, number: int, tag: Tag, grads: Tensor) -> None:
-        """Finished gradients ``(rows · samples, parameters)`` by a multiple of a parameter."""
+        """Finished gradients ``(rows · samples, parameters)`` by a multiple of a parameter.
+
+        Args:
+            number: which use of a parameter it is.
+            tag: the parameter, and the multiple of it that is used.
+            grads: gradients by that multiple.
+        """
         scale = tag.scale.reshape(1, -1) if isinstance(tag.scale, Tensor) else tag.scale
         gradients = grads.reshape(self.samples, -1) * scale
         self.emit(number, Factor(None, gradients.unflatten(0, (self.rows, -1))))
@@ -182,7 +190,16 @@ class Recorder(TorchFunctionMode):
         x: Tensor,
         g: Tensor,
     ) -> None:
-        """A layer's inputs and derivatives, of which inputs are the same for every row."""
+        """A layer's inputs and derivatives, of which inputs are the same for every row.
+
+        Args:
+            number: which use of a parameter it is.
+            weight: the weight's tag; None if it is a constant.
+            bias: the bias's tag; None if it is a constant or there is none.
+            conv: what kind of convolution it is; None for a linear layer.
+            x: what entered the layer.
+            g: the derivative by what it gave.
+        """
         multiples = [
             float(tag.scale) if tag is not None and self.counts(tag) else None for tag in (weight, bias)
         ]
@@ -202,11 +219,11 @@ class Recorder(TorchFunctionMode):
 
 
 def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
-    found = [value for value in values if isinstance(value, Tensor)]
+    tensors = [value for value in values if isinstance(value, Tensor)]
     for value in values:
         if isinstance(value, (tuple, list)):
-            found += [part for part in value if isinstance(part, Tensor)]
-    return found
+            tensors += [part for part in value if isinstance(part, Tensor)]
+    return tensors
 
 
 _SHAPES = {

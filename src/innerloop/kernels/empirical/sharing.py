@@ -59,9 +59,9 @@ class Shared:
         key = _key((func, id(x), *rest))
         if key is None:
             return make()
-        found = self.made.get(key)
-        out = None if found is None or found.source() is not x else found.out()
-        if found is not None and out is not None and found.versions == (x._version, out._version):
+        known = self.made.get(key)
+        out = None if known is None or known.source() is not x else known.out()
+        if known is not None and out is not None and known.versions == (x._version, out._version):
             self.given[id(out)] = out
             return out
         out = make()
@@ -71,6 +71,11 @@ class Shared:
 
     def refuse_writing(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A tensor that was given out twice must not be written into: the other holder would see it.
+
+        Args:
+            func: what is called.
+            args: its arguments by place.
+            kwargs: its arguments by name.
 
         Raises:
             NotUnderstoodError: that is what the network does.

@@ -47,6 +47,12 @@ def as_network(
     """A network with its parameters: a module's own where none are given, batch norms as in evaluation.
 
     Unless ``divided``, a module is taken whole: whatever it does last, without a last layer of its own.
+
+    Args:
+        network: a network, or a module.
+        params: its parameters; a module's own if None.
+        buffers: its buffers; a module's own, or none, if None.
+        divided: whether a module has to be divided into features and last layer.
     """
     if isinstance(network, nn.Module):
         made = from_module(network, norm="running") if divided else whole_module(network, norm="running")
@@ -86,6 +92,7 @@ def tangent(
     stored = {name: b.detach() for name, b in buffers.items()}
 
     def forward(part: Params, x: Tensor) -> Tensor:
+        """The outputs, flattened, as a function of the parameters whose kernel is wanted."""
         outputs = apply(network, {**fixed, **part}, stored, x, statistics)[0]
         return outputs.reshape(outputs.shape[0], -1)
 
@@ -127,6 +134,11 @@ def check_output(output: str) -> None:
 
 def contract(a: Tensor, b: Tensor, output: Output) -> Tensor:
     """The kernel of Jacobians ``(n, rows, p)`` and ``(m, rows, p)``, whose rows are outputs or their sum.
+
+    Args:
+        a: derivatives of the first samples.
+        b: derivatives of the second samples.
+        output: ``sum``, ``trace`` or ``full``.
 
     >>> a = torch.tensor([[[1.0], [2.0]]])
     >>> contract(a, a, "trace"), contract(a, a, "full")[0, 0]

@@ -39,7 +39,14 @@ def adaptation(query_support: Tensor, support: Tensor, inner: Descent) -> Tensor
 
 
 def adaptation_of(gram: Tensor, tasks: int, queries: int, inner: Descent) -> Tensor:
-    """:func:`adaptation` from a Gram over all queries, then all supports (``queries`` per task)."""
+    """:func:`adaptation` from a Gram over all queries, then all supports (``queries`` per task).
+
+    Args:
+        gram: kernel of all queries, task by task, followed by all supports.
+        tasks: how many.
+        queries: per task.
+        inner: the inner loop.
+    """
     first = tasks * queries
     return adaptation(
         diagonal_blocks(gram[:first, first:], tasks), diagonal_blocks(gram[first:, first:], tasks), inner
@@ -103,6 +110,12 @@ def anil_kernel_without_split(ntk: Tensor, nngp: Tensor, tasks: int, inner: Desc
 
     .. math:: \Phi = E\,\Theta\,E, \qquad E = \mathrm{blockdiag}(e^{-sK(X_i,X_i)})
 
+    Args:
+        ntk: Θ of all samples, task by task.
+        nngp: K of the same.
+        tasks: how many.
+        inner: the inner loop.
+
     >>> import torch
     >>> float(anil_kernel_without_split(torch.ones(1, 1), torch.ones(1, 1), 1, Descent(0.5)))  # e^−1
     0.3678...
@@ -119,6 +132,12 @@ def mtl_kernel(ntk: Tensor, nngp: Tensor, tasks: int, heads: Heads = "shared") -
     That is for heads which all start from one shared draw. With independently drawn heads the gradients of
     two tasks' bodies are uncorrelated as width grows, and only :math:`\mathrm{blockdiag}(\Theta(X_i,X_i))`
     is left.
+
+    Args:
+        ntk: Θ of all samples, task by task.
+        nngp: K of the same.
+        tasks: how many.
+        heads: whether all heads start from one draw (``shared``) or each from its own (``independent``).
 
     >>> import torch
     >>> mtl_kernel(torch.full((2, 2), 3.0), torch.ones(2, 2), 2)

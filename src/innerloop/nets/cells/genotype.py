@@ -130,6 +130,7 @@ def choices_of(genotype: Genotype) -> Choices:
     """A genotype as choices: one operator on the edges that it has, none on the others."""
 
     def cell(edges: CellEdges) -> CellChoices:
+        """The operators on every edge of one cell."""
         chosen = {
             (edge.source, node): edge.operator
             for node, into in enumerate(edges, start=INPUTS)
@@ -149,6 +150,7 @@ def genotype_of(choices: Choices) -> Genotype:
     """
 
     def cell(left: CellChoices) -> CellEdges:
+        """The edges of one cell, by the node that they lead to."""
         return tuple(
             tuple(
                 Edge(operator, source)
@@ -173,6 +175,13 @@ def remaining(choices: Choices) -> Iterator[tuple[str, int, int, str]]:
 
 def without(choices: Choices, kind: str, source: int, node: int, operator: str) -> Choices:
     """The choices with one operator removed from one edge.
+
+    Args:
+        choices: what remains on every edge.
+        kind: ``normal`` or ``reduce``: the cell.
+        source: where the edge begins.
+        node: where it ends.
+        operator: what is removed.
 
     >>> left = without(all_choices(), "normal", 0, 2, "conv_3x3")
     >>> len(left.normal[0]), len(left.reduce[0])

@@ -106,12 +106,14 @@ def cell_network(
     _refuse_constants(plan.n_out // NODES, norm, final_norm)
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
+        """First parameters and buffers; the last layer is drawn last."""
         params, buffers = _draw(plan, norm, first_weights, final_norm, generator)
         return {**params, **linear_head(generator, outputs, plan.n_out, 1.0, head_bias)}, buffers
 
     def features(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
+        """What the last layer reads, and the buffers after this pass."""
         manner = _Manner(norm, statistics, mixing == "mean", drop_path, drop_ramp, drop_epoch, seed)
         x, changed = _stacked(plan, manner, params, buffers, ops.layout(x))
         if final_norm:
@@ -174,11 +176,13 @@ def _stacked(
     changed: Buffers = {}
 
     def ran(piece: Piece, x: Tensor) -> Tensor:
+        """The output of one piece; what its norm layers saw is kept."""
         y, seen = run(piece.steps, piece.name, manner.policy, params, buffers, x, manner.statistics)
         changed.update(seen)
         return y
 
     def dropped(piece: Piece, x: Tensor) -> Tensor:
+        """The same, left out for some samples where drop-path is on."""
         y = ran(piece, x)
         if not piece.steps or not manner.drop_path:  # an identity is never left out
             return y

@@ -38,6 +38,7 @@ def _cells(normal: str, reduce: str) -> Genotype:
     """Six edges a cell, two for each node, in short."""
 
     def cell(text: str) -> tuple[tuple[Edge, ...], ...]:
+        """The edges of one cell from its short form."""
         edges = [Edge(_SHORT[word[:-1]], int(word[-1])) for word in text.split()]
         return tuple(tuple(edges[2 * node : 2 * node + 2]) for node in range(NODES))
 

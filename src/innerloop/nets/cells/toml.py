@@ -20,7 +20,7 @@ _EDGE = re.compile(r"\s*(\w+)\s*\(\s*(\d{1,3})\s*\)\s*")
 def to_table(genotype: Genotype) -> dict[str, list[list[str]]]:
     """The genotype as lists of strings.
 
-    >>> from innerloop.nets.cells.published import PUBLISHED
+    >>> from innerloop.nets.cells import PUBLISHED
     >>> to_table(PUBLISHED["metanas"])["normal"][0]
     ['conv_1x5_5x1(0)', 'conv_3x3(1)']
     """
@@ -54,10 +54,10 @@ def _cell(kind: str, nodes: Any) -> CellEdges:
 
 
 def _edge(where: str, text: Any) -> Edge:
-    found = _EDGE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _EDGE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise UserError(f'{where}: {text!r} is not an edge: write it as "conv_3x3(0)".')
-    return Edge(found[1], int(found[2]))
+    return Edge(match[1], int(match[2]))
 
 
 def to_toml(genotype: Genotype) -> str:

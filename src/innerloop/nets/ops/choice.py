@@ -34,7 +34,13 @@ def layout(x: Tensor) -> Tensor:
 
 
 def conv2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
-    """Convolution without bias; odd kernels keep the size of the map (before striding)."""
+    """Convolution without bias; odd kernels keep the size of the map (before striding).
+
+    Args:
+        x: maps ``(samples, channels, height, width)``.
+        weight: kernels ``(filters, channels, k, k)``.
+        stride: 1 keeps the size, 2 halves it.
+    """
     padding = weight.shape[-1] // 2
     if stride > 1 and padding == 0 and x.shape[1] < UNSAFE_CHANNELS:
         x, stride = x[:, :, ::stride, ::stride], 1  # what a 1×1 kernel sees of it
@@ -103,6 +109,13 @@ def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float)
     """As :func:`innerloop.nets.ops.reference.group_norm`, by torch's kernel where that is right.
 
     Of groups of one value the kernel's derivatives are noise, if it takes them at all.
+
+    Args:
+        x: maps ``(samples, channels, …)``.
+        groups: number of groups of channels.
+        weight: scale of every channel.
+        bias: shift of every channel.
+        eps: what is added to the variance.
     """
     if is_untransformed() and x[0].numel() >= groups * KERNEL_GROUP:
         return F.group_norm(x, groups, weight, bias, eps)

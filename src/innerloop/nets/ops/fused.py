@@ -47,6 +47,15 @@ def conv_norm_relu(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``relu(batch_norm(conv2d(x)))`` with batch statistics, and these (not differentiable).
 
+    Args:
+        x: maps ``(samples, channels, height, width)``.
+        weight: kernels ``(filters, channels, k, k)``.
+        scale: scale of every filter after normalisation.
+        shift: shift of every filter after normalisation.
+        eps: what is added to the variance.
+        stride: of the convolution.
+        padding: zeros on every side.
+
     >>> x, weight, one = torch.arange(4.0).view(1, 1, 2, 2), torch.ones(1, 1, 1, 1), torch.ones(1)
     >>> y, mean, var = conv_norm_relu(x, weight, one, 0 * one, 1e-5, stride=1, padding=0)
     >>> [round(v, 2) for v in y.flatten().tolist()], mean.item(), round(var.item(), 3)
@@ -70,6 +79,7 @@ class _Block(torch.autograd.Function):
         stride: int,
         padding: int,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The block's output and convolution, and the batch's mean and inverse deviation."""
         n, c, h, w = x.shape
         geometry = Geometry(n, c, h, w, weight.shape[0], weight.shape[2], stride, padding)
         conv = convolution(geometry)
@@ -85,6 +95,7 @@ class _Block(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor | None, gz: Tensor | None, *_: None) -> tuple[Any, ...]:
+        """The gradient; where it will be differentiated, as an operation of its own."""
         wants_x = ctx.needs_input_grad[0]
         if gy is None:  # reached through z only
             gy = torch.zeros_like(ctx.saved_tensors[6])
@@ -113,6 +124,7 @@ class _BlockGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gy: Tensor, *args: Any) -> tuple[Any, ...]:
+        """The gradient of the block, which keeps what its own derivative needs."""
         *saved, conv, how, wants_x = args
         dx, dweight, dscale, dshift, g, dz = _first(gy, None, tuple(saved), conv, how[0], wants_x)
         ctx.conv, ctx.how = conv, how
@@ -122,6 +134,7 @@ class _BlockGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        """The derivative of the gradient; beyond that autograd takes over."""
         gy, x, weight, scale, shift, patches, z, y, mean, inverse, dscale, dshift, g, dz = ctx.saved_tensors
         tail = (None,) * 3
         if torch.is_grad_enabled():  # differentiated a third time
@@ -167,6 +180,7 @@ def _through_normalisation(
     m = g.shape[0]
 
     def backward(v: Tensor, by: Tensor | None, sums: bool) -> Any:  # by·s·P(v), Σ v ẑ, Σ v
+        """Torch's backward of batch normalisation along ``v``."""
         return _normalise_backward(v, z, by, None, None, mean, inverse, True, eps, [True, sums, sums])
 
     to_g, v_dot_z, v_sum = backward(V, scale, True)

@@ -80,6 +80,7 @@ def _by_patches(g: Geometry) -> Convolution:
     gather, spread = _pixel_maps(g)
 
     def patches(x: Tensor) -> Tensor:
+        """What every output pixel sees, a row each."""
         x = x.permute(0, 2, 3, 1)
         if g.c >= ROW_LIMIT:
             return _sum_rows(x.reshape(-1, g.c), gather).view(-1, taps)
@@ -89,14 +90,17 @@ def _by_patches(g: Geometry) -> Convolution:
         return x.as_strided((g.n, high, wide, g.k, g.k, g.c), windows).reshape(-1, taps)
 
     def rows(p: Tensor, weight: Tensor) -> Tensor:
+        """The convolution of patches, a row for every output pixel."""
         return torch.mm(p, _flat(weight).t())
 
     def to_weight(p: Tensor, r: Tensor) -> Tensor:
+        """The adjoint in the kernels, of rows ``r``."""
         # sgemm wants the long side of a thin result first
         flat = torch.mm(p.t(), r).t().contiguous() if taps < g.o else torch.mm(r.t(), p)
         return flat.view(g.o, g.k, g.k, g.c).permute(0, 3, 1, 2)
 
     def to_input(r: Tensor, weight: Tensor) -> Tensor:
+        """The adjoint in the input, of rows ``r``."""
         return as_pictures(_sum_rows(torch.mm(r, _flat(weight)).view(-1, g.c), spread), shape)
 
     return Convolution(patches, rows, to_weight, to_input)
@@ -107,16 +111,20 @@ def _by_onednn(g: Geometry) -> Convolution:
     how = (None, [g.stride] * 2, [g.padding] * 2, [1, 1], False, [0, 0], 1)
 
     def patches(x: Tensor) -> Tensor:
+        """The input itself, channels last: oneDNN makes no patches."""
         return x.contiguous(memory_format=torch.channels_last)
 
     def rows(x: Tensor, weight: Tensor) -> Tensor:
+        """The convolution, a row for every output pixel."""
         return as_rows(F.conv2d(x, weight, None, g.stride, g.padding))
 
     def to_weight(x: Tensor, r: Tensor) -> Tensor:
+        """The adjoint in the kernels, of rows ``r``."""
         weight = r.new_empty(1).expand(g.o, g.c, g.k, g.k)  # only its shape is read
         return _convolution_backward(as_pictures(r, shape), x, weight, *how, [False, True, False])[1]
 
     def to_input(r: Tensor, weight: Tensor) -> Tensor:
+        """The adjoint in the input, of rows ``r``."""
         x = torch.empty((g.n, g.c, g.h, g.w), dtype=r.dtype, memory_format=torch.channels_last)  # likewise
         return _convolution_backward(as_pictures(r, shape), x, weight, *how, [True, False, False])[0]
 

@@ -57,6 +57,7 @@ def transforms(dtype: torch.dtype, device: torch.device) -> Transforms:
     """Kronecker squares of the matrices above."""
 
     def square(rows: tuple[tuple[int, ...], ...], scale: int = 1) -> Tensor:
+        """The Kronecker square of one matrix."""
         matrix = torch.tensor(rows, dtype=torch.float64) / scale
         return torch.kron(matrix, matrix).to(device, dtype)
 
@@ -151,6 +152,7 @@ def _forward(x: Tensor, w: Tensor) -> tuple[Tensor, list[Tensor]]:
     u = _each(lambda o: _weights(w[o]).transpose(1, 2), outputs)
 
     def product(pair: tuple[int, int]) -> None:
+        """Writes the outputs of some images and some filters."""
         i, o = pair
         tiles = _tiled(y[images[i], outputs[o]])
         tiles.copy_((back @ torch.bmm(v[i], u[o]).view(36, -1)).view(tiles.shape))
@@ -166,6 +168,7 @@ def _backward(g: Tensor, v: list[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor,
     dw = torch.empty_like(w, memory_format=torch.contiguous_format)
 
     def gradient_tiles(pair: tuple[int, int]) -> Tensor:
+        """The transformed gradient of some images and some filters."""
         part = whole[images[pair[0]], outputs[pair[1]]]
         return (known.outputs.T @ _tiled(part).reshape(16, -1)).view(36, -1, part.shape[1])
 
@@ -174,10 +177,12 @@ def _backward(g: Tensor, v: list[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor,
     u = _each(lambda o: _weights(w[o]), outputs)
 
     def to_weights(output: int) -> None:
+        """Writes the gradient of some filters."""
         du = _sum_of_products([(dm[i, output].transpose(1, 2), v[i]) for i in range(len(images))])
         dw[outputs[output]].view(-1, 9).copy_((known.weights.T @ du.view(36, -1)).T)
 
     def to_inputs(image: int) -> None:
+        """Writes the gradient of some images."""
         dv = _sum_of_products([(dm[image, o], u[o]) for o in range(len(outputs))])
         _from_input_tiles(dv, dx[images[image]])
 
@@ -196,12 +201,14 @@ def _sum_of_products(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
 class _Winograd(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        """The convolution; its transformed inputs are kept."""
         y, inputs = _forward(x, w)
         ctx.save_for_backward(x, w, *inputs)
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients in the inputs and the kernels."""
         x, w, *inputs = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients will be differentiated: torch's own can be
             dx = conv2d_input(x.shape, w, g, padding=1)

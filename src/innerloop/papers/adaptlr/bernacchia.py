@@ -59,7 +59,15 @@ class Excess(NamedTuple):
 
     @classmethod
     def drawn(cls, made: torch.Generator, shots: int, queries: int, dim: int, draws: int) -> Excess:
-        """From support sets of standard normal inputs."""
+        """From support sets of standard normal inputs.
+
+        Args:
+            made: where the inputs are from.
+            shots: support samples.
+            queries: query samples.
+            dim: p.
+            draws: support sets.
+        """
         x = torch.randn(draws, shots, dim, generator=made, dtype=torch.float64)
         return cls(torch.linalg.eigvalsh(x.mT @ x / shots).clamp(min=0), queries, shots)
 
@@ -77,5 +85,12 @@ class Excess(NamedTuple):
         return float((a.sum(1) + own).mean() / (n * a.mean() ** 2))
 
     def least(self, nu: float, sigma: float, low: float = -2.0, high: float = 1.0) -> float:
-        """The training rate with the least excess."""
+        """The training rate with the least excess.
+
+        Args:
+            nu: ν, the spread of the tasks.
+            sigma: σ, the noise of the targets.
+            low: least rate that is looked at.
+            high: largest rate that is looked at.
+        """
         return minimise(lambda rate: nu**2 * self.spread(rate) + sigma**2 * self.noise(rate), low, high)

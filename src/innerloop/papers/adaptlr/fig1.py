@@ -28,11 +28,11 @@ def run(scale: str, say: Say) -> Reproduction:
     panels: list[Panel] = []
     data: dict[str, Any] = {}
     for i, (name, (inputs, optima)) in enumerate(CASES.items()):
-        found = _case(inputs, optima, tasks, seed=i)
-        data[name] = found
-        rows += _rows(name, found)
-        panels += _panels(name, found)
-        say(f"{name}: least mean distance at α = {found['nearest']:.4g}, α*_lim = {found['limit']:.4g}")
+        case = _case(inputs, optima, tasks, seed=i)
+        data[name] = case
+        rows += _rows(name, case)
+        panels += _panels(name, case)
+        say(f"{name}: least mean distance at α = {case['nearest']:.4g}, α*_lim = {case['limit']:.4g}")
     protocol = {"tasks": tasks, "newcomers": 20, "samples": SAMPLES, "seeds": "0, 1, 2 (one draw each)"}
     figure = panels_figure(panels)
     return Reproduction(rows, {"adaptlr-fig1": figure}, data, protocol)

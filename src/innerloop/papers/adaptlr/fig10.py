@@ -35,10 +35,10 @@ def run(scale: str, say: Say) -> Reproduction:
     smoke = scale == "smoke"
     rows = [
         one
-        for c, found in data.items()
-        for one in (_smoke_rows(c, found) if smoke else _rows(c, found, scale))
+        for c, results in data.items()
+        for one in (_smoke_rows(c, results) if smoke else _rows(c, results, scale))
     ]
-    panels = [_panel(case, found) for case, found in data.items()]
+    panels = [_panel(case, results) for case, results in data.items()]
     protocol = {
         "meta-steps": " and ".join(str(steps) for steps in STEPS[scale]),
         "test tasks": episodes,

@@ -42,7 +42,14 @@ CASES = {
 
 
 def recipe_for(case: str, rate: float, steps: int, episodes: int) -> Recipe:
-    """One-step MAML."""
+    """One-step MAML.
+
+    Args:
+        case: the family of tasks.
+        rate: the inner rate.
+        steps: meta-steps.
+        episodes: test tasks.
+    """
     settings, judged_on, batch, loss, _ = CASES[case]
     return make_recipe(
         {
@@ -56,5 +63,12 @@ def recipe_for(case: str, rate: float, steps: int, episodes: int) -> Recipe:
 
 
 def scored(case: str, rate: float, steps: int, episodes: int) -> dict[str, Any]:
-    """The score on test tasks of a network trained at a rate, as plain data."""
+    """The score on test tasks of a network trained at a rate, as plain data.
+
+    Args:
+        case: the family of tasks.
+        rate: the inner rate.
+        steps: meta-steps.
+        episodes: test tasks.
+    """
     return judged(fitted(recipe_for(case, rate, steps, episodes)))._asdict()

@@ -26,12 +26,12 @@ def run(scale: str, say: Say) -> Reproduction:
     """Least squares over 40 tasks, judged on fresh ones, averaged over repetitions."""
     repeats = {"smoke": 20, "cpu": 200, "paper": 1000}[scale]
     rates = torch.linspace(-0.6, 0.6, 49, dtype=torch.float64).tolist()
-    found = _curves(rates, repeats)
-    found["best"] = best = {way: rates[_least(found[way]["mean"])] for way in WAYS}
-    found["range"] = _suggested()
+    curves = _curves(rates, repeats)
+    curves["best"] = best = {way: rates[_least(curves[way]["mean"])] for way in WAYS}
+    curves["range"] = _suggested()
     say(
         f"same α: best {best['same']:.3g}; test rate {FIXED}: best training rate {best['fixed test']:.3g}; "
-        f"training rate {FIXED}: best test rate {best['fixed training']:.3g}; H.1 {found['estimate']:.3g}"
+        f"training rate {FIXED}: best test rate {best['fixed training']:.3g}; H.1 {curves['estimate']:.3g}"
     )
     protocol = {
         "n_t": TRAIN_SHOTS,
@@ -49,8 +49,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "Bernacchia's range": "AdaptLR draws two diamonds without numbers; here, derived: the training rates "
         "that are best to first order in 1/m without spread of tasks and without noise",
     }
-    figures = {"adaptlr-fig11": panels_figure(_panels(found), columns=2)}
-    return Reproduction([*_rows(found), *_second_rows(found)], figures, found, protocol)
+    figures = {"adaptlr-fig11": panels_figure(_panels(curves), columns=2)}
+    return Reproduction([*_rows(curves), *_second_rows(curves)], figures, curves, protocol)
 
 
 def _least(losses: list[float]) -> int:
@@ -144,6 +144,7 @@ def _second_rows(found: dict[str, Any]) -> list[Row]:
 
 def _panels(found: dict[str, Any]) -> list[Panel]:
     def curve(way: str, name: str = "test loss") -> Line:
+        """The test loss along the rates."""
         return line(name, found["rates"], found[way]["mean"], half=found[way]["half"])
 
     best = found["best"]
@@ -197,6 +198,7 @@ def _curves(rates: list[float], repeats: int) -> dict[str, Any]:
         estimates.append(split_moments(batch.x_support, batch.x_query, "half-mse").rate)
 
     def summary(values: list[list[float]]) -> dict[str, list[float]]:
+        """Mean and half-width over repetitions."""
         table = torch.tensor(values)
         return {"mean": table.mean(0).tolist(), "half": (1.96 * table.std(0) / repeats**0.5).tolist()}
 

@@ -32,9 +32,9 @@ def run(scale: str, say: Say) -> Reproduction:
     unadapted: list[float | None] = []
     ahead(NAME, trained, [{"rate": rate, "steps": steps, "episodes": episodes} for rate in RATES])
     for rate in RATES:
-        found = remembered(NAME, trained, {"rate": rate, "steps": steps, "episodes": episodes})
-        table.append(found["scores"])
-        unadapted.append(found["unadapted"])
+        trained_at = remembered(NAME, trained, {"rate": rate, "steps": steps, "episodes": episodes})
+        table.append(trained_at["scores"])
+        unadapted.append(trained_at["unadapted"])
         say(f"trained at {rate:g}: {', '.join(f'{e:.4g}' for e in _errors(table[-1]))} at {RATES}")
     data: dict[str, Any] = {"rates": RATES, "table": table, **_readings(table)}
     protocol = {

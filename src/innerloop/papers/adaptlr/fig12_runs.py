@@ -13,7 +13,13 @@ RATES = (-0.01, -0.003, -0.001, 0.0, 0.001, 0.003, 0.01, 0.03)
 
 
 def recipe_for(rate: float, steps: int, episodes: int) -> Recipe:
-    """Bernacchia's quadratic tasks, a two-layer net of 60 units, five inner steps."""
+    """Bernacchia's quadratic tasks, a two-layer net of 60 units, five inner steps.
+
+    Args:
+        rate: the inner rate.
+        steps: meta-steps.
+        episodes: test tasks.
+    """
     return make_recipe(
         {
             "name": "adaptlr-fig12",
@@ -26,7 +32,13 @@ def recipe_for(rate: float, steps: int, episodes: int) -> Recipe:
 
 
 def trained(rate: float, steps: int, episodes: int) -> dict[str, Any]:
-    """Scores on test tasks at every test rate, as plain data, and the mean without any inner step."""
-    found = fitted(recipe_for(rate, steps, episodes))
-    scores = [judged(found, rate=other)._asdict() for other in RATES]
-    return {"scores": scores, "unadapted": judged(found, steps=0).mean}
+    """Scores on test tasks at every test rate, as plain data, and the mean without any inner step.
+
+    Args:
+        rate: the inner rate of training.
+        steps: meta-steps.
+        episodes: test tasks.
+    """
+    network = fitted(recipe_for(rate, steps, episodes))
+    scores = [judged(network, rate=other)._asdict() for other in RATES]
+    return {"scores": scores, "unadapted": judged(network, steps=0).mean}

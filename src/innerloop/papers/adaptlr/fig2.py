@@ -27,13 +27,13 @@ def run(scale: str, say: Say) -> Reproduction:
     data = {}
     for i, (law, k, n) in enumerate(CASES):
         name = f"{law} weights, K = {k}, N = {n}"
-        data[name] = found = _case(law, k, n, width, tests, seed=i)
+        data[name] = case = _case(law, k, n, width, tests, seed=i)
         say(
-            f"{name}: optimum {found['best']:.3g}, H.15 {found['h15']:.3g}, "
-            f"H.14 {found['h14']:.3g}, H.1 {found['h1']:.3g}"
+            f"{name}: optimum {case['best']:.3g}, H.15 {case['h15']:.3g}, "
+            f"H.14 {case['h14']:.3g}, H.1 {case['h1']:.3g}"
         )
-    rows = [one for name, found in data.items() for one in _rows(name, found)]
-    panels = [_panel(name, found) for name, found in data.items()]
+    rows = [one for name, case in data.items() for one in _rows(name, case)]
+    panels = [_panel(name, case) for name, case in data.items()]
     protocol = {
         "width": width,
         "parameters": 3 * width + 1,
@@ -97,6 +97,7 @@ def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> dict[s
     h14 = n * k * float((gram * gram).sum()) / (2 * float(((gram @ gram) * gram).sum()))
 
     def at(rate: float) -> float:
+        """The mean loss after one step of a rate."""
         return float((before - 2 * rate * above + rate**2 * below).mean())
 
     return {

@@ -131,6 +131,7 @@ def _rows(curves: dict[str, Any], scale: str) -> list[Row]:
 
 def _panels(curves: dict[str, Any], seeds: int) -> list[Panel]:
     def one(key: str, title: str) -> Panel:
+        """A panel of one measure, a line for each rule."""
         half = f"{key} deviation"
         lines = [line(n, c["step"], c[key], half=c[half] if seeds > 1 else None) for n, c in curves.items()]
         return panel("meta-steps", title, lines)
@@ -147,12 +148,12 @@ def _curve(
         settings = _settings(inner, model, scale, seed, every)
         runs.append(remembered(NAME, trained, settings))
     shortest = min(len(run["curve"]) for run in runs)
-    found: dict[str, Any] = {"step": [point["step"] for point in runs[0]["curve"][:shortest]]}
+    means: dict[str, Any] = {"step": [point["step"] for point in runs[0]["curve"][:shortest]]}
     for key in ("score", "loss"):
         columns = [[run["curve"][i][key] for run in runs] for i in range(shortest)]
-        found[key] = [sum(column) / len(column) for column in columns]
-        found[f"{key} deviation"] = [_deviation(column) for column in columns]
-    return {**found, "rate": [round(run["rate"], 4) for run in runs]}
+        means[key] = [sum(column) / len(column) for column in columns]
+        means[f"{key} deviation"] = [_deviation(column) for column in columns]
+    return {**means, "rate": [round(run["rate"], 4) for run in runs]}
 
 
 def _settings(

@@ -28,7 +28,14 @@ JUDGED = {"smoke": 10, "cpu": 30, "paper": 100}
 
 
 def recipe_for(inner: dict[str, Any], model: dict[str, Any], scale: str, seed: int) -> Recipe:
-    """ANIL with five inner steps; at smoke scale five of the embedded glyphs stand in for Omniglot."""
+    """ANIL with five inner steps; at smoke scale five of the embedded glyphs stand in for Omniglot.
+
+    Args:
+        inner: settings of the inner loop.
+        model: settings of the network.
+        scale: of the reproduction.
+        seed: of the run.
+    """
     smoke = scale == "smoke"
     return make_recipe(
         {
@@ -56,7 +63,15 @@ def recipe_for(inner: dict[str, Any], model: dict[str, Any], scale: str, seed: i
 def trained(
     inner: dict[str, Any], model: dict[str, Any], scale: str, seed: int, every: int
 ) -> dict[str, Any]:
-    """Accuracy and loss on test tasks every so many steps, and the rate at the end."""
+    """Accuracy and loss on test tasks every so many steps, and the rate at the end.
+
+    Args:
+        inner: settings of the inner loop.
+        model: settings of the network.
+        scale: of the reproduction.
+        seed: of the run.
+        every: steps between two looks.
+    """
     recipe = recipe_for(inner, model, scale, seed)
     parts, plan = build(provisional(recipe)), plan_for(recipe)
     if recipe.inner.lr == "auto":
@@ -65,11 +80,13 @@ def trained(
     losses: list[float] = []
 
     def validate(params: Params, buffers: Buffers) -> Interval:
-        found, loss = accuracy_and_loss(parts, params, buffers, JUDGED[scale], plan)
+        """Accuracy on test tasks; the loss is kept beside it."""
+        interval, loss = accuracy_and_loss(parts, params, buffers, JUDGED[scale], plan)
         losses.append(loss)
-        return found
+        return interval
 
     def log(record: dict[str, Any]) -> None:
+        """Keeps a point of the curve."""
         if "validation" in record:
             curve.append({"step": record["step"], "score": record["validation"], "loss": losses[-1]})
 
@@ -83,10 +100,19 @@ def trained(
 def accuracy_and_loss(
     parts: Parts, params: Params, buffers: Buffers, episodes: int, plan: Plan
 ) -> tuple[Interval, float]:
-    """On test tasks after the steps of the recipe, both from the same predictions."""
+    """On test tasks after the steps of the recipe, both from the same predictions.
+
+    Args:
+        parts: what is trained.
+        params: its parameters.
+        buffers: its buffers.
+        episodes: test tasks.
+        plan: how to run them.
+    """
     learner = parts.learner_after(test_steps(parts.recipe))
 
     def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss on one task."""
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         outputs, _ = learner.predict(adapted, task.x_query)
         return score(parts.loss, outputs, task.y_query), parts.loss.value(outputs, task.y_query)

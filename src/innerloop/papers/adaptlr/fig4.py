@@ -90,9 +90,9 @@ def _fits(variances: list[float], rates: list[float]) -> tuple[float, float]:
     y = torch.tensor(rates, dtype=torch.float64)
     inverse = 1 / torch.tensor(variances, dtype=torch.float64)
     total = float((y - y.mean()).square().sum())
-    found = []
+    shares = []
     for columns in ([inverse], [torch.ones_like(inverse), inverse]):
         x = torch.stack(columns, 1)
         fit = x @ torch.linalg.lstsq(x, y.unsqueeze(1)).solution
-        found.append(1 - float((y - fit[:, 0]).square().sum()) / total)
-    return found[0], found[1]
+        shares.append(1 - float((y - fit[:, 0]).square().sum()) / total)
+    return shares[0], shares[1]

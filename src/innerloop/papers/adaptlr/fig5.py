@@ -24,11 +24,11 @@ def run(scale: str, say: Say) -> Reproduction:
     rows: list[Row] = []
     data: dict[str, Any] = {}
     for i, law in enumerate(LAWS):
-        data[str(law)] = found = _gaps(law, tasks, draws, seed=i)
-        rows += _rows(str(law), found, draws)
+        data[str(law)] = gaps = _gaps(law, tasks, draws, seed=i)
+        rows += _rows(str(law), gaps, draws)
         say(
-            f"{law}: at t = 0 the distance gap is {found['distance'][0]:.3g}, the loss gap "
-            f"{found['test'][0]:+.3g} on test tasks, {found['training'][0]:+.3g} on training tasks"
+            f"{law}: at t = 0 the distance gap is {gaps['distance'][0]:.3g}, the loss gap "
+            f"{gaps['test'][0]:+.3g} on test tasks, {gaps['training'][0]:+.3g} on training tasks"
         )
     protocol = {
         "training tasks": tasks,
@@ -77,7 +77,8 @@ def _rows(law: str, found: dict[str, Any], draws: int) -> list[Row]:
 
 def _panels(data: dict[str, Any]) -> list[Panel]:
     def lines(key: str, relative: bool) -> list[Line]:
-        by = {law: abs(found[key][0]) if relative else 1.0 for law, found in data.items()}
+        """A line for every law."""
+        by = {law: abs(gaps[key][0]) if relative else 1.0 for law, gaps in data.items()}
         return [line(law, STEPS[1:], [v / by[law] for v in f[key][1:]]) for law, f in data.items()]
 
     titles = {

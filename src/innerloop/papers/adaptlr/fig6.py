@@ -36,13 +36,13 @@ MOMENTS: dict[str, list[float]] = {
 def run(scale: str, say: Say) -> Reproduction:
     """Everything is exact: rational numbers for Example 1, sums over coinciding indices for Example 2."""
     dims = list(range(1, {"smoke": 6, "cpu": 16, "paper": 21}[scale]))
-    found = {"figure 6": _coefficients(), "example 1": _polynomials(dims), "example 2": _matrices()}
-    for name, part in found.items():
+    parts = {"figure 6": _coefficients(), "example 1": _polynomials(dims), "example 2": _matrices()}
+    for name, part in parts.items():
         say(f"{name}: {', '.join(part)}")
     rows = [
-        *_figure_rows(found["figure 6"]),
-        *_example_1(found["example 1"]),
-        *_example_2(found["example 2"]),
+        *_figure_rows(parts["figure 6"]),
+        *_example_1(parts["example 1"]),
+        *_example_2(parts["example 2"]),
     ]
     protocol = {
         "arithmetic": "exact",
@@ -50,7 +50,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "Example 2": ", ".join(MOMENTS) + " entries of mean 0 and variance 1",
         "seeds": "none",
     }
-    return Reproduction(rows, {"adaptlr-fig6": panels_figure(_panels(found), columns=3)}, found, protocol)
+    return Reproduction(rows, {"adaptlr-fig6": panels_figure(_panels(parts), columns=3)}, parts, protocol)
 
 
 def _coefficients() -> dict[str, Any]:
@@ -90,9 +90,11 @@ def _figure_rows(found: dict[str, Any]) -> list[Row]:
 
 def _polynomials(dims: list[int]) -> dict[str, Any]:
     def along_sigma(k: int) -> list[float]:
+        """Rates for every variance."""
         return [polynomial_traces(SIZE, k, v).rate for v in VARIANCES]
 
     def along_d(k: int, v: Fraction) -> list[float]:
+        """Rates for every dimension."""
         return [polynomial_traces(d, k, v).rate for d in dims]
 
     printed = {k: printed_polynomial_traces(3, k, Fraction(1)).rate for k in SAMPLES}
@@ -158,15 +160,15 @@ def _example_1(found: dict[str, Any]) -> list[Row]:
 
 def _matrices() -> dict[str, Any]:
     dims, large = [1, 2, 5, 10, 20, 50], 2000
-    found: dict[str, Any] = {"dims": dims, "K = d": large}
+    rates: dict[str, Any] = {"dims": dims, "K = d": large}
     for name, moments in MOMENTS.items():
-        found[name] = {
+        rates[name] = {
             "printed, K = 1": printed_single_sample(moments),
             "exact, K = 1": [independent_traces(moments, 1, d).rate for d in dims],
             "large": independent_traces(moments, large, large).rate,
             "E[Y⁴]/E[Y⁶]": moments[4] / moments[6],
         }
-    return found
+    return rates
 
 
 def _example_2(found: dict[str, Any]) -> list[Row]:
@@ -206,6 +208,7 @@ def _panels(found: dict[str, Any]) -> list[Panel]:
     six, one, two = found["figure 6"], found["example 1"], found["example 2"]
 
     def coefficients(*names: str) -> Panel:
+        """A panel of some of the coefficients."""
         lines = [line(name, range(len(six[name])), six[name]) for name in names]
         return panel(f"index (d = {DIM})", "coefficients " + ", ".join(names), lines)
 

@@ -19,7 +19,13 @@ KINDS = ("random matrix", "Gaussian basis", "polynomial basis")
 
 
 def draw(kind: str, made: torch.Generator, tasks: int) -> Tensor:
-    """Features of one kind: d = 20 for random matrices, 10 bumps on (−5, 5), 5 Taylor terms on (−1, 1)."""
+    """Features of one kind: d = 20 for random matrices, 10 bumps on (−5, 5), 5 Taylor terms on (−1, 1).
+
+    Args:
+        kind: one of :data:`KINDS`.
+        made: where the inputs are from.
+        tasks: how many.
+    """
     if kind == "random matrix":
         return Law("uniform", -5, 5).draw(made, tasks, SAMPLES, 20)
     if kind == "Gaussian basis":
@@ -36,16 +42,16 @@ def run(scale: str, say: Say) -> Reproduction:
     counts = [2**e for e in range(1, top + 1, 2)]
     rows, panels, data = [], [], {}
     for i, kind in enumerate(KINDS):
-        found = _errors(kind, counts, trials, seed=i)
-        data[kind] = found
-        first, last = found["mean"][0], found["mean"][-1]
-        say(f"{kind}: α*_lim = {found['limit']:.4g}, error {first:.3g} → {last:.3g}")
+        errors = _errors(kind, counts, trials, seed=i)
+        data[kind] = errors
+        first, last = errors["mean"][0], errors["mean"][-1]
+        say(f"{kind}: α*_lim = {errors['limit']:.4g}, error {first:.3g} → {last:.3g}")
         rows.append(
             row(
                 f"{kind}: |α*(N) − α*_lim| shrinks from N = {counts[0]} to {counts[-1]}",
                 "shrinks towards 0",
-                f"{first:.3g} → {last:.3g} ({last / found['limit']:.1%} of α*_lim)",
-                last < 0.5 * first and found["deviation"][-1] < found["deviation"][0],
+                f"{first:.3g} → {last:.3g} ({last / errors['limit']:.1%} of α*_lim)",
+                last < 0.5 * first and errors["deviation"][-1] < errors["deviation"][0],
                 reason="holds if mean error more than halves and its deviation falls",
             )
         )
@@ -57,8 +63,8 @@ def run(scale: str, say: Say) -> Reproduction:
                     line(
                         f"mean of {trials} trials, ± deviation",
                         counts,
-                        found["mean"],
-                        half=found["deviation"],
+                        errors["mean"],
+                        half=errors["deviation"],
                     )
                 ],
                 log_x=True,

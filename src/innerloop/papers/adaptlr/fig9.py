@@ -53,17 +53,17 @@ def run(scale: str, say: Say) -> Reproduction:
             inputs.draw(made, tasks, SAMPLES, 1), spread_centres(*ends, DIM), (ends[1] - ends[0]) / DIM
         )
         a = zipf(made, tasks, DIM) if optima is None else optima.draw(made, tasks, DIM)
-        found = _case(features, a)
-        data[name] = found
-        ratio = found["limit"] / found["best"]
-        say(f"{name}: α*_lim = {found['limit']:.4g}, optimum {found['best']:.4g}")
+        case = _case(features, a)
+        data[name] = case
+        ratio = case["limit"] / case["best"]
+        say(f"{name}: α*_lim = {case['limit']:.4g}, optimum {case['best']:.4g}")
         rows.append(
             row(
                 f"{name}: α*_lim is close to the optimum",
                 "–" if name == SHIFTED else "close",
-                f"α*_lim {found['limit']:.4g}, optimum {found['best']:.4g} (ratio {ratio:.2f}); "
-                f"loss {found['excess']:.2%} above the least",
-                found["excess"] < 0.05,
+                f"α*_lim {case['limit']:.4g}, optimum {case['best']:.4g} (ratio {ratio:.2f}); "
+                f"loss {case['excess']:.2%} above the least",
+                case["excess"] < 0.05,
                 reason="holds if the loss at α*_lim is within 5 % of the least"
                 + NOTES.get(name.split()[0], ""),
             )
@@ -72,8 +72,8 @@ def run(scale: str, say: Say) -> Reproduction:
             panel(
                 "α",
                 f"{name}: loss of w_m(α)",
-                [line("training loss", found["rates"], found["losses"])],
-                [mark("α*_lim", found["limit"]), mark("optimum", found["best"])],
+                [line("training loss", case["rates"], case["losses"])],
+                [mark("α*_lim", case["limit"]), mark("optimum", case["best"])],
             )
         )
     protocol = {"tasks": tasks, "samples": SAMPLES, "dimension": DIM, "width": "range / d", "seeds": "0 … 4"}

@@ -28,16 +28,16 @@ def run(scale: str, say: Say) -> Reproduction:
     pool = INPUTS.draw(made, {"smoke": 2000}.get(scale, 20_000), SAMPLES, DIM)
     limit, known = limit_moments(pool).rate, Eigenvalues.of(pool)
     low, high = known.proved(SAMPLES)
-    found: dict[str, Any] = {"counts": counts, "limit": limit, "proved": [low, high], **known._asdict()}
+    results: dict[str, Any] = {"counts": counts, "limit": limit, "proved": [low, high], **known._asdict()}
     for name, rate in (("α*_lim", limit), ("half the proof's end", low / 2)):
-        found[name] = _gaps(pool, rate, counts, draws, made)
-        say(f"{name} = {rate:.3g}: 95 % of gaps below {found[name]['gap'][-1]:.3g} at N = {counts[-1]}")
-    inside = found["half the proof's end"]
+        results[name] = _gaps(pool, rate, counts, draws, made)
+        say(f"{name} = {rate:.3g}: 95 % of gaps below {results[name]['gap'][-1]:.3g} at N = {counts[-1]}")
+    inside = results["half the proof's end"]
     inside["bound"], inside["corrected"] = (
         [gap_bound(known, low / 2, SAMPLES, DIM, n, inside["norm"], CHANCE, squared) for n in counts]
         for squared in (False, True)
     )
-    found["ε"] = {
+    results["ε"] = {
         str(rate): epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)
     }
     protocol = {
@@ -51,7 +51,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "seed": 0,
     }
     return Reproduction(
-        _rows(found), {"adaptlr-proposition1": panels_figure(_panels(found))}, found, protocol
+        _rows(results), {"adaptlr-proposition1": panels_figure(_panels(results))}, results, protocol
     )
 
 
@@ -116,6 +116,7 @@ def _bound_rows(found: dict[str, Any]) -> list[Row]:
     part = found["half the proof's end"]
 
     def one(key: str, what: str, reason: str) -> Row:
+        """A row for one bound."""
         looseness = [b / g for b, g in zip(part[key], part["gap"], strict=True)]
         ours = f"bound / 95 % quantile: {min(looseness):.3g} to {max(looseness):.3g}"
         return row(what, "below the bound", ours, min(looseness) >= 1, reason=reason)

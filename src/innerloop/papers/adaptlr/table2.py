@@ -43,12 +43,13 @@ def run(scale: str, say: Say) -> Reproduction:
         "paper": (20_000, 1000, 10_000),
     }[scale]
     recipe = _recipe(steps)
-    found = fitted(recipe)
-    assert found.state is not None
+    trained = fitted(recipe)
+    assert trained.state is not None
     say(f"trained the features by ERM for {steps} steps")
-    network, params = found.parts.network, found.state.params
+    network, params = trained.parts.network, trained.state.params
 
     def stacks(split: str, start: int, stop: int) -> Stacks:
+        """Features and targets of some tasks."""
         sampler = make_sampler(
             get_family("adaptlr-sine"), seed=0, split=split, shots=SHOTS, queries=QUERIES, dtype=torch.float64
         )
@@ -111,6 +112,7 @@ def _forms(stacks: Stacks) -> dict[str, float]:
 
 def _table(train: Sums, test: Sums, forms: dict[str, float]) -> dict[str, Any]:
     def after(rate: float) -> float:
+        """The error after one step of a rate."""
         return risk(test, maml_solution(train, rate), rate)
 
     best = minimise(after, 0.0, 2 * max(forms.values()))

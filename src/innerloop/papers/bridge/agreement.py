@@ -67,14 +67,14 @@ SIZES = {
 
 def wide_part(job: Wide) -> dict[str, Any]:
     """One of the quadratic tasks' networks, or what is remembered of it."""
-    found: dict[str, Any] = remembered(NAME, trained_wide, job._asdict())
-    return found
+    outcome: dict[str, Any] = remembered(NAME, trained_wide, job._asdict())
+    return outcome
 
 
 def picture_part(job: Pictures) -> dict[str, Any]:
     """One Conv4, or what is remembered of it."""
-    found: dict[str, Any] = remembered(NAME, trained_pictures, job._asdict())
-    return found
+    outcome: dict[str, Any] = remembered(NAME, trained_pictures, job._asdict())
+    return outcome
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -122,6 +122,7 @@ def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, Any], seeds: int
     size = sum(float(one.norm(dim=1).mean()) for one in outputs.values()) / len(outputs)
 
     def distance(pairs: Sequence[tuple[Any, Any]]) -> float:
+        """The mean distance of predictions over pairs of networks, relative to their size."""
         norms = [float((outputs[a] - outputs[b]).norm(dim=1).mean()) for a, b in pairs]
         return sum(norms) / len(norms) / size
 
@@ -140,13 +141,14 @@ def _tensor(values: list[list[float | None]]) -> torch.Tensor:
 def _pictures(size: Size, say: Say) -> dict[str, Any]:
     """Accuracies, and how often two networks give a picture the same label."""
     jobs = [Pictures(method, seed, *size.pictures) for seed in range(size.seeds) for method in METHODS]
-    found = {}
+    by_job = {}
     for job, value in two_at_a_time(picture_part, jobs):
-        found[job.method, job.seed] = value
+        by_job[job.method, job.seed] = value
         say(f"Conv4, {job.method}, seed {job.seed}: {100 * value['accuracy']:.1f} %")
-    shares = {key: torch.tensor(value["thousandths"]).double() / 1000 for key, value in found.items()}
+    shares = {key: torch.tensor(value["thousandths"]).double() / 1000 for key, value in by_job.items()}
 
     def compare(pairs: Sequence[tuple[Any, Any]]) -> dict[str, float]:
+        """How often pairs of networks agree, and how far their probabilities are apart."""
         same = [float((shares[a].argmax(1) == shares[b].argmax(1)).double().mean()) for a, b in pairs]
         norms = [float((shares[a] - shares[b]).norm(dim=1).mean()) for a, b in pairs]
         return {"agreement": sum(same) / len(same), "distance": sum(norms) / len(norms)}
@@ -154,7 +156,7 @@ def _pictures(size: Size, say: Say) -> dict[str, Any]:
     between = list(itertools.combinations(range(size.seeds), 2))
     out: dict[str, Any] = {
         "gap": compare([(("anil", s), ("mtl", s)) for s in range(size.seeds)]),
-        "accuracy": {m: [found[m, s]["accuracy"] for s in range(size.seeds)] for m in METHODS},
+        "accuracy": {m: [by_job[m, s]["accuracy"] for s in range(size.seeds)] for m in METHODS},
     }
     return out | {m: compare([((m, a), (m, b)) for a, b in between]) for m in METHODS}
 
@@ -177,6 +179,7 @@ def _protocol(size: Size) -> dict[str, Any]:
 
 def _figure(size: Size, theorem: dict[int, list[Apart]], recipes: list[Apart]) -> Any:
     def lines(depths: list[int], cells: list[Apart], what: str) -> list[Any]:
+        """Three lines: both methods' seeds, and the gap between the methods."""
         return [
             line(f"ANIL − MTL{what}", depths, [one.gap for one in cells]),
             line(f"two seeds of ANIL{what}", depths, [one.anil for one in cells]),

@@ -41,7 +41,13 @@ class Apart(NamedTuple):
 
 
 def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str) -> list[Row]:
-    """Gradient descent in the theorem's setting."""
+    """Gradient descent in the theorem's setting.
+
+    Args:
+        depths: of the networks.
+        theorem: gaps by width, then by depth.
+        scale: of the reproduction.
+    """
     rows, wide = [], max(theorem)
     for width, cells in theorem.items():
         gaps = [one.gap for one in cells]
@@ -82,7 +88,13 @@ def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str)
 
 
 def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
-    """Adam, as the shipped recipes train."""
+    """Adam, as the shipped recipes train.
+
+    Args:
+        depths: of the networks.
+        cells: gaps by depth.
+        scale: of the reproduction.
+    """
     gaps, ratios = [one.gap for one in cells], [one.gap / one.floor for one in cells]
     slope = log_slope([float(d) for d in depths], gaps)
     return [

@@ -91,6 +91,14 @@ def trained_wide(method: str, depth: int, width: int, seed: int, steps: int, reg
     """What a trained network predicts for the queries of the test tasks, ``(tests, queries)``.
 
     ``left`` is the share of the first training loss that remains (of the theorem's regime).
+
+    Args:
+        method: ``anil`` or ``mtl``.
+        depth: layers.
+        width: of the layers.
+        seed: of weights and tasks.
+        steps: of training.
+        regime: ``theorem`` or ``recipe``.
     """
     job = Wide(method, depth, width, seed, steps, regime)
     outputs, left = _by_theorem(job) if regime == "theorem" else _by_recipe(job)
@@ -142,35 +150,42 @@ def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tens
 
     The outputs are linear in the head, so :math:`f(X) + K(X,X')\,T_K^{\hat s}(X')(Y'-f(X'))` with the kernel
     K of the head is exact, whatever the features are.
+
+    Args:
+        net: the network.
+        params: its parameters.
+        test: the test tasks.
+        how: the descent of the head.
     """
     params = {name: value.double() for name, value in params.items()}
 
     def tangents(x: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs, and their derivatives by the head."""
         z = net.features(params, {}, x.double(), "batch")[0]
         head = {name: params[name] for name in net.head_names}
         return net.head(params, z), jacobian(lambda own: net.head(own, z), head)
 
-    found = []
+    by_task = []
     for task in test.tasks():
         (first, own), (outputs, cross) = tangents(task.x_support), tangents(task.x_query)
         answer = response(own @ own.mT, how) @ (task.y_support - first)
-        found.append(outputs + cross @ own.mT @ answer)
-    return torch.stack(found)
+        by_task.append(outputs + cross @ own.mT @ answer)
+    return torch.stack(by_task)
 
 
 def _by_recipe(job: Wide) -> tuple[Tensor, float]:
     """As shipped but for depth, width and steps; ANIL keeps the head it trained, MTL has only its first."""
     hidden = ",".join([str(job.width)] * (job.depth - 1))
     settings = [f"model.hidden=[{hidden}]", f"outer.steps={job.steps}", f"run.seed={job.seed}"]
-    found = fitted(load_recipe(RECIPES[job.method], settings))
-    batch = found.parts.data.test.episodes(range(TEST_TASKS))
+    outcome = fitted(load_recipe(RECIPES[job.method], settings))
+    batch = outcome.parts.data.test.episodes(range(TEST_TASKS))
     assert isinstance(batch, TaskBatch)
-    if found.state is None:
+    if outcome.state is None:
         return torch.full_like(batch.y_query, math.nan), math.nan
-    names = found.parts.params
-    params = {name: value for name, value in found.state.params.items() if name in names}
+    names = outcome.parts.params
+    params = {name: value for name, value in outcome.state.params.items() if name in names}
     with torch.no_grad():
-        return adapted(found.parts.network, params, batch, TEST), math.nan
+        return adapted(outcome.parts.network, params, batch, TEST), math.nan
 
 
 def trained_pictures(
@@ -179,6 +194,14 @@ def trained_pictures(
     """Class probabilities (in thousandths) and truth for the queries of the test tasks, and the accuracy.
 
     Both methods adapt in the same way: logistic regression on normalised features (C = 3), as Bridge does.
+
+    Args:
+        method: ``anil`` or ``mtl``.
+        seed: of the run.
+        steps: meta-steps.
+        episodes: test tasks.
+        filters: of every block.
+        data: the pictures.
     """
     recipe = make_recipe(
         {
@@ -197,14 +220,14 @@ def trained_pictures(
             "run": {"seed": seed, "threads": 1},
         }
     )
-    found = fitted(recipe)
-    assert found.state is not None
-    sampler, network = found.parts.data.test, found.parts.network
+    outcome = fitted(recipe)
+    assert outcome.state is not None
+    sampler, network = outcome.parts.data.test, outcome.parts.network
     shares, truth = [], []
     with torch.no_grad():
         for i in range(episodes):
             task = sampler.episode(i)
-            shares.append(_probabilities(network, found.state.params, found.state.buffers, task))
+            shares.append(_probabilities(network, outcome.state.params, outcome.state.buffers, task))
             truth.append(task.y_query)
     all_shares, all_truth = torch.cat(shares), torch.cat(truth)
     right = (all_shares.argmax(1) == all_truth).double().mean()

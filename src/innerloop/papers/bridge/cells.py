@@ -29,12 +29,12 @@ def carry_out(works: Sequence[Work], say: Say) -> dict[Work, dict[str, Any]]:
     for name in {recipe_for(work).data.name for work in works}:
         open_source(name)  # missing data are told at once
     say(f"{len(works)} runs, two at a time; finished ones are kept")
-    found = {}
+    runs = {}
     for work, run in two_at_a_time(_part, works):
-        found[work] = run
+        runs[work] = run
         told = ", ".join(f"{100 * mean(run, shots):.1f} % ({shots} shots)" for shots in run["scores"])
         say(f"{work}: {told} after {run['best_seconds']:.0f} of {run['seconds']:.0f} s of training")
-    return found
+    return runs
 
 
 def _part(work: Work) -> dict[str, Any]:
@@ -106,6 +106,11 @@ def difference(
 ) -> Difference:
     """First minus second, task by task.
 
+    Args:
+        first: runs, one for each seed.
+        second: runs, one for each seed.
+        shots: of the test tasks.
+
     >>> run = lambda *scores: {"scores": {"5": list(scores)}}
     >>> str(difference([run(0.6, 0.8)], [run(0.5, 0.7)], "5"))
     '+10.0 ± 0.0 points over tasks'
@@ -136,6 +141,11 @@ def shares_of_time(
     """Per seed, our time to their best validation accuracy (less ``slack`` points) as a share of theirs.
 
     Theirs is the time at which they have it; ``None`` where we never get there.
+
+    Args:
+        ours: runs, one for each seed.
+        theirs: runs, one for each seed.
+        slack: points by which we may fall short.
 
     >>> ours = [{"seconds": 2, "validation": 0.5}, {"seconds": 4, "validation": 0.7}]
     >>> theirs = [{"seconds": 4, "validation": 0.6}, {"seconds": 8, "validation": 0.7}]
@@ -176,7 +186,7 @@ def smoke_counts(runs: Runs) -> Row:
     """Whether all accuracies are whole numbers of right answers."""
     from innerloop.papers.bridge.methods import SMOKE_QUERIES, WAYS
 
-    every = [scores for found in runs.values() for scores in found["scores"].values()]
+    every = [scores for each_run in runs.values() for scores in each_run["scores"].values()]
     return counts_row([(sum(each) / len(each), WAYS * SMOKE_QUERIES * len(each)) for each in every])
 
 

@@ -39,17 +39,23 @@ def run(scale: str, say: Say) -> Reproduction:
     tasks = bridge_tasks(0, "train", TASKS, SAMPLES // 2, SAMPLES // 2, standard=True)
     kernels = limits(tasks)
     eta0 = common_rate(*kernels.values())
-    found: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
+    summaries: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
     for width in widths:
         for method, phi in kernels.items():
             courses = [course(method, width, seed, tasks, ETA * eta0, steps) for seed in range(draws)]
             slow = course(method, width, 0, tasks, SLOW * eta0, steps)
-            found[method].append(_summary(width, courses, slow, phi, eta0))
-            one = found[method][-1]
+            summaries[method].append(_summary(width, courses, slow, phi, eta0))
+            one = summaries[method][-1]
             say(f"{method}, width {width}: bound holds in {one['holds']:.0%}, distance {one['distance']:.3g}")
-    rows = [one for method in METHODS for one in _rows(method, found[method], draws, kernels[method], eta0)]
+    rows = [
+        one for method in METHODS for one in _rows(method, summaries[method], draws, kernels[method], eta0)
+    ]
     rows.append(_printed_rate_row(kernels, tasks, steps))
-    data = {"eta0": eta0, "rates": {m: rates(phi)._asdict() for m, phi in kernels.items()}, "found": found}
+    data = {
+        "eta0": eta0,
+        "rates": {m: rates(phi)._asdict() for m, phi in kernels.items()},
+        "found": summaries,
+    }
     protocol = {
         "network": f"{DEPTH} layers, ReLU, NTK parametrisation, its first outputs as drawn, float64",
         "tasks": f"{TASKS} Bridge tasks of {SAMPLES} samples, ‖x‖ = √d, labels standardised, no split",
@@ -58,7 +64,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "outer loop": f"{steps} full-batch steps of {ETA} η₀, η₀ the smaller of both analytic kernels'",
         "draws": f"{draws} networks per width (seeds 0 to {draws - 1})",
     }
-    figure = _figure(found, kernels, eta0)
+    figure = _figure(summaries, kernels, eta0)
     return Reproduction(rows, {"bridge-convergence": figure}, data, protocol)
 
 
@@ -74,7 +80,16 @@ def limits(tasks: TaskBatch) -> dict[str, torch.Tensor]:
 
 
 def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, steps: int) -> Course:
-    """One network's training."""
+    """One network's training.
+
+    Args:
+        method: ``anil`` or ``mtl``.
+        width: of the layers.
+        seed: of the weights.
+        tasks: to train on.
+        eta: the rate.
+        steps: of training.
+    """
     net = mlp(DIM, [width] * (DEPTH - 1), 1, parametrisation="ntk")
     params, _ = net.init(torch.Generator().manual_seed(1000 * width + seed))
     params = {name: value.double() for name, value in params.items()}

@@ -58,14 +58,26 @@ def structure(base: Kernels, tasks: int) -> Structure:
 
 
 def residual_spectra(x: Tensor, tasks: int, depths: list[int]) -> dict[str, list[Structure]]:
-    """By network and depth."""
+    """By network and depth.
+
+    Args:
+        x: inputs, task by task.
+        tasks: how many.
+        depths: of the networks.
+    """
     return {
         name: [structure(network_kernel(name, depth)(x, x), tasks) for depth in depths] for name in RESIDUAL
     }
 
 
 def spectra_rows(depths: list[int], found: dict[str, list[Structure]], x: Tensor) -> list[Row]:
-    """Rows of ``bridge-spectra``."""
+    """Rows of ``bridge-spectra``.
+
+    Args:
+        depths: of the networks.
+        found: by network and depth.
+        x: inputs.
+    """
     rows = [_factor_row(depths, found["residual"], x)]
     for name, words in RESIDUAL.items():
         off = found[name][-1].off
@@ -116,6 +128,7 @@ def residual_gaps(tasks: list[Any]) -> dict[str, list[MeanError]]:
     """‖F_ANIL − F_MTL‖ at λτ = 0 and ŝ = 1, by network and depth."""
 
     def gap(name: str, depth: int) -> MeanError:
+        """The gap of one network at one depth."""
         kernel, settings = network_kernel(name, depth), (Descent(0.0), Descent(1.0))
         return mean_error(
             [mtl_anil_gap(kernel, *pair, inner=settings[0], test_descent=settings[1]) for pair in tasks]

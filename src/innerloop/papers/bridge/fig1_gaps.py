@@ -68,7 +68,14 @@ def depth_gaps(kernel: KernelFunction, draws: list[Draw], **options: Any) -> lis
 
 
 def vary(name: str, time: float, one: Draw, kernel: KernelFunction) -> Tensor:
-    """Norms of every test task in one of the variants, at one λτ."""
+    """Norms of every test task in one of the variants, at one λτ.
+
+    Args:
+        name: one of :data:`VARIANTS`.
+        time: λτ.
+        one: a draw of tasks.
+        kernel: of the network.
+    """
     variant = dict(VARIANTS[name])
     options: dict[str, Any] = {"inner": Descent(time)}
     options["test_descent"] = Descent(time if variant.pop("moves", False) else 1.0)
@@ -101,6 +108,12 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
 
     Φ_ANIL = E Θ E is the product of a kernel with matrices whose smallest entries are e^{−λτ‖K‖}: its inverse
     undoes them, exactly in real numbers, and not at all once they are below the rounding of Θ.
+
+    Args:
+        kernel: of the network.
+        one: a draw of tasks.
+        time: λτ.
+        dtype: the precision.
     """
     x, y = stack(one.train.x_support), stack(one.train.y_support).to(dtype)
     points = torch.cat([stack(one.test.x_query), stack(one.test.x_support)])
@@ -121,19 +134,33 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
 
 
 def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:
-    """Norms of every test task from :func:`as_printed`."""
-    found = as_printed(kernel, one, time, dtype)
-    return (found.anil - found.mtl).double().view(one.test.size, -1).norm(dim=1)
+    """Norms of every test task from :func:`as_printed`.
+
+    Args:
+        kernel: of the network.
+        one: a draw of tasks.
+        time: λτ.
+        dtype: the precision.
+    """
+    both = as_printed(kernel, one, time, dtype)
+    return (both.anil - both.mtl).double().view(one.test.size, -1).norm(dim=1)
 
 
 def cancellation(kernel: KernelFunction, one: Draw) -> float:
     """How much F_ANIL at t = ∞ moves with λτ, up to 0.1, if it is computed as Lemma 1 has it."""
-    found = [as_printed(kernel, one, time, torch.float64).anil for time in (0.0, 0.02, 0.1)]
-    return max(float((each - found[0]).norm() / found[0].norm()) for each in found[1:])
+    predictions = [as_printed(kernel, one, time, torch.float64).anil for time in (0.0, 0.02, 0.1)]
+    return max(float((each - predictions[0]).norm() / predictions[0].norm()) for each in predictions[1:])
 
 
 def drawn_kernel(one: Draw, seed: int, width: int, depth: int) -> KernelFunction:
-    """Empirical kernels of a drawn network, kept for all samples of a draw."""
+    """Empirical kernels of a drawn network, kept for all samples of a draw.
+
+    Args:
+        one: a draw of tasks.
+        seed: of the weights.
+        width: of the layers.
+        depth: layers.
+    """
     net = mlp(DIM, [width] * (depth - 1), 1, parametrisation="ntk")
     params, _ = net.init(torch.Generator().manual_seed(seed))
     return kept(empirical_kernel(net, {name: p.double() for name, p in params.items()}), one)

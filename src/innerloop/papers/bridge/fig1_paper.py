@@ -43,8 +43,8 @@ def compute(scale: str, say: Say) -> dict[str, Any]:
     kernels: list[KernelFunction] = []
     for depth in DEPTHS:
         here = [drawn_kernel(one, seed, width, depth) for seed, one in enumerate(tasks)]
-        found = [depth_gaps(kernel, [one])[0] for one, kernel in zip(tasks, here, strict=True)]
-        depths.append(mean_error(found)._asdict())
+        gaps_here = [depth_gaps(kernel, [one])[0] for one, kernel in zip(tasks, here, strict=True)]
+        depths.append(mean_error(gaps_here)._asdict())
         kernels = here if depth == DEPTH else kernels
         say(f"empirical kernels of width {width}, L = {depth}: {depths[-1]['mean']:.2f}")
     times = by_time(tasks, kernels)

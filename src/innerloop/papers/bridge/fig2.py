@@ -45,7 +45,7 @@ def run(scale: str, say: Say) -> Reproduction:
     shots = shots_of(runs)
     *ours, theirs = runs.items()
     peer = {"accuracy": mean(theirs[1], shots), "seconds": theirs[1]["seconds"]}
-    points = [_point(work, found, shots, peer["seconds"]) for work, found in ours]
+    points = [_point(work, each_run, shots, peer["seconds"]) for work, each_run in ours]
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(points, peer, scale)
     data = {"MetaOptNet": peer, "MTL": points}
     return Reproduction(rows, {"bridge-fig2": _figure(points, peer)}, data, protocol(scale))
@@ -121,5 +121,5 @@ def _rows(points: list[dict[str, Any]], peer: dict[str, float], scale: str) -> l
 
 def _smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was trained."""
-    steps = [(found["steps"], found["curve"][-1]["step"]) for found in runs.values()]
+    steps = [(each_run["steps"], each_run["curve"][-1]["step"]) for each_run in runs.values()]
     return [smoke_counts(runs), same_row("runs have the length that they were given", steps)]

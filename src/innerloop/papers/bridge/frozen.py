@@ -50,7 +50,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "intervals": "95 % over test tasks and seeds together, paired by task",
     }
     lines = [
-        line(start, list(range(seeds)), [statistics.fmean(found["scores"]) for found in runs[start]])
+        line(start, list(range(seeds)), [statistics.fmean(each_run["scores"]) for each_run in runs[start]])
         for start in STARTS
     ]
     figure = panels_figure([panel("training seed", "accuracy of ANIL", lines)], columns=1, width=5.8)
@@ -59,8 +59,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _identities(runs: dict[str, list[dict[str, Any]]]) -> list[Row]:
     """What must hold however little was trained."""
-    shares = [(score, WAYS * TEST_QUERIES) for found in runs["learned"] for score in found["scores"]]
-    moved = {start: max(found["moved"] for found in runs[start]) for start in STARTS}
+    shares = [(score, WAYS * TEST_QUERIES) for each_run in runs["learned"] for score in each_run["scores"]]
+    moved = {start: max(each_run["moved"] for each_run in runs[start]) for start in STARTS}
     return [
         counts_row(shares),
         row(
@@ -73,8 +73,8 @@ def _identities(runs: dict[str, list[dict[str, Any]]]) -> list[Row]:
 
 
 def _drop(runs: dict[str, list[dict[str, Any]]], scale: str) -> Row:
-    learned, frozen = ([score for found in runs[start] for score in found["scores"]] for start in STARTS)
-    found = paired_difference(frozen, learned)
+    learned, frozen = ([score for gap in runs[start] for score in gap["scores"]] for start in STARTS)
+    gap = paired_difference(frozen, learned)
     seeds = [
         statistics.fmean(b["scores"]) - statistics.fmean(a["scores"])
         for a, b in zip(*runs.values(), strict=True)
@@ -83,9 +83,9 @@ def _drop(runs: dict[str, list[dict[str, Any]]], scale: str) -> Row:
         "ANIL with a frozen head has no performance drop",
         "no performance drop",
         f"{_percent(mean_interval(frozen))} against {_percent(mean_interval(learned))} %: "
-        f"{100 * found.mean:+.2f} ± {100 * found.ci95:.2f} points; "
+        f"{100 * gap.mean:+.2f} ± {100 * gap.ci95:.2f} points; "
         f"by seed {', '.join(f'{100 * value:+.1f}' for value in seeds)}",
-        found.mean - found.ci95 > -DROP,
+        gap.mean - gap.ci95 > -DROP,
         expected=NO_DROP[scale],
         reason=f"holds if the interval of the paired difference is above −{100 * DROP:g} point",
     )

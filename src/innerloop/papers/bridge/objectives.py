@@ -39,10 +39,10 @@ def run(scale: str, say: Say) -> Reproduction:
     """Compares gradients in float64, through the heads and past them."""
     draws, steps = SIZES[scale]
     problems = [draw(seed) for seed in range(draws)]
-    found = {a: [gradients(problem, a) for problem in problems] for a in PENALTIES}
+    compared = {a: [gradients(problem, a) for problem in problems] for a in PENALTIES}
     still = [_stationary(problem, steps) for problem in problems[:2]]
     say(f"{draws} draws, penalties {', '.join(f'{a:g}' for a in PENALTIES)}")
-    shown = {name: [max(one[name] for one in found[a]) for a in PENALTIES] for name in found[0.0][0]}
+    shown = {name: [max(one[name] for one in compared[a]) for a in PENALTIES] for name in compared[0.0][0]}
     data: dict[str, Any] = {"penalties": list(PENALTIES), **shown, "stationary": still}
     protocol = {
         "network": f"{DIM}–{HIDDEN[0]}–{HIDDEN[1]}, tanh, and one linear head per task; float64",
@@ -68,19 +68,32 @@ def draw(seed: int) -> Problem:
     x = tasks.x_support.flatten(0, 1)
 
     def features(params: Params) -> Tensor:
+        """The body's features of all samples, task by task."""
         return net.features(params, {}, x, "batch")[0].view(tasks.size, SAMPLES, HIDDEN[-1])
 
     return Problem(features, tasks.y_support, body)
 
 
 def heads_of(z: Tensor, y: Tensor, penalty: float) -> Tensor:
-    """Eq. 11: ½‖Φw − Y‖² + α‖w‖² is least where (ΦᵀΦ + 2αI)w = ΦᵀY."""
+    """Eq. 11: ½‖Φw − Y‖² + α‖w‖² is least where (ΦᵀΦ + 2αI)w = ΦᵀY.
+
+    Args:
+        z: features, task by task.
+        y: targets.
+        penalty: α.
+    """
     ridge = 2 * penalty * torch.eye(z.shape[-1], dtype=z.dtype)
     return torch.linalg.solve(z.mT @ z + ridge, z.mT @ y)
 
 
 def joint(problem: Problem, body: Params, heads: Tensor) -> Tensor:
-    """Eq. 12."""
+    """Eq. 12.
+
+    Args:
+        problem: the tasks.
+        body: its parameters.
+        heads: one for each task.
+    """
     return 0.5 * (problem.features(body) @ heads - problem.y).square().sum()
 
 
@@ -88,12 +101,15 @@ def gradients(problem: Problem, penalty: float) -> dict[str, float]:
     """How far gradients of the body are from that of eq. 13, which is differentiated through its heads."""
 
     def adapted(body: Params) -> Tensor:
+        """The best heads for a body."""
         return heads_of(problem.features(body), problem.y, penalty)
 
     def equation_10(body: Params) -> Tensor:
+        """The loss without the penalty, at the best heads."""
         return joint(problem, body, adapted(body))
 
     def equation_13(body: Params) -> Tensor:
+        """The loss with the penalty, at the best heads."""
         heads = adapted(body)
         return joint(problem, body, heads) + penalty * heads.square().sum()
 
@@ -121,13 +137,17 @@ def _stationary(problem: Problem, steps: int) -> dict[str, float]:
     )
 
     def closure() -> Tensor:
+        """The joint loss, with its gradient."""
         optimiser.zero_grad()
         value = joint(problem, {name: free[name] for name in problem.body}, free["heads"])
         value.backward()
         return value
 
     def size(body: Params) -> float:
+        """The norm of the gradient of eq. 13."""
+
         def value(p: Params) -> Tensor:
+            """Eq. 13 without a penalty."""
             return joint(problem, p, heads_of(problem.features(p), problem.y, 0.0))
 
         return float(_flat(torch.func.grad(value)(body)).norm())

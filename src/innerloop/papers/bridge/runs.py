@@ -77,15 +77,18 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[dict[str, float]], TrainState, 
     validation = validation_of(parts, plan)
 
     def score(params: Params, buffers: Buffers) -> Interval:
+        """Validation, whose time is not counted."""
         with watch.paused():
             return validation.score(params, buffers)
 
     def log(record: dict[str, Any]) -> None:
+        """Keeps a point of the curve."""
         if "validation" in record:
             kept = {name: record[name] for name in ("step", "validation", "ci95")}
             curve.append({**kept, "seconds": watch.seconds()})
 
     def save(state: TrainState, tags: tuple[str, ...]) -> None:
+        """Keeps the best state."""
         if "best" in tags:
             best[0] = state
 
@@ -101,5 +104,5 @@ def _judged_as(parts: Parts, **eval_settings: Any) -> Parts:
 
 def _scores(parts: Parts, state: TrainState, plan: Plan, **eval_settings: Any) -> list[float]:
     """Accuracy on every test task, in order: the same tasks for all methods."""
-    found = _judged_as(parts, **eval_settings)
-    return judge(found, state.params, state.buffers, "test", parts.recipe.eval.episodes, plan).scores
+    changed = _judged_as(parts, **eval_settings)
+    return judge(changed, state.params, state.buffers, "test", parts.recipe.eval.episodes, plan).scores

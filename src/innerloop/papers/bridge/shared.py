@@ -16,7 +16,17 @@ DIM, TASKS, SHOTS, TEST_TASKS, TEST_SUPPORT, TEST_QUERY = 10, 20, 10, 20, 5, 10
 def bridge_tasks(
     seed: int, split: str, n: int, shots: int, queries: int, *, standard: bool = False, sphere: bool = True
 ) -> TaskBatch:
-    """Quadratic tasks in float64; ``standard`` centres labels and gives them variance 1."""
+    """Quadratic tasks in float64; ``standard`` centres labels and gives them variance 1.
+
+    Args:
+        seed: of the stream.
+        split: of the stream.
+        n: how many.
+        shots: support samples.
+        queries: query samples.
+        standard: whether labels are centred and have variance 1.
+        sphere: whether inputs have length √d.
+    """
     batch = make_sampler(
         bridge_quadratic,
         seed=derive_seed(seed, "bridge"),
@@ -52,7 +62,13 @@ def halves(tasks: TaskBatch) -> TaskBatch:
 
 
 def with_support(tasks: TaskBatch, seed: int, *, sphere: bool = True) -> TaskBatch:
-    """The samples of every task as its query set, and as many new ones of the same task as its support."""
+    """The samples of every task as its query set, and as many new ones of the same task as its support.
+
+    Args:
+        tasks: from :func:`bridge_tasks`, with support samples only.
+        seed: with which they were drawn.
+        sphere: as they were drawn.
+    """
     n = tasks.x_support.shape[1]
     # the same tasks: μ and ν do not depend on the counts
     more = bridge_tasks(seed, "train", tasks.size, n, n, sphere=sphere)

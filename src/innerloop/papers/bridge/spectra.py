@@ -29,14 +29,14 @@ def run(scale: str, say: Say) -> Reproduction:
     """Kernels of the same inputs at growing depth, Σ¹(x,x) = 1 (‖x‖² = d/2)."""
     tasks, shots, depths = SIZES[scale]
     x = stack(bridge_tasks(0, "train", tasks, shots, 0).x_support) / math.sqrt(2)
-    found: dict[str, list[float]] = {}
+    by_measure: dict[str, list[float]] = {}
     for depth in depths:
         base = mlp_kernel(depth)(x, x)
         structure = depth_structure(base.ntk, base.nngp, depth)
         gap = inverse_gap(base.ntk, mtl_kernel(base.ntk, base.nngp, tasks))
         more = {"inverse_gap": gap, "cross": _cross_norm(depth, x)}
         for key, value in {**structure._asdict(), **more}.items():
-            found.setdefault(key, []).append(value)
+            by_measure.setdefault(key, []).append(value)
         say(f"L = {depth}: Θ_off/L {structure.ntk_off:.4f}, L²(1−K_off) {structure.nngp_gap:.2f}, {gap:.2e}")
     protocol = {
         "inputs": f"{tasks} Bridge tasks × {shots} samples, d = 10, ‖x‖² = d/2 so that Σ¹(x,x) = 1, seed 0",
@@ -46,10 +46,10 @@ def run(scale: str, say: Say) -> Reproduction:
     deep = [depth for depth in depths if depth <= LAST_RESIDUAL]
     residual = residual_spectra(x, tasks, deep)
     say(f"residual networks up to L = {deep[-1]}")
-    rows = _rows(depths, found) + spectra_rows(deep, residual, x)
-    data = {"depths": depths, **found, "residual_depths": deep}
+    rows = _rows(depths, by_measure) + spectra_rows(deep, residual, x)
+    data = {"depths": depths, **by_measure, "residual_depths": deep}
     data["residual"] = {name: [one._asdict() for one in each] for name, each in residual.items()}
-    figure = _figure(depths, found, deep, residual)
+    figure = _figure(depths, by_measure, deep, residual)
     return Reproduction(rows, {"bridge-spectra": figure}, data, protocol)
 
 

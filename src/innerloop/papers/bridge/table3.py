@@ -78,27 +78,29 @@ def run(scale: str, say: Say) -> Reproduction:
     runs = carry_out(works(scale), say)
     table = _table(runs)
     cells = {
-        cell: {method: over_seeds(found, cell[1]) for method, found in methods.items()}
+        cell: {method: over_seeds(intervals, cell[1]) for method, intervals in methods.items()}
         for cell, methods in table.items()
     }
     figures = {
         f"bridge-table3-{data}-{shots}-shot": bars_figure(
-            {f"{shots}-shot": {m: (100 * v.mean, 100 * v.ci95) for m, v in found.items()}},
+            {f"{shots}-shot": {m: (100 * v.mean, 100 * v.ci95) for m, v in intervals.items()}},
             f"5-way accuracy on test classes, {'glyphs' if scale == 'smoke' else TITLES[data]}",
         )
-        for (data, shots), found in cells.items()
+        for (data, shots), intervals in cells.items()
     }
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(table, scale)
-    data = {" ".join(cell): {m: v._asdict() for m, v in found.items()} for cell, found in cells.items()}
+    data = {
+        " ".join(cell): {m: v._asdict() for m, v in intervals.items()} for cell, intervals in cells.items()
+    }
     return Reproduction(rows, figures, data, protocol(scale))
 
 
 def _table(runs: dict[Work, dict[str, Any]]) -> dict[tuple[str, str], dict[str, list[dict[str, Any]]]]:
     """Runs by benchmark and shots, then by method, in the order of seeds."""
     table: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
-    for work, found in runs.items():
-        for shots in found["scores"]:
-            table.setdefault((work.data, shots), {}).setdefault(work.method, []).append(found)
+    for work, result in runs.items():
+        for shots in result["scores"]:
+            table.setdefault((work.data, shots), {}).setdefault(work.method, []).append(result)
     return table
 
 
@@ -132,13 +134,13 @@ def _times_row(methods: dict[str, list[dict[str, Any]]], scale: str) -> Row:
         for method, runs in methods.items()
         if method != "MetaOptNet"
     }
-    middle = {method: middle_share(found) for method, found in shares.items()}
+    middle = {method: middle_share(by_seed) for method, by_seed in shares.items()}
     others = [share for method, share in middle.items() if method not in ("MTL", "RFS")]
     return row(
         "CIFAR-FS 5-shot: MTL comes within a point of MetaOptNet's validation accuracy before any other "
         "method that learns from tasks",
         "MTL: 0.043 of MetaOptNet's time on mini-ImageNet",
-        "; ".join(f"{method} {shares_in_words(found)}" for method, found in shares.items()),
+        "; ".join(f"{method} {shares_in_words(by_seed)}" for method, by_seed in shares.items()),
         middle["MTL"] < min(others),
         expected=scale != "cpu" or MTL_IS_FIRST,
         reason="shares of the time at which MetaOptNet has its best validation, by seed",

@@ -49,9 +49,9 @@ def run(scale: str, say: Say) -> Reproduction:
     """Accuracy on the same test tasks, training time, and the time to reach MetaOptNet's accuracy."""
     runs = carry_out(works(scale), say)
     shots = shots_of(runs)
-    by_method = {m: [found for work, found in runs.items() if work.method == m] for m in BOTH}
+    by_method = {m: [each_run for work, each_run in runs.items() if work.method == m] for m in BOTH}
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(by_method, shots, scale)
-    data = {method: {"runs": [_plain(found) for found in all_]} for method, all_ in by_method.items()}
+    data = {method: {"runs": [_plain(each_run) for each_run in all_]} for method, all_ in by_method.items()}
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, protocol(scale))
 
 
@@ -67,12 +67,12 @@ def curves_figure(by_method: dict[str, list[Run]]) -> Figure:
     lines = [
         line(
             f"{'_' if seed else ''}{method}",  # the legend leaves out names that begin so
-            [point["seconds"] for point in found["curve"]],
-            [100 * point["validation"] for point in found["curve"]],
+            [point["seconds"] for point in each_run["curve"]],
+            [100 * point["validation"] for point in each_run["curve"]],
             ink=colour(i),
         )
         for i, (method, runs) in enumerate(by_method.items())
-        for seed, found in enumerate(runs)
+        for seed, each_run in enumerate(runs)
     ]
     one = panel("training time, processor seconds", "validation accuracy, %", lines)
     return panels_figure([one], columns=1, width=5.6, height=3.6)
@@ -122,6 +122,7 @@ def _cost_row(by_method: dict[str, list[Run]]) -> Row:
     from innerloop.papers.bridge.methods import training_pictures
 
     def per_picture(method: str) -> float:
+        """Milliseconds of a method for one training picture."""
         pictures = training_pictures(method)
         return statistics.median(1e3 * r["seconds"] / (r["steps"] * pictures) for r in by_method[method])
 
@@ -139,7 +140,7 @@ def _cost_row(by_method: dict[str, list[Run]]) -> Row:
 def _smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was trained."""
     times = [
-        (found["best_seconds"], time_to_reach(found, best_validation(found)) or -1.0)
-        for found in runs.values()
+        (each_run["best_seconds"], time_to_reach(each_run, best_validation(each_run)) or -1.0)
+        for each_run in runs.values()
     ]
     return [smoke_counts(runs), same_row("the weights that are judged had the best validation", times)]

@@ -52,7 +52,7 @@ def run(scale: str, say: Say) -> Reproduction:
     from innerloop.plots.panels import line, panel, panels_figure
 
     runs = carry_out(works(scale), say)
-    usual = [found for work, found in runs.items() if work.data == "cifar-fs" and work.normalised]
+    usual = [each_run for work, each_run in runs.items() if work.data == "cifar-fs" and work.normalised]
     table = {name: _over_seeds(usual, name) for name in PUBLISHED}
     penalties = [float(name) for name in table]
     ours = line(
@@ -72,7 +72,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _over_seeds(runs: list[dict[str, Any]], penalty: str) -> Interval:
-    return mean_interval([mean_interval(found["penalties"][penalty]).mean for found in runs])
+    return mean_interval([mean_interval(each_run["penalties"][penalty]).mean for each_run in runs])
 
 
 def _rows(table: dict[str, Interval], scale: str) -> list[Row]:
@@ -125,6 +125,8 @@ def _footnote(runs: dict[Work, dict[str, Any]], scale: str) -> list[Row]:
 def _smoke_rows(runs: Runs, usual: list[dict[str, Any]], shots: str) -> list[Row]:
     """What must hold however little was trained."""
     pairs = [
-        pair for found in usual for pair in zip(found["penalties"][BEST], found["scores"][shots], strict=True)
+        pair
+        for each_run in usual
+        for pair in zip(each_run["penalties"][BEST], each_run["scores"][shots], strict=True)
     ]
     return [smoke_counts(runs), same_row(f"penalty {BEST} is the head of the other tables", pairs)]

@@ -48,7 +48,13 @@ WAYS, TEST_QUERIES = 5, 15
 
 
 def trained(setting: Setting, start: str, seed: int) -> Fitted:
-    """A Conv4-32 after training from one start of its last layer."""
+    """A Conv4-32 after training from one start of its last layer.
+
+    Args:
+        setting: data, learner and length.
+        start: where the last layer starts.
+        seed: of the run.
+    """
     recipe = make_recipe(
         {
             "name": "head-starts",
@@ -71,19 +77,31 @@ def trained(setting: Setting, start: str, seed: int) -> Fitted:
 
 
 def judged(setting: Setting, start: str, seed: int) -> dict[str, Any]:
-    """Accuracies on the test tasks, one each, and how far the last layer moved in training."""
-    found = trained(setting, start, seed)
-    state = _state(found)
-    return {"scores": _scores(found.parts, state, start), "moved": _moved(found.parts, state.params)}
+    """Accuracies on the test tasks, one each, and how far the last layer moved in training.
+
+    Args:
+        setting: data, learner and length.
+        start: where the last layer starts.
+        seed: of the run.
+    """
+    outcome = trained(setting, start, seed)
+    state = _state(outcome)
+    return {"scores": _scores(outcome.parts, state, start), "moved": _moved(outcome.parts, state.params)}
 
 
 def permuted(setting: Setting, start: str, seed: int, orders: int) -> dict[str, Any]:
     """Accuracies on the test tasks in every order of their labels, averaged over orders, and of equal rows.
 
     ``equal rows`` are those of the trained last layer in the place of each: another start at test only.
+
+    Args:
+        setting: data, learner and length.
+        start: where the last layer starts.
+        seed: of the run.
+        orders: how many orders of the labels.
     """
-    found = trained(setting, start, seed)
-    parts, state = found.parts, _state(found)
+    outcome = trained(setting, start, seed)
+    parts, state = outcome.parts, _state(outcome)
     by_order = by_label_order(
         parts.learner_after(setting.inner_steps),
         state.params,
@@ -92,7 +110,7 @@ def permuted(setting: Setting, start: str, seed: int, orders: int) -> dict[str, 
         parts.loss,
         label_orders(WAYS, orders),
         setting.tests,
-        plan_for(found.recipe),
+        plan_for(outcome.recipe),
     )
     return {
         "scores": by_order.scores.tolist(),

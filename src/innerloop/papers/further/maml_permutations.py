@@ -63,7 +63,7 @@ def _given(setting: Setting, start: str, seed: int, orders: int) -> dict[str, An
 
 def flat(runs: list[dict[str, Any]]) -> list[float]:
     """Per test task and seed, the mean over orders."""
-    return [statistics.fmean(task) for found in runs for task in found["scores"]]
+    return [statistics.fmean(task) for each_run in runs for task in each_run["scores"]]
 
 
 def spreads(runs: list[dict[str, Any]]) -> list[float]:
@@ -72,13 +72,15 @@ def spreads(runs: list[dict[str, Any]]) -> list[float]:
     >>> [round(value, 2) for value in spreads([{"scores": [[0.2, 0.6, 0.4], [0.5, 0.5, 0.5]]}])]
     [0.4, 0.0]
     """
-    return [max(task) - min(task) for found in runs for task in found["scores"]]
+    return [max(task) - min(task) for each_run in runs for task in each_run["scores"]]
 
 
 def _identities(runs: dict[str, list[dict[str, Any]]], scale: str) -> list[Row]:
     """What must hold however little was trained."""
     answers = WAYS * TEST_QUERIES
-    shares = [(score, answers) for found in runs["learned"] for task in found["scores"] for score in task]
+    shares = [
+        (score, answers) for each_run in runs["learned"] for task in each_run["scores"] for score in task
+    ]
     changed = sum(value > 0 for value in spreads(runs["one-vector"]))
     return [
         counts_row(shares),
@@ -95,11 +97,13 @@ def _identities(runs: dict[str, list[dict[str, Any]]], scale: str) -> list[Row]:
 def _rows(runs: dict[str, list[dict[str, Any]]], scale: str) -> list[Row]:
     learned, shared = runs["learned"], runs["one-vector"]
     plain, spread = flat(learned), mean_interval(spreads(learned))
-    deviation = statistics.fmean(statistics.pstdev(task) for found in learned for task in found["scores"])
+    deviation = statistics.fmean(
+        statistics.pstdev(task) for each_run in learned for task in each_run["scores"]
+    )
     mean = mean_interval(plain)
-    averaged = paired_difference([score for found in learned for score in found["averaged"]], plain)
+    averaged = paired_difference([score for each_run in learned for score in each_run["averaged"]], plain)
     better = paired_difference(flat(shared), plain)
-    equal = paired_difference([score for found in learned for score in found["equal rows"]], plain)
+    equal = paired_difference([score for each_run in learned for score in each_run["equal rows"]], plain)
     apart = [
         statistics.fmean(flat([a])) - statistics.fmean(flat([b]))
         for a, b in zip(shared, learned, strict=True)
@@ -150,7 +154,9 @@ def _signed(interval: Any) -> str:
 
 def _figure(runs: dict[str, list[dict[str, Any]]]) -> Any:
     """Tasks in the order of their mean accuracy: mean, best and worst over the orders of their labels."""
-    tasks = sorted((task for found in runs["learned"] for task in found["scores"]), key=statistics.fmean)
+    tasks = sorted(
+        (task for each_run in runs["learned"] for task in each_run["scores"]), key=statistics.fmean
+    )
     places = list(range(1, len(tasks) + 1))
     lines = [
         line("best order", places, [max(task) for task in tasks]),

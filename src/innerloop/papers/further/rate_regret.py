@@ -56,9 +56,9 @@ def run(scale: str, say: Say) -> Reproduction:
     chosen = chosen[: int(os.environ.get(PART, "0")) or None]
     jobs = [(case, rate, seed, scale) for case in chosen for seed in range(seeds) for rate in ("auto", *GRID)]
     results: dict[tuple[Case, Any, int], dict[str, Any]] = {}
-    for job, found in two_at_a_time(_part, jobs):
-        results[job[:3]] = found
-        say(f"{job[0]}, seed {job[2]}, {job[1]}: {found['accuracy']:.3f} (rate {found['rate']:.3g})")
+    for job, outcome in two_at_a_time(_part, jobs):
+        results[job[:3]] = outcome
+        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome['accuracy']:.3f} (rate {outcome['rate']:.3g})")
     again = _again(results, scale) if scale == "smoke" else []
     table = [_summary(case, results, seeds) for case in chosen]
     protocol = {
@@ -78,8 +78,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _again(results: dict[tuple[Case, Any, int], dict[str, Any]], scale: str) -> list[float]:
     """Accuracies of runs at the numbers that ``auto`` settled on, given as numbers."""
-    settled = [(*key[:1], found["rate"], *key[2:]) for key, found in results.items() if key[1] == "auto"]
-    return [found["accuracy"] for _, found in two_at_a_time(_part, [(*key, scale) for key in settled])]
+    settled = [(*key[:1], outcome["rate"], *key[2:]) for key, outcome in results.items() if key[1] == "auto"]
+    return [outcome["accuracy"] for _, outcome in two_at_a_time(_part, [(*key, scale) for key in settled])]
 
 
 def _smoke_rows(table: list[dict[str, Any]], again: list[float]) -> list[Row]:
@@ -174,12 +174,13 @@ def _summary(case: Case, results: dict[tuple[Case, Any, int], dict[str, Any]], s
     """Means over seeds; the best rate of the grid is chosen on the same test tasks, which favours it."""
 
     def mean(rate: Any) -> float:
+        """The mean accuracy at a rate."""
         return statistics.fmean(results[(case, rate, seed)]["accuracy"] for seed in range(seeds))
 
     scores = [mean(rate) for rate in GRID]
     best = max(range(len(GRID)), key=scores.__getitem__)
     rate = statistics.fmean(results[(case, "auto", seed)]["rate"] for seed in range(seeds))
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "case": case,
         "scores": scores,
         "best": scores[best],
@@ -191,15 +192,15 @@ def _summary(case: Case, results: dict[tuple[Case, Any, int], dict[str, Any]], s
     def elsewhere(other: float) -> float:
         """Regret at another rate, read off between those of the grid."""
         if case.steps == 1:
-            return max(0.0, scores[best] - found["auto"])
+            return max(0.0, scores[best] - summary["auto"])
         between = numpy.interp(math.log(other), [math.log(r) for r in GRID], scores)
         return max(0.0, scores[best] - float(between))
 
     root = step_divisor(case.steps)  # what auto divided by
-    found["regret"] = max(0.0, scores[best] - found["auto"])
+    summary["regret"] = max(0.0, scores[best] - summary["auto"])
     return {
-        **found,
-        "factor": needed_factor(found),
+        **summary,
+        "factor": needed_factor(summary),
         "divided": elsewhere(rate / root),
         "undivided": elsewhere(rate * root),
     }

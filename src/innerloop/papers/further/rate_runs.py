@@ -49,7 +49,14 @@ class Size(NamedTuple):
 
 
 def trained(case: Case, rate: Any, seed: int, size: Size) -> dict[str, Any]:
-    """Accuracy on test tasks after training at a rate, or at ``auto``."""
+    """Accuracy on test tasks after training at a rate, or at ``auto``.
+
+    Args:
+        case: the problem.
+        rate: a number, or ``auto``.
+        seed: of the run.
+        size: steps, tasks in a step and test tasks.
+    """
     recipe = make_recipe(
         {
             "name": "rate-regret",
@@ -62,14 +69,14 @@ def trained(case: Case, rate: Any, seed: int, size: Size) -> dict[str, Any]:
             "run": {"seed": seed, "threads": 1},
         }
     )
-    found = fitted(recipe)
-    score = judged(found)
+    outcome = fitted(recipe)
+    score = judged(outcome)
     chance = 1 / case.ways
     diverged = not math.isfinite(score.mean)  # in training, or when it adapts: worth a guess
     return {
         "accuracy": chance if diverged else score.mean,
         "ci95": score.ci95,
-        "rate": found.recipe.inner.lr,
+        "rate": outcome.recipe.inner.lr,
         "diverged": diverged,
     }
 

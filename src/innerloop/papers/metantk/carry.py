@@ -27,13 +27,13 @@ def carry_out(cases: Sequence[Case], say: Say) -> dict[Case, dict[str, Any]]:
     for data in {case.data for case in cases}:
         pictures(data)  # missing data are told at once
     say(f"{len(cases)} runs, two at a time; finished searches and trainings are kept")
-    found = {}
+    runs = {}
     for case, run in two_at_a_time(one_run, cases):
-        found[case] = run
+        runs[case] = run
         scores = ", ".join(f"{accuracy(run, shots):.1f} % ({shots}-shot)" for shots in shots_of(run))
         cost = "" if run["search"] is None else f"searched for {run['search']['seconds']:.0f} s, "
         say(f"{case}: {cost}trained for {run['training']['seconds']:.0f} s: {scores}")
-    return found
+    return runs
 
 
 def searched(case: Case) -> dict[str, Any] | None:

@@ -128,10 +128,10 @@ def recipe_of(case: Case, genotype: Any) -> dict[str, Any]:
         genotype: a published cell's name or a table; not looked at for ``RFS``.
     """
     made = _smoke(case) if case.scale == "smoke" else _shipped(case)
-    found = made.model_dump()
+    recipe = made.model_dump()
     if case.method != "RFS":
-        found["model"]["settings"] = {**found["model"]["settings"], "genotype": genotype}
-    return make_recipe(found).model_dump()
+        recipe["model"]["settings"] = {**recipe["model"]["settings"], "genotype": genotype}
+    return make_recipe(recipe).model_dump()
 
 
 def _shipped(case: Case) -> Recipe:

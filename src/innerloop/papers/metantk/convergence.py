@@ -50,13 +50,14 @@ def run(scale: str, say: Say) -> Reproduction:
     x = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
     phi = maml_kernel(mlp_kernel(DEPTH)(x, x).ntk, TASKS, SHOTS, Descent(INNER_TIME, INNER_STEPS))
     constants = rates(phi)
-    found = []
+    by_width = []
     for width in widths:
         courses = [_course(width, seed, tasks, constants, phi, steps) for seed in range(draws)]
-        found.append({"width": width, **_mean(courses)})
+        by_width.append({"width": width, **_mean(courses)})
         say(
-            f"width {width}: bound holds in {found[-1]['holds']:.0%} of draws, movement "
-            f"{found[-1]['movement']:.3g}, drift {found[-1]['drift']:.3g}, Φ̂₀ off by {found[-1]['error']:.3g}"
+            f"width {width}: bound holds in {by_width[-1]['holds']:.0%} of draws, movement "
+            f"{by_width[-1]['movement']:.3g}, drift {by_width[-1]['drift']:.3g}, "
+            f"Φ̂₀ off by {by_width[-1]['error']:.3g}"
         )
     protocol = {
         "network": f"{DEPTH} layers, ReLU, NTK parametrisation, no biases, its first outputs as drawn",
@@ -67,9 +68,9 @@ def run(scale: str, say: Say) -> Reproduction:
         "not the paper's": NOT_THE_PAPERS,
         "shortened": "" if scale == "paper" else "widths and draws",
     }
-    data = {"rates": constants._asdict(), "eta": ETA * constants.eta0, "by_width": found}
-    rows = _rows(found, draws)
-    return Reproduction(rows, {"metantk-convergence": _figure(found, constants)}, data, protocol)
+    data = {"rates": constants._asdict(), "eta": ETA * constants.eta0, "by_width": by_width}
+    rows = _rows(by_width, draws)
+    return Reproduction(rows, {"metantk-convergence": _figure(by_width, constants)}, data, protocol)
 
 
 def _course(

@@ -38,15 +38,15 @@ def run(scale: str, say: Say) -> Reproduction:
     from innerloop.nets.cells.toml import from_table
     from innerloop.plots.cells import cell_picture_data, cell_picture_figure
 
-    found = _searches(scale, say)
-    cells = {f"seed-{case.seed}": from_table(each["genotype"]) for case, each in found.items()}
+    searches = _searches(scale, say)
+    cells = {f"seed-{case.seed}": from_table(each["genotype"]) for case, each in searches.items()}
     drawn = {"found": next(iter(cells.values())), "released": PUBLISHED["metantk-mini-5-1"], **cells}
     pictures = {name: cell_picture_data(cell._asdict()) for name, cell in drawn.items()}
     figures = {f"metantk-fig2-{name}": cell_picture_figure(picture) for name, picture in pictures.items()}
     rows = [*_released_rows(), _drawn_row(pictures, drawn)]
     if scale != "smoke":
         rows.append(_alike_row(list(cells.values()), scale))
-    data = {f"seed {case.seed}": each for case, each in found.items()}
+    data = {f"seed {case.seed}": each for case, each in searches.items()}
     return Reproduction(rows, figures, {"searches": data, "pictures": pictures}, protocol(scale))
 
 
@@ -62,12 +62,12 @@ def _searches(scale: str, say: Say) -> dict[Case, dict[str, Any]]:
     from innerloop.reproduce.parts import two_at_a_time
 
     pictures(DATA[scale])  # missing data are told at once
-    found = {}
+    searches = {}
     for case, search in two_at_a_time(searched, cases(scale)):
         assert search is not None
-        found[case] = search
+        searches[case] = search
         say(f"{case}: {search['measured']} measurements, {search['seconds']:.0f} s of one core")
-    return found
+    return searches
 
 
 def _released_rows() -> list[Row]:

@@ -53,11 +53,9 @@ def run(scale: str, say: Say) -> Reproduction:
         outer = _outer(method, train, steps)
         expected = _predicted(method, train, test, outer)
         for width in widths:
-            found = torch.tensor(
-                [_error(method, width, s, train, test, outer, expected) for s in range(draws)]
-            )
-            errors[method].append(float(found.mean()))
-            spread[method].append(float(found.std() / draws**0.5))
+            off = torch.tensor([_error(method, width, s, train, test, outer, expected) for s in range(draws)])
+            errors[method].append(float(off.mean()))
+            spread[method].append(float(off.std() / draws**0.5))
             say(f"{method}, width {width}: off by {errors[method][-1]:.3g} of the prediction's norm")
     slopes = {m: log_slope([float(w) for w in widths], errors[m]) for m in METHODS}
     protocol = {
@@ -112,8 +110,8 @@ def _error(
     assert TEST.steps is not None
     tester = make(net, loss, TEST.time / TEST.steps, TEST.steps)
     with torch.no_grad():
-        found = meta_outputs(tester, trained, test).double()
-    return float((found - expected).norm() / expected.norm())
+        outputs = meta_outputs(tester, trained, test).double()
+    return float((outputs - expected).norm() / expected.norm())
 
 
 def _train(method: str, net: Network, params: Params, tasks: TaskBatch, outer: Descent) -> Params:

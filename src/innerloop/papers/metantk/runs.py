@@ -35,9 +35,9 @@ def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -
     scores = {}
     for name, settings in heads.items():
         judged = wanted.model_copy(update={"eval": wanted.eval.model_copy(update=dict(settings))})
-        found = _parts(judged, parts.sizes)
+        changed = _parts(judged, parts.sizes)
         episodes = wanted.eval.episodes
-        scores[name] = judge(found, state.params, state.buffers, "test", episodes, plan).scores
+        scores[name] = judge(changed, state.params, state.buffers, "test", episodes, plan).scores
     return {
         "seconds": seconds,
         "steps": wanted.outer.steps,

@@ -67,14 +67,14 @@ def found_cell(
     asked = {"data": data, "side": side, "cells": cells, "channels": channels, "crops": crops}
     keep = _kept_at({**asked, "method": method, "settings": dict(settings), "seed": seed})
     fresh, begun = not keep.exists(), time.process_time()
-    found = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
+    result = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
     seconds = time.process_time() - begun
-    best = found.ranked[0]
+    best = result.ranked[0]
     return {
         "genotype": to_table(best.candidate),
         "scores": best.scores,
-        "reliability": found.reliability,
-        "measured": found.measured,
+        "reliability": result.reliability,
+        "measured": result.measured,
         "seconds": seconds if fresh else sum(each.seconds for each in read_kept(keep).values()),
         "parameters": network_size(space.build(best.candidate, "transductive"), space.shape).body,
     }

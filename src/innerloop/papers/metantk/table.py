@@ -39,8 +39,8 @@ def spread(values: Iterable[float]) -> Spread:
     >>> str(spread([60.0, 61.0, 62.0])), str(spread([60.0]))
     ('61.00 ± 1.00 %', '60.00 %')
     """
-    found = list(values)
-    return Spread(fmean(found), stdev(found) if len(found) > 1 else math.nan, len(found))
+    numbers = list(values)
+    return Spread(fmean(numbers), stdev(numbers) if len(numbers) > 1 else math.nan, len(numbers))
 
 
 def shots_of(run: Mapping[str, Any]) -> list[str]:
@@ -54,7 +54,14 @@ def accuracy(run: Mapping[str, Any], shots: str) -> float:
 
 
 def of(runs: Runs, method: str, data: str, cells: int) -> list[dict[str, Any]]:
-    """The runs of a method, in the order of seeds."""
+    """The runs of a method, in the order of seeds.
+
+    Args:
+        runs: all runs.
+        method: whose.
+        data: on which pictures.
+        cells: in the stack; not looked at for RFS.
+    """
     return [
         run
         for case, run in runs.items()
@@ -64,6 +71,11 @@ def of(runs: Runs, method: str, data: str, cells: int) -> list[dict[str, Any]]:
 
 def difference(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], shots: str) -> str:
     """First minus second in words: over the same test tasks, and over independent runs.
+
+    Args:
+        first: runs, one for each seed.
+        second: runs, one for each seed.
+        shots: of the test tasks.
 
     >>> run = lambda *scores: {"training": {"scores": {"1": list(scores)}}}
     >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
@@ -103,9 +115,17 @@ def line_of(found: Sequence[Mapping[str, Any]], cells: int) -> dict[str, Any]:
 
 
 def table_row(where: str, lines: Mapping[str, dict[str, Any]], paper: str, floor: Mapping[str, float]) -> Row:
-    """The whole table as one row; it holds if every method is above raw pixels' nearest neighbour."""
+    """The whole table as one row; it holds if every method is above raw pixels' nearest neighbour.
+
+    Args:
+        where: what the table is about.
+        lines: of the table, by method.
+        paper: what the paper says.
+        floor: accuracy of raw pixels' nearest neighbour by shots, in per cent.
+    """
 
     def told(line: dict[str, Any]) -> str:
+        """One line of the table in words."""
         cost = "" if line["search_minutes"] is None else f", {line['search_minutes']:.1f} min of search"
         scores = " / ".join(str(Spread(**value)) for value in line["accuracy"].values())
         return f"{scores} ({line['parameters'] / 1e6:.3f} M parameters{cost})"

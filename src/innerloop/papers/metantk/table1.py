@@ -67,12 +67,12 @@ def cases(scale: str) -> list[Case]:
     from innerloop.papers.metantk.cases import SEEDS, Case
 
     stacks = (5, 8) if scale == "paper" else (5,)
-    found = []
+    listed = []
     for data in DATA[scale]:
         for seed in range(SEEDS[scale]):
-            found += [Case(scale, data, method, seed, cells) for cells in stacks for method in (OURS, CELL)]
-            found.append(Case(scale, data, NETWORK, seed))
-    return found
+            listed += [Case(scale, data, method, seed, cells) for cells in stacks for method in (OURS, CELL)]
+            listed.append(Case(scale, data, NETWORK, seed))
+    return listed
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -107,9 +107,9 @@ def _at_84_pixels(say: Say) -> list[Row]:
     except UserError as error:
         say(f"84 pixels are skipped: {error}")
         return []
-    found = one_run(Case("smoke", TINY, OURS, 0))
+    outcome = one_run(Case("smoke", TINY, OURS, 0))
     say("84 pixels: searched, trained and judged on Tiny-ImageNet's photographs")
-    scores = [score for each in found["training"]["scores"].values() for score in each]
+    scores = [score for each in outcome["training"]["scores"].values() for score in each]
     answers = WAYS * SMOKE_QUERIES
     whole = [abs(score * answers - round(score * answers)) < 0.02 for score in scores]
     said = f"{sum(whole)} of {len(scores)} accuracies are whole numbers of right answers"
@@ -146,7 +146,7 @@ def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: s
     ours, theirs = (of(runs, method, data, cells) for method in (OURS, other))
     published = PUBLISHED.get(key, PUBLISHED[LIKE])
     place = 0 if shots == "1" else 1
-    means = [accuracies(found, shots) for found in (ours, theirs)]
+    means = [accuracies(runs_of, shots) for runs_of in (ours, theirs)]
     gap = means[0].mean - means[1].mean
     holds, word = (
         (gap >= -CLOSE, "comparable with or better than") if other == CELL else (gap > 0, "better than")

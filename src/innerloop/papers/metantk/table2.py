@@ -120,7 +120,7 @@ def _better(runs: Runs, scale: str, cells: int, shots: str, first: str, second: 
     paper = f"{published[first][0] - published[second][0]:+.2f} points" if known else "–"
     key = (first, second, shots)
     expected = not (scale == "cpu" and key in OTHERWISE)
-    means = [accuracies(found, shots) for found in (ours, others)]
+    means = [accuracies(runs_of, shots) for runs_of in (ours, others)]
     told = f"{means[0]} against {means[1]}: {difference(ours, others, shots)}"
     what = f"{cells} cells, {shots}-shot: {first} is better than {second}" + ("" if known else " (ours)")
     why = OTHERWISE.get(key, "by the mean over independent runs; ± is their standard deviation")

@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     from innerloop.search.scores.table import SCORES as SCORES
     from innerloop.search.scores.tell import Score as Score
     from innerloop.search.scores.tell import score as score
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "innerloop.search.scores.conditions": "Condition fresh_head metantk metantk_condition ntk_condition",
-        "innerloop.search.scores.gradients": "gradient_norm synflow zico",
-        "innerloop.search.scores.patterns": "Regions linear_regions naswot",
-        "innerloop.search.scores.ranks": "rank_sums",
-        "innerloop.search.scores.size": "flops layers parameters",
-        "innerloop.search.scores.table": "SCORES",
-        "innerloop.search.scores.tell": "Score score",
-    },
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "innerloop.search.scores.conditions": (
+                "Condition fresh_head metantk metantk_condition ntk_condition"
+            ),
+            "innerloop.search.scores.gradients": "gradient_norm synflow zico",
+            "innerloop.search.scores.patterns": "Regions linear_regions naswot",
+            "innerloop.search.scores.ranks": "rank_sums",
+            "innerloop.search.scores.size": "flops layers parameters",
+            "innerloop.search.scores.table": "SCORES",
+            "innerloop.search.scores.tell": "Score score",
+        },
+    )

@@ -82,7 +82,7 @@ def fresh_head(
         generator: draws.
         ways: outputs of the new one; as many as before if omitted.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [4], 64)
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> fresh_head(net, params, torch.Generator().manual_seed(1), ways=5)["layer1.weight"].shape
@@ -157,7 +157,7 @@ def ntk_condition(
         degenerate: see :func:`condition_number`.
         memory: bytes that may be used beside inputs and result.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [], 1, bias=False)  # f = w·x, so Θ = x·x'
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> ntk_condition(net, params, {}, torch.tensor([[2.0, 0.0], [0.0, 1.0]])).value
@@ -203,8 +203,9 @@ def metantk(
     x = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
 
     def gram(names: list[str]) -> Tensor:
-        found = empirical_ntk(network, params, x, buffers=buffers, names=names, output="sum", memory=memory)
-        return found.double()  # what follows subtracts numbers of equal size
+        """The kernel of these parameters, over all queries, then all supports."""
+        kernel = empirical_ntk(network, params, x, buffers=buffers, names=names, output="sum", memory=memory)
+        return kernel.double()  # what follows subtracts numbers of equal size
 
     ntk = gram(names)
     if method == "maml":
@@ -225,11 +226,22 @@ def metantk_condition(
     degenerate: Degenerate = "told",
     memory: int = SCORE_MEMORY,
 ) -> Condition:
-    """MetaNTK-NAS (Wang et al. 2022): the condition number of :func:`metantk`; the arguments are its.
+    r"""MetaNTK-NAS (Wang et al. 2022): the condition number of :func:`metantk`.
 
     The ridge belongs to the inner solve: none is added to the kernel whose condition number it is.
 
-    >>> from innerloop.nets.mlp import mlp
+    Args:
+        network: normalised so that samples do not mix.
+        params: its parameters; see :func:`fresh_head`.
+        buffers: its buffers.
+        tasks: their inputs count, labels do not.
+        method: ``maml`` or ``anil``.
+        inner: :math:`s = \lambda\tau` and the ridge of the inner solve.
+        which: whose gradients make the kernel.
+        degenerate: see :func:`condition_number`.
+        memory: bytes that may be used beside inputs and result.
+
+    >>> from innerloop import mlp
     >>> net = mlp(2, [16], 5)
     >>> params, _ = net.init(torch.Generator().manual_seed(0))
     >>> x = torch.randn(3, 2, 2, generator=torch.Generator().manual_seed(1))

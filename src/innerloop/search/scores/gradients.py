@@ -28,11 +28,21 @@ NORMALISED = ("transductive", "group")
 def weight_gradients(
     network: Network, params: Params, buffers: Buffers, x: Tensor, y: Tensor, loss: Loss
 ) -> Params:
-    """The gradient of a batch's loss by every weight; normalisation layers use the batch's statistics."""
+    """The gradient of a batch's loss by every weight; normalisation layers use the batch's statistics.
+
+    Args:
+        network: what is scored.
+        params: its parameters.
+        buffers: its buffers.
+        x: inputs of the batch.
+        y: their targets.
+        loss: of the batch.
+    """
     weights = {name: params[name].detach() for name in kernel_names(params)}
     rest = {name: p.detach() for name, p in params.items() if name not in weights}
 
     def value(part: Params) -> Tensor:
+        """The loss as a function of the weights."""
         return loss.value(apply(network, {**rest, **part}, buffers, x, "batch")[0], y)
 
     with plain_autograd():
@@ -52,7 +62,7 @@ def gradient_norm(
         y: their labels, or targets with ``loss="mse"`` and its like.
         loss: cross-entropy if omitted.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [], 1, bias=False)
     >>> params, x, y = {"layer0.weight": torch.tensor([[2.0]])}, torch.tensor([[3.0]]), torch.zeros(1, 1)
     >>> gradient_norm(net, params, {}, x, y, get_loss("mse")).value  # 2 · w·x · x
@@ -134,7 +144,7 @@ def synflow(network: Network, params: Params, buffers: Buffers, shape: tuple[int
         buffers: its buffers.
         shape: of one input.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [1], 1, bias=False)
     >>> params = {"layer0.weight": torch.tensor([[-2.0]]), "layer1.weight": torch.tensor([[3.0]])}
     >>> synflow(net, params, {}, (1,)).value  # two layers of R = 2 · 3
@@ -151,6 +161,7 @@ def synflow(network: Network, params: Params, buffers: Buffers, shape: tuple[int
     weights = {name: positive[name] for name in kernel_names(positive)}
 
     def flow(part: Params) -> Tensor:
+        """The sum of the outputs for a picture of ones."""
         return apply(network, {**positive, **part}, stored, ones, "stored")[0].sum()
 
     with plain_autograd():

@@ -109,7 +109,7 @@ def watch_kinks(
     Raises:
         UserError: there is no such unit, or samples are not rows there.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net, seen = mlp(1, [2], 1), []
     >>> params = {"layer0.weight": torch.tensor([[1.0], [-1.0]]), "layer0.bias": torch.zeros(2),
     ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}

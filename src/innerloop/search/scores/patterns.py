@@ -74,8 +74,8 @@ class _Rows:
 
 def _digested(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """32 bytes per row: among a million rows, two share theirs with a probability of 1e-65."""
-    found = [hashlib.blake2b(row.tobytes(), digest_size=32).digest() for row in rows]
-    return np.frombuffer(b"".join(found), np.uint8).reshape(len(rows), 32)
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=32).digest() for row in rows]
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(len(rows), 32)
 
 
 def linear_regions(
@@ -98,7 +98,7 @@ def linear_regions(
             its own statistics) and counted together.
         statistics: where normalisation layers take mean and variance from.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(1, [2], 1)
     >>> params = {"layer0.weight": torch.tensor([[1.0], [1.0]]), "layer0.bias": torch.tensor([0.0, -1.0]),
     ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}
@@ -124,7 +124,14 @@ def hamming_kernel(
 ) -> Tensor:
     r"""How many ReLUs agree between every two inputs, ``(n, n)`` in float64 and exact.
 
-    >>> from innerloop.nets.mlp import mlp
+    Args:
+        network: what is scored.
+        params: its parameters.
+        buffers: its buffers.
+        x: inputs, n of them.
+        statistics: whose statistics normalise: the ``batch``'s own, or those ``stored`` in the buffers.
+
+    >>> from innerloop import mlp
     >>> net = mlp(1, [2], 1)
     >>> params = {"layer0.weight": torch.tensor([[1.0], [1.0]]), "layer0.bias": torch.tensor([0.0, -1.0]),
     ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}
@@ -136,6 +143,7 @@ def hamming_kernel(
     total = torch.zeros(len(x), len(x), dtype=torch.float64, device=x.device)
 
     def add(sides: Tensor) -> None:
+        """Adds the ReLUs of one layer."""
         for part in sides.split(max(1, PRODUCT_ENTRIES // len(x)), 1):
             signs = part.float().mul_(2).sub_(1)
             total.add_((signs @ signs.mT).double().add_(part.shape[1]), alpha=0.5)  # agree − differ + all

@@ -10,7 +10,14 @@ from innerloop.search.size import count_layers
 
 
 def parameters(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Score:
-    """How many numbers are trained, the last layer's included."""
+    """How many numbers are trained, the last layer's included.
+
+    Args:
+        network: not used.
+        params: what is counted.
+        buffers: not used.
+        shape: not used.
+    """
     del network, buffers, shape
     return Score(float(count(params)))
 
@@ -19,10 +26,23 @@ def flops(network: Network, params: Params, buffers: Buffers, shape: tuple[int, 
     """Floating-point operations of one input's pass: two for every multiply-add of a layer.
 
     Convolutions and matrix products count; normalisation, ReLU and pooling do not.
+
+    Args:
+        network: what is scored.
+        params: its parameters.
+        buffers: its buffers.
+        shape: of one input.
     """
     return Score(2.0 * count_layers(network, params, buffers, shape).multiply_adds)
 
 
 def layers(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Score:
-    """Convolutions and matrix products in one pass, side by side or in a row."""
+    """Convolutions and matrix products in one pass, side by side or in a row.
+
+    Args:
+        network: what is scored.
+        params: its parameters.
+        buffers: its buffers.
+        shape: of one input.
+    """
     return Score(float(count_layers(network, params, buffers, shape).layers))

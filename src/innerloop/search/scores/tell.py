@@ -51,7 +51,7 @@ def score(
     Returns:
         Something with at least ``value`` and ``reason``.
 
-    >>> from innerloop.nets.mlp import mlp
+    >>> from innerloop import mlp
     >>> net = mlp(2, [8], 2)
     >>> x, y = torch.randn(3, 2, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([[0, 1]] * 3)
     >>> tasks = TaskBatch(x, y, x + 1, y, torch.arange(3))
@@ -62,8 +62,8 @@ def score(
     arguments: dict[str, Any] = {**entry.fixed, **settings}
     if entry.takes in ("batch", "batches") and tasks.y_support.is_floating_point():
         arguments.setdefault("loss", get_loss("mse"))
-    found: Scored = load_object(entry.function)(network, params, buffers, *_data(entry, tasks), **arguments)
-    return found
+    result: Scored = load_object(entry.function)(network, params, buffers, *_data(entry, tasks), **arguments)
+    return result
 
 
 def _data(entry: Entry, tasks: TaskBatch) -> tuple[Any, ...]:

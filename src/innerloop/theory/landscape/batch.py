@@ -90,11 +90,11 @@ def _small(
     s: Tensor, optima: Tensor, shares: Tensor, lr: Number, shots: Number, inner_shots: Number
 ) -> tuple[Solution, Solution]:
     """One chunk of small environments; singular ones are left to the general way, which has an answer."""
-    found, risks = compare_small(s, optima, shares, lr, shots, inner_shots)
-    if not bool(torch.isfinite(found).all()):
+    minimisers, risks = compare_small(s, optima, shares, lr, shots, inner_shots)
+    if not bool(torch.isfinite(minimisers).all()):
         return _compare(s, optima, shares, lr, shots, inner_shots)
     mean = (risks * shares[:, None]).sum(-1)
-    nal, maml = (Solution(found[:, k], mean[:, k], risks[:, k]) for k in (0, 1))
+    nal, maml = (Solution(minimisers[:, k], mean[:, k], risks[:, k]) for k in (0, 1))
     return nal, maml
 
 
@@ -116,16 +116,16 @@ def _compare(
     q_pull = stacked @ (inner @ optima[..., None]).view(b, t * d, 1)
     s_mean = (shares[:, None] @ s.reshape(b, t, d * d)).view(b, d, d)
     s_pull = stacked @ (shares[..., None] * optima).reshape(b, t * d, 1)
-    found = solve(torch.stack([s_mean, q_mean]), torch.stack([s_pull, q_pull])[..., 0])
+    minimisers = solve(torch.stack([s_mean, q_mean]), torch.stack([s_pull, q_pull])[..., 0])
     # both solutions' risks in one pass: v is (B, T, d, 2)
-    v = found.permute(1, 2, 0)[:, None] - optima[..., None]
+    v = minimisers.permute(1, 2, 0)[:, None] - optima[..., None]
     u = s @ v
     cubic = (u * (s @ u)).sum(-2)
     rate, per = lift(lr, 2), one_over(shots, 2)
     linear = (1 + rate**2 * per * trace[..., None]) * (v * u).sum(-2)
     risks = 0.5 * (linear - 2 * rate * u.square().sum(-2) + rate**2 * (1 + per) * cubic)
     mean = (shares[..., None] * risks).sum(-2)
-    nal, maml = (Solution(found[k], mean[:, k], risks[..., k]) for k in (0, 1))
+    nal, maml = (Solution(minimisers[k], mean[:, k], risks[..., k]) for k in (0, 1))
     return nal, maml
 
 

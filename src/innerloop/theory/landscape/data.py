@@ -9,9 +9,8 @@ B of the samples: :math:`E[\hat P_A\hat\Sigma_B\hat P_A]=Q^{(n/2)}`, so that
           V=E[(x^\top\Sigma x)xx^\top]-\Sigma^3,
 
 with :math:`\hat P_A=I-\alpha\hat\Sigma_A`. (Covariances of all samples in both places would be too large by
-about
-:math:`\alpha^2V/n`: as if the step were on fewer samples.) Estimated optima scatter more than the true ones
-do, by :math:`\hat\sigma_i^2(X_i^\top X_i)^{-1}`; what that adds to risks and spreads is subtracted.
+about :math:`\alpha^2V/n`: as if the step were on fewer samples.) Estimated optima scatter more than the true
+ones do, by :math:`\hat\sigma_i^2(X_i^\top X_i)^{-1}`; what that adds to risks and spreads is subtracted.
 """
 
 from __future__ import annotations
@@ -111,7 +110,13 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sample_curvature(fits: TaskFits, lr: float, samples: float) -> Tensor:
-    r""":math:`\hat Q_i^{(s)}`, ``(T, d, d)``, without bias; see the head of this file."""
+    r""":math:`\hat Q_i^{(s)}`, ``(T, d, d)``, without bias; see the head of this file.
+
+    Args:
+        fits: what samples say about the tasks.
+        lr: α, the inner rate.
+        samples: s, the number of samples that a step is taken on.
+    """
     eye = torch.eye(fits.halves.shape[-1], dtype=fits.halves.dtype, device=fits.halves.device)
     left = eye - lr * fits.halves
     crossed = (left @ fits.halves.flip(0) @ left).mean(0)
@@ -146,7 +151,13 @@ def estimated_dimension(fits: TaskFits) -> Tensor:
 
 
 def solutions(fits: TaskFits, lr: float, inner_shots: float) -> tuple[Tensor, Tensor]:
-    """The solutions of NAL and MAML for equally frequent tasks, each ``(d, k)``."""
+    """The solutions of NAL and MAML for equally frequent tasks, each ``(d, k)``.
+
+    Args:
+        fits: what samples say about the tasks.
+        lr: α, the inner rate.
+        inner_shots: samples that MAML adapts to in training.
+    """
     nal, maml = (
         torch.linalg.solve(c.mean(0), (c @ fits.optima).mean(0))
         for c in (fits.covariances, sample_curvature(fits, lr, inner_shots))
@@ -203,6 +214,15 @@ def bootstrap(
     """Every prediction with its 95 % interval over resampled tasks: ``name -> (value, low, high)``.
 
     The interval covers which tasks happened to be seen. Tasks are resampled within the two groups.
+
+    Args:
+        fits: what samples say about the tasks.
+        hard: which tasks are hard, ``(T,)``.
+        lr: α, the inner rate.
+        shots: samples that a new task is adapted to.
+        inner_shots: samples that MAML adapts to in training.
+        generator: where the resampling is from.
+        draws: bootstrap samples.
     """
     value = predict(fits, hard, lr, shots, inner_shots)
     counts = fits.optima.new_zeros(draws, len(hard))

@@ -63,6 +63,11 @@ def adapted_curvature(covariances: Tensor, lr: Number, samples: Number) -> Tenso
 def nal_solution(covariances: Tensor, optima: Tensor, weights: Tensor | None = None) -> Tensor:
     r""":math:`w^*_{NAL}=E[\Sigma_i]^{-1}E[\Sigma_iw_i^*]` (eq. 5): the best without adaptation.
 
+    Args:
+        covariances: ``(…, tasks, d, d)``.
+        optima: ``(…, tasks, d)``.
+        weights: how frequent the tasks are, ``(…, tasks)``; all alike if omitted.
+
     >>> hard, easy = 0.25 * torch.eye(1), 0.75 * torch.eye(1)
     >>> nal_solution(torch.stack([hard, easy]), torch.tensor([[1.0], [0.0]]))
     tensor([0.2500])
@@ -75,6 +80,13 @@ def maml_solution(
 ) -> Tensor:
     r""":math:`w^*_{MAML}=E[Q_i^{(n_2)}]^{-1}E[Q_i^{(n_2)}w_i^*]` (eq. 5): the best before one step.
 
+    Args:
+        covariances: ``(…, tasks, d, d)``.
+        optima: ``(…, tasks, d)``.
+        lr: α, the inner rate.
+        samples: n₂, the samples of an inner step in training.
+        weights: how frequent the tasks are, ``(…, tasks)``; all alike if omitted.
+
     >>> hard, easy = 0.5 * torch.eye(1), torch.eye(1)
     >>> maml_solution(torch.stack([hard, easy]), torch.tensor([[1.0], [0.0]]), lr=1.0, samples=float("inf"))
     tensor([1.])
@@ -83,7 +95,13 @@ def maml_solution(
 
 
 def weighted_optimum(curvatures: Tensor, optima: Tensor, weights: Tensor | None = None) -> Tensor:
-    r""":math:`E[C_i]^{-1}E[C_iw_i^*]`, ``(…, d)``: the minimiser of :math:`E\|w-w_i^*\|^2_{C_i}`."""
+    r""":math:`E[C_i]^{-1}E[C_iw_i^*]`, ``(…, d)``: the minimiser of :math:`E\|w-w_i^*\|^2_{C_i}`.
+
+    Args:
+        curvatures: ``(…, tasks, d, d)``.
+        optima: ``(…, tasks, d)``.
+        weights: how frequent the tasks are, ``(…, tasks)``; all alike if omitted.
+    """
     shares = normalised(weights, optima)
     pull = (shares[..., None] * (curvatures @ optima[..., None])[..., 0]).sum(-2)
     return solve((shares[..., None, None] * curvatures).sum(-3), pull)
@@ -95,6 +113,13 @@ def task_risks(w: Tensor, covariances: Tensor, optima: Tensor, lr: Number, sampl
     No :math:`Q` is formed: with :math:`v=w-w_i^*` and :math:`u=\Sigma v` it is
     :math:`\tfrac12\big[(1+\tfrac{\alpha^2}{m}\operatorname{tr}\Sigma^2)v^\top u-2\alpha\|u\|^2
     +\alpha^2(1+\tfrac1m)u^\top\Sigma u\big]`.
+
+    Args:
+        w: where adaptation starts.
+        covariances: ``(…, tasks, d, d)``.
+        optima: ``(…, tasks, d)``.
+        lr: α, the inner rate.
+        samples: m, the samples of the inner step.
 
     >>> task_risks(torch.tensor([1.0]), torch.tensor([[[0.5]]]), torch.tensor([[-1.0]]), lr=1.0, samples=4)
     tensor([0.3750])
@@ -116,7 +141,16 @@ def excess_risk(
     samples: Number,
     weights: Tensor | None = None,
 ) -> Tensor:
-    r""":math:`\mathcal E_m(w)=\tfrac12E_i\|w-w_i^*\|^2_{Q_i^{(m)}}` of any ``w`` (Proposition 1), ``(…)``."""
+    r""":math:`\mathcal E_m(w)=\tfrac12E_i\|w-w_i^*\|^2_{Q_i^{(m)}}` of any ``w`` (Proposition 1), ``(…)``.
+
+    Args:
+        w: where adaptation starts, ``(…, d)``.
+        covariances: ``(…, tasks, d, d)``.
+        optima: ``(…, tasks, d)``.
+        lr: α, the inner rate.
+        samples: m, the samples of the inner step.
+        weights: how frequent the tasks are, ``(…, tasks)``; all alike if omitted.
+    """
     return (normalised(weights, optima) * task_risks(w, covariances, optima, lr, samples)).sum(-1)
 
 
@@ -151,11 +185,11 @@ def solve(matrices: Tensor, right: Tensor) -> Tensor:
         UserError: where ``A`` is zero, so that every vector is as good as any other.
     """
     inverse = spd_inverse(matrices)
-    found = (inverse @ right[..., None])[..., 0]
-    rest = right - (matrices @ found[..., None])[..., 0]
-    found = found + (inverse @ rest[..., None])[..., 0]  # what rounding left over
-    if bool(torch.isfinite(found).all()):
-        return found
+    minimiser = (inverse @ right[..., None])[..., 0]
+    rest = right - (matrices @ minimiser[..., None])[..., 0]
+    minimiser = minimiser + (inverse @ rest[..., None])[..., 0]  # what rounding left over
+    if bool(torch.isfinite(minimiser).all()):
+        return minimiser
     if not bool((matrices.abs().amax((-2, -1)) > 0).all()):
         raise UserError(
             "one step solves every task from anywhere, so that no start is better than another: "

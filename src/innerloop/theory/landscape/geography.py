@@ -80,6 +80,12 @@ def step_curvature(
 
     Eqs. 21 and 22.
 
+    Args:
+        rho: ρ, the curvature of the task.
+        lr: α, the inner rate.
+        samples: s, the samples of the step.
+        dim: d.
+
     >>> step_curvature(0.1, lr=1.0, samples=500, dim=10)
     tensor(0.0810, dtype=torch.float64)
     """
@@ -150,6 +156,14 @@ def two_tasks(
 
     The paper's eq. 9 leaves out :math:`D^2/4`.
 
+    Args:
+        distance: D, between the tasks' optima.
+        rho_hard: curvature of the hard task.
+        rho_easy: curvature of the easy task.
+        dim: d.
+        lr: α, the inner rate.
+        shots: m, the samples of the inner step.
+
     >>> nal, maml = two_tasks(2.0, 0.1, 1.0, dim=1, lr=1.0, shots=float("inf"))
     >>> round(float(nal), 4), float(maml)
     (0.0669, 0.0)
@@ -187,7 +201,14 @@ def condition(env: Geography, shots: float | Tensor) -> Condition:
 
 
 def condition_of(ratio: Tensor, dim: Tensor, effective: Tensor, shots: Tensor) -> Condition:
-    r"""The condition from :math:`\rho_H/\rho_E`, the dimension, the effective dimension and ``m``."""
+    r"""The condition from :math:`\rho_H/\rho_E`, the dimension, the effective dimension and ``m``.
+
+    Args:
+        ratio: :math:`\rho_H/\rho_E`.
+        dim: d.
+        effective: the effective dimension.
+        shots: m, the samples of the inner step.
+    """
     left, right = ratio * (1 - ratio).square(), dim / shots
     return Condition(left, right, left / right, effective, effective / shots)
 
@@ -206,6 +227,11 @@ def effective_dimension(covariances: Tensor) -> Tensor:
 
 def environment(env: Geography, tasks: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """``tasks`` hard and as many easy tasks drawn from a geography: covariances, optima, mixture weights.
+
+    Args:
+        env: the geography.
+        tasks: of each kind.
+        generator: where the optima are from.
 
     Raises:
         UserError: for an environment made of tensors; draw those one by one.

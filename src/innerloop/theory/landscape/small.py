@@ -41,14 +41,14 @@ def compare_small(
     torch.sum(q, 2, out=system[:, :d, 1])
     torch.sum(times(s, w) * p, 1, out=system[:, d, 0])
     torch.sum(times(q, w), 1, out=system[:, d, 1])
-    found = eliminate(system)  # (d, 2, B)
-    v = found[:, :, None] - w[:, None]
+    minimisers = eliminate(system)  # (d, 2, B)
+    v = minimisers[:, :, None] - w[:, None]
     u = times(s[:, :, None], v)
     per = 1 / shots
     linear = (1 + lr**2 * per * trace) * (v * u).sum(0)
     cubic = (u * times(s[:, :, None], u)).sum(0)
     risks = 0.5 * (linear - 2 * lr * u.square().sum(0) + lr**2 * (1 + per) * cubic)
-    return found.permute(2, 1, 0), risks.permute(2, 0, 1)
+    return minimisers.permute(2, 1, 0), risks.permute(2, 0, 1)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

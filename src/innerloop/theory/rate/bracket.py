@@ -50,6 +50,11 @@ class Bracket(NamedTuple):
 def residuals(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
     """The derivative of the loss by the outputs, per task; outputs ``(tasks, K, k)``.
 
+    Args:
+        outputs: what is predicted.
+        targets: labels ``(tasks, K)`` or targets ``(tasks, K, k)``.
+        loss: name of the loss.
+
     >>> residuals(torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.int64), "cross-entropy")
     tensor([[[-0.5000,  0.5000]]])
     """
@@ -125,6 +130,11 @@ def pooled_head(features: Tensor, targets: Tensor, ridge: float = 1e-6) -> Tenso
 
     The ridge is relative to the mean eigenvalue.
 
+    Args:
+        features: ``(tasks, K, d)``.
+        targets: ``(tasks, K, k)``.
+        ridge: penalty, relative to the mean eigenvalue.
+
     >>> x = torch.tensor([[[1.0], [2.0]], [[1.0], [2.0]]], dtype=torch.float64)
     >>> y = torch.tensor([[[1.0], [2.0]], [[3.0], [6.0]]], dtype=torch.float64)
     >>> round(float(pooled_head(x, y)), 4)
@@ -193,6 +203,7 @@ def bracket(
     parts = [gradient] if point == "gradient" else [gradient, trace]
 
     def points(weights: Tensor) -> Tensor:
+        """The point of the bracket for every row of weights of the tasks."""
         logs = [
             torch.log(
                 (m.constant * (weights @ m.numerator.cpu()) / (weights @ m.denominator.cpu())).clamp(

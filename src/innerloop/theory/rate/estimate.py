@@ -1,4 +1,4 @@
-r"""The adaptation learning rate, estimated from features (AdaptLR, Zou et al. 2022; formula sheet §5).
+r"""The adaptation learning rate, estimated from features (AdaptLR, Zou et al. 2022, section 3).
 
 The model is linear in what adapts: :math:`f = \Phi w`, one inner step on ``K`` samples. The paper's loss is
 the mean without ½ (``mse``), so its step is :math:`w - (2\alpha/K)\Phi^\top(\Phi w - y)`; every function
@@ -30,6 +30,11 @@ class Range(NamedTuple):
 
 def loss_constant(loss: str, samples: int, classes: int | None = None) -> float:
     """What multiplies the ratio of traces: ``samples``/2 for ``mse``, C·``samples`` for ``cross-entropy``.
+
+    Args:
+        loss: name of the loss.
+        samples: K, the samples of the inner step.
+        classes: C; needed for cross-entropy only.
 
     >>> loss_constant("mse", 50), loss_constant("half-mse", 50), loss_constant("half-sse", 50)
     (25.0, 50.0, 1.0)

@@ -47,14 +47,14 @@ def counts(weights: Sequence[int], dim: int) -> list[int]:
     >>> counts((1, 1), 3), counts((1, 1, 1), 2)
     ([1, 2, 3, 2, 1], [1, 3, 3, 1])
     """
-    found = [1]
+    coefficients = [1]
     for weight in weights:
-        longer = [0] * (len(found) + weight * (dim - 1))
-        for total, many in enumerate(found):
+        longer = [0] * (len(coefficients) + weight * (dim - 1))
+        for total, many in enumerate(coefficients):
             for index in range(dim):
                 longer[total + weight * index] += many
-        found = longer
-    return found
+        coefficients = longer
+    return coefficients
 
 
 def printed_g1(dim: int, index: int) -> int:
@@ -72,6 +72,11 @@ def polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
     :math:`\operatorname{tr} S^3 = \sum_{abc}S_{ab}S_{bc}S_{ca}` with :math:`S_{ab} = \sum_i x_i^{a+b}`; the
     three samples of a term are one, two or three.
 
+    Args:
+        dim: d.
+        samples: K.
+        variance: :math:`\sigma^2`; a fraction gives exact results.
+
     >>> polynomial_traces(1, 5, 1).rate                       # S = K: ½
     0.5
     """
@@ -88,7 +93,13 @@ def polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
 
 
 def printed_polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
-    """Example 1 as E.3 and E.4 print it; the second number is not the trace of a cube."""
+    r"""Example 1 as E.3 and E.4 print it; the second number is not the trace of a cube.
+
+    Args:
+        dim: d.
+        samples: K.
+        variance: :math:`\sigma^2`; a fraction gives exact results.
+    """
     m, k = normal_moments(6 * dim, variance), samples
     cube: Number = 0
     for a, b, c in product(range(dim), repeat=3):
@@ -114,6 +125,7 @@ def independent_traces(moments: Sequence[Number], samples: int, dim: int) -> Tra
     """
 
     def trace(power: int) -> Number:
+        """The mean of the trace of a power of ``S``, summed over what may coincide."""
         total: Number = 0
         for rows, columns in product(list(_partitions(power)), repeat=2):
             cells = Counter((rows[i], columns[j % power]) for i in range(power) for j in (i, i + 1))
@@ -133,6 +145,7 @@ def _partitions(items: int) -> Iterator[tuple[int, ...]]:
     """All ways to put that many items into blocks, each named by its first item's rank."""
 
     def longer(head: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """All partitions that begin with ``head``."""
         if len(head) == items:
             yield head
             return

@@ -134,6 +134,11 @@ def risk(sums: Sums, w: Tensor, rate: float) -> float:
     r"""Mean squared error after one step of size α from ``w``, over the tasks behind ``sums``.
 
     On training tasks this is :math:`\hat L_m` (eq. 2.5), on fresh ones an estimate of :math:`L_m` (eq. 2.4).
+
+    Args:
+        sums: sums over the tasks.
+        w: where the step starts, ``(d,)``.
+        rate: α.
     """
     matrix, vector, scalar = sums.at(rate)
     return float(w @ matrix @ w - 2 * w @ vector + scalar) / sums.samples
@@ -143,6 +148,11 @@ def risk_curve(train: Sums, rates: Sequence[float], test: Sums | None = None) ->
     r"""Risk of :math:`w_m(\alpha)` against α, the same α in training and testing.
 
     On ``train`` itself if there is no ``test``.
+
+    Args:
+        train: sums over the training tasks.
+        rates: values of α.
+        test: sums over the tasks that are judged on; ``train`` if omitted.
     """
     judged = train if test is None else test
     return [risk(judged, maml_solution(train, rate), rate) for rate in rates]
@@ -150,6 +160,12 @@ def risk_curve(train: Sums, rates: Sequence[float], test: Sums | None = None) ->
 
 def minimise(value: Callable[[float], float], low: float, high: float, tolerance: float = 1e-6) -> float:
     """The least of a function on an interval: 64 grid points, then golden section around the best.
+
+    Args:
+        value: the function.
+        low: lower end of the interval.
+        high: upper end.
+        tolerance: relative precision of the place.
 
     >>> round(minimise(lambda x: (x - 0.3) ** 2, 0.0, 1.0), 5)
     0.3
@@ -202,7 +218,15 @@ def adapted_distance(
 def adapted_loss(
     features: Tensor, optima: Tensor, w: Tensor, rate: float, steps: Sequence[int]
 ) -> list[float]:
-    r"""The mean over tasks of :math:`\|\Phi w^t - y\|^2` after ``t`` steps of size η (Figure 5a)."""
+    r"""The mean over tasks of :math:`\|\Phi w^t - y\|^2` after ``t`` steps of size η (Figure 5a).
+
+    Args:
+        features: ``(tasks, K, d)``.
+        optima: of the tasks, ``(tasks, d)``.
+        w: where adaptation starts, ``(d,)``.
+        rate: η.
+        steps: values of t.
+    """
     check_stack(features)
     values, vectors = torch.linalg.eigh(features.mT @ features)
     start = torch.einsum("nij,ni->nj", vectors, w - optima).square() * values

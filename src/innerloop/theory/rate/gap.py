@@ -82,6 +82,11 @@ class Eigenvalues(NamedTuple):
 def epsilon(known: Eigenvalues, rate: float, samples: int) -> float:
     r""":math:`\varepsilon(\alpha, K)` of Proposition 1; infinite at the ends of B.13.
 
+    Args:
+        known: the two eigenvalues that the bound depends on.
+        rate: α.
+        samples: K.
+
     >>> epsilon(Eigenvalues(2.0, 3.0), 0.0, 10)                # λ_S/λ_I²
     0.75
     """
@@ -99,8 +104,8 @@ def sub_gaussian_norm(values: Tensor, orders: int = 10) -> float:
     """
     size = values.abs().double()
     top = size.max()
-    found = [top * (size / top).pow(p).mean(0).pow(1 / p).max() / math.sqrt(p) for p in range(1, orders + 1)]
-    return float(torch.stack(found).max())
+    norms = [top * (size / top).pow(p).mean(0).pow(1 / p).max() / math.sqrt(p) for p in range(1, orders + 1)]
+    return float(torch.stack(norms).max())
 
 
 def gap_bound(

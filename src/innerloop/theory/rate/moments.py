@@ -128,21 +128,21 @@ def stream(moments: Callable[..., Moments], chunks: Iterable[tuple[Tensor, ...]]
         moments: a function of this room that takes one or two stacks of features.
         chunks: tuples of its arguments.
 
-    >>> from innerloop.theory.rate.estimate import limit_moments
+    >>> from innerloop.theory.rate import limit_moments
     >>> x = torch.randn(6, 4, 3, dtype=torch.float64)
     >>> parts = ((x[i : i + 2],) for i in range(0, 6, 2))
     >>> bool(torch.allclose(stream(limit_moments, parts).numerator, limit_moments(x).numerator))
     True
     """
-    found = [moments(*chunk) for chunk in chunks]
-    if not found:
+    parts = [moments(*chunk) for chunk in chunks]
+    if not parts:
         raise UserError("there are no tasks to estimate a rate from.")
-    constants = {part.constant for part in found}
+    constants = {part.constant for part in parts}
     if len(constants) > 1:
         raise UserError("tasks of different sizes have different constants: estimate them apart.")
     return Moments(
-        torch.cat([part.numerator for part in found]),
-        torch.cat([part.denominator for part in found]),
+        torch.cat([part.numerator for part in parts]),
+        torch.cat([part.denominator for part in parts]),
         constants.pop(),
     )
 
@@ -170,12 +170,18 @@ def bootstrap(
     picks = torch.randint(tasks, (draws, tasks), generator=made)
     weights = torch.zeros(draws, tasks, dtype=torch.float64)
     weights.scatter_add_(1, picks, torch.ones_like(picks, dtype=torch.float64))
-    found = estimates(weights).double()
-    low, high = torch.quantile(found, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    values = estimates(weights).double()
+    low, high = torch.quantile(values, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return float(low), float(high)
 
 
 def interval_of(moments: Moments, *, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """:func:`bootstrap` of one ratio estimate over its tasks."""
+    """:func:`bootstrap` of one ratio estimate over its tasks.
+
+    Args:
+        moments: two numbers of every task.
+        draws: bootstrap samples.
+        seed: of the draws.
+    """
     p, q, c = moments
     return bootstrap(lambda w: c * (w @ p.cpu()) / (w @ q.cpu()), len(p), draws=draws, seed=seed)

@@ -1,0 +1,129 @@
+"""What advice is asked for: a recipe, pictures or a family of tasks first, then settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from innerloop.advisor.methods import NETWORK, NUMBERS, PICTURES
+from innerloop.advisor.settings import Advise
+from innerloop.core.errors import Problems, UserError, did_you_mean
+from innerloop.core.place import user_path
+from innerloop.recipes.flat import flat_reading
+from innerloop.recipes.library import fitted_recipe, load_recipe, shipped_names
+from innerloop.recipes.rules import PICTURES as PICTURE_FAMILIES
+from innerloop.recipes.schema import Recipe
+from innerloop.recipes.settings import make_recipe, typed_keys
+from innerloop.recipes.unread import unread
+from innerloop.runs.directory import is_run
+
+Kind = Literal["pictures", "labels", "numbers"]
+
+
+class Asked(NamedTuple):
+    """What advice is asked for.
+
+    Attributes:
+        source: as typed.
+        settings: of the advice.
+        recipe: whose tasks are meant; its network and method too, if it was named.
+        named: whether a recipe was named, so that its own method races.
+        lines: what follows from the pictures, for people.
+        notes: warnings.
+    """
+
+    source: str
+    settings: Advise
+    recipe: Recipe
+    named: bool
+    lines: list[str]
+    notes: list[str]
+
+    @property
+    def kind(self) -> Kind:
+        """What targets are: classes of pictures, other labels, or numbers."""
+        if self.recipe.tasks.family in PICTURE_FAMILIES:
+            return "pictures"
+        return "labels" if self.recipe.inner.loss.startswith("cross-entropy") else "numbers"
+
+
+def understand(source: str, items: Sequence[str], *, trust: bool = False) -> Asked:
+    """What ``innerloop advise SOURCE ITEMS…`` means.
+
+    Args:
+        source: a recipe, its file or a run; a dataset, a folder of pictures or an .npz file; or a family.
+        items: ``key=value``; those of the recipe have a section before a dot, or are ``seed=``.
+        trust: whether code that the recipe's file names may be imported.
+
+    Raises:
+        UserError: with one line for every problem in any of them.
+    """
+    problems, recipe, lines = Problems(), None, list[str]()
+    of_recipe = [item for item in items if _is_of_recipe(item)]
+    own = [item for item in items if not _is_of_recipe(item)]
+    named = is_recipe(source)
+    with problems.collect():
+        if "=" in source or source.startswith("-"):
+            raise UserError(
+                "a recipe, a dataset or a folder comes first, then settings: "
+                f"`innerloop advise glyphs {source}`."
+            )
+        recipe, lines = _recipe(source, of_recipe, named, trust)
+    reading: Any = flat_reading(Advise, own, "advise", recipe)
+    problems.add(*reading.problems)
+    problems.refuse()
+    assert recipe is not None
+    notes = unread(recipe, sorted(typed_keys(of_recipe))) if named else []
+    return Asked(source, reading.model, recipe, named, lines, notes)
+
+
+def is_recipe(source: str) -> bool:
+    """Whether a word names a recipe, and not pictures or a family.
+
+    >>> is_recipe("cifar-fs-protonet"), is_recipe("mine.toml"), is_recipe("cifar-fs"), is_recipe("sine")
+    (True, True, False, False)
+    """
+    path = user_path(source)
+    return source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path)
+
+
+def _is_of_recipe(item: str) -> bool:
+    key = item.partition("=")[0].strip()
+    return "=" in item and ("." in key or key == "seed")
+
+
+def _recipe(source: str, items: Sequence[str], named: bool, trust: bool) -> tuple[Recipe, list[str]]:
+    if named:
+        return load_recipe(source, items, trust=trust), []
+    from innerloop.data.catalogue import EMBEDDED, catalogue
+    from innerloop.data.opening import own_store
+
+    known = [*catalogue(), EMBEDDED]
+    if source in known or own_store(source) is not None or user_path(source).exists():
+        return _of_pictures(source, items)
+    from innerloop.tasks.families import FAMILIES, get_family
+
+    if source in FAMILIES or ":" in source:
+        get_family(source)
+        return _of_family(source, items), []
+    hint = did_you_mean(source, [*known, *FAMILIES, *shipped_names()])
+    raise UserError(
+        f"'{source}' is neither a recipe, a dataset, a folder of pictures nor a family of tasks{hint}: "
+        "`innerloop ls` and `innerloop data ls` list those there are."
+    )
+
+
+def _of_pictures(source: str, items: Sequence[str]) -> tuple[Recipe, list[str]]:
+    first = PICTURES["protonet"].settings
+    data: dict[str, Any] = {section: dict(values) for section, values in first.items()}
+    data["data"] = {"name": source, "auto": True, "standardise": True}
+    data["model"] = {**NETWORK, **data["model"]}
+    name = user_path(source).name or "pictures"
+    return fitted_recipe({"name": f"advise-{name}", **data}, items, source)
+
+
+def _of_family(source: str, items: Sequence[str]) -> Recipe:
+    data = {section: dict(values) for section, values in NUMBERS["maml"].settings.items()}
+    name = f"advise-{source.replace(':', '-')}"
+    tasks = {"family": source, "shots": 10, "queries": 10}
+    return make_recipe({"name": name, **data, "tasks": tasks}, items, fresh=True)

@@ -1,0 +1,120 @@
+"""What can be said of a problem without training: the inner rate, hard groups of classes, the landscape."""
+
+from __future__ import annotations
+
+from innerloop.advice.landscape_features import Step, look_at
+from innerloop.advice.landscape_tasks import task_landscape
+from innerloop.advice.rate import RateAdvice, warning_for
+from innerloop.advisor.problem import Problem
+from innerloop.advisor.result import HardGroup, HardnessPart, LandscapePart, RatePart
+from innerloop.core.errors import UserError
+from innerloop.experiment.data import build_data
+from innerloop.experiment.model import build_network
+from innerloop.experiment.parts import build
+from innerloop.experiment.rates.auto import advice_for
+from innerloop.recipes.schema import Recipe
+from innerloop.tasks.hard_groups import group_errors
+from innerloop.theory.permuted import REASON
+
+TASKS = 64
+"""Tasks that the rate is estimated from."""
+
+GROUP_EPISODES = 10
+"""Tasks of a group that its hardness is measured on."""
+
+SAMPLES = 10
+"""Samples of a task for every input dimension, from which the landscape is estimated."""
+
+HEAD_ONLY = "anil"
+
+
+def rate_part(problem: Problem) -> RatePart:
+    """The inner rate of the user's own method, else of ANIL on the same network; of MAML for numbers."""
+    try:
+        recipe = _of_the_rate(problem)
+        advice = advice_for(build(recipe), tasks=TASKS)
+    except UserError as error:
+        return RatePart(False, str(error).splitlines()[0])
+    return _told(problem, recipe, advice)
+
+
+def _of_the_rate(problem: Problem) -> Recipe:
+    recipes = {entrant.name: entrant.recipe for entrant in problem.entrants}
+    for name in ("yours", HEAD_ONLY, "maml"):
+        recipe = recipes.get(name)
+        if recipe is not None and _has_a_rate(recipe):
+            return recipe
+    raise UserError("none of the methods that fit these tasks has an inner rate.")
+
+
+def _has_a_rate(recipe: Recipe) -> bool:
+    if recipe.outer.objective != "episodic" or recipe.inner.steps == 0:
+        return False
+    if recipe.inner.method == HEAD_ONLY:  # under squared error the estimate was 25 times off
+        return "mse" not in recipe.inner.loss
+    return recipe.inner.method in ("maml", "fomaml")
+
+
+def _told(problem: Problem, recipe: Recipe, advice: RateAdvice) -> RatePart:
+    given = problem.recipe.inner.lr if problem.asked.named else None
+    same = problem.recipe.inner.method == recipe.inner.method
+    warning = warning_for(given, advice) if isinstance(given, float) and same else None
+    what = f"{recipe.inner.method} with {recipe.inner.steps} inner step{'s' * (recipe.inner.steps != 1)}"
+    return RatePart(
+        True,
+        f"estimated for {what}, from {advice.tasks} training tasks and the network before training",
+        recipe.inner.method,
+        advice.alpha,
+        advice.low,
+        advice.high,
+        tuple(advice.sweep),
+        advice.convention,
+        advice.factor,
+        warning or "",
+        tuple(advice.reasons),
+    )
+
+
+def hardness_part(problem: Problem) -> HardnessPart:
+    """Groups of classes (alphabets, superclasses) in the order of their difficulty for raw pixels."""
+    by = "error of the nearest neighbour of raw pixels in 1-shot tasks within a group of training classes"
+    evidence = (
+        "as a ranking such measures agreed with losses after training with rank correlations of 0.7 to 0.85"
+    )
+    if problem.asked.kind != "pictures":
+        return HardnessPart((), by, evidence, "these tasks have no named groups to rank.")
+    source = build_data(problem.recipe).pictures
+    if source.groups is None:
+        return HardnessPart((), by, evidence, f"{source.name} has no groups of classes to rank.")
+    errors = group_errors(source, "train", problem.recipe.tasks.ways, GROUP_EPISODES)
+    groups = tuple(HardGroup(name, error, GROUP_EPISODES) for name, error in errors.items())
+    return HardnessPart(groups, by, evidence)
+
+
+def landscape_part(problem: Problem) -> LandscapePart:
+    """The closed-form gain of MAML over non-adaptive learning, where the theory speaks of such tasks."""
+    if problem.score == "accuracy":
+        return LandscapePart(False, REASON)
+    recipe = _with_more_samples(problem.recipe)
+    data = build_data(recipe)
+    try:
+        view = look_at(data.train.episodes(range(TASKS)), build_network(recipe, data.sizes))
+        found = task_landscape(view, Step(problem.recipe.tasks.shots, problem.recipe.tasks.shots))
+    except UserError as error:
+        return LandscapePart(False, str(error).splitlines()[0])
+    reason = (
+        f"{found.reason}; one inner step of {found.inner_lr:.3g}, {found.rate}"
+        if found.applies
+        else found.reason
+    )
+    if not found.applies:
+        return LandscapePart(False, reason)
+    return LandscapePart(True, reason, found.gain.value, (found.gain.low, found.gain.high))
+
+
+def _with_more_samples(recipe: Recipe) -> Recipe:
+    """So many samples of a task that its optimum can be told."""
+    example = build_data(recipe).train.episode(0)
+    half = max(recipe.tasks.shots, SAMPLES * example.x_support[0].numel() // 2)
+    tasks = recipe.tasks.model_copy(update={"shots": half, "queries": half})
+    return recipe.model_copy(update={"tasks": tasks})

@@ -1,0 +1,132 @@
+"""From the table to a recommendation: what to do, how sure that is, and what stands behind every sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from innerloop.advisor.problem import Problem
+from innerloop.advisor.race import Race, Racer
+from innerloop.advisor.result import Row
+from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.core.words import difference_text, duration, score_text
+
+
+def trained_row(racer: Racer, parameters: int) -> Row:
+    """A line of the table from how a method did in the race."""
+    judged = racer.fresh or racer.last
+    note = "query pictures of a task are normalised together" if racer.entrant.together else ""
+    return Row(
+        racer.entrant.name,
+        racer.entrant.words,
+        "trained",
+        mean_interval(judged.scores) if judged.scores else None,
+        len(judged.scores),
+        racer.fresh is not None,
+        judged.steps,
+        sum(rung.seconds for rung in racer.rungs),
+        parameters,
+        racer.costs.step,
+        racer.whole_seconds,
+        note if judged.scores else "it diverged",
+        tuple(judged.scores),
+    )
+
+
+def in_order(rows: Sequence[Row], better: int) -> list[Row]:
+    """Best first; what diverged comes last. Trained methods that dropped out stand behind the last ones."""
+
+    def key(row: Row) -> tuple[bool, bool, float]:
+        score = row.score
+        return (score is None, not row.fresh, 0.0 if score is None else -better * score.mean)
+
+    return sorted(rows, key=key)
+
+
+def ahead_of(first: Row, second: Row, better: int) -> Interval | None:
+    """By how much one row is better than another, task by task; None where they have no tasks in common."""
+    n = min(len(first.scores), len(second.scores))
+    if not (first.fresh and second.fresh) or n < 2:
+        return None
+    gap = paired_difference(list(first.scores[:n]), list(second.scores[:n]))
+    return gap._replace(mean=better * gap.mean)
+
+
+def is_beyond_chance(gap: Interval | None) -> bool:
+    """Whether a difference is larger than its interval."""
+    return gap is not None and math.isfinite(gap.ci95) and gap.mean > gap.ci95
+
+
+def choice(rows: Sequence[Row]) -> Row:
+    """The best row on fresh tasks, whatever kind it is."""
+    return next(row for row in rows if row.score is not None)
+
+
+def sentence_of(problem: Problem, chosen: Row) -> str:
+    """What to do."""
+    assert chosen.score is not None
+    said = score_text(problem.score, chosen.score.mean, chosen.score.ci95)
+    where = f"{said} on {chosen.episodes} fresh validation tasks"
+    if chosen.kind == "untrained":
+        return f"Train nothing yet: {chosen.words} has {where}, and no method that was raced is better."
+    if chosen.kind == "pretrained":
+        return f"Train nothing: {chosen.words} has {where}."
+    whole = duration(round(chosen.whole_seconds or 0.0))
+    rest = f"its whole training takes about {whole} on one core"
+    return f"Train {chosen.words}: {where} after {chosen.steps} steps; {rest}."
+
+
+def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str, bool]:
+    """How sure the choice is, in one sentence, and whether it is beyond chance on these tasks."""
+    chosen, others = rows[0], [row for row in rows[1:] if ahead_of(rows[0], row, problem.better) is not None]
+    if not others:
+        return "Nothing else was judged on the same tasks, so that there is no comparison.", False
+    second = others[0]
+    gap = ahead_of(chosen, second, problem.better)
+    assert gap is not None
+    decided = is_beyond_chance(gap)
+    said = difference_text(problem.score, problem.better * gap.mean, gap.ci95)
+    told = f"Its lead over {second.words} is {said} on the same tasks"
+    end = "beyond chance there" if decided else "which they cannot tell from none"
+    share = _share_trained(chosen, race)
+    short = f" After {share} of its training; longer training may change the order." if share else ""
+    return f"{told}, {end}.{short}", decided
+
+
+def _share_trained(chosen: Row, race: Race) -> str:
+    steps = next((r.entrant.recipe.outer.steps for r in race.racers if r.entrant.name == chosen.method), 0)
+    return f"{chosen.steps / steps:.1%}" if steps else ""
+
+
+def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
+    """What else the table says, each sentence with its evidence."""
+    told, trained = [], [row for row in rows if row.kind == "trained" and row.score is not None]
+    floor = next((row for row in rows if row.kind == "untrained"), None)
+    best = trained[0] if trained else None
+    gap = ahead_of(best, floor, problem.better) if best and floor else None
+    if best and floor and gap:
+        said = difference_text(problem.score, problem.better * gap.mean, gap.ci95)
+        word = "better than" if is_beyond_chance(gap) else "not better, beyond chance, than"
+        told.append(
+            f"After {best.steps} steps {best.words} is {word} the best of what needs no training, "
+            f"{floor.words}: {said} on {min(len(best.scores), len(floor.scores))} tasks."
+        )
+    cheap = [row for row in trained[1:] if row.fresh and _is_much_cheaper(row, best)]
+    for row in cheap:
+        close = ahead_of(best, row, problem.better) if best else None
+        if best and close and not is_beyond_chance(close):
+            told.append(
+                f"{row.words} cannot be told from {best.words} on these tasks, and its whole training takes "
+                f"{duration(round(row.whole_seconds or 0))} on one core instead of "
+                f"{duration(round(best.whole_seconds or 0))}."
+            )
+    rungs = ", ".join(f"{s:.3g}" for s in race.rungs.seconds)
+    told.append(
+        f"{len(race.racers)} methods were trained for {rungs} seconds each, the better half going on, and "
+        f"judged on the same {race.rungs.episodes} validation tasks; test classes were not looked at."
+    )
+    return told
+
+
+def _is_much_cheaper(row: Row, best: Row | None) -> bool:
+    return best is not None and 2 * (row.whole_seconds or 0.0) < (best.whole_seconds or 0.0)

@@ -1,0 +1,199 @@
+"""``innerloop advise``: from what was asked to a run directory with the advice, a recipe and a page."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from innerloop.advisor.asked import Asked
+from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
+from innerloop.advisor.pretrained import installed_backbone, pretrained_row
+from innerloop.advisor.problem import Entrant, Problem, pose
+from innerloop.advisor.race import FRESH_SEED, Race, race
+from innerloop.advisor.recommend import choice, in_order, reasons_of, sentence_of, sureness_of, trained_row
+from innerloop.advisor.result import Advice, Recommendation, Row
+from innerloop.advisor.rungs import FRESH
+from innerloop.advisor.untrained import ground_of, untrained_rows
+from innerloop.core.cores import available_cores
+from innerloop.core.errors import UserError
+from innerloop.experiment.lifetime import ending
+from innerloop.experiment.parts import build
+from innerloop.experiment.words import recipe_words
+from innerloop.pilot.keep import RESULT, Sitting
+from innerloop.recipes.settings import recipe_to_toml
+from innerloop.report.page import write_page
+from innerloop.runs.directory import create_run
+from innerloop.runs.files import write_json_atomic, write_text_atomic
+from innerloop.runs.lock import sole_writer
+from innerloop.runs.manifest import start_manifest, update_manifest
+from innerloop.runs.progress import Progress, RunLog, progress
+
+KIND = "advise"
+RECIPE = "recommended.toml"
+BACKBONE_SHARE, UNTRAINED_SHARE = 0.25, 0.05
+"""Of the budget, that features of a pretrained network may take, and what needs no training."""
+
+
+@recipe_words()
+def carry_out(
+    asked: Asked,
+    *,
+    workers: int | None = None,
+    argv: list[str] | None = None,
+    show: bool = True,
+    started: float | None = None,
+) -> Advice:
+    """Looks at a problem, races methods on it, and says what it needs.
+
+    Args:
+        asked: from :func:`~innerloop.advisor.asked.understand`.
+        workers: processes of one thread each; as many as there are cores if omitted.
+        argv: the command line, for the manifest.
+        show: whether to show progress on standard error.
+        started: the ``time.monotonic()`` from which the budget counts; now if omitted.
+
+    Raises:
+        UserError: something does not fit, or the budget is too small.
+    """
+    started = time.monotonic() if started is None else started
+    problem = pose(asked)
+    run = _begin(asked, argv)
+    log = RunLog(run / "log.txt")
+    teller = Progress(1, KIND, 0, sys.stderr if show else None, log, None)
+
+    def counting(total: int, unit: str) -> AbstractContextManager[Progress]:
+        return progress(total, f"advise {asked.source}", show, log=log, unit=unit)
+
+    sitting = Sitting(
+        run, workers or available_cores(), 0.0, lambda: time.monotonic() - started, teller.line, counting
+    )
+    for line in (f"run: {run}", *asked.lines, *(f"warning: {note}" for note in asked.notes)):
+        teller.line(line)
+    with sole_writer(run), ending(run, log, teller):
+        advice = _advised(problem, sitting)
+        write_json_atomic(run / RESULT, advice.as_dict())
+        update_manifest(run, status="finished")
+        write_page([run])
+    return advice
+
+
+def _begin(asked: Asked, argv: list[str] | None) -> Path:
+    name = asked.recipe.name if asked.recipe.name.startswith(KIND) else f"{KIND}-{asked.recipe.name}"
+    run = create_run(Path(asked.recipe.run.folder), name, asked.recipe.run.seed)
+    about = {"kind": KIND, "asked": {"source": asked.source, "settings": asked.settings.model_dump()}}
+    start_manifest(run, argv, recipe_to_toml(asked.recipe), about)
+    return run
+
+
+def _advised(problem: Problem, sitting: Sitting) -> Advice:
+    """Estimates first, which take little; then the race; then what needs no training, on the same tasks."""
+    rate, hard, landscape = rate_part(problem), hardness_part(problem), landscape_part(problem)
+    backbone = _backbone(problem)
+    seconds = problem.asked.settings.seconds
+    reserve = (UNTRAINED_SHARE + (BACKBONE_SHARE if backbone else 0.0)) * seconds
+    went = race(problem, sitting, reserve)
+    rows = [trained_row(racer, _parameters(racer.entrant)) for racer in went.racers]
+    ground = ground_of(problem, FRESH * went.rungs.episodes, FRESH_SEED, sitting.workers)
+    rows += untrained_rows(problem, ground)
+    left_out = list(went.left_out)
+    if backbone:
+        sitting.say(f"features of {backbone}")
+        try:
+            rows.append(pretrained_row(problem, ground, backbone, BACKBONE_SHARE * seconds))
+        except UserError as error:
+            left_out.append(str(error))
+    rows = in_order(rows, problem.better)
+    return Advice(
+        problem.asked.source,
+        _tasks(problem),
+        problem.score,
+        tuple(rows),
+        rate,
+        hard,
+        landscape,
+        _architecture(rows),
+        _recommendation(problem, rows, went, sitting),
+        tuple(reasons_of(problem, rows, went)),
+        (*left_out, *not_examined(problem, backbone)),
+        sitting.seconds,
+        str(sitting.run),
+    )
+
+
+def _backbone(problem: Problem) -> str | None:
+    wanted = problem.asked.settings.backbone
+    if problem.asked.kind != "pictures" or wanted == "none":
+        return None
+    return installed_backbone() if wanted == "auto" else wanted
+
+
+def _parameters(entrant: Entrant) -> int:
+    return sum(value.numel() for value in build(entrant.recipe).params.values())
+
+
+def _tasks(problem: Problem) -> str:
+    recipe = problem.entrants[0].recipe
+    judged, tasks = recipe.eval, recipe.tasks
+    if problem.score == "mse":
+        return f"{tasks.family}, {tasks.shots} shots"
+    ways, shots = judged.ways or tasks.ways, judged.shots or tasks.shots
+    return f"{recipe.data.name}, {ways}-way {shots}-shot"
+
+
+def _architecture(rows: list[Row]) -> str:
+    """What was raced, and whether a search for another network is worth starting."""
+    raced = [row for row in rows if row.kind == "trained" and row.parameters and row.step_seconds]
+    if not raced:
+        return "No network was trained."
+    fast, slow = (f(raced, key=lambda row: row.step_seconds or 0.0) for f in (min, max))
+    return (
+        f"Networks of {min(r.parameters or 0 for r in raced):,} to {max(r.parameters or 0 for r in raced):,} "
+        f"parameters were raced; a meta-step takes {1000 * (fast.step_seconds or 0):.0f} ms ({fast.method}) "
+        f"to {1000 * (slow.step_seconds or 0):.0f} ms ({slow.method}) on one core."
+    )
+
+
+def _recommendation(problem: Problem, rows: list[Row], went: Race, sitting: Sitting) -> Recommendation:
+    chosen = choice(rows)
+    sure, decided = sureness_of(problem, rows, went)
+    recipe = _recipe_of(problem, chosen, went, sitting.run)
+    if recipe is not None:
+        command = f"innerloop train {recipe}"
+    elif chosen.kind == "pretrained":
+        command = f"innerloop predict --backbone {chosen.method} --support EXAMPLES PICTURES"
+    else:
+        longer = math.ceil(10 * problem.asked.settings.seconds)
+        command = f"innerloop advise {problem.asked.source} budget={longer}s"
+    path = None if recipe is None else str(recipe)
+    return Recommendation(chosen.method, sentence_of(problem, chosen), sure, decided, path, command)
+
+
+def _recipe_of(problem: Problem, chosen: Row, went: Race, run: Path) -> Path | None:
+    """The recommended recipe, or that of the best trained method where nothing is to be trained yet."""
+    racer = next((r for r in went.racers if r.entrant.name == chosen.method), None)
+    if racer is None:
+        return None
+    pictures = problem.asked.kind == "pictures"
+    name = Path(problem.recipe.data.name).name if pictures else problem.recipe.tasks.family
+    described = f"recommended by `innerloop advise {problem.asked.source}`: {racer.entrant.words}"
+    recipe = racer.entrant.recipe.model_copy(
+        update={"name": f"{name.replace(':', '-')}-{racer.entrant.name}-advised", "description": described}
+    )
+    path = run / RECIPE
+    write_text_atomic(path, recipe_to_toml(recipe, f"innerloop train {path}"))
+    return path
+
+
+def not_examined(problem: Problem, backbone: str | None) -> list[str]:
+    """What was not looked at."""
+    told = ["other networks than the one that was raced: `innerloop search` looks for one"]
+    told.append("settings of the methods other than those that are listed in their recipes")
+    told.append("test classes: judge a trained run with `innerloop eval`")
+    if problem.asked.kind == "pictures" and backbone is None:
+        told.append("pretrained networks: none is installed here (`pip install 'innerloop[pretrained]'`)")
+    if problem.asked.kind == "pictures":
+        told.append("MetaOptNet, matching networks, iMAML and distillation, which have recipes of their own")
+    return told

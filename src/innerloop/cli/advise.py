@@ -1,0 +1,152 @@
+"""``innerloop advise``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
+from innerloop.cli.output import Result, carry_out, table, write
+from innerloop.core.errors import UserError
+from innerloop.core.words import duration, score_text
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE|DATA|FAMILY",
+        help="A recipe, its file or a run; a dataset, a folder of pictures, an .npz file; a family of tasks.",
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="Methods at a time; by default one per core.")
+]
+Keys = Annotated[bool, typer.Option("--keys", help="List the settings of an advice and stop.")]
+OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--keys")
+
+
+def advise(
+    source: Source,
+    settings: Settings = None,
+    jobs: Jobs = None,
+    keys: Keys = False,
+    trust: Trust = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    r"""Find out what a few-shot problem needs, before training in earnest.
+
+    \b
+    Examples:
+      innerloop advise glyphs budget=30s
+      innerloop advise my-pictures/
+      innerloop advise cifar-fs budget=5m tasks.shots=1
+      innerloop advise sine
+      innerloop advise my-recipe.toml methods=[yours,protonet,maml]
+
+    Methods race on the problem's own tasks: each is trained for as many seconds, half of them go on, and the
+    last two are judged on fresh validation tasks, beside what needs no training and a pretrained network
+    where one is installed. The inner rate, hard groups of classes and the closed forms of the landscape are
+    told where they apply, and why not where they do not. The recommended recipe is written to a file. Test
+    classes are not looked at.
+
+    Settings of a recipe (tasks.shots=5, seed=1) are taken too; --keys lists those of the advice itself.
+
+    \b
+    JSON: rate (alpha, low, high, sweep, convention), hardness, landscape (applies, gain, reason), pilot (each
+    method, kind, accuracy or mse, ci95, cost), recommendation, reasons, not_examined, seconds, run, report.
+    """
+    began = time.monotonic()  # importing torch is part of the budget
+
+    def work() -> Result:
+        given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest))
+        if keys:
+            from innerloop.advisor.settings import Advise
+            from innerloop.recipes.flat import describe
+
+            return {"keys": describe(Advise)}
+        from innerloop.advisor.asked import understand
+
+        asked = understand(source, given, trust=trust)
+        from innerloop.advisor.run import carry_out as advised
+
+        argv = ["innerloop", *sys.argv[1:]]
+        advice = advised(asked, workers=jobs, argv=argv, show=not quiet, started=began).as_dict()
+        return {**advice, "report": f"{advice['run']}/report.html"}
+
+    carry_out(json, work, render)
+
+
+def _problems(source: str, given: list[str]) -> list[str]:
+    from innerloop.advisor.asked import understand
+
+    try:
+        understand(source, given)
+    except UserError as error:
+        return str(error).splitlines()
+    return []
+
+
+def render(result: Result) -> None:
+    """For people: what to do comes first, then the table, then the rest."""
+    if "keys" in result:
+        rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
+        table("innerloop advise SOURCE key=value", ("key", "default", "takes", "meaning"), rows)
+        return
+    chosen = result["recommendation"]
+    write(chosen["sentence"])
+    write(chosen["sure"])
+    write(f"  {chosen['command']}")
+    _table(result)
+    for reason in result["reasons"]:
+        write(reason)
+    for line in (_rate(result["rate"]), _landscape(result["landscape"]), _hardness(result["hardness"])):
+        write(line)
+    write(result["architecture"])
+    write("Not looked at: " + "; ".join(result["not_examined"]) + ".")
+    write(f"{duration(result['seconds'])}; run: {result['run']}")
+    write(f"page: {result['report']}")
+
+
+def _table(result: Result) -> None:
+    rows, name = [], result["score"]
+    for row in result["pilot"]:
+        value = score_text(name, row[name], row["ci95"]).removeprefix(f"{name} ")
+        cost = "" if row["cost"] is None else duration(round(row["cost"]))
+        tasks = f"{row['episodes']}{'' if row['fresh'] else ' (earlier)'}"
+        rows.append((row["method"], value, tasks, row["steps"] or "", cost, row["note"]))
+    columns = ("method", name, "tasks", "steps", "whole training", "")
+    table(result["tasks"], columns, rows, right=("tasks", "steps", "whole training"))
+
+
+def _rate(rate: dict[str, Any]) -> str:
+    if not rate["applies"]:
+        return f"Inner rate: none estimated, because {rate['reason']}"
+    sweep = ", ".join(f"{value:.3g}" for value in rate["sweep"])
+    between = f"between {rate['low']:.3g} and {rate['high']:.3g}"
+    told = f"Inner rate of {rate['method']}: {rate['alpha']:.3g}, {between}"
+    tries = f"; try {sweep}" if len(rate["sweep"]) > 1 else ""
+    unsure = f"; a factor of {rate['factor']:g} up and down is possible" if rate["factor"] else ""
+    warning = f" {rate['warning']}" if rate["warning"] else ""
+    return f"{told} ({rate['convention']}{unsure}){tries}; {rate['reason']}.{warning}"
+
+
+def _landscape(part: dict[str, Any]) -> str:
+    if not part["applies"]:
+        return f"What adapting brings cannot be told before training: {part['reason']}."
+    low, high = part["interval"]
+    return (
+        f"Closed forms: the excess risk of one network for all tasks is {part['gain']:.3g} times that of "
+        f"MAML (95 %: {low:.3g} to {high:.3g}); {part['reason']}."
+    )
+
+
+def _hardness(part: dict[str, Any]) -> str:
+    if not part["groups"]:
+        return f"Hard groups: {part['reason']}"
+    some = ", ".join(f"{group['name']} ({group['value']:.0%})" for group in part["groups"][:5])
+    easy = part["groups"][-1]
+    told = f"Hardest groups first: {some}; easiest {easy['name']} ({easy['value']:.0%})"
+    return f"{told}: {part['by']}; {part['evidence']}."

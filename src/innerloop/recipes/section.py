@@ -1,0 +1,31 @@
+"""What all sections of a recipe have in common, and the choices that several of them name.
+
+Importing this file must not import torch, nor must any file of sections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pydantic import ConfigDict
+
+from innerloop.learners.table import LEARNERS, estimated_rates
+from innerloop.recipes.rules import Ruled
+
+if TYPE_CHECKING:  # type checkers cannot read the table
+    Method: TypeAlias = str
+    RatedMethod: TypeAlias = str
+else:
+    Method = Literal[tuple(LEARNERS)]
+    RatedMethod = Literal[estimated_rates()]  # whose inner rate can be estimated
+
+Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "leaky_relu"]
+Norm = Literal["transductive", "support", "running", "group", "none"]
+LossName = Literal["mse", "half-mse", "half-sse", "cross-entropy", "cross-entropy-sum"]
+Choice = Literal["any", "one-group", "across-groups"]
+
+
+class Section(Ruled):
+    """A part of a recipe: unknown keys are errors, values are not coerced across kinds."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)

@@ -1,0 +1,124 @@
+"""What the page says about a run of ``advise``: what to do, the table behind it, and what else was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from innerloop.core.words import duration
+from innerloop.plots.advice import standing_data, standing_figure
+from innerloop.plots.svg import figure_to_svg
+from innerloop.report.figures import Picture
+from innerloop.report.progress_rows import environment_rows, time_rows
+from innerloop.report.read_run import RunData
+from innerloop.report.reproduction_page import ending_view
+from innerloop.report.words import interval, number
+
+ENDINGS = {
+    "interrupted": ("warn", "It was interrupted: the same command begins anew."),
+    "failed": ("bad", "It failed."),
+    "running": ("warn", "It is still running, or was killed: the same command begins anew."),
+}
+
+
+def advised_view(run: RunData, name: str) -> dict[str, Any]:
+    """Everything the template shows of one advice.
+
+    Args:
+        run: what was read from its directory.
+        name: prefix of the ids in its pictures.
+    """
+    result, asked = run.result, _part(run.manifest, "asked")
+    chosen = _part(result, "recommendation")
+    sentence = " ".join(str(chosen.get(key) or "") for key in ("sentence", "sure")).strip()
+    return {
+        "kind": "advise",
+        "label": f"advise {asked.get('source') or ''}",
+        "id": run.path.absolute().name,
+        "redoes": f"What {result.get('tasks') or 'these tasks'} need, before training in earnest.",
+        "scale": "",
+        "status": ending_view(run, ENDINGS),
+        "problems": run.problems,
+        "verdict": {"text": sentence, "tone": "good", "statements": 0, "hold": 0, "recorded": 0}
+        if sentence
+        else None,
+        "tables": [_standing(result)] if result else [],
+        "parts": [{"kind": "pairs", "rows": _told(result, chosen)}] if result else [],
+        "pictures": _pictures(result, name),
+        "course": time_rows(run.manifest, result.get("seconds")),
+        "environment": environment_rows({**run.manifest, "recipe_sha256": None}),
+    }
+
+
+def _standing(result: Mapping[str, Any]) -> dict[str, Any]:
+    what = str(result.get("score") or "accuracy")
+    head = ["method", f"{what}{', %' if what == 'accuracy' else ''}", "tasks", "meta-steps", "parameters"]
+    rows = [_row(row, what) for row in result.get("pilot") or [] if isinstance(row, Mapping)]
+    title = "Methods and what needs no training, on the same validation tasks"
+    return {"title": title, "head": [*head, "whole training"], "rows": rows}
+
+
+def _row(row: Mapping[str, Any], what: str) -> list[str]:
+    score = "diverged" if row.get(what) is None else interval(row[what], row.get("ci95"), what)
+    tasks = f"{row.get('episodes')}{'' if row.get('fresh') else ' (earlier)'}"
+    whole = row.get("whole_seconds")
+    cost = duration(round(whole)) if isinstance(whole, int | float) else ""
+    steps = number(row["steps"]) if row.get("steps") else ""
+    parameters = number(row["parameters"]) if row.get("parameters") else ""
+    return [str(row.get("method")), score, tasks, steps, parameters, cost]
+
+
+def _told(result: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What to type, what stands behind it, estimates, and what was not looked at."""
+    hardness = _part(result, "hardness")
+    groups = [g for g in hardness.get("groups") or [] if isinstance(g, Mapping)]
+    hard = ", ".join(f"{g.get('name')} ({100 * float(g.get('value') or 0):.0f} %)" for g in groups[:8])
+    lines = [
+        ("type next", str(chosen.get("command") or "")),
+        *(("because", str(reason)) for reason in result.get("reasons") or []),
+        *(("note", note) for note in _notes(result)),
+        ("inner rate", _rate(_part(result, "rate"))),
+        ("closed-form landscape", _gain(_part(result, "landscape"))),
+        ("hardest groups first", hard or str(hardness.get("reason") or "")),
+        ("networks", str(result.get("architecture") or "")),
+        ("not looked at", "; ".join(map(str, result.get("not_examined") or []))),
+    ]
+    return [(name, text) for name, text in lines if text]
+
+
+def _notes(result: Mapping[str, Any]) -> list[str]:
+    """Remarks on rows of the table, each once, with the methods that it is about."""
+    of: dict[str, list[str]] = {}
+    for row in result.get("pilot") or []:
+        if isinstance(row, Mapping) and row.get("note"):
+            of.setdefault(str(row["note"]), []).append(str(row.get("method")))
+    return [f"{', '.join(methods)}: {note}" for note, methods in of.items()]
+
+
+def _rate(rate: Mapping[str, Any]) -> str:
+    if not rate.get("applies"):
+        return str(rate.get("reason") or "")
+    low, high = number(rate.get("low"), 3), number(rate.get("high"), 3)
+    warning = f" {rate['warning']}" if rate.get("warning") else ""
+    point = f"{number(rate.get('alpha'), 3)} for {rate.get('method')}, between {low} and {high}"
+    return f"{point}; {rate.get('reason')}.{warning}"
+
+
+def _gain(landscape: Mapping[str, Any]) -> str:
+    if not landscape.get("applies"):
+        return str(landscape.get("reason") or "")
+    return f"gain {number(landscape.get('gain'), 3)}: {landscape.get('reason')}"
+
+
+def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = result.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _pictures(result: Mapping[str, Any], name: str) -> list[Picture]:
+    rows = standing_data(result.get("pilot") or [], str(result.get("score") or "accuracy"))
+    if not rows:
+        return []
+    words = "Scores with 95 % intervals over validation tasks; hollow marks dropped out of the race earlier."
+    svg = figure_to_svg(standing_figure(rows), f"{name}-standing", "Standing", words)
+    return [Picture("How they stand", [words], svg)]

@@ -1,0 +1,190 @@
+"""Advice before training: what is asked, who races, what is recommended, and that numbers are as it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import innerloop as il
+from innerloop.advisor import race as racing
+from innerloop.advisor import rungs as planning
+from innerloop.advisor.asked import understand
+from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
+from innerloop.advisor.problem import pose
+from innerloop.advisor.recommend import ahead_of, choice, in_order, sentence_of
+from innerloop.advisor.result import Row
+from innerloop.advisor.untrained import ground_of, untrained_rows
+from innerloop.core.statistics import mean_interval, paired_difference
+from innerloop.experiment.data import Data, build_data
+from innerloop.pilot.trials import Costs, on_pilot_tasks
+from innerloop.testing.tolerance import SINGLE_SUMMED
+from support.commands import answer
+
+GLYPHS = ["tasks.ways=3", "tasks.shots=1", "tasks.queries=2"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Races that tell nothing, in seconds."""
+    for module in (planning, racing):
+        monkeypatch.setattr(module, "LEAST_STEPS", 2)
+    monkeypatch.setattr(planning, "LEAST_EPISODES", 4)
+    monkeypatch.setattr(planning, "MOST_EPISODES", 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["glyhps"], "did you mean 'glyphs'"),
+        (["glyphs", "budget=soon"], "budget=soon is no length of time"),
+        (["glyphs", "methods=[mamal]"], "there is no method 'mamal' (did you mean 'maml'?)"),
+        (["budget=5s"], "comes first, then settings: `innerloop advise glyphs budget=5s`"),
+        (["glyphs", "methods=[yours]"], "no recipe was named"),
+        (["glyphs", "methods=[reptile]"], "it is not for these tasks"),
+    ],
+)
+def test_mistakes_get_a_sentence(words: list[str], said: str) -> None:
+    with pytest.raises(il.UserError) as caught:
+        pose(understand(words[0], words[1:]))
+    assert said in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(il.UserError) as caught:
+        understand("glyphs", ["budget=soon", "tasks.shtos=3"])
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2
+    assert any("tasks.shtos" in line for line in lines)
+    assert any("budget=soon" in line for line in lines)
+
+
+def test_who_races() -> None:
+    pictures = pose(understand("glyphs", GLYPHS))
+    assert [e.name for e in pictures.entrants] == ["protonet", "supervised", "mtl", "r2d2", "anil", "maml"]
+    assert {e.recipe.eval.ways for e in pictures.entrants} == {3}
+    assert [e.name for e in pictures.entrants if e.together] == ["anil", "maml"]
+    numbers = pose(understand("sine", []))
+    assert [e.name for e in numbers.entrants][:2] == ["maml", "fomaml"]
+    assert (pictures.score, pictures.better, numbers.score, numbers.better) == ("accuracy", 1, "mse", -1)
+
+
+def test_a_recipe_that_is_named_races_with_its_own_network() -> None:
+    problem = pose(understand("omniglot-protonet", ["data.name=glyphs", "model.filters=8", *GLYPHS]))
+    assert problem.entrants[0].name == "yours"
+    assert {e.recipe.model.filters for e in problem.entrants} == {8}
+
+
+def test_every_method_gets_as_many_seconds() -> None:
+    """Twice as fast, twice as many steps; and what a race takes by its plan fits its time."""
+    costs = [Costs(0.01, 0.002, 0.1), Costs(0.02, 0.002, 0.1), Costs(0.04, 0.002, 0.1)]
+    plan = planning.planned(costs, 2, 60.0)
+    assert plan is not None
+    assert plan.fields == [3, 2]
+    spent = sum(
+        -(-n // 2) * (seconds - before)
+        for n, seconds, before in zip(plan.fields, plan.seconds, [0.0, *plan.seconds], strict=False)
+    )
+    judged = plan.episodes * 0.002 * (3 + planning.FRESH) + 0.1 * 4
+    assert spent + judged == pytest.approx(planning.CAUTION * 60.0)
+
+
+def row(name: str, scores: list[float], kind: Any = "trained", **more: Any) -> Row:
+    return Row(name, name, kind, mean_interval(scores), len(scores), True, scores=tuple(scores), **more)
+
+
+def test_what_needs_no_training_may_win() -> None:
+    problem = pose(understand("glyphs", [*GLYPHS, "methods=[protonet]"]))
+    good, bad = [0.9, 0.8, 0.95, 0.85], [0.5, 0.6, 0.55, 0.5]
+    rows = in_order([row("protonet", bad, steps=7, whole_seconds=60.0), row("pixels", good, "untrained")], 1)
+    assert choice(rows).method == "pixels"
+    assert sentence_of(problem, rows[0]).startswith("Train nothing yet: pixels")
+    rows = in_order([row("protonet", good, steps=7, whole_seconds=60.0), row("pixels", bad, "untrained")], 1)
+    assert sentence_of(problem, choice(rows)).startswith("Train protonet: accuracy 87.5")
+
+
+def test_leads_are_paired_and_errors_are_better_when_lower() -> None:
+    first, second = row("a", [1.0, 2.0, 3.0]), row("b", [2.0, 3.0, 5.0])
+    gap = ahead_of(first, second, -1)
+    assert gap is not None
+    assert gap.mean == pytest.approx(4 / 3)
+    assert gap.ci95 == paired_difference([1.0, 2.0, 3.0], [2.0, 3.0, 5.0]).ci95
+    assert [r.method for r in in_order([second, first], -1)] == ["a", "b"]
+    assert ahead_of(first, second._replace(fresh=False), -1) is None
+
+
+def test_the_mean_of_numbers_by_hand() -> None:
+    problem = pose(understand("sine", ["methods=[maml]"]))
+    ground = ground_of(problem, 5, seed=1, threads=1)
+    rows = {r.method: r for r in untrained_rows(problem, ground)}
+    sampler = build_data(on_pilot_tasks(problem.entrants[0].recipe, 1)).validation
+    for number in range(5):
+        task = sampler.episode(number)
+        expected = (task.y_query - task.y_support.mean()).square().mean()
+        assert rows["task mean"].scores[number] == pytest.approx(float(expected), rel=SINGLE_SUMMED)
+
+
+def test_closed_forms_only_where_targets_are_linear() -> None:
+    linear = landscape_part(pose(understand("linear-maml", ["methods=[yours]"])))
+    assert linear.applies
+    assert linear.gain is not None
+    assert linear.interval is not None
+    assert linear.interval[0] <= linear.gain <= linear.interval[1]
+    sine = landscape_part(pose(understand("sine", ["methods=[maml]"])))
+    assert not sine.applies
+    assert "which features a network will learn is not known" in sine.reason
+    pictures = landscape_part(pose(understand("glyphs", [*GLYPHS, "methods=[protonet]"])))
+    assert not pictures.applies
+
+
+def test_the_rate_and_hard_groups_of_pictures() -> None:
+    problem = pose(understand("glyphs", [*GLYPHS, "methods=[anil]", "model.filters=8"]))
+    rate = rate_part(problem)
+    assert rate.applies
+    assert rate.low is not None
+    assert rate.alpha is not None
+    assert rate.high is not None
+    assert rate.low <= rate.alpha <= rate.high
+    values = [group.value for group in hardness_part(problem).groups]
+    assert len(values) > 1
+    assert values == sorted(values, reverse=True)
+
+
+def test_a_rate_of_ones_own_that_is_far_off_is_warned_about() -> None:
+    items = ["data.name=glyphs", "inner.lr=1000.0", "inner.steps=1", "model.filters=8", "methods=[yours]"]
+    rate = rate_part(pose(understand("omniglot-anil", [*items, *GLYPHS])))
+    assert "far above" in rate.warning
+
+
+@pytest.mark.slow
+def test_advice_as_a_whole(short: None, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    """Two methods on sinusoids: JSON, files and sentences say the same, and nothing looks at test tasks."""
+    from innerloop.cli.main import main
+
+    whole = Data.test.func
+    refuse = lambda _: pytest.fail("test tasks were looked at")  # noqa: E731
+    monkeypatch.setattr(Data, "test", property(lambda data: whole(data)._replace(episodes=refuse)))
+    assert main(["advise", "sine", "methods=[maml,pooled]", "budget=20s", "--jobs", "1", "-q", "--json"]) == 0
+    told = answer(capfd.readouterr().out)
+    run = Path(told["run"])
+    assert {"rate", "hardness", "landscape", "pilot", "recommendation", "reasons", "not_examined"} <= set(
+        told
+    )
+    for entry in told["pilot"]:
+        if entry["kind"] == "trained":
+            kept = json.loads((run / "methods" / entry["method"] / "fresh.json").read_text())
+            assert entry["mse"] == pytest.approx(sum(kept["scores"]) / len(kept["scores"]))
+    best = min((e for e in told["pilot"] if e["mse"] is not None and e["fresh"]), key=lambda e: e["mse"])
+    assert told["recommendation"]["method"] == best["method"]
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert told["recommendation"]["sentence"].partition(":")[0] in page
+    if best["kind"] == "trained":
+        recipe = il.load_recipe(told["recommendation"]["recipe"])
+        assert recipe.tasks.family == "sine"

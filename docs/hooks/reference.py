@@ -96,8 +96,10 @@ def _overview(top: Interface) -> str:
     for name, home in top.homes.items():
         by_room.setdefault(room_of(home), []).append(name)
     for room, names in sorted(by_room.items()):
-        listed = ", ".join(f"[`il.{name}`][{_definition(f'{TOP}.{room}', name)}]" for name in sorted(names))
-        lines.append(f"| [{room}](reference/{room}.md) | {listed} |")
+        page = f"reference/{room}.md"
+        at = {name: f"{page}#{_definition(f'{TOP}.{room}', name)}" for name in sorted(names)}
+        listed = ", ".join(f"[`il.{name}`]({link})" for name, link in at.items())
+        lines.append(f"| [{room}]({page}) | {listed} |")
     return "\n".join(lines) + "\n"
 
 
@@ -117,7 +119,7 @@ def _part(package: str, level: int, everyday: set[str]) -> str:
     for name in _in_order(here.homes):
         told = f"il.{name}" if name in everyday else f"il{package.removeprefix(TOP)}.{name}"
         line = _first_line(documented(here.homes[name], name))
-        lines.append(f"| [`{told}`][{_definition(package, name)}] | {line} |")
+        lines.append(f"| [`{told}`](#{_definition(package, name)}) | {line} |")
     for name in _in_order(here.homes):
         lines += ["", *_described(_definition(package, name), f"{package}.{name}", level + 1)]
     return "\n".join(lines)

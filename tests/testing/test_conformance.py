@@ -26,7 +26,7 @@ from innerloop.data.glyphs import glyphs
 from innerloop.learners import LEARNERS, anil, maml
 from innerloop.learners.online import Online
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
-from innerloop.learners.table import OTHERS
+from innerloop.learners.others import OTHERS
 from innerloop.nets import BACKBONES, Network, conv4, from_module, mlp, resnet12, wide_resnet
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.cells.network import cell_network

@@ -93,15 +93,21 @@ class Worker:
         return self.begin(sides.build(spec), gradient, lambda found: [found[name] for name in sorted(found)])
 
     def begin(self, call: Callable[[], Any], file: str | None, tensors: Callable[[Any], list[Any]]) -> Answer:
-        """Runs what will be timed once, and writes the tensors that it finds to a file, one after another."""
+        """Runs what will be timed once, and writes the tensors that it finds to a file, one after another.
+
+        Args:
+            call: what will be timed.
+            file: where the tensors are written; None writes none.
+            tensors: what ``call`` gives → the tensors in it.
+        """
         import numpy as np
 
         self.call, self.empty_mb = call, peak_mb()
         start = time.perf_counter()
-        found = call()
+        outcome = call()
         took = time.perf_counter() - start
         if file:
-            flat = [tensor.detach().double().flatten().numpy() for tensor in tensors(found)]
+            flat = [tensor.detach().double().flatten().numpy() for tensor in tensors(outcome)]
             np.save(file, np.concatenate(flat))
         return {"first_call_s": took}
 

@@ -66,11 +66,9 @@ def predict(
         given = check_settings(words, OPTIONS)
         settings = [item for item in given if "=" in item and not Path(item).exists()]
         pictures = [item for item in given if item not in settings]
-        named = {"--run": run, "--model": model, "--backbone": backbone}
-        if len([name for name in named.values() if name is not None]) > 1:
-            raise UserError("--run, --model and --backbone name one network: give one of them.")
+        _refuse_several(run, model, backbone)
         network = run or model
-        if not any(named.values()) and pictures and names_a_model(pictures[0]):
+        if not (network or backbone) and pictures and names_a_model(pictures[0]):
             network, pictures = pictures[0], pictures[1:]
         if network is None and support is None:
             raise UserError(
@@ -97,6 +95,11 @@ def predict(
         )
 
     carry_out(json, work, _render)
+
+
+def _refuse_several(*named: str | None) -> None:
+    if sum(name is not None for name in named) > 1:
+        raise UserError("--run, --model and --backbone name one network: give one of them.")
 
 
 def _render(result: Result) -> None:

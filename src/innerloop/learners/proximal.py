@@ -34,7 +34,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.trees import add_scaled, detach, dot, select, tree_map
 from innerloop.core.types import Buffers, Loss, Params, Task, all_samples
 from innerloop.learners.base import REPORT_PREFIX, Adapted, Learner
-from innerloop.learners.implicit import implicit_gradient, implicitly
+from innerloop.learners.implicit import Pull, implicit_gradient, implicitly
 from innerloop.learners.inner import InnerLoss, moving_names, network_loss, predictor, reattach, settled
 from innerloop.learners.updates import UpdateRule, sgd
 from innerloop.nets.network import Network, apply
@@ -130,12 +130,7 @@ def imaml(
     """
     _check(penalty, cg_steps, damping)
     problem = _problem(penalty, lr, steps, rule)
-    predict = predictor(network)
-
-    def pull(at: Params, v: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool) -> LinearSolution:
-        """The implicit gradient along ``v``."""
-        inner = network_loss(network, loss, at, buffers, x, y, training)
-        return implicit_gradient(inner, at, v, penalty, cg_steps, damping)
+    pull, predict = _pull(network, loss, penalty, cg_steps, damping), predictor(network)
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> Adapted:
         """The solution of the proximal problem, with its implicit derivative."""
@@ -169,6 +164,17 @@ def imaml(
     return Learner(
         "imaml", adapt, predict, init_buffers=_reports(INNER_RESIDUAL, LINEAR_RESIDUAL), outer=outer
     )
+
+
+def _pull(network: Network, loss: Loss, penalty: float, cg_steps: int, damping: float) -> Pull:
+    """How the implicit gradient is found."""
+
+    def pull(at: Params, v: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool) -> LinearSolution:
+        """The implicit gradient along ``v``."""
+        inner = network_loss(network, loss, at, buffers, x, y, training)
+        return implicit_gradient(inner, at, v, penalty, cg_steps, damping)
+
+    return pull
 
 
 def minibatchprox(

@@ -195,37 +195,6 @@ LEARNERS: dict[str, Entry] = {
 }
 """By their names in ``inner.method``, in the order of the documentation."""
 
-OTHERS: dict[str, Entry] = {
-    "finetune": Entry(
-        "fine-tuning",
-        "Bridge's released code",
-        "innerloop.learners.fine_tuning:fine_tune",
-        "all",
-        "steps",
-        "first order",
-        ("lr", "steps", "ways"),
-        settings={"normalise": Setting(bool, "whether the new layer sees features of length one")},
-        own_head=True,
-        needs_labels=True,
-        inner_loss="cross-entropy",
-        variants={"features as they are": Variant({"settings": {"normalise": False}})},
-    ),
-    "kernel": Entry(
-        "the kernel of a meta-learner",
-        "Bridge; MetaNTK",
-        "innerloop.learners.kernel:kernel_learner",
-        "nothing",
-        "nothing",
-        "nothing",
-        ("ways",),
-        variants={method: Variant({"method": method}) for method in ("anil", "maml")},
-        made_from="kernels",
-        inner_loss="squared errors",
-    ),
-}
-"""Learners that tests and analyses use, and that no recipe trains: entries for the conformance suites."""
-
-
 _ARGUMENT_OF: dict[str, Argument] = {"test_steps": "steps", "optimiser": "rule", "momentum": "rule"}
 
 

@@ -59,10 +59,7 @@ def mlp(
     >>> list(params)[-2:], net.head_names
     (['layer2.weight', 'layer2.bias'], ('layer2.weight', 'layer2.bias'))
     """
-    if activation not in ACTIVATIONS:
-        raise UserError(f"unknown activation '{activation}'{did_you_mean(activation, ACTIVATIONS)}.")
-    if parametrisation not in ("standard", "ntk"):
-        raise UserError(f"unknown parametrisation '{parametrisation}'; there are standard and ntk.")
+    _check(activation, parametrisation)
     sizes = [inputs, *hidden, outputs]
     last = len(sizes) - 2
     gain = weight_var if weight_var is not None else (2.0 if "relu" in activation else 1.0)
@@ -100,6 +97,13 @@ def mlp(
 
     names = (f"layer{last}.weight", f"layer{last}.bias") if has_bias else (f"layer{last}.weight",)
     return Network(init, features, head, names, "none")
+
+
+def _check(activation: str, parametrisation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise UserError(f"unknown activation '{activation}'{did_you_mean(activation, ACTIVATIONS)}.")
+    if parametrisation not in ("standard", "ntk"):
+        raise UserError(f"unknown parametrisation '{parametrisation}'; there are standard and ntk.")
 
 
 def _draw(

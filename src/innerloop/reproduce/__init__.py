@@ -36,6 +36,7 @@ REPRODUCTIONS: dict[str, str] = {
     "adaptlr-proposition1": "AdaptLR, Proposition 1: the gap of the population risk to its mean, against N",
     "adaptlr-statements": "AdaptLR, statements without a figure: corollaries, Theorem 2, H.15, H.18, H.19",
     "adaptlr-table2": "AdaptLR, Table 2: one step of the last layer on sinusoids, eleven rates",
+    "advice-race": "innerloop advise: the first choice of a short race against long training (ours)",
     "rate-regret": "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)",
     "bridge-fig1": "Bridge, Figure 1: the gap of ANIL's and MTL's predictions against depth and λτ",
     "bridge-frozen": "Bridge, eq. 5: ANIL with a head that the outer loop never updates",

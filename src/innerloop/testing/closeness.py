@@ -44,7 +44,13 @@ def difference(
 
 
 def close(a: Any, b: Any, scale: float = 1.0) -> bool:
-    """Whether two results (tensors in tuples and dicts) agree to the tolerance of their dtype."""
+    """Whether two results (tensors in tuples and dicts) agree to the tolerance of their dtype.
+
+    Args:
+        a: one result.
+        b: the other.
+        scale: factor on the tolerance.
+    """
     left, left_spec = pytree.tree_flatten(a)
     right, right_spec = pytree.tree_flatten(b)
     return left_spec == right_spec and not any(
@@ -53,7 +59,13 @@ def close(a: Any, b: Any, scale: float = 1.0) -> bool:
 
 
 def assert_close(actual: Tensor, expected: Tensor, tol: tuple[float, float] | None = None) -> None:
-    """Fails with the :func:`difference`, if there is one."""
+    """Fails with the :func:`difference`, if there is one.
+
+    Args:
+        actual: what was computed.
+        expected: what it should be.
+        tol: relative and absolute tolerance; that of the dtype if omitted.
+    """
     told = difference(actual, expected, tol)
     assert not told, told
 
@@ -61,7 +73,13 @@ def assert_close(actual: Tensor, expected: Tensor, tol: tuple[float, float] | No
 def assert_trees_close(
     actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tol: tuple[float, float] | None = None
 ) -> None:
-    """:func:`assert_close`, entry by entry, for trees with the same names."""
+    """:func:`assert_close`, entry by entry, for trees with the same names.
+
+    Args:
+        actual: what was computed, by name.
+        expected: what it should be.
+        tol: relative and absolute tolerance; that of the dtype if omitted.
+    """
     assert set(actual) == set(expected)
     told = {name: difference(actual[name], expected[name], tol) for name in expected}
     assert not any(told.values()), {name: words for name, words in told.items() if words}

@@ -17,7 +17,8 @@ from innerloop.kernels.meta.predict import Method, fit
 from innerloop.learners.base import OWN_PREFIX, Learner, is_own
 from innerloop.learners.entry import Variant
 from innerloop.learners.kernel import kernel_learner, regression_tasks
-from innerloop.learners.table import LEARNERS, OTHERS
+from innerloop.learners.others import OTHERS
+from innerloop.learners.table import LEARNERS
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.objectives.episodic import episodic
@@ -82,7 +83,13 @@ def check_method(method: str, variant: str = "", **inner: Any) -> None:
 
 
 def built(method: str, case: Case, given: Mapping[str, Any]) -> Made:
-    """A learner as a recipe builds it, and the first weights of its network."""
+    """A learner as a recipe builds it, and the first weights of its network.
+
+    Args:
+        method: its name in the table of learners.
+        case: network, loss and number of classes.
+        given: further settings of a recipe's ``inner`` section.
+    """
     start = {"lr": 0.01, "steps": 2, "loss": case.loss, **given}
     if method in LEARNERS:
         start["method"] = method

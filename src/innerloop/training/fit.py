@@ -99,11 +99,6 @@ def fit(
     rates = schedule or make_schedule("constant", steps)
     loop = _Loop(objective, state, optimiser, plan or Plan(), rates, clip, hard_weight)
     pace, saved_at = _Pace(batch, state.step), -1
-
-    def due(every: int) -> bool:
-        """Whether something that happens every so many steps happens now; it does at the end."""
-        return loop.state.step % every == 0 or loop.state.step == steps
-
     # a run that was killed while its result was evaluated had stopped already
     stop = validation is not None and loop.stalled(validation)
     try:
@@ -111,14 +106,14 @@ def fit(
             while loop.state.step < steps and not stop:
                 check()  # an interrupt waits until here, where the state is whole
                 record = loop.apply(loop.gradient(sampler, loop.state.step, batch))
-                if log and due(log_every):
+                if log and loop.due(log_every, steps):
                     more = reported(loop.state.buffers)
                     log({"step": loop.state.step, **record, **more, **pace.lap(loop.state.step)})
                 improved = False
-                if validation and due(validation.every):
+                if validation and loop.due(validation.every, steps):
                     improved = loop.validate(validation, log)
                     stop = loop.stalled(validation)
-                if save and (improved or stop or due(save_every)):
+                if save and (improved or stop or loop.due(save_every, steps)):
                     loop.check_params()
                     # best first: a kill between the two is repaired by repeating the step
                     save(loop.snapshot(), ("best", "last") if improved else ("last",))
@@ -224,6 +219,10 @@ class _Loop:
                 "lower {the optimiser's lr}, or set {clip}=10. The last good checkpoint is kept.",
                 names=("the optimiser's lr", "clip"),
             )
+
+    def due(self, every: int, steps: int) -> bool:
+        """Whether something that happens every so many steps happens now; it does at the end."""
+        return self.state.step % every == 0 or self.state.step == steps
 
     def stalled(self, validation: Validation) -> bool:
         """Whether validation has gone without improvement for too long."""

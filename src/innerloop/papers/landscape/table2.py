@@ -170,7 +170,7 @@ FAILS = (
         for part in ("train hard", "test hard")
     ),
 )
-"""What is recorded as not holding at `cpu`: in trials on Omniglot such SGD did not begin to learn."""
+"""What does not hold at `cpu`, where SGD at the published rates has not begun to learn."""
 
 
 def _protocol(scale: str, budget: Any) -> dict[str, Any]:

@@ -1,0 +1,107 @@
+"""The runs behind ``advice-race``: every method trained for long on a problem, and a short race of all.
+
+They stand apart from the rows that are made of them, so that finished runs outlive a change of words there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.advisor.asked import understand
+from innerloop.advisor.problem import Problem, pose
+from innerloop.advisor.race import race
+from innerloop.advisor.recommend import ahead_of, is_beyond_chance, trained_row
+from innerloop.papers.further.rate_runs import source
+from innerloop.pilot.budget import LEAST_STEPS
+from innerloop.pilot.keep import Sitting
+from innerloop.pilot.trials import Trial, carry_out, timed
+from innerloop.runs.progress import Progress, progress
+
+LONG_SEED = 2
+"""Of the validation tasks that long training is judged on: the race has seen others."""
+
+
+class Case(NamedTuple):
+    """A problem: where its pictures are, how many ways and shots."""
+
+    data: str
+    ways: int
+    shots: int
+
+    def __str__(self) -> str:
+        return f"{self.data}, {self.ways}-way {self.shots}-shot"
+
+    def posed(self, seed: int, *items: str) -> Problem:
+        """Methods and tasks.
+
+        Args:
+            seed: of the runs.
+            items: further settings of the advice.
+        """
+        shape = [f"tasks.ways={self.ways}", f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}"]
+        return pose(understand(source(self.data), [*shape, "backbone=none", *items]))
+
+
+def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) -> dict[str, Any]:
+    """A method trained for so many seconds of one core: its accuracy on validation tasks, and what it took.
+
+    Args:
+        case: the problem.
+        method: its name.
+        seed: of the run.
+        seconds: of training.
+        episodes: validation tasks.
+    """
+    problem = Case(*case).posed(seed, f"methods=[{method}]")
+    entrant = problem.entrants[0]
+    (costs,) = timed([entrant.short(10, problem.queries)], 1)
+    steps = max(LEAST_STEPS, int(seconds / costs.step))
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = entrant.short(steps, problem.queries)
+        reached = carry_out(Trial(recipe, Path(folder), "long", steps, episodes, LONG_SEED))
+    return {"accuracy": reached.mean, "ci95": reached.ci95, "steps": steps, "seconds": reached.seconds}
+
+
+def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> dict[str, Any]:
+    """The race of all methods within so many seconds of one core: their order, and whether it was decided.
+
+    Args:
+        case: the problem.
+        methods: that race; what is too slow for the time is left out.
+        seed: of the runs.
+        seconds: for everything.
+    """
+    problem = Case(*case).posed(seed, f"budget={max(1, round(seconds))}s")
+    problem = problem._replace(entrants=[e for e in problem.entrants if e.name in methods])
+    with tempfile.TemporaryDirectory() as folder, _sitting(Path(folder)) as sitting:
+        went = race(problem, sitting)
+        took = sitting.clock()
+    rows = [trained_row(racer, 0) for racer in went.racers]
+    gap = ahead_of(rows[0], rows[1], problem.better) if len(rows) > 1 else None
+    return {
+        "order": [row.method for row in rows],
+        "decided": is_beyond_chance(gap),
+        "steps": {row.method: row.steps for row in rows},
+        "left_out": went.left_out,
+        "seconds": took,
+    }
+
+
+@contextmanager
+def _sitting(folder: Path) -> Iterator[Sitting]:
+    """One process, and nothing told."""
+    started = time.monotonic()
+    silent = Progress(1, "race", 0, None, None, None)
+    yield Sitting(
+        folder,
+        1,
+        0.0,
+        lambda: time.monotonic() - started,
+        silent.line,
+        lambda total, unit: progress(total, "race", False, unit=unit),
+    )

@@ -1,0 +1,38 @@
+"""What stands behind ``advice-race``: rows that can come out either way, and its smallest scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from innerloop.papers.further.advice_race import _rows, judged
+from innerloop.papers.further.advice_runs import Case
+from innerloop.reproduce import find
+
+
+def problems(regret: float, decided: bool, seconds: float) -> list[dict[str, Any]]:
+    long = {"a": {"accuracy": 0.7, "seconds": 60.0}, "b": {"accuracy": 0.7 - regret, "seconds": 60.0}}
+    raced = {"order": ["b", "a"], "decided": decided, "seconds": seconds}
+    return [judged(Case("glyphs", 5, 1), seed, long, raced) for seed in range(10)]
+
+
+def test_rows_can_come_out_either_way() -> None:
+    good = [row.holds for row in _rows(problems(0.005, True, 12.0), "cpu")]
+    assert good == [True, True, True, True]
+    bad = [row.holds for row in _rows(problems(0.05, True, 30.0), "cpu")]
+    assert bad == [True, False, False, False]
+    modest = _rows(problems(0.05, False, 12.0), "cpu")
+    assert modest[-1].holds  # nothing was called decided, so nothing was promised
+    assert modest[-1].ours == "0 of 0"
+
+
+@pytest.mark.slow
+def test_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = find("advice-race")("smoke", lambda _: None)
+    assert all(row.ok for row in found.rows)
+    assert found.figures
+    (one,) = found.data["problems"]
+    assert set(one["order"]) >= {"protonet", "maml"}

@@ -99,8 +99,8 @@ def test_kinds(scale: str, name: str, source: ImageSource, ways: int) -> dict[st
 def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[str, Any]:
     """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds."""
     from innerloop.core.random import derive_seed
-    from innerloop.evaluation import evaluate
-    from innerloop.execution import Plan
+    from innerloop.evaluation.scores import evaluate
+    from innerloop.execution.plan import Plan
     from innerloop.experiment.fitting import fit_parts
     from innerloop.experiment.parts import Parts
     from innerloop.tasks.few_shot import few_shot_sampler

@@ -83,7 +83,7 @@ def judge_all(
     training: Training,
 ) -> dict[str, float]:
     """Accuracy in percent of one trained model on every kind of ``judged``."""
-    from innerloop.execution import Plan
+    from innerloop.execution.plan import Plan
     from innerloop.experiment.fitting import fit_parts
 
     parts = parts_of(method, *train, budget, seed, training)
@@ -113,8 +113,7 @@ def judge_each(
 ) -> dict[str, float]:
     """Accuracy in percent on every kind of ``judged``; all methods meet the same tasks."""
     from innerloop.core.random import derive_seed
-    from innerloop.execution import Plan
-    from innerloop.execution.plan import torch_threads
+    from innerloop.execution.plan import Plan, torch_threads
 
     with torch_threads(Plan("loop")):
         return {
@@ -192,7 +191,8 @@ def judge(
 
     from innerloop.core.losses import accuracy, get_loss
     from innerloop.core.trees import split_prefix
-    from innerloop.learners import maml, protonet
+    from innerloop.learners.gradient import maml
+    from innerloop.learners.prototype import protonet
     from innerloop.objectives.multitask import PREFIX
     from innerloop.tasks.few_shot import few_shot_sampler
 

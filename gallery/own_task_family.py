@@ -1,6 +1,6 @@
 """Meta-learn tasks of your own: a family is one function.
 
-Here a task is a valley, y = a |x - c|, whose slope and place are drawn anew for every task. Random
+Here a task is a valley, y = a |x - c|, whose slope and place are drawn for every task. Random
 numbers are asked for by name, so that task 17 is the same alone, in a batch and after a restart;
 `check_tasks` confirms it.
 """

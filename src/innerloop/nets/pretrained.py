@@ -90,7 +90,7 @@ def weights_file(name: str) -> Path:
     """
     if name not in PRETRAINED:
         raise UserError(
-            f"there are no published weights for {name}: they are to be had for {', '.join(PRETRAINED)}."
+            f"there are no published weights for {name}: there are some for {', '.join(PRETRAINED)}."
         )
     entry = PRETRAINED[name]
     spec = importlib.util.find_spec(entry.package)

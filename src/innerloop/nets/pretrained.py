@@ -17,7 +17,7 @@ from innerloop.nets.efficientnet_lite import NAMES, VERSIONS
 IMAGENET = "ImageNet-1k"
 UNKNOWN = "unknown"
 _PADDING = 32
-"""Pixels around the middle that the authors cut off of a picture of so many more."""
+"""Pixels around the middle that the authors cut off of a picture of this many more."""
 
 
 class Pretrained(NamedTuple):

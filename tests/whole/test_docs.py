@@ -61,7 +61,12 @@ def one_core(monkeypatch):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
+RUN_ELSEWHERE = ("gallery.md",)  # by test_gallery.py, each script in a process of its own
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p, "python") and p.name not in RUN_ELSEWHERE], ids=lambda p: p.name
+)
 @pytest.mark.usefixtures("one_core")
 def test_every_python_snippet_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -140,7 +145,7 @@ def settings_page():
 
 
 def test_the_settings_page_is_the_schema():
-    """Rewrite it with: python tests/whole/test_docs.py."""
+    """Rewrite it with: PYTHONPATH=tests python tests/whole/test_docs.py."""
     assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == settings_page()
 
 

@@ -31,8 +31,7 @@ WITHOUT_TORCH = (
 )
 NEVER = ("analysis", "bench", "cli", "papers", "pilot", "reproduce")
 """Rooms that only the command uses."""
-PAGES = [page for page in (ROOT / "docs").glob("*.md") if page.stem != "backbones"]
-SNIPPETS = [*PAGES, ROOT / "README.md", *(ROOT / "examples").rglob("*.py")]
+SNIPPETS = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *(ROOT / "gallery").rglob("*.py")]
 
 
 def lazy_names(package: str) -> dict[str, str] | None:
@@ -137,7 +136,7 @@ def test_documents_and_examples_import_what_is_public(page):
 def test_the_librarys_modules_import_from_modules():
     """A finished part of a reproduction depends on what it imports: of a room, that is all that is in it."""
     for file in SOURCE.rglob("*.py"):
-        if file.name != "__init__.py" and file.parent.name != "landscape":
+        if file.name != "__init__.py":
             rooms = {module for module, _ in imports(file.read_text(encoding="utf-8"))} & set(PACKAGES)
             assert not rooms, f"{file} imports from {rooms}"
 

@@ -64,7 +64,7 @@ LOSSES: dict[str, Loss] = {
         Loss("cross-entropy-sum", "sum over samples of −log softmax(f(x))[y]", _cross_entropy_sum),
     )
 }
-"""By name."""
+"""Every loss by its name."""
 
 
 def get_loss(name: str) -> Loss:

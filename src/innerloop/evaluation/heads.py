@@ -72,7 +72,10 @@ HEADS: dict[str, Head] = {
     "centroid": Head(lambda z, y, ways, _: nearest_centroid(z, y, ways), 2.0, False, "nearest class mean"),
     "cosine": Head(lambda z, y, ways, _: cosine(z, y, ways), 10.0, False, "smallest angle to a class mean"),
 }
-"""By name. Temperatures: ProtoNet's squared distance for ``centroid``, Baseline++'s 10 for ``cosine``."""
+"""Heads on frozen features by name.
+
+Temperatures: ProtoNet's squared distance for ``centroid``, Baseline++'s 10 for ``cosine``.
+"""
 
 
 def fit_heads(

@@ -193,7 +193,7 @@ LEARNERS: dict[str, Entry] = {
         "no adaptation", "", "innerloop.learners.gradient:non_adaptive", "nothing", "nothing", "nothing"
     ),
 }
-"""By their names in ``inner.method``, in the order of the documentation."""
+"""Learners by their names in ``inner.method``, in the order of the documentation."""
 
 _ARGUMENT_OF: dict[str, Argument] = {"test_steps": "steps", "optimiser": "rule", "momentum": "rule"}
 

@@ -112,13 +112,20 @@ def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Rankin
 
 
 def scores_of(problem: Problem, settings: Search, sitting: Sitting, candidates: Sequence[Any]) -> Scores:
-    """Scores of candidates, on the draws that all others have."""
+    """Scores of candidates by the search's own score, on the draws that all others have."""
+    return scored(problem, sitting, candidates, score_names(settings.score), settings.repeats)
+
+
+def scored(
+    problem: Problem, sitting: Sitting, candidates: Sequence[Any], names: Sequence[str], repeats: int
+) -> Scores:
+    """Candidates measured by some scores; what was measured before is read."""
     return score_candidates(
         problem.space,
         candidates,
-        score_names(settings.score),
+        names,
         problem.draws,
-        settings.repeats,
+        repeats,
         workers=sitting.workers,
         keep=sitting.measured,
         say=sitting.say,

@@ -15,11 +15,12 @@ from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.problem import Problem
 from innerloop.pilot.results import Accuracies, Compared, Row, Tried, Validation
 from innerloop.pilot.settings import SUMS, Validate
+from innerloop.pilot.shortlisting import scored
 from innerloop.pilot.trials import Reached, Trial, timed
 from innerloop.search.reliability import mean_tau
 from innerloop.search.scores.ranks import rank_sums
 from innerloop.search.scores.table import SCORES
-from innerloop.search.scoring import Scores, score_candidates
+from innerloop.search.scoring import Scores
 from innerloop.search.shortlist import random_pool
 
 TIMED = 4
@@ -35,17 +36,7 @@ def validate(problem: Problem, settings: Validate, sitting: Sitting) -> Validati
         sitting: where it is kept.
     """
     cells = random_pool(problem.space, min(settings.cells, problem.space.total), problem.seed)
-    scores = score_candidates(
-        problem.space,
-        cells,
-        list(SCORES),
-        problem.draws,
-        settings.repeats,
-        workers=sitting.workers,
-        keep=sitting.measured,
-        say=sitting.say,
-        ranks=sitting.ranks,
-    )
+    scores = scored(problem, sitting, cells, list(SCORES), settings.repeats)
     kept = decided(sitting, "length", lambda: _decide(problem, settings, sitting, cells))
     length = Length(kept["steps"], kept["episodes"])
     sitting.say(f"each of {len(cells)} candidates: {length.steps} steps, {length.episodes} validation tasks")

@@ -54,7 +54,7 @@ METHODS: dict[str, Method] = {
         ShortlistSettings(),
     ),
 }
-"""By name, in the order of the documentation."""
+"""Searches by name, in the order of the documentation."""
 
 
 def find_method(name: str) -> Method:

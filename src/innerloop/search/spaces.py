@@ -215,7 +215,7 @@ def _describe(v: ConvVariant) -> str:
 
 
 SPACES: dict[str, Callable[..., Space[Any]]] = {"cells": cell_space, "convnet": conv_space}
-"""By name: functions of the pictures' channels, their side and the outputs."""
+"""Spaces of architectures by name: functions of the pictures' channels, their side and the outputs."""
 
 
 def get_space(name: str, pictures: int, size: int, outputs: int, **settings: Any) -> Space[Any]:

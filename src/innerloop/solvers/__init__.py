@@ -7,13 +7,12 @@ from innerloop.solvers.crammer_singer import crammer_singer as crammer_singer
 from innerloop.solvers.implicit import implicit as implicit
 from innerloop.solvers.krylov import LinearSolution as LinearSolution
 from innerloop.solvers.krylov import conjugate_gradients as conjugate_gradients
-from innerloop.solvers.logistic import LogisticResult as LogisticResult
 from innerloop.solvers.logistic import logistic as logistic
 from innerloop.solvers.problems import Linear as Linear
 from innerloop.solvers.problems import scores as scores
+from innerloop.solvers.returned import LinearResult as LinearResult
 from innerloop.solvers.ridge import RidgeResult as RidgeResult
 from innerloop.solvers.ridge import ridge as ridge
 from innerloop.solvers.svc import svc as svc
 from innerloop.solvers.svc import votes as votes
-from innerloop.solvers.svm import SVMResult as SVMResult
 from innerloop.solvers.svm import linear_svm as linear_svm

@@ -25,8 +25,7 @@ from innerloop.solvers.faces import face_of
 from innerloop.solvers.implicit import implicit
 from innerloop.solvers.interior_point import DualSVM, Iterate
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
-from innerloop.solvers.returned import AIM, rounded
-from innerloop.solvers.svm import SVMResult
+from innerloop.solvers.returned import AIM, LinearResult, rounded
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-8}
 EXACT = 1e-10  # floor under the weights in the derivative
@@ -41,7 +40,7 @@ def crammer_singer(
     tol: float | None = None,
     max_steps: int = 100,
     threads: int | None = None,
-) -> SVMResult:
+) -> LinearResult:
     """Fits one multi-class machine per problem; gradients flow to ``features`` (implicit differentiation).
 
     Args:
@@ -82,7 +81,7 @@ def crammer_singer(
         A = _differentiable(features, hot, solved, C, intercept)
         weights, bias = _classifier(A, features.double(), intercept, features.dtype)
     done = solved.gap <= tol * solved.objective
-    return SVMResult(weights, bias, solved.objective, solved.gap, done, solved.iterations)
+    return LinearResult(weights, bias, solved.objective, solved.gap, done, solved.iterations)
 
 
 class _Solved(NamedTuple):

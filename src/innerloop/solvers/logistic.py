@@ -22,34 +22,13 @@ import innerloop.solvers.conjugate as conjugate
 import innerloop.solvers.newton as newton
 from innerloop.solvers.implicit import through_softmax
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
-from innerloop.solvers.returned import AIM, measured_scores, rounded, rounding, with_rounding
+from innerloop.solvers.returned import AIM, LinearResult, measured_scores, rounded, rounding, with_rounding
 from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, dual_value
 
 TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}
 FIRST, SECOND = 24, 48  # conjugate-gradient steps in float32 and in float64
 STIFF = 500.0  # C·‖x‖²/k beyond which float32 cannot certify 1e-8, from tests: float64 at once
 OFFSET = {torch.float32: 30.0, torch.float64: 1e6}  # ‖x‖² over ‖x − x̄‖² that needs centring before squaring
-
-
-class LogisticResult(NamedTuple):
-    r"""Classifiers and how well they are solved.
-
-    Attributes:
-        weights: ``(B, ways, d)``.
-        bias: ``(B, ways)``; zero without an intercept.
-        objective: value reached, in scikit-learn's scaling :math:`C\sum\ell + \tfrac12\|W\|^2`.
-        gap: bound on the objective *of the returned weights* minus the minimum: the duality gap, and what
-            rounding may have added (:mod:`innerloop.solvers.returned`).
-        converged: whether ``gap ≤ tol · objective``.
-        iterations: steps taken, of all solvers together.
-    """
-
-    weights: Tensor
-    bias: Tensor
-    objective: Tensor
-    gap: Tensor
-    converged: Tensor
-    iterations: Tensor
 
 
 def logistic(
@@ -61,7 +40,7 @@ def logistic(
     tol: float | None = None,
     max_steps: int = 100,
     threads: int | None = None,
-) -> LogisticResult:
+) -> LinearResult:
     """Fits one classifier per problem; gradients flow to ``features`` (implicit differentiation).
 
     Args:
@@ -100,7 +79,7 @@ def logistic(
     value, gap, bias = solved.objective * scale, solved.gap * scale, solved.bias
     if features.requires_grad and torch.is_grad_enabled():
         weights, bias = through_softmax(features, hot, solved.A, solved.F, penalty, intercept)
-    return LogisticResult(weights, bias, value, gap, solved.converged, solved.iterations)
+    return LinearResult(weights, bias, value, gap, solved.converged, solved.iterations)
 
 
 class Solved(NamedTuple):

@@ -13,11 +13,35 @@ ones), the objective of the returned weights is measured in float64 instead: :fu
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 SAFETY = 2.0  # on the size of errors: see rounding
 AIM = 0.5  # solvers go on to this share of the tolerance, so that some of it is left for rounding
+
+
+class LinearResult(NamedTuple):
+    r"""Linear classifiers and how well they are solved.
+
+    Attributes:
+        weights: ``(B, ways, d)``.
+        bias: ``(B, ways)``; zero without an intercept.
+        objective: value reached, in scikit-learn's scaling :math:`C\sum\ell + \tfrac12\|W\|^2`; of several
+            machines per problem (one against the rest, pairs of classes) their sum.
+        gap: bound on the objective *of the returned weights* minus the minimum: the duality gap, and what
+            rounding may have added (:mod:`innerloop.solvers.returned`).
+        converged: whether ``gap ≤ tol · objective``.
+        iterations: steps taken, of all solvers together.
+    """
+
+    weights: Tensor
+    bias: Tensor
+    objective: Tensor
+    gap: Tensor
+    converged: Tensor
+    iterations: Tensor
 
 
 def rounding(A: Tensor, squares: Tensor, curvature: Tensor) -> Tensor:

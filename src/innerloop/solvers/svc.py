@@ -20,8 +20,7 @@ from torch import Tensor
 
 from innerloop.solvers.boxed import Boxed, solve_boxed
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks
-from innerloop.solvers.returned import measured_scores, rounded
-from innerloop.solvers.svm import SVMResult
+from innerloop.solvers.returned import LinearResult, measured_scores, rounded
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-8}
 AIM = {torch.float32: 1e-11, torch.float64: 1e-15}
@@ -64,7 +63,7 @@ def svc(
     tol: float | None = None,
     max_steps: int = 100,
     threads: int | None = None,
-) -> SVMResult:
+) -> LinearResult:
     """Fits one hinge-loss machine per pair of classes and problem.
 
     Args:
@@ -92,7 +91,7 @@ def svc(
     tol = TOLERANCE[features.dtype] if tol is None else tol
     most = _largest_class(labels, ways)
 
-    def solve(span: slice) -> SVMResult:
+    def solve(span: slice) -> LinearResult:
         """Solves the problems of one chunk."""
         x = features[span].detach().double()
         mean = x.mean(1, keepdim=True)
@@ -137,7 +136,7 @@ def _samples(labels: Tensor, ways: int, most: int) -> _Samples:
 
 def _solved(
     centred: Tensor, mean: Tensor, samples: _Samples, C: float, aim: float, max_steps: int, dtype: torch.dtype
-) -> SVMResult:
+) -> LinearResult:
     """Machines of all pairs of a chunk; what is said of them is of the weights in the precision asked for."""
     place, sign = samples
     shape, count = sign.shape[:2], len(centred)
@@ -153,4 +152,4 @@ def _solved(
     loss = (signs.abs() - signs * measured_scores(weights, bias, centred, mean)).clamp_min(0).sum((1, 2))
     value = 0.5 * weights.double().square().sum((1, 2)) + C * loss
     gap = (value - (solution.objective - solution.gap).view(shape).sum(1)).clamp_min(0)
-    return SVMResult(weights, bias, value, gap, gap <= 0, steps.view(shape).amax(1))
+    return LinearResult(weights, bias, value, gap, gap <= 0, steps.view(shape).amax(1))

@@ -21,32 +21,11 @@ from torch import Tensor
 
 from innerloop.solvers.inverse import spd_factor
 from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
-from innerloop.solvers.returned import AIM, measured_scores, rounded, rounding, with_rounding
+from innerloop.solvers.returned import AIM, LinearResult, measured_scores, rounded, rounding, with_rounding
 
 TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}
 EXACT = 1e-12  # Newton ends exactly: a tighter aim than the tolerance costs no step worth mentioning
 PATIENCE = 3  # steps that bring nothing
-
-
-class SVMResult(NamedTuple):
-    """Classifiers and how well they are solved.
-
-    Attributes:
-        weights: ``(B, ways, d)``.
-        bias: ``(B, ways)``; zero without an intercept.
-        objective: value reached (squared hinge: summed over the one-against-rest problems).
-        gap: bound on the objective *of the returned weights* minus the minimum: the duality gap, and what
-            rounding has added (:mod:`innerloop.solvers.returned`).
-        converged: whether ``gap ≤ tol · objective``.
-        iterations: steps taken.
-    """
-
-    weights: Tensor
-    bias: Tensor
-    objective: Tensor
-    gap: Tensor
-    converged: Tensor
-    iterations: Tensor
 
 
 def linear_svm(
@@ -58,7 +37,7 @@ def linear_svm(
     tol: float | None = None,
     max_steps: int = 100,
     threads: int | None = None,
-) -> SVMResult:
+) -> LinearResult:
     """Fits one squared-hinge machine per class and problem.
 
     Args:
@@ -83,7 +62,7 @@ def linear_svm(
 
     tol = TOLERANCE[features.dtype] if tol is None else tol
 
-    def solve(span: slice) -> SVMResult:
+    def solve(span: slice) -> LinearResult:
         """Solves the problems of one chunk, and writes their weights in place."""
         sign = 2 * one_hot(labels[span], ways, features).double() - 1
         return solve_chunk(features[span], sign, C, intercept, tol, max_steps, weights[span], span.start)
@@ -101,7 +80,7 @@ def solve_chunk(
     max_steps: int,
     weights: Tensor,
     start: int = 0,
-) -> SVMResult:
+) -> LinearResult:
     """Solves one chunk and writes ``weights``; what rounding may have spoilt, in float64 again.
 
     Args:
@@ -125,7 +104,7 @@ def solve_chunk(
     squares = gram.diagonal(dim1=-2, dim2=-1)
     value = solution.objective.sum(1)
     gap = with_rounding(solution.gap.sum(1), rounding(solution.beta, squares, bend.double()))
-    out = SVMResult(bias, bias, value, gap, gap <= tol * value, solution.iterations)
+    out = LinearResult(bias, bias, value, gap, gap <= tol * value, solution.iterations)
     left = (~out.converged).nonzero().flatten()
     if len(left):
         wide = x[left].double()
@@ -149,7 +128,7 @@ def measured(
     intercept: bool,
     tol: float,
     dtype: torch.dtype,
-) -> SVMResult:
+) -> LinearResult:
     """Weights in the precision asked for, the objective they reach, and how far that is above the minimum.
 
     Args:
@@ -168,7 +147,7 @@ def measured(
     size = weights.double().square().sum((1, 2)) + bias.double().square().sum(1)
     value = 0.5 * size + C * (1 - sign * scores).clamp_min(0).square().sum((1, 2))
     gap = (value - _lower_bound(found, sign, x, intercept, C)).clamp_min(0)
-    return SVMResult(weights, bias, value, gap, gap <= tol * value, found.iterations)
+    return LinearResult(weights, bias, value, gap, gap <= tol * value, found.iterations)
 
 
 def _lower_bound(found: HingeSolution, sign: Tensor, x: Tensor, intercept: bool, C: float) -> Tensor:

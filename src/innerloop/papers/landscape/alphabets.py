@@ -121,8 +121,8 @@ def tasks_of(
 @functools.lru_cache(maxsize=1)
 def alphabets_of(scale: str) -> tuple[ImageSource, dict[str, list[str]]]:
     """Easy and hard alphabets: 25 and 5 to train on, 15 and 5 to test on (fewer for the glyphs)."""
-    from innerloop.data import open_source
     from innerloop.data.glyphs import glyphs
+    from innerloop.data.opening import open_source
 
     source = glyphs() if scale == "smoke" else open_source("omniglot", size=28, splits="all")
     ranked = hardest_first(source, 6 if scale == "smoke" else 40)

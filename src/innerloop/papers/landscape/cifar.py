@@ -119,8 +119,8 @@ def sources_of(scale: str) -> dict[str, ImageSource]:
     """
     import numpy as np
 
-    from innerloop.data import open_source
     from innerloop.data.glyphs import glyphs
+    from innerloop.data.opening import open_source
 
     whole = glyphs() if scale == "smoke" else open_source("fc100")
     images, most = 12 if scale == "smoke" else TRAIN_IMAGES, int(whole.counts.min())

@@ -122,8 +122,8 @@ def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[
         seed: of the run.
     """
     from innerloop.core.random import derive_seed
-    from innerloop.evaluation import evaluate
-    from innerloop.execution import Plan
+    from innerloop.evaluation.scores import evaluate
+    from innerloop.execution.plan import Plan
     from innerloop.experiment.fitting import fit_parts
     from innerloop.experiment.parts import Parts
     from innerloop.tasks.few_shot import few_shot_sampler

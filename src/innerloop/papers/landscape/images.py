@@ -99,7 +99,7 @@ def judge_all(
         seed: of the run.
         training: optimiser and rate.
     """
-    from innerloop.execution import Plan
+    from innerloop.execution.plan import Plan
     from innerloop.experiment.fitting import fit_parts
 
     parts = parts_of(method, *train, budget, seed, training)
@@ -146,8 +146,7 @@ def judge_each(
         seed: of the run.
     """
     from innerloop.core.random import derive_seed
-    from innerloop.execution import Plan
-    from innerloop.execution.plan import torch_threads
+    from innerloop.execution.plan import Plan, torch_threads
 
     with torch_threads(Plan("loop")):
         return {
@@ -253,7 +252,8 @@ def judge(
 
     from innerloop.core.losses import accuracy, get_loss
     from innerloop.core.trees import split_prefix
-    from innerloop.learners import maml, protonet
+    from innerloop.learners.gradient import maml
+    from innerloop.learners.prototype import protonet
     from innerloop.objectives.multitask import PREFIX
     from innerloop.tasks.few_shot import few_shot_sampler
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from innerloop.data.source import ImageSource
     from innerloop.nets.network import Network
     from innerloop.objectives.base import Objective
-    from innerloop.tasks import Sampler
     from innerloop.tasks.few_shot import Kind
+    from innerloop.tasks.sampler import Sampler
 
 BATCH = 64
 CLASSES = "classes.weight"
@@ -34,8 +34,8 @@ def minibatches(source: ImageSource, kinds: Sequence[Kind], seed: int) -> Sample
     from innerloop.core.random import derive_seed, hashed_uniform
     from innerloop.core.types import TaskBatch
     from innerloop.data.source import labels
-    from innerloop.tasks import Sampler
     from innerloop.tasks.loading import image_loader
+    from innerloop.tasks.sampler import Sampler
 
     number, load = labels(source), image_loader(source)
     rows = np.flatnonzero(np.isin(number, training_classes(source, kinds)))
@@ -56,7 +56,7 @@ def supervised(net: Network, classes: int) -> Objective:
     import torch
     import torch.nn.functional as F
 
-    from innerloop.objectives import Objective
+    from innerloop.objectives.base import Objective
 
     def init(params: Params, generator: torch.Generator) -> Params:
         """Adds the classifier."""

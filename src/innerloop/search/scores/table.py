@@ -86,7 +86,7 @@ SCORES: dict[str, Entry] = {
     "flops": Entry("FLOPs of one input", "", f"{_HOME}.size:flops", "higher", "shape"),
     "layers": Entry("number of layers", "", f"{_HOME}.size:layers", "higher", "shape"),
 }
-"""By name, in the order of the documentation."""
+"""Scores by name, in the order of the documentation."""
 
 
 def find(name: str) -> Entry:

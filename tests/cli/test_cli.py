@@ -14,7 +14,6 @@ import pytest
 
 from innerloop import __version__
 from innerloop.bench import BENCHMARKS
-from innerloop.cli import demo
 from innerloop.cli.main import VERBS, main
 from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
@@ -420,24 +419,37 @@ def test_json_is_alone_on_standard_output_whatever_libraries_print(
     assert all(text in err for text in ("a library speaks", "its C code too", "and a child"))
 
 
-def test_demo(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("innerloop.cli.demo.SHORT", [*TINY, "run.folder=innerloop-demo"])
+@pytest.fixture
+def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demonstration that shows nothing, in seconds."""
+    for module in ("rungs", "race"):
+        monkeypatch.setattr(f"innerloop.advisor.{module}.LEAST_STEPS", 2)
+    for name in ("LEAST_EPISODES", "MOST_EPISODES"):
+        monkeypatch.setattr(f"innerloop.advisor.rungs.{name}", 4)
+    settings = {"BUDGET": "15s", "SECONDS": 0.1, "LEAST_STEPS": 2, "TASKS": 4, "METHODS": "protonet,r2d2"}
+    for name, value in settings.items():
+        monkeypatch.setattr(f"innerloop.cli.demo.{name}", value)
+
+
+def test_demo(call: Any, short_demo: None) -> None:
     code, out, _ = call("demo", "--json")
     assert code == 0
     found = answer(out)
-    assert {"report", "mse", "ci95", "seconds", "baseline"} <= found.keys()
+    assert {"report", "accuracy", "ci95", "seconds", "other", "advice"} <= found.keys()
     assert found["report"] == "innerloop-demo/report.html"
-    assert "sine-erm" in Path(found["report"]).read_text()
+    page = Path(found["report"]).read_text()
+    assert all(f"glyphs-{name}" in page for name in ("protonet", "r2d2"))
+    assert found["advice"]["method"] in ("protonet", "r2d2", "pixels", "untrained", "colours")
+    assert (Path(found["advice"]["run"]) / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_the_demo_in_words(call: Any, short_demo: None) -> None:
     code, out, err = call("demo", "--quiet")
     assert code == 0
-    assert "MAML" in out
-    assert "baseline" in out
+    assert "letters that were not trained on" in out
+    assert "nearest mean of pixels" in out
     assert err == ""
-
-
-def test_the_demo_gives_good_settings() -> None:
-    for name in ("sine-maml", "sine-erm"):
-        assert load_recipe(name, demo.SHORT).outer.steps == demo.STEPS
 
 
 @pytest.mark.parametrize(("verb", "keeps"), [("train", True), ("eval", True), ("ls", False)])

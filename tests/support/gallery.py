@@ -32,6 +32,18 @@ ORDER = {
 }
 """The scripts by the headings of the page."""
 
+SEEN = {
+    "own_pictures": "24 five-pointed stars, each with the label that it was given",
+    "own_task_family": "Points of a valley, and the network's curve before and after three gradient steps",
+    "few_shot_head": "Accuracy against examples per digit, expected and found: both rise from below 65 %",
+    "inner_rate": "Accuracy against the inner rate: highest at the point that was estimated before training",
+    "is_maml_worth_it": "The gain of MAML against hardness, for three distances, and the measured gain",
+    "network_kernels": "The distance to the limit falls with the width, close to its power of minus one half",
+    "meta_kernels": "The error of ANIL and multi-task learning against the number of training tasks",
+    "hardest_task": "The five characters of a task, an example and three queries each, right or wrong",
+}
+"""What a picture shows, for those who do not see it."""
+
 ABOUT = (
     "These short scripts run as they are, each in a few seconds on one core and without a download. They are "
     "in the folder `gallery` of the repository. CI runs every one of them and compares what it prints with "
@@ -103,7 +115,7 @@ def section(name: str, output: str) -> str:
     parts = [f"### {title}", _wrapped(script.words), f"```python\n{script.code}```"]
     parts += [f"`gallery/{name}.py` prints:", f"```text\n{output}```"]
     if (IMAGES / f"gallery-{name}.png").is_file():
-        parts.append(f"![{title}](images/gallery-{name}.png)")
+        parts.append(f"![{SEEN[name]}](images/gallery-{name}.png)")
     return "\n\n".join(parts)
 
 

@@ -116,7 +116,7 @@ def test_npz_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="names 2 classes, but its labels go up to 5"):
         open_source(tmp_path / "c.npz")
     np.savez(tmp_path / "d.npz", images=X, labels=np.array([0, 0, 1, {}], dtype=object))
-    with pytest.raises(UserError, match=r"damaged or no .npz file of plain arrays"):
+    with pytest.raises(UserError, match=r"damaged, or not an .npz file of plain arrays"):
         open_source(tmp_path / "d.npz")
     (tmp_path / "e.npz").write_bytes((tmp_path / "b.npz").read_bytes()[:100])
     with pytest.raises(UserError, match="damaged"):
@@ -162,7 +162,7 @@ def test_subsets_and_items_that_are_no_pairs() -> None:
     part = torch.utils.data.Subset(Pictures("pillow"), [0, 1, 3, 4])  # no class 1
     source = from_dataset(part)
     assert source.class_names == ("0", "2")  # a subset has no names
-    with pytest.raises(UserError, match="item 0 of the dataset is no pair"):
+    with pytest.raises(UserError, match="item 0 of the dataset is not a pair"):
         from_dataset([5])
     with pytest.raises(UserError, match=r"the label of item 0 is 0.5"):
         from_dataset([(picture(0), 0.5)])

@@ -51,7 +51,7 @@ def test_examples_with_something_wrong_get_one_sentence(what: str, backbone: Bac
 
 @pytest.mark.parametrize(
     ("counts", "words"),
-    [({"owl": 3}, "at least two classes"), ({}, "is no folder")],
+    [({"owl": 3}, "at least two classes"), ({}, "is not a folder")],
 )
 def test_too_few_classes(counts: dict[str, int], words: str, backbone: Backbone) -> None:
     draw(Path("zoo"), counts)

@@ -154,8 +154,8 @@ def test_the_command_needs_examples_and_pictures_only(
     ("words", "said"),
     [
         (["new"], "nothing to learn from: add --support"),
-        (["--support", "examples/ant/00.png", "new"], "is no folder"),
-        (["--support", "nowhere", "new"], "is no folder"),
+        (["--support", "examples/ant/00.png", "new"], "is not a folder"),
+        (["--support", "nowhere", "new"], "is not a folder"),
         (["--support", "examples", "none.png"], "there is no picture"),
         (["--support", "examples", "new", "--run", "last", "--backbone", "hf:x"], "give one of them"),
         (["--support", "examples", "new", "--backbone", "efficientnet-lite9"], "did you mean"),

@@ -228,7 +228,7 @@ def test_what_is_missing_or_in_vain_is_said_in_one_sentence(
 ) -> None:
     queries, maml = folder / "queries", run("maml")
     unadapted = trained.save(tmp_path / "unadapted")
-    assert "is a run, which knows no classes of yours: add --support DIR" in refused(capsys, maml, queries)
+    assert "is a run, which has not learned your classes: add --support DIR" in refused(capsys, maml, queries)
     assert "has not learned your classes yet: add --support DIR" in refused(capsys, unadapted, queries)
     adapted = fitted().fit(*support(pictures)).save(tmp_path / "adapted")
     line = refused(capsys, adapted, queries, "eval.head=svm")

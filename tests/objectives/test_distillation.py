@@ -181,7 +181,7 @@ def told(folder: Path, *items: str) -> str:
 
 def test_teachers_that_cannot_teach_are_refused_in_one_sentence(teacher_run: Path, tmp_path: Path) -> None:
     assert told(tmp_path, f"outer.teacher={tmp_path}") == (
-        f"outer.teacher={tmp_path} is no run: give the directory of a finished run, as `innerloop train` "
+        f"outer.teacher={tmp_path} is not a run: give the directory of a finished run, as `innerloop train` "
         "prints it."
     )
     assert told(tmp_path, f"outer.teacher={teacher_run}", "data.rotations=true") == (

@@ -282,7 +282,7 @@ def test_without_another_whole_checkpoint_a_new_start_is_named(tmp_path: Path) -
     where = save_checkpoint(tmp_path, 5, {"w": torch.ones(8)}, {}, ("last", "best"))
     flip(where / "tensors.safetensors", 1)
     for tag in ("last", "best"):
-        with pytest.raises(UserError, match="there is no other one, so train it anew"):
+        with pytest.raises(UserError, match="there is no other one, so train it again"):
             load_checkpoint(tmp_path, tag)
 
 

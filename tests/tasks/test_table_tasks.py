@@ -78,7 +78,7 @@ def test_mistakes_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="line 4: 2 cells under 4 names"):
         read_table(tmp_path / "bad.csv", "who", "y")
     (tmp_path / "bad.csv").write_text("\n".join([text[0], "g0,1,2,", "g0,nan,1,2"]), encoding="utf-8")
-    with pytest.raises(UserError, match=r"line 2: y='' is no number\.\n.*line 3: u='nan' is no number"):
+    with pytest.raises(UserError, match=r"line 2: y='' is not a number\.\n.*line 3: u='nan' is not a number"):
         read_table(tmp_path / "bad.csv", "who", "y")
     for content in ("who,u,row,y\n", "\xff\xfe"):
         (tmp_path / "bad.csv").write_bytes(content.encode("latin-1"))

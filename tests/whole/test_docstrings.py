@@ -16,7 +16,7 @@ SHARE = 0.97
 MANY = 3
 """So many arguments need an ``Args`` section."""
 
-LEFT = ("advice/", "advisor/", "analysis/", "papers/landscape/", "pilot/")
+LEFT = ("advice/", "advisor/", "analysis/", "pilot/")
 """Rooms in which some functions do not describe their arguments yet."""
 
 SECTION = re.compile(r"^(?:Args|Returns|Raises|Yields|Examples?):\s*$")

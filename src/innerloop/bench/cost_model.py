@@ -81,7 +81,7 @@ def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
 
 
 def waiting_seconds(step: Step, share: int, cores: int) -> float:
-    """How much longer than the average the slowest of so many cores takes for ``share`` tasks, at most.
+    """How much longer than the average the slowest of this many cores takes for ``share`` tasks, at most.
 
     Args:
         step: what a step costs.

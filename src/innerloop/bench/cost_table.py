@@ -118,7 +118,7 @@ def _grown_batch(model: Mapping[str, Any]) -> Panel:
 
 
 def sentences(steps: int, model: Mapping[str, Any]) -> list[str]:
-    """The model of so many inner steps, for people."""
+    """The model of this many inner steps, for people."""
     step, here = Step(**model["step"]), Link(**model["link"])
     name = f"{steps} inner step{'s' if steps > 1 else ''}"
     made = (

@@ -48,7 +48,7 @@ def build(spec: dict[str, Any]) -> Callable[[], Any]:
 
 
 def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
-    """A loop of scikit-learn's estimators, in a process without torch, on exactly so many threads.
+    """A loop of scikit-learn's estimators, in a process without torch, on exactly this many threads.
 
     The limit is set after all of its libraries are loaded: one that is loaded later would not obey it.
 

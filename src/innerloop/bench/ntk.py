@@ -19,7 +19,7 @@ PEER = "vmap(grad)"
 
 
 class Case(NamedTuple):
-    """What is measured, and what is promised: so many times faster, so many times less memory added."""
+    """What is measured, and what is promised: how many times faster, and with how much less memory."""
 
     title: str
     faster: float

@@ -115,7 +115,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> Case:
-    """All ways with so many inner steps, against one rank.
+    """All ways with this many inner steps, against one rank.
 
     Args:
         steps: inner steps.

@@ -79,7 +79,7 @@ class Member:
         self.call: Call = fixed_part(spec, group.size) if spec.get("part") == "fixed" else sides.build(spec)
 
     def exchange(self, numbers: int) -> Call:
-        """An all-reduce of so many floats, and nothing else."""
+        """An all-reduce of this many floats, and nothing else."""
         flat = torch.zeros(numbers)
         return lambda: self.group.add_up(flat)
 

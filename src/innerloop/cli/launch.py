@@ -30,7 +30,7 @@ POLL = 0.1
 
 
 def launch(arguments: list[str], ranks: int, restarts: int = RESTARTS) -> int:
-    """Runs the command on so many ranks of this machine; returns its exit code.
+    """Runs the command on this many ranks of this machine; returns its exit code.
 
     A rank that is killed, or that does not answer, ends this attempt; the next goes on from the last
     checkpoint. Signals go to rank 0, which saves and stops.

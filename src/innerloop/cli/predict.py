@@ -133,6 +133,6 @@ def _sureness_lines(result: Result) -> list[str]:
         lines.append("how often it is right cannot be told from one example of a class: add a second one")
     if len(result["curve"]) > 1:
         points = ", ".join(f"{row['shots']}: {100 * row['accuracy']:.0f} %" for row in result["curve"])
-        lines.append(f"right with so many examples of each class: {points}")
+        lines.append(f"right with this many examples of each class: {points}")
     lines += [f"{key}: {result[key]}" for key in ("saved", "card", "csv", "page") if result.get(key)]
     return lines

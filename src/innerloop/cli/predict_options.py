@@ -98,7 +98,7 @@ def place_of(network: str, support: Path | None) -> Path:
     place = find_model(network)
     if support is None and place.is_dir():
         raise UserError(
-            f"{place} is a run, which knows no classes of yours: add --support DIR, a folder with one "
+            f"{place} is a run, which has not learned your classes: add --support DIR, a folder with one "
             "folder of labelled pictures per class."
         )
     return place

@@ -108,7 +108,7 @@ def start_ranks(read: Callable[[], int]) -> None:
     here = _PLACE[0].size
     if here != wanted:
         raise UserError(
-            f"run.ranks={wanted}, and the command was started on {here} ranks: leave run.ranks away under "
+            f"run.ranks={wanted}, and the command was started on {here} ranks: leave out run.ranks under "
             "torchrun, or give it the same number."
         )
 

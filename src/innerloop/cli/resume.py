@@ -47,7 +47,7 @@ def resume(
     """
     if check_settings(settings):
         raise UserError(
-            "resume takes a run and nothing else: to change settings, train anew with "
+            "resume takes a run and nothing else: to change settings, start a new run with "
             f"`innerloop train {run} {' '.join(settings or [])}`."
         )
 

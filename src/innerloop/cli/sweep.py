@@ -24,7 +24,7 @@ Storage = Annotated[
 ]
 Trials = Annotated[
     int | None,
-    typer.Option("--trials", help="Draw so many runs from the ranges and lists."),
+    typer.Option("--trials", help="Draw this many runs from the ranges and lists."),
 ]
 Sampler = Annotated[
     str | None,

@@ -17,7 +17,7 @@ def available_cores() -> int:
 
 
 def divide_cores(among: int) -> None:
-    """Says that so many processes share this machine's cores evenly, this one among them.
+    """Says that this many processes share this machine's cores evenly, this one among them.
 
     >>> before = available_cores()
     >>> divide_cores(before)

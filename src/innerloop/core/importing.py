@@ -24,7 +24,7 @@ def load_object(path: str) -> Any:
     """
     module, _, attribute = path.partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
-        raise UserError(f"'{path}' is no name of an object: write package.module:function.")
+        raise UserError(f"'{path}' is not the name of an object: write package.module:function.")
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:

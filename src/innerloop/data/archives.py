@@ -178,9 +178,10 @@ def _check_inside(name: str, archive: Path) -> None:
     path = PurePosixPath(name.replace("\\", "/"))
     if not path.parts:
         raise UserError(
-            f"{archive.name} was refused: it holds a file without a name, as no publisher's does."
+            f"{archive.name} was refused: it holds a file without a name, which no published archive does."
         )
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
         raise UserError(
-            f"{archive.name} was refused: its file '{name}' points outside of it, as no publisher's does."
+            f"{archive.name} was refused: its file '{name}' points outside of it, which no "
+            "published archive does."
         )

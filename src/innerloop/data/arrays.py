@@ -91,7 +91,7 @@ def arrays_layout(
     names = [str(name) for name in (known if class_names is None else class_names)]
     _check_names(names, len(known))
     if groups is not None and np.ndim(groups) != 1:
-        raise UserError(f"groups of shape {np.shape(groups)} are no list: give each class its group.")
+        raise UserError(f"groups of shape {np.shape(groups)} are not a list: give each class its group.")
     if groups is not None and len(groups) != len(names):
         raise UserError(
             f"there are {len(names)} classes and {len(groups)} groups: give each class its group."
@@ -116,7 +116,7 @@ def _check_kind(pictures: NDArray[Any]) -> None:
             f"pictures must be uint8, or floats between 0 and 1; these are {pictures.dtype}: save pixels."
         )
     if not pictures[:1].size and len(pictures):
-        raise UserError(f"pictures of shape {pictures.shape} have no pixels: save them anew.")
+        raise UserError(f"pictures of shape {pictures.shape} have no pixels: save them again.")
 
 
 def _check_labels(labels: NDArray[Any]) -> None:
@@ -126,7 +126,7 @@ def _check_labels(labels: NDArray[Any]) -> None:
     )
     if not plain:
         raise UserError(
-            f"labels must be whole numbers or text, and these are {labels.dtype}: save them anew."
+            f"labels must be whole numbers or text, and these are {labels.dtype}: save them as such."
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise UserError("labels hold NaN or infinity, which name no class: leave those pictures out.")
@@ -181,7 +181,9 @@ def check_values(pictures: NDArray[Any]) -> None:
     if known and low >= 0 and high <= white:
         return
     if np.isnan(low):
-        raise UserError("pictures hold NaN, which is no brightness: leave those pictures out, or mend them.")
+        raise UserError(
+            "pictures hold NaN, which is not a brightness: leave those pictures out, or repair them."
+        )
     raise UserError(
         f"pictures must be uint8, or floats between 0 and 1; these are {pictures.dtype} from {low:g} to "
         f"{high:g}: undo the normalisation, or rescale them."

@@ -59,7 +59,7 @@ def _item(item: Any, row: int) -> tuple[Any, Any]:
     try:
         picture, label = item[0], item[1]
     except (TypeError, KeyError, IndexError):
-        raise UserError(f"item {row} of the dataset is no pair of a picture and a label.") from None
+        raise UserError(f"item {row} of the dataset is not a pair of a picture and a label.") from None
     label = label.item() if hasattr(label, "item") else label
     if not isinstance(label, (int, str)):
         raise UserError(f"the label of item {row} is {label!r}, neither a whole number nor text.")

@@ -158,7 +158,7 @@ def check_folder(path: Path) -> Path:
         UserError: it is a file, or not there.
     """
     if not path.is_dir():
-        raise UserError(f"{path} is no folder: name one that holds a folder of examples per class.")
+        raise UserError(f"{path} is not a folder: name one that holds a folder of examples per class.")
     return path
 
 

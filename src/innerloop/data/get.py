@@ -112,12 +112,12 @@ def check(name: str) -> dict[str, Any]:
     if digest != index["content_sha256"]:
         raise UserError(
             f"{name} has changed on disk (its pixels hash to {digest[:12]}…, not to "
-            f"{index['content_sha256'][:12]}…): `innerloop data get {name} --again` makes it anew."
+            f"{index['content_sha256'][:12]}…): `innerloop data get {name} --again` rebuilds it."
         )
     if entry is not None and entry.content_sha256 not in (UNKNOWN, digest):
         raise UserError(
             f"{name} is whole but not what the catalogue says: "
-            f"`innerloop data get {name} --again` makes it anew."
+            f"`innerloop data get {name} --again` rebuilds it."
         )
     return {**summary(name, index, folder), "ok": True}
 

@@ -32,7 +32,9 @@ def stream_rows(file: IO[bytes], key: str, name: str) -> Iterator[tuple[Shape, N
         with zipfile.ZipFile(file) as archive, archive.open(f"{key}.npy") as member:
             shape, fortran, dtype = _header(member)
             if dtype.hasobject or (fortran and len(shape) > 1):
-                raise UserError(f"'{key}' in {name} is no plain array in C order; save it anew with numpy.")
+                raise UserError(
+                    f"'{key}' in {name} is not a plain array in C order; save it again with numpy."
+                )
             row = int(np.prod(shape[1:], dtype=np.int64))
             step = max(1, BLOCK // max(1, row * dtype.itemsize))
             for start in range(0, shape[0], step):

@@ -68,7 +68,7 @@ def _open_npz(path: Path) -> tuple[dict[str, NDArray[Any]], list[str]]:
         if isinstance(error, MemoryError) and unpacked > ALWAYS:  # otherwise it only says that it is large
             raise
         raise UserError(
-            f"{path.name} is damaged or no .npz file of plain arrays ({str(error)[:80]})."
+            f"{path.name} is damaged, or not an .npz file of plain arrays ({str(error)[:80]})."
         ) from None
 
 

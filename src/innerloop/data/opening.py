@@ -137,7 +137,7 @@ def resized(
     if shape == (height, width, channels):
         return source
     if size is not None and size < 1:
-        raise UserError(f"size={size} is no size for a picture: give at least 1.")
+        raise UserError(f"size={size} is not a size for a picture: give at least 1.")
     key = text_hash("resized", source.content_sha256, repr(shape), fit, repr(source.counts.tolist()))
     layout = partial(_resized_layout, source, shape, fit)
     made = _cached(source.name, key, layout, progress)

@@ -123,7 +123,7 @@ def check_numbers(probabilities: Tensor, whose: str) -> None:
     if int(bad):
         raise UserError(
             f"{whose} gives no number for {int(bad)} of {len(probabilities)} pictures: its weights, or the "
-            "adaptation with these settings, went to infinity; lower the rate, or train again."
+            "adaptation with these settings, diverged; lower the rate, or train again."
         )
 
 

@@ -30,7 +30,7 @@ class Protocol(NamedTuple):
             ``finetune`` for gradient steps on the whole network.
         C: inverse penalty of ``logistic``, ``svm``, ``svc`` and ``ridge``.
         normalise: whether features are divided by their norm.
-        copies: so many augmented copies of every support picture in its place (RFS: 5); 0 leaves it alone.
+        copies: this many augmented copies of every support picture in its place (RFS: 5); 0 leaves it alone.
         lr: ``finetune`` only: Adam's rate.
         steps: ``finetune`` only: Adam's steps.
         grid: further inverse penalties that are judged on the same episodes, each with features of unit

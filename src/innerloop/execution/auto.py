@@ -145,7 +145,7 @@ def _time_all(
 
 
 def _starts_in_vain(total: float) -> bool:
-    """Whether a run of so many seconds is over before workers have paid for their start."""
+    """Whether a run of this many seconds is over before workers have paid for their start."""
     return start_method() == "spawn" and total < 10 * SPAWN_SECONDS
 
 

@@ -68,7 +68,7 @@ class Crew:
         return [self._workers[number].process.pid or 0 for number in sorted(self._workers)]
 
     def arena(self, size: int, tasks: int) -> Arena:
-        """Shared memory of so many bytes or more, and workers at it; they start again if it must grow."""
+        """Shared memory of this many bytes or more, and workers at it; they start again if it must grow."""
         if self._arena is None or self._arena.size < size:
             grown = self._arena is not None
             self.stop()

@@ -224,7 +224,7 @@ def apart() -> Iterator[None]:
 
 
 def group_of(ranks: int) -> Group:
-    """The group that a plan for so many ranks needs."""
+    """The group that a plan for this many ranks needs."""
     group = group_here()
     if group is None or group.size != ranks:
         here = 1 if group is None else group.size

@@ -195,7 +195,7 @@ def check_whole(saved: TrainState, like: TrainState, run: Path) -> None:
     if wrong:
         raise DamagedCheckpointError(
             f"a checkpoint of {run} is damaged (its {', '.join(wrong[:3])} are not those of the network): "
-            f"train it anew with `innerloop train {run}`."
+            f"train it again with `innerloop train {run}`."
         )
 
 

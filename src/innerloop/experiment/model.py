@@ -37,7 +37,7 @@ class Model(NamedTuple):
         network: body and head.
         loss: the outer loss; it decides the score.
         objective: what one task contributes to training.
-        learner_after: number of inner steps → the learner that takes so many.
+        learner_after: number of inner steps → the learner that takes that many.
         learner: the one that training uses.
     """
 

@@ -98,7 +98,7 @@ class Parts:
 
     @property
     def learner_after(self) -> Callable[[int], Learner]:
-        """Number of inner steps → the learner that takes so many."""
+        """Number of inner steps → the learner that takes that many."""
         return self.model.learner_after
 
     @property

@@ -49,7 +49,7 @@ def _finished(run: Path) -> tuple[Recipe, Sizes]:
     """The recipe of a run that is finished, and what its network was sized to."""
     if not (run.is_dir() and is_run(run)):
         raise UserError(
-            f"outer.teacher={run} is no run: give the directory of a finished run, as `innerloop train` "
+            f"outer.teacher={run} is not a run: give the directory of a finished run, as `innerloop train` "
             "prints it."
         )
     manifest = read_manifest(run)

@@ -170,7 +170,7 @@ def _compute(
             values = forward()(x).float().cpu().numpy()
         if not np.isfinite(values).all():
             raise UserError(
-                f"{backbone.name} with weights from {backbone.weights} gives features that are no numbers: "
+                f"{backbone.name} with weights from {backbone.weights} gives features that are not numbers: "
                 "its weights are damaged, or of another network."
             )
         done += [(digest, row) for (digest, _), row in zip(ready, values, strict=True)]

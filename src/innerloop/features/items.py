@@ -91,7 +91,8 @@ def _stack(array: NDArray[Any]) -> Sequence[Any]:
     if array.ndim in (3, 4):
         return list(array)
     raise UserError(
-        f"an array of shape {array.shape} is no stack of pictures: (n, H, W), (n, H, W, C) or (n, C, H, W)."
+        f"an array of shape {array.shape} is not a stack of pictures: "
+        "give (n, H, W), (n, H, W, C) or (n, C, H, W)."
     )
 
 

@@ -26,7 +26,7 @@ Outcome = Digest | str
 SETTLED = 2.0
 """Seconds after which a time of change is trusted: clocks of file systems are coarse."""
 FOLDER = "files"
-_WORDS = 8  # a digest as so many numbers of four bytes: rows of the same files that keep features
+_WORDS = 8  # a digest as this many numbers of four bytes: rows of the same files that keep features
 
 
 class State(NamedTuple):

@@ -46,7 +46,7 @@ def open_backbone(
         settings: further arguments of the network.
 
     Raises:
-        UserError: there is no such backbone, or its weights or its preprocessing are not to be had.
+        UserError: there is no such backbone, or its weights or its preprocessing cannot be found.
     """
     if ":" not in name and name not in BACKBONES:
         known = [*PRETRAINED, *(other for other in BACKBONES if other not in PRETRAINED)]
@@ -81,7 +81,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     path = user_path(path)
     if path.suffix != ".safetensors" or not path.is_file():
         raise UserError(
-            f"weights={path} is no .safetensors file: convert them with safetensors.torch.save_file."
+            f"weights={path} is not a .safetensors file: convert them with safetensors.torch.save_file."
         )
     return our_names(read_tensors(path))
 

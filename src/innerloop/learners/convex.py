@@ -68,8 +68,8 @@ def metaoptnet_svm(
         ways: how many classes there can be; classes without a support sample are never predicted.
         C: inverse penalty; the released code has 0.1.
         scale: where the learned factor on the logits starts.
-        steps: in training, stop after so many interior-point steps, which are then differentiated one by one;
-            0 solves to the end and differentiates implicitly. Testing always solves to the end.
+        steps: in training, stop after this many interior-point steps, which are then differentiated one by
+            one; 0 solves to the end and differentiates implicitly. Testing always solves to the end.
     """
     check_positive_setting("C", C)
     if steps < 0:

@@ -74,7 +74,7 @@ def gradient_learner(
         adapts: which parameters move.
         rule: how a gradient becomes a step; plain gradient descent if omitted.
         first_order: treat inner gradients as constants; no second-order graph is built.
-        truncate: differentiate through the last so many steps only (0 is ``first_order``).
+        truncate: differentiate through only this many of the last steps (0 is ``first_order``).
         checkpoint: keep no graph of inner steps and recompute them in the backward pass: memory of one
             step instead of ``steps``, about a third more time. Execution modes ``loop`` and ``threads`` only.
         rates: fixed, or learned.
@@ -197,7 +197,7 @@ def maml(
         lr: inner learning rate.
         steps: number of inner steps.
         first_order: whether to treat inner gradients as constants (FOMAML).
-        truncate: differentiate through so many of the last steps only; through all by default.
+        truncate: differentiate through this many of the last steps only; through all by default.
         checkpoint: whether to recompute inner steps in the backward pass instead of keeping their graph.
         rule: how a gradient becomes a step; plain gradient descent if omitted.
         head_start: where the last layer starts (:mod:`innerloop.learners.starts`).

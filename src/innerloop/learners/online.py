@@ -121,7 +121,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
         return {**buffers, **online_buffers(rule, lr, params[network.head_names[0]])}
 
     def rate(buffers: Buffers, samples: int, outputs: int) -> Tensor:
-        """The rate of now, at most so many times away from the first one."""
+        """The present rate, kept within a fixed factor of the first one."""
         if rule in NORMALISED:
             return buffers[f"{PREFIX}rate"]
         above, below = buffers[f"{PREFIX}above"], buffers[f"{PREFIX}below"]

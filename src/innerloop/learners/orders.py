@@ -36,7 +36,7 @@ def label_orders(outputs: int, count: int) -> list[Tensor]:
     24
 
     Raises:
-        UserError: there are not so many.
+        UserError: there are not that many.
     """
     total = math.factorial(outputs)
     if not 1 <= count <= total:

@@ -208,7 +208,7 @@ def reads(method: str, setting: str) -> bool:
 
 
 def takes_steps(method: str) -> bool:
-    """Whether a learner has inner steps to count. One that this version does not know is thought to.
+    """Whether a learner has inner steps to count. One that this version does not know counts as if it had.
 
     >>> takes_steps("anil"), takes_steps("protonet")
     (True, False)

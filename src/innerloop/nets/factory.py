@@ -127,7 +127,7 @@ def _timm(model: str, sizes: tuple[int, int, int], settings: Mapping[str, Any]) 
 def _own(path: str, settings: Mapping[str, Any]) -> nn.Module:
     make = load_object(path)
     if not callable(make):
-        raise UserError(f"{path} is a {type(make).__name__} and no function that returns a torch module.")
+        raise UserError(f"{path} is a {type(make).__name__}, not a function that returns a torch module.")
     try:
         inspect.signature(make).bind(**settings)
     except TypeError as error:

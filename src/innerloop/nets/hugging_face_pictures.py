@@ -44,7 +44,7 @@ def read_preprocessing(name: str) -> Preprocessing:
     try:
         record = json.loads(text)
     except ValueError:
-        raise UserError(f"{PREFIX}{name}: {file} is no JSON.") from None
+        raise UserError(f"{PREFIX}{name}: {file} is not JSON.") from None
     if isinstance(record, dict):
         record = record.get("image_processor", record)
     if not isinstance(record, dict):

@@ -17,7 +17,7 @@ from innerloop.nets.efficientnet_lite import NAMES, VERSIONS
 IMAGENET = "ImageNet-1k"
 UNKNOWN = "unknown"
 _PADDING = 32
-"""Pixels around the middle that the authors cut off of a picture of so many more."""
+"""Pixels around the middle that the authors cut off of a picture of this many more."""
 
 
 class Pretrained(NamedTuple):
@@ -90,7 +90,7 @@ def weights_file(name: str) -> Path:
     """
     if name not in PRETRAINED:
         raise UserError(
-            f"there are no published weights for {name}: they are to be had for {', '.join(PRETRAINED)}."
+            f"there are no published weights for {name}: there are some for {', '.join(PRETRAINED)}."
         )
     entry = PRETRAINED[name]
     spec = importlib.util.find_spec(entry.package)

@@ -16,7 +16,7 @@ KINDS = {"score": ("from the score", COLOURS[0]), "random": ("random, of the sam
 
 
 class Racer(TypedDict):
-    """A candidate: where it comes from, and its accuracy with half its interval after so many steps."""
+    """A candidate: where it comes from, and its accuracy with half its interval after this many steps."""
 
     name: str
     kind: str

@@ -76,7 +76,9 @@ class Inner(Section):
     optimiser: Literal["sgd", "momentum", "adam"] = Field("sgd", description="inner update rule")
     momentum: float = Field(0.9, ge=0, lt=1, description="for inner.optimiser=momentum")
     loss: LossName = Field("mse", description="inner loss; its convention gives inner.lr its meaning")
-    truncate: int | None = Field(None, ge=0, description="differentiate through the last so many steps only")
+    truncate: int | None = Field(
+        None, ge=0, description="differentiate through only this many of the last steps"
+    )
     checkpoint: bool = Field(False, description="keep no graph of inner steps, recompute them (less memory)")
     head_start: Literal["learned", "frozen", "one-vector", "zero"] = Field(
         "learned",

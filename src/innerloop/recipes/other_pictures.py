@@ -41,7 +41,7 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
     ((word, name),) = folders.items()
     if recipe.tasks.family not in IMAGE_FAMILIES:
         raise UserError(
-            f"{run} was trained on tasks of the family {recipe.tasks.family}, which are no pictures: leave "
+            f"{run} was trained on tasks of the family {recipe.tasks.family}, which are not pictures: leave "
             f"out {word}."
         )
     if user_path(recipe.data.name).resolve() == user_path(name).resolve():

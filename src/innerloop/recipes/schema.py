@@ -27,7 +27,9 @@ class Eval(Section):
     episodes: int = Field(600, ge=1, description="held-out tasks")
     every: int = Field(0, ge=0, description="validate every so many steps; 0 means ten times a run")
     validation_episodes: int = Field(100, ge=1, description="tasks per validation")
-    patience: int | None = Field(None, ge=1, description="stop after so many validations without improvement")
+    patience: int | None = Field(
+        None, ge=1, description="stop after this many validations without improvement"
+    )
     seed: int = Field(
         0, ge=0, description="seed of the held-out tasks (apart from run.seed: runs are comparable)"
     )
@@ -52,14 +54,14 @@ class Eval(Section):
         "with and without normalised features; for want of validation classes",
     )
     copies: int = Field(
-        0, ge=0, description="heads: so many augmented copies in place of each support picture (RFS: 5)"
+        0, ge=0, description="heads: this many augmented copies in place of each support picture (RFS: 5)"
     )
     head_lr: float = Field(1e-3, gt=0, description="head finetune: Adam's rate")
     head_steps: int = Field(10, ge=0, description="head finetune: Adam's steps")
     label_orders: int = Field(
         1,
         ge=1,
-        description="in tests, average predictions over so many orders of the labels (as many as classes: "
+        description="in tests, average predictions over this many orders of the labels (as many as classes: "
         "each class takes each place once)",
     )
     weights: Literal["best", "last"] = Field(

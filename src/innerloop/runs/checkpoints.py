@@ -171,7 +171,7 @@ def _way_out(run: Path, damaged: str) -> str:
             step, folder = checkpoint_step(run, other), run / FOLDER
             command = f"cp {folder / other}.json {folder / damaged}.json"
             return f"'{other}' (step {step}) is whole, and `{command}` uses it instead"
-    return f"there is no other one, so train it anew with `innerloop train {run}`"
+    return f"there is no other one, so train it again with `innerloop train {run}`"
 
 
 def checkpoint_step(run: Path, tag: str = "last") -> int | None:

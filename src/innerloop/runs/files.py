@@ -193,7 +193,7 @@ def check_plain_file(path: Path) -> None:
         raise _unreadable(path, error) from None
     if not stat.S_ISREG(kind):
         what = "a folder" if stat.S_ISDIR(kind) else "a pipe or a device"
-        raise DamagedFileError(f"{path} is {what} and no file: move it away")
+        raise DamagedFileError(f"{path} is {what}, not a file: move it away")
 
 
 def _unreadable(path: Path, error: Exception) -> DamagedFileError:

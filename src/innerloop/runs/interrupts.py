@@ -30,7 +30,7 @@ def held_interrupts() -> Iterator[Callable[[], None]]:
         if arrived:
             raise KeyboardInterrupt
         arrived.append(number)
-        tell("interrupted: finishing this step (once more to stop at once)")
+        tell("interrupted: finishing this step (interrupt again to stop at once)")
 
     def check() -> None:
         """Raises the interrupt that has been held, if there is one."""

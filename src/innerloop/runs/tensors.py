@@ -31,7 +31,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DamagedFileError(f"{path} is damaged or no safetensors file ({reason})") from None
+        raise DamagedFileError(f"{path} is damaged, or not a safetensors file ({reason})") from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:

@@ -81,7 +81,7 @@ class PictureDraws:
         tasks: how many.
         side: pictures are resized to this side; their own if omitted (the paper: 32).
         crops: how many.
-        fixed: tasks come from so many fixed ones (the released code: 1000); from an endless stream if
+        fixed: tasks come from this many fixed ones (the released code: 1000); from an endless stream if
             omitted.
         flip: the probability to mirror a support picture; one half for colour pictures if omitted, else 0.
         mean: of each channel; the released code's for colour pictures if omitted, else that of the data.

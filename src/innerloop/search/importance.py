@@ -78,7 +78,7 @@ def dense_ranks(
     Args:
         values: what is ranked.
         descending: whether the largest comes first.
-        figures: values are put in order by so many significant figures, and as they were given where these
+        figures: values are put in order by this many significant figures, and as they were given where these
             are equal; but only values that are equal as they are share a rank (the released code).
 
     Returns:

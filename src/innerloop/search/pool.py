@@ -58,7 +58,7 @@ class Bench:
         ranks: int = 1,
     ) -> None:
         if workers is not None and workers < 1:
-            raise UserError(f"workers={workers} is no number of processes: give 1 or more.")
+            raise UserError(f"workers={workers} is not a number of processes: give 1 or more.")
         self.space, self.keep, self.ranks = space, keep, ranks
         self.draws: Draws = lru_cache(_DRAWS_HELD)(draws)
         self.workers = (workers or available_cores()) if _can_be_sent(space, draws) else 1

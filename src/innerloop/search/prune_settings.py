@@ -48,8 +48,8 @@ class PruneSettings(NamedTuple):
         heads: the network with and without an operator have a last layer in ``common``, or each its ``own``.
         degenerate: a kernel without a condition number counts as infinite (``told``), or as the ``released``
             code has it.
-        decimals: relative changes are rounded to so many before they are averaged; None rounds nothing.
-        figures: means are put in order by so many significant figures, as the released code does; None
+        decimals: relative changes are rounded to this many before they are averaged; None rounds nothing.
+        figures: means are put in order by this many significant figures, as the released code does; None
             compares them as they are.
         together: edges into all nodes are compared at once at the end, or node after node.
         stale: at the end, changes of the condition number are taken from the network that no node has been

@@ -25,7 +25,7 @@ class RandomSettings(NamedTuple):
 
     Attributes:
         keep: how many candidates.
-        parameters: about so many parameters; any number if omitted.
+        parameters: about this many parameters; any number if omitted.
         tolerance: relative difference from ``parameters`` that is allowed.
         names: scores that are told of them, for comparison; they decide nothing.
         repeats: of the scores.
@@ -46,7 +46,7 @@ class ShortlistSettings(NamedTuple):
         pool: how many are scored.
         names: the scores whose rank sum decides.
         repeats: draws on which each candidate is scored.
-        parameters: about so many parameters; any number if omitted.
+        parameters: about this many parameters; any number if omitted.
         tolerance: relative difference from ``parameters`` that is allowed.
     """
 
@@ -71,7 +71,7 @@ def random_pool(
         tolerance: by which share of it they may differ.
 
     Raises:
-        UserError: the space, or its part of this size, has not so many.
+        UserError: the space, or its part of this size, does not have that many.
     """
     if not 1 <= count <= space.total:
         raise UserError(

@@ -130,7 +130,7 @@ class _Counter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Every operation comes by here."""
+        """Is given every operation."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         depth = max((self.depth_of(x) for x in _tensors((*args, *kwargs.values()))), default=0)

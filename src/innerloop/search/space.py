@@ -70,7 +70,7 @@ def random_of_size(
     tolerance: float = 0.05,
     tries: int = 1000,
 ) -> Candidate:
-    """A random candidate whose network has about so many parameters, a pure function of the arguments.
+    """A random candidate whose network has about this many parameters, a pure function of the arguments.
 
     Candidates are drawn until one fits, so those that fit are equally likely.
 

@@ -80,7 +80,7 @@ def solve_boxed(problem: Boxed, tol: float, max_steps: int) -> tuple[BoxedSoluti
     Args:
         problem: the programmes, in float64; each has samples of both signs.
         tol: relative gap to aim at.
-        max_steps: at most so many.
+        max_steps: at most this many.
 
     >>> gram = torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]], dtype=torch.float64)  # samples 1 and −1
     >>> found, _ = solve_boxed(Boxed(gram, torch.tensor([[1.0, -1.0]]).double(), 10.0), 1e-12, 50)

@@ -193,7 +193,7 @@ def put(at: Iterate, which: Tensor, new: Iterate) -> Iterate:
 
 
 def stopped(problem: DualSVM, steps: int) -> Iterate:
-    """The point after so many steps, as a differentiable function of the Gram matrices: every step is kept.
+    """The point after this many steps, as a differentiable function of the Gram matrices: every step is kept.
 
     Where the way is cut short, the derivative of the solution is not that of the point that was reached.
 

@@ -53,8 +53,8 @@ def svm_coefficients(
         hot: one-hot labels ``(B, k, n)``; every class needs a sample.
         C: inverse penalty.
         rank: number of features.
-        steps: stop after so many interior-point steps; to the end if omitted.
-        max_steps: at most so many to the end.
+        steps: stop after this many interior-point steps; to the end if omitted.
+        max_steps: at most this many to the end.
 
     >>> gram = torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]])  # samples −1 and 1
     >>> svm_coefficients(gram, torch.eye(2)[None], C=10.0, rank=1).A @ torch.tensor([[-1.0], [1.0]]).double()

@@ -53,7 +53,7 @@ def first_by_key(keys: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
 
 
 def _below_a_bound(keys: NDArray[np.uint64], count: int, expected: int) -> NDArray[np.int64] | None:
-    """As above for long rows of uniform keys: sorts only what lies below a bound that so many are to pass.
+    """As above for long rows of uniform keys: sorts only what lies below a bound that this many should pass.
 
     ``None`` if a row has fewer than ``count`` keys below it, which is rare unless rows are padded.
     """
@@ -139,7 +139,7 @@ def choose_rows(
         index: numbers of the episodes, ``(E,)``.
         classes: of every episode, ``(E, ways)``.
         source: the pictures.
-        per_class: pictures per class; each has at least so many.
+        per_class: pictures per class; each has at least this many.
     """
     counts = source.counts[classes]
     widest = int(counts.max())
@@ -244,7 +244,7 @@ def check_counts(
 
 
 def _fewer(have: int, most: int, shape: Shape, balanced: bool, place: str) -> str:
-    """The smallest change that makes a class of so many pictures enough."""
+    """The smallest change that makes a class of this many pictures enough."""
     shots, queries = f"{{{place}shots}}", f"{{{place}queries}}"
     if have > most:
         return f"Lower {queries} to {have - most}, or a"

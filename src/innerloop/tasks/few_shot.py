@@ -24,8 +24,7 @@ from innerloop.tasks.episodes import (
     split_rows,
     unbalanced_shots,
 )
-from innerloop.tasks.loading import Loaded, Transform, standardiser
-from innerloop.tasks.loading import image_loader as image_loader
+from innerloop.tasks.loading import Loaded, Transform, image_loader, standardiser
 from innerloop.tasks.row_blocks import RowBlocks
 from innerloop.tasks.sampler import Sampler
 

@@ -90,7 +90,7 @@ def _numbers(path: Path, body: list[list[str]], places: Mapping[str, int]) -> di
             except ValueError:
                 columns[name][row] = np.nan
             if not np.isfinite(columns[name][row]):
-                problems.append(f"{path}, line {row + 2}: {name}={cells[place]!r} is no number.")
+                problems.append(f"{path}, line {row + 2}: {name}={cells[place]!r} is not a number.")
     if problems:
         more = f"\nand {len(problems) - 10} more." if len(problems) > 10 else ""
         raise UserError("\n".join(problems[:10]) + more)

@@ -89,7 +89,7 @@ LIMIT = 1e-5
 
 
 def printed(decimals: int) -> float:
-    """Half a unit of the last of so many printed decimals.
+    """Half a unit of the last of this many printed decimals.
 
     >>> abs(0.0357 - 0.03574) < printed(4) < abs(0.0357 - 0.03576)
     True

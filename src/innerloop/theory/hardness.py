@@ -33,7 +33,7 @@ def losses_after_steps(
     steps: Sequence[int] = (1, 10),
     ways: int | None = None,
 ) -> Tensor:
-    """Query loss of every task after so many gradient steps of a linear head from zero, ``(T, len(steps))``.
+    """Query loss of every task after gradient steps of a linear head from zero, ``(T, len(steps))``.
 
     Args:
         x_support: features ``(T, n, d)``.

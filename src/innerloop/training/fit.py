@@ -39,7 +39,7 @@ class Validation(NamedTuple):
         score: ``(params, buffers) -> Interval`` on held-out tasks.
         every: steps between validations.
         higher_is_better: true for accuracy, false for errors.
-        patience: stop after so many validations without improvement; ``None`` never stops.
+        patience: stop after this many validations without improvement; ``None`` never stops.
         plateau: ``(factor, patience)``: lower the rate when validation stalls; ``None`` never does.
     """
 

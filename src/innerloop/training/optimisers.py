@@ -49,7 +49,7 @@ def make_optimiser(name: str, lr: float, **options: Any) -> MakeOptimiser:
         )
     if not abs(lr) <= _LARGEST_RATE:
         raise UserError(
-            f"{{the optimiser's lr}}={lr:g} is no rate to learn at: give at most {_LARGEST_RATE:g}.",
+            f"{{the optimiser's lr}}={lr:g} is not a rate to learn at: give at most {_LARGEST_RATE:g}.",
             names=("the optimiser's lr",),
         )
     chosen = known[name.lower()]

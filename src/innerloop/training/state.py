@@ -68,7 +68,7 @@ def state_from(tensors: dict[str, Tensor], scalars: dict[str, Any]) -> TrainStat
     wrong = [name for name in ("step", *known) if not _is_sound(name, known.get(name))]
     if wrong:
         raise UserError(
-            f"the checkpoint is damaged (its '{wrong[0]}' is {known.get(wrong[0])!r}): train it anew with "
+            f"the checkpoint is damaged (its '{wrong[0]}' is {known.get(wrong[0])!r}): train it again with "
             "`innerloop train RUN`."
         )
     return TrainState(

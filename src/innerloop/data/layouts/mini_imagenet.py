@@ -70,7 +70,7 @@ def _read(archive: Archive, name: str) -> tuple[NDArray[np.uint8], dict[str, NDA
         rows = {text(label): _indices(places) for label, places in table["class_dict"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(
-            f"'{name}' lacks image_data and class_dict: this is no mini-imagenet-cache file."
+            f"'{name}' lacks image_data and class_dict: this is not a mini-imagenet-cache file."
         ) from None
     every = np.concatenate([*rows.values(), np.zeros(0, np.int64)])
     inside = not every.size or 0 <= every.min() <= every.max() < len(images)

@@ -15,7 +15,7 @@ REPEATS = 20
 
 
 class CurvePoint(NamedTuple):
-    """Accuracy with so many examples of every class.
+    """Accuracy with this many examples of every class.
 
     Attributes:
         shots: examples of a class that a head learned from.

@@ -78,7 +78,7 @@ class Predictor(NamedTuple):
         return self.params[self.network.head_names[0]].dtype
 
     def way(self, ways: int) -> Way:
-        """How it learns so many classes."""
+        """How it learns this many classes."""
         return way_to_adapt(self.recipe, self.network, ways, self.outputs, self.source)
 
     def batch(self, pictures: Any) -> Tensor:

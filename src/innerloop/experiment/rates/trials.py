@@ -78,7 +78,7 @@ def begun(parts: Parts, rate: float) -> Trial:
 
 
 def further(trial: Trial, steps: int) -> Trial:
-    """The trial after so many steps in all."""
+    """The trial after this many steps in all."""
     if trial.state is None:
         return trial
     try:

@@ -37,7 +37,7 @@ POLL = 1.0
 
 
 class Team(NamedTuple):
-    """How a process works on a sweep: so many runs at a time, each with so many cores."""
+    """How a process works on a sweep: this many runs at a time, each with this many cores."""
 
     jobs: int
     share: int

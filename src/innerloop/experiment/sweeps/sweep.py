@@ -42,7 +42,7 @@ def sweep(
     sampler: str | None = None,
     prune: bool = False,
 ) -> dict[str, Any]:
-    """Trains every combination of the listed values, or so many runs that are drawn from ranges.
+    """Trains every combination of the listed values, or this many runs that are drawn from ranges.
 
     Finished runs are kept, interrupted ones resumed. With ``storage`` any number of processes on any machines
     that share that folder work on the same sweep; the page on sweeps says how.

@@ -87,7 +87,7 @@ def compact(f: Factor) -> Factor:
 
 
 def room(f: Factor, samples: int) -> Factor:
-    """Room for the factor of so many samples."""
+    """Room for the factor of this many samples."""
     inputs = None if f.inputs is None else f.inputs.new_empty(samples, *f.inputs.shape[1:])
     return f._replace(inputs=inputs, grads=f.grads.new_empty(len(f.grads), samples, *f.grads.shape[2:]))
 

@@ -100,7 +100,7 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Every call of a torch function comes by here."""
+        """Is given every call of a torch function."""
         kwargs = kwargs or {}
         self.shared_results.refuse_writing(func, args, kwargs)
         tensors = _tensors((*args, *kwargs.values()))

@@ -20,7 +20,7 @@ class Descent(NamedTuple):
 
     Attributes:
         time: :math:`s = \lambda\tau`, rate times steps; 0 does nothing, ``inf`` goes to convergence.
-        steps: ``None`` is gradient flow; a number is so many real steps of size ``time / steps``.
+        steps: ``None`` is gradient flow; a number is this many real steps of size ``time / steps``.
         ridge: :math:`\varepsilon`, added to the kernel that is inverted, not to the one that is
             exponentiated: :math:`(K+\varepsilon I)^{-1}(I - e^{-sK})`, as MetaNTK's published recipe does.
         relative: whether ``ridge`` is in units of the mean diagonal entry of the kernel.

@@ -24,7 +24,7 @@ KERNEL_GROUP = 16
 # below these the transforms cost more than the multiplications they save (measured; docs/backbones.md)
 WINOGRAD_CHANNELS, WINOGRAD_TILES = 64, 32
 UNSAFE_CHANNELS = 8
-"""Below so many channels, standing last, torch 2.13's backward of a strided 1×1 convolution writes past its
+"""Below this many channels, standing last, torch 2.13's backward of a strided 1×1 convolution writes past its
 memory: places are picked first."""
 
 

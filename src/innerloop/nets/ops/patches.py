@@ -23,7 +23,7 @@ PATCH_LIMIT = 1 << 20
 """Largest patch matrix, in elements; a larger one leaves the cache and costs memory, so oneDNN takes over."""
 
 ROW_LIMIT = 8
-"""Below so many channels ``embedding_bag`` has nothing to vectorise over: a strided copy is faster."""
+"""Below this many channels ``embedding_bag`` has nothing to vectorise over: a strided copy is faster."""
 
 
 class Geometry(NamedTuple):

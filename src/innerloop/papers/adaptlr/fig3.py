@@ -25,7 +25,7 @@ WAYS_OF_CHOOSING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Settings of the inner loop and of the network; online rules normalise features themselves."""
 
 SHOWN = 15_000
-"""The paper draws so many iterations, and says that all is equal after 40,000."""
+"""The paper draws this many iterations, and says that all is equal after 40,000."""
 
 EQUAL = 0.02
 HOLDS: dict[str, dict[str, bool]] = {

@@ -26,7 +26,7 @@ CLOSE = 0.01
 ENOUGH = 0.8
 """Share of problems on which it must not be further below."""
 PART = "INNERLOOP_ADVICE_CASES"
-"""Environment: look at the first so many problems only."""
+"""Environment: look at only the first problems, this many."""
 
 SIZES = {"smoke": (1.0, 8, 1), "cpu": (120.0, 400, 1), "paper": (3600.0, 1000, 3)}
 """Seconds of training of every method, validation tasks, seeds."""

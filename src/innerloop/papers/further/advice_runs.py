@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
 
 def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) -> dict[str, Any]:
-    """A method trained for so many seconds of one core: its accuracy on validation tasks, and what it took.
+    """A method trained for this many seconds of one core: its accuracy on validation tasks, and what it took.
 
     Args:
         case: the problem.
@@ -68,7 +68,7 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
 
 
 def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> dict[str, Any]:
-    """The race of all methods within so many seconds of one core: their order, and whether it was decided.
+    """The race of all methods within this many seconds of one core: their order, and whether it was decided.
 
     Args:
         case: the problem.

@@ -23,7 +23,7 @@ from innerloop.theory.rate.bracket import step_divisor
 
 NAME = "rate-regret"
 PART = "INNERLOOP_REGRET_CASES"
-"""Environment: look at the first so many cases only."""
+"""Environment: look at only the first cases, this many."""
 
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SIZES = {

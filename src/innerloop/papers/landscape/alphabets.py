@@ -58,7 +58,15 @@ SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 
 
 def trained(scale: str, setting: str, method: str, budget: Any, seed: int) -> dict[str, float]:
-    """Accuracies in percent of one arm, trained in one setting."""
+    """Accuracies in percent of one arm, trained in one setting.
+
+    Args:
+        scale: of the reproduction.
+        setting: ``Small`` has one hard alphabet, ``Large`` all of them.
+        method: the arm.
+        budget: steps, tasks and so on.
+        seed: of the run.
+    """
     from innerloop.papers.landscape.images import judge_all
 
     arm = ARMS[method]
@@ -79,7 +87,13 @@ def untrained(scale: str, budget: Any) -> dict[str, dict[str, float]]:
 def tasks_of(
     scale: str, setting: str, arm: Arm
 ) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
-    """What is trained on, and what is judged on."""
+    """What is trained on, and what is judged on.
+
+    Args:
+        scale: of the reproduction.
+        setting: as in :func:`trained`.
+        arm: what is trained.
+    """
     from innerloop.tasks.episodes import Shape
     from innerloop.tasks.few_shot import Kind
 
@@ -91,6 +105,7 @@ def tasks_of(
     }
 
     def kinds(part: str, shots: int) -> list[Kind]:
+        """Easy and hard tasks of one part of the alphabets."""
         shape = Shape(WAYS, shots, QUERIES)
         return [
             Kind(shape, "across-groups", tuple(alphabets[f"{part} easy"]), 0.5, "easy"),

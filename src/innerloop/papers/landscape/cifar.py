@@ -38,7 +38,15 @@ ARMS = {
 
 
 def trained(scale: str, share: float, method: str, budget: Any, seed: int) -> dict[str, float]:
-    """Accuracies in percent of one arm, trained with this share of hard tasks."""
+    """Accuracies in percent of one arm, trained with this share of hard tasks.
+
+    Args:
+        scale: of the reproduction.
+        share: of hard tasks.
+        method: the arm.
+        budget: steps, tasks and so on.
+        seed: of the run.
+    """
     from innerloop.papers.landscape.images import judge_all
 
     arm = ARMS[method]
@@ -46,7 +54,14 @@ def trained(scale: str, share: float, method: str, budget: Any, seed: int) -> di
 
 
 def untrained(scale: str, share: float, method: str, budget: Any) -> dict[str, float]:
-    """The same before training, after one step in each task."""
+    """The same before training, after one step in each task.
+
+    Args:
+        scale: of the reproduction.
+        share: of hard tasks.
+        method: the arm's method.
+        budget: steps, tasks and so on.
+    """
     from innerloop.papers.landscape.images import judge_first
 
     return judge_first(method, *tasks_of(scale, share, method), budget._replace(test_steps=1), 0)
@@ -73,7 +88,13 @@ def learned_shapes(scale: str, method: str) -> dict[str, Shape]:
 def tasks_of(
     scale: str, share: float, method: str
 ) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
-    """What is trained on, and what is judged on."""
+    """What is trained on, and what is judged on.
+
+    Args:
+        scale: of the reproduction.
+        share: of hard tasks.
+        method: the arm's method.
+    """
     from innerloop.tasks.few_shot import Kind
 
     sources, learned = sources_of(scale), learned_shapes(scale, method)
@@ -112,7 +133,14 @@ def sources_of(scale: str) -> dict[str, ImageSource]:
 
 
 def subset(source: ImageSource, classes: Any, start: int, stop: int) -> ImageSource:
-    """Pictures ``start`` to ``stop`` of some classes as a source of its own."""
+    """Pictures ``start`` to ``stop`` of some classes as a source of its own.
+
+    Args:
+        source: all pictures.
+        classes: their numbers.
+        start: first picture of every class.
+        stop: the one after the last.
+    """
     import numpy as np
 
     from innerloop.data.source import NumberedFiles

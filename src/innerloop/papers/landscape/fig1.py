@@ -26,17 +26,17 @@ def run(scale: str, say: Say) -> Reproduction:
     gains: dict[str, float] = {}
     planes: list[Plane] = []
     for i, (name, env) in enumerate(environments.items()):
-        found = geography(env, lr=1 / 0.9, shots=SHOTS)
-        gains[name] = float(found.gain)
+        solved = geography(env, lr=1 / 0.9, shots=SHOTS)
+        gains[name] = float(solved.gain)
         _, optima, _ = environment(env, SHOWN // 2, torch.Generator().manual_seed(i))
         planes.append(
             {
                 "title": name,
                 "hard": optima[: SHOWN // 2, :2].tolist(),
                 "easy": optima[SHOWN // 2 :, :2].tolist(),
-                "nal": [float(found.nal.coordinate)] * 2,
-                "maml": [float(found.maml.coordinate)] * 2,
-                "risks": {"NAL": float(found.nal.risk), "MAML": float(found.maml.risk)},
+                "nal": [float(solved.nal.coordinate)] * 2,
+                "maml": [float(solved.maml.coordinate)] * 2,
+                "risks": {"NAL": float(solved.nal.risk), "MAML": float(solved.maml.risk)},
             }
         )
     say("gains: " + ", ".join(f"{name} {gain:.2f}" for name, gain in gains.items()))

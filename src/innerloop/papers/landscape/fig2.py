@@ -25,18 +25,18 @@ def run(scale: str, say: Say) -> Reproduction:
     panels: list[Panel] = []
     data: dict[str, Any] = {}
     for shots in SHOTS:
-        found = _column(shots, runs, grid, steps)
-        data[f"m={shots}"] = found
+        column = _column(shots, runs, grid, steps)
+        data[f"m={shots}"] = column
         for what, title in (("coordinate", "first coordinate"), ("risk", "excess risk after one step")):
             curves = []
             for name in ("nal", "maml"):
-                mine, known = found[name], name.upper()
-                measured = points(found["points_rho"], mine[f"{what}_points"], mine[f"{what}_ci95"])
-                curves.append(line(known, found["rho"], mine[what], ink=INKS[known], points=measured))
+                mine, known = column[name], name.upper()
+                measured = points(column["points_rho"], mine[f"{what}_points"], mine[f"{what}_ci95"])
+                curves.append(line(known, column["rho"], mine[what], ink=INKS[known], points=measured))
             optima = {"hard task's optimum": 1.0, "easy task's optimum": -1.0} if what == "coordinate" else {}
             panels.append(panel("ρ_H (ρ_E = 1)", f"{title}, m = {shots}", curves, heights=optima))
-        say(f"m={shots}: SGD at most {found['worst']:.1f} standard errors from the closed forms")
-        rows += _rows(shots, found, steps, scale)
+        say(f"m={shots}: SGD at most {column['worst']:.1f} standard errors from the closed forms")
+        rows += _rows(shots, column, steps, scale)
     protocol = {
         "tasks": "two, optima 1 and −1 in 10 dimensions, ρ_E = 1, α = 1, ν² = 0.01",
         "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = m, rates as in C.1, {runs} repeats",
@@ -58,6 +58,7 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     optima = torch.stack([one, -one])
 
     def environments(rho: torch.Tensor) -> torch.Tensor:
+        """The covariances of the hard and the easy task, for every ρ_H."""
         return torch.stack([rho[:, None, None] * eye, eye.expand(len(rho), -1, -1)], 1)
 
     rho = torch.linspace(0.01, 1, 100, dtype=torch.float64)
@@ -71,7 +72,7 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     for name in ("nal", "maml"):
         draw = linear.two_tasks_drawer(at, runs, DIM)
         w = linear.ends(draw, (runs, grid, DIM), name, shots, steps, seed=shots)
-        known, curve, start = (getattr(found, name) for found in (exact, line, least))
+        known, curve, start = (getattr(both, name) for both in (exact, line, least))
         coordinate, risk = w[..., 0], excess_risk(w, there, optima.expand(grid, -1, -1), 1.0, shots)
         out["worst"] = max(out["worst"], linear.standard_errors_off(coordinate, known.solution[:, 0]))
         level = curvatures[name].mean(1)[:, 0, 0]

@@ -23,17 +23,17 @@ def run(scale: str, say: Say) -> Reproduction:
     data: dict[str, Any] = {}
     rows = []
     for name, (hard, easy) in RATIOS.items():
-        found = data[name] = _curves(hard, easy, runs, grid, steps)
+        case = data[name] = _curves(hard, easy, runs, grid, steps)
         curves = []
         for key in ("nal", "maml"):
-            measured = points(found["points_R"], found[f"{key}_points"], found[f"{key}_ci95"])
-            curves.append(line(key.upper(), found["R"], found[key], ink=INKS[key.upper()], points=measured))
-        measured = points(found["points_R"], found["gain_points"])
-        ratio = line("ratio", found["R"], found["gain"], points=measured)
+            measured = points(case["points_R"], case[f"{key}_points"], case[f"{key}_ci95"])
+            curves.append(line(key.upper(), case["R"], case[key], ink=INKS[key.upper()], points=measured))
+        measured = points(case["points_R"], case["gain_points"])
+        ratio = line("ratio", case["R"], case["gain"], points=measured)
         panels.append(panel("R", f"{name}: excess risk", curves))
         panels.append(panel("R", "NAL's over MAML's", [ratio], limits=(0.95, 2.05)))
-        gain = found["gain"][0]
-        say(f"{name}: gain {gain:.2f} (SGD's ends {sum(found['gain_points']) / grid:.2f})")
+        gain = case["gain"][0]
+        say(f"{name}: gain {gain:.2f} (SGD's ends {sum(case['gain_points']) / grid:.2f})")
         packed = hard > 1
         rows.append(
             row(
@@ -44,15 +44,15 @@ def run(scale: str, say: Say) -> Reproduction:
             )
         )
         if scale == "smoke":
-            rows.append(ends_row(name, found["ends_off"], steps))
+            rows.append(ends_row(name, case["ends_off"], steps))
         else:
-            off = max(abs(p / gain - 1) for p in found["gain_points"])
+            off = max(abs(p / gain - 1) for p in case["gain_points"])
             rows.append(
                 row(
                     f"{name}: empirical ratios from the closed form, at most", "on the curve", off, off < 0.15
                 )
             )
-    spread, packed_ones = (found["gain"][0] for found in data.values())
+    spread, packed_ones = (case["gain"][0] for case in data.values())
     better = packed_ones > spread
     rows.append(row("the gain is larger where hard tasks are closely packed", "yes", better, better))
     protocol = {

@@ -38,14 +38,14 @@ def run(scale: str, say: Say) -> Reproduction:
         "fig6 small R": ("sigmoid", near, (80, 20, episodes), RATES["sigmoid"]),
         "fig6 large R, small r_H": ("sigmoid", far, (80, 20, episodes), RATES["sigmoid"]),
     }
-    found = {name: _environment(titles[name], *settings, points) for name, settings in environments.items()}
-    for name, one in found.items():
+    solved = {name: _environment(titles[name], *settings, points) for name, settings in environments.items()}
+    for name, one in solved.items():
         say(f"{name}: solutions {one['distance']:.2f} apart, loss after a step {one['ratio']:.2f} to 1")
-    names = list(found)
+    names = list(solved)
     figures = {
-        "landscape-fig4": fields_figure([f for name in names[:2] for f in found[name]["fields"]]),
+        "landscape-fig4": fields_figure([f for name in names[:2] for f in solved[name]["fields"]]),
         "landscape-fig5": fields_figure(_task_fields(even, points)),
-        "landscape-fig6": fields_figure([f for name in names[2:] for f in found[name]["fields"]]),
+        "landscape-fig6": fields_figure([f for name in names[2:] for f in solved[name]["fields"]]),
     }
     protocol = {
         "samples": f"n = 500 for NAL; n₁ = 20, τ = {episodes}, n₂ = 250 (softplus) and 80 (sigmoid) for MAML",
@@ -54,8 +54,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "about one over the smoothness of the easy tasks",
         "grid": f"{points} by {points}",
     }
-    data = {name: {k: v for k, v in one.items() if k != "fields"} for name, one in found.items()}
-    return Reproduction(_rows(found, names), figures, data, protocol)
+    data = {name: {k: v for k, v in one.items() if k != "fields"} for name, one in solved.items()}
+    return Reproduction(_rows(solved, names), figures, data, protocol)
 
 
 def _environment(

@@ -22,16 +22,16 @@ def run(scale: str, say: Say) -> Reproduction:
 
     runs, grid, steps, draws = SIZES[scale]
     settings = {"runs": runs, "grid": grid, "steps": steps, "draws": draws}
-    found = remembered("landscape-fig8", _measure, settings)
-    say("ratios of the excess risks: " + ", ".join(f"{r:.2f}" for r in _ratios(found)))
+    measured = remembered("landscape-fig8", _measure, settings)
+    say("ratios of the excess risks: " + ", ".join(f"{r:.2f}" for r in _ratios(measured)))
     protocol = {
         "labels": "drawn from the true logistic model with optima 1 and −1 (not stated in the paper)",
         "inner rate": f"{RATE:g} = 1/(ρ_E/4), one over the easy task's smoothness (not stated)",
         "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = {SHOTS}, rates {OUTER_RATES}, {runs} repeats",
         "excess risk": f"after a step on {SHOTS} samples, {draws} support sets; loss by quadrature",
     }
-    figures = {"landscape-fig8": panels_figure(_panels(found), width=3.6, height=2.9, shared_legend=True)}
-    return Reproduction(_rows(found), figures, {"found": found}, protocol)
+    figures = {"landscape-fig8": panels_figure(_panels(measured), width=3.6, height=2.9, shared_legend=True)}
+    return Reproduction(_rows(measured), figures, {"found": measured}, protocol)
 
 
 def _middle(found: dict[str, Any]) -> list[int]:
@@ -59,11 +59,13 @@ def _panels(found: dict[str, Any]) -> list[Panel]:
     from innerloop.plots.panels import Line, line, panel, points
 
     def curve(method: str, what: str) -> Line:
+        """One method's line, with its points."""
         values, rho, name = found[method], found["rho"], method.upper()
         measured = points(rho, values[what], values[f"{what}_ci95"])
         return line(name, rho, values[what], ink=INKS[name], points=measured)
 
     def one(what: str, title: str, heights: dict[str, float], limits: tuple[float, float]) -> Panel:
+        """A panel with both methods."""
         curves = [curve(method, what) for method in ("nal", "maml")]
         return panel("ρ_H (ρ_E = 1)", title, curves, heights=heights, limits=limits)
 

@@ -65,7 +65,15 @@ def case_of(scale: str, name: str) -> Case:
 
 
 def recipe_of(scale: str, name: str, arm: str, budget: Budget, seed: int) -> Recipe:
-    """How an arm trains: MAML of one step, by Adam."""
+    """How an arm trains: MAML of one step, by Adam.
+
+    Args:
+        scale: of the reproduction.
+        name: of the case.
+        arm: how hard tasks are treated.
+        budget: steps, tasks and so on.
+        seed: of the run.
+    """
     from innerloop.recipes.settings import make_recipe
 
     case, own = case_of(scale, name), ARMS[arm]
@@ -85,7 +93,14 @@ def recipe_of(scale: str, name: str, arm: str, budget: Budget, seed: int) -> Rec
 
 
 def test_kinds(scale: str, name: str, source: ImageSource, ways: int) -> dict[str, Kind]:
-    """Test tasks of hard groups, of the others, and of all as they come."""
+    """Test tasks of hard groups, of the others, and of all as they come.
+
+    Args:
+        scale: of the reproduction.
+        name: of the case.
+        source: the pictures.
+        ways: classes of a task.
+    """
     from innerloop.tasks.episodes import Shape
     from innerloop.tasks.few_shot import Kind
     from innerloop.tasks.hard_groups import by_hardness, hardest_groups
@@ -97,7 +112,15 @@ def test_kinds(scale: str, name: str, source: ImageSource, ways: int) -> dict[st
 
 
 def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[str, Any]:
-    """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds."""
+    """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds.
+
+    Args:
+        scale: of the reproduction.
+        case: its name.
+        arm: how hard tasks are treated.
+        budget: steps, tasks and so on.
+        seed: of the run.
+    """
     from innerloop.core.random import derive_seed
     from innerloop.evaluation.scores import evaluate
     from innerloop.execution.plan import Plan
@@ -108,7 +131,7 @@ def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[
     parts = Parts(recipe_of(scale, case, arm, budget, seed))
     data, plan = parts.data, Plan("loop")
     state = fit_parts(parts, plan=plan)
-    learner, found = parts.learner_after(1), {}
+    learner, by_kind = parts.learner_after(1), {}
     for name, kind in test_kinds(scale, case, data.pictures, parts.recipe.tasks.ways).items():
         stream = few_shot_sampler(
             data.pictures,
@@ -119,12 +142,20 @@ def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[
             std=data.scale.std,
         )
         judged = evaluate(learner, state.params, state.buffers, stream, parts.loss, budget.episodes, plan)
-        found[name] = judged.scores
-    return {"scores": found, "hard groups": list(data.hard_groups)}
+        by_kind[name] = judged.scores
+    return {"scores": by_kind, "hard groups": list(data.hard_groups)}
 
 
 def drawn_share(scale: str, case: str, arm: str, budget: Budget, tasks: int) -> float:
-    """The share of hard tasks among the first of the training stream, counted by names of classes."""
+    """The share of hard tasks among the first of the training stream, counted by names of classes.
+
+    Args:
+        scale: of the reproduction.
+        case: its name.
+        arm: how hard tasks are treated.
+        budget: steps, tasks and so on.
+        tasks: how many are counted.
+    """
     from innerloop.experiment.data import build_data
 
     data = build_data(recipe_of(scale, case, arm, budget, 0))

@@ -41,13 +41,13 @@ def run(scale: str, say: Say) -> Reproduction:
     from innerloop.reproduce.parts import two_at_a_time
 
     jobs = [Job(scale, case, arm, seed) for seed in range(SEEDS[scale]) for case in CASES for arm in ARMS]
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {case: {arm: [] for arm in ARMS} for case in CASES}
+    runs: dict[str, dict[str, list[dict[str, Any]]]] = {case: {arm: [] for arm in ARMS} for case in CASES}
     for job, one in two_at_a_time(_part, jobs):
-        found[job.case][job.arm].append(one)
+        runs[job.case][job.arm].append(one)
         means = ", ".join(f"{kind} {100 * _mean(one['scores'][kind]):.1f}" for kind in KINDS)
         say(f"{job.case}, {job.arm}, seed {job.seed}: {means}")
-    rows = [_whole(found, scale)] + (_smoke_rows(found) if scale == "smoke" else _rows(found, scale))
-    return Reproduction(rows, {NAME: _figure(found)}, found, _protocol(found, scale))
+    rows = [_whole(runs, scale)] + (_smoke_rows(runs) if scale == "smoke" else _rows(runs, scale))
+    return Reproduction(rows, {NAME: _figure(runs)}, runs, _protocol(runs, scale))
 
 
 def _part(job: Job) -> dict[str, Any]:
@@ -61,7 +61,13 @@ def _mean(scores: list[float]) -> float:
 
 
 def gain(found: dict[str, list[dict[str, Any]]], arm: str, kind: str) -> Interval:
-    """Points above plain training on the same tasks and from the same first weights, over seeds."""
+    """Points above plain training on the same tasks and from the same first weights, over seeds.
+
+    Args:
+        found: runs by arm.
+        arm: which one.
+        kind: of test tasks.
+    """
     pairs = zip(found[arm], found["plain"], strict=True)
     return mean_interval([100 * (_mean(a["scores"][kind]) - _mean(b["scores"][kind])) for a, b in pairs])
 

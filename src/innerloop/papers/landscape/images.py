@@ -60,17 +60,24 @@ def over_seeds(
     name: Callable[[AnyJob], str],
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Carries out every training run and gathers its accuracies by name, as intervals over seeds."""
+    """Carries out every training run and gathers its accuracies by name, as intervals over seeds.
+
+    Args:
+        part: carries out one job.
+        jobs: all of them, seed by seed.
+        name: what a job's results are gathered under.
+        say: receives lines for people.
+    """
     from innerloop.reproduce.parts import two_at_a_time
 
     values: dict[str, list[dict[str, float]]] = {}
-    for job, found in two_at_a_time(part, jobs):
-        values.setdefault(name(job), []).append(found)
-        shown = ", ".join(f"{kind} {value:.1f}" for kind, value in found.items())
+    for job, accuracies in two_at_a_time(part, jobs):
+        values.setdefault(name(job), []).append(accuracies)
+        shown = ", ".join(f"{kind} {value:.1f}" for kind, value in accuracies.items())
         say(f"{name(job)}, seed {len(values[name(job)]) - 1}: {shown}")
     return {
-        one: {kind: mean_interval([v[kind] for v in found])._asdict() for kind in found[0]}
-        for one, found in values.items()
+        one: {kind: mean_interval([v[kind] for v in accuracies])._asdict() for kind in accuracies[0]}
+        for one, accuracies in values.items()
     }
 
 
@@ -82,7 +89,16 @@ def judge_all(
     seed: int,
     training: Training,
 ) -> dict[str, float]:
-    """Accuracy in percent of one trained model on every kind of ``judged``."""
+    """Accuracy in percent of one trained model on every kind of ``judged``.
+
+    Args:
+        method: what is trained.
+        train: the pictures and kinds to train on.
+        judged: the pictures and kinds to judge on, by name.
+        budget: steps, tasks and so on.
+        seed: of the run.
+        training: optimiser and rate.
+    """
     from innerloop.execution.plan import Plan
     from innerloop.experiment.fitting import fit_parts
 
@@ -98,7 +114,15 @@ def judge_first(
     budget: Budget,
     seed: int,
 ) -> dict[str, float]:
-    """The same before the first step."""
+    """The same before the first step.
+
+    Args:
+        method: what would be trained.
+        train: the pictures and kinds to train on.
+        judged: the pictures and kinds to judge on, by name.
+        budget: steps, tasks and so on.
+        seed: of the run.
+    """
     parts = parts_of(method, *train, budget, seed, BASELINE)
     return judge_each(method, parts.network, (parts.params, parts.buffers), judged, budget, seed)
 
@@ -111,7 +135,16 @@ def judge_each(
     budget: Budget,
     seed: int,
 ) -> dict[str, float]:
-    """Accuracy in percent on every kind of ``judged``; all methods meet the same tasks."""
+    """Accuracy in percent on every kind of ``judged``; all methods meet the same tasks.
+
+    Args:
+        method: what was trained.
+        net: its network.
+        weights: parameters and buffers.
+        judged: the pictures and kinds to judge on, by name.
+        budget: steps, tasks and so on.
+        seed: of the run.
+    """
     from innerloop.core.random import derive_seed
     from innerloop.execution.plan import Plan, torch_threads
 
@@ -123,7 +156,15 @@ def judge_each(
 
 
 def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: Training) -> Recipe:
-    """How a method trains. RFS takes one minibatch a step."""
+    """How a method trains. RFS takes one minibatch a step.
+
+    Args:
+        method: what is trained.
+        ways: classes of a task.
+        budget: steps, tasks and so on.
+        seed: of the run.
+        training: optimiser and rate.
+    """
     from innerloop.recipes.settings import make_recipe
 
     objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
@@ -156,7 +197,16 @@ def parts_of(
     seed: int,
     training: Training,
 ) -> Parts:
-    """What a method trains on: tasks of all classes, of the given kinds."""
+    """What a method trains on: tasks of all classes, of the given kinds.
+
+    Args:
+        method: what is trained.
+        source: the pictures.
+        kinds: of tasks.
+        budget: steps, tasks and so on.
+        seed: of the run.
+        training: optimiser and rate.
+    """
     from innerloop.experiment.data import build_data
     from innerloop.experiment.model import build_model
     from innerloop.experiment.parts import Parts
@@ -186,7 +236,18 @@ def judge(
     budget: Budget,
     seed: int,
 ) -> float:
-    """Mean accuracy over episodes of one kind, in percent."""
+    """Mean accuracy over episodes of one kind, in percent.
+
+    Args:
+        method: what was trained.
+        net: its network.
+        params: its parameters.
+        buffers: its buffers.
+        source: the pictures.
+        kind: of tasks.
+        budget: steps, tasks and so on.
+        seed: of the episodes.
+    """
     import torch
 
     from innerloop.core.losses import accuracy, get_loss
@@ -203,6 +264,7 @@ def judge(
     learner = protonet(net, kind.shape.ways) if method == "ProtoNet" else maml(net, loss, INNER_RATE, steps)
 
     def score(task: Task) -> float:
+        """The accuracy on one task."""
         if method in ("MTL", "RFS"):
             return _by_head(net, params, buffers, task, kind.shape.ways)
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)

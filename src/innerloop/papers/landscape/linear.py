@@ -23,9 +23,16 @@ def maml_rate(inner_shots: int) -> float:
 
 
 def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.Generator], LinearTasks]:
-    """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**)."""
+    """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**).
+
+    Args:
+        rho_hard: curvature of the hard task, one for each environment.
+        runs: of every environment.
+        dim: d.
+    """
 
     def draw(g: torch.Generator) -> LinearTasks:
+        """The task of one iteration, for every run."""
         hard = torch.rand(runs, len(rho_hard), 1, generator=g) < 0.5
         rho = torch.where(hard, rho_hard[:, None], torch.ones((), dtype=F64))
         sign = torch.where(hard, 1.0, -1.0).to(F64)
@@ -37,9 +44,16 @@ def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.G
 def geography_drawer(
     envs: Sequence[Geography], runs: int, tasks: int
 ) -> Callable[[torch.Generator], LinearTasks]:
-    """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment."""
+    """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment.
+
+    Args:
+        envs: the environments.
+        runs: of every environment.
+        tasks: of an iteration.
+    """
 
     def column(name: str) -> Tensor:
+        """One number of all environments."""
         return torch.tensor([float(getattr(env, name)) for env in envs], dtype=F64)[:, None]
 
     rho_h, rho_e, R, r_h, r_e, share = map(
@@ -48,6 +62,7 @@ def geography_drawer(
     dim = int(envs[0].dim)
 
     def draw(g: torch.Generator) -> LinearTasks:
+        """The tasks of one iteration, for every run."""
         hard = torch.rand(runs, len(envs), tasks, generator=g, dtype=F64) < share
         spread = torch.where(hard, r_h, r_e).sqrt()[..., None]
         noise = torch.randn(runs, len(envs), tasks, dim, generator=g, dtype=F64)
@@ -66,7 +81,18 @@ def ends(
     lr: float = 1.0,
     weigh: Callable[[LinearTasks], Tensor] | None = None,
 ) -> Tensor:
-    """Where SGD ends, at the paper's rates, from zero."""
+    """Where SGD ends, at the paper's rates, from zero.
+
+    Args:
+        draw: the tasks of an iteration.
+        shape: of the weights: runs, environments, d.
+        method: ``nal`` or ``maml``.
+        shots: inner samples.
+        steps: iterations.
+        seed: of all draws.
+        lr: α, the inner rate.
+        weigh: weights of the tasks; all alike if omitted.
+    """
     return linear_sgd(
         draw,
         start=torch.zeros(shape, dtype=F64),
@@ -103,7 +129,13 @@ def expected_ends(limits: Tensor, curvature: Tensor, method: str, shots: int, st
 
 
 def ends_row(name: str, off: float, steps: int) -> Row:
-    """Whether SGD is on average where it must be after so few steps."""
+    """Whether SGD is on average where it must be after so few steps.
+
+    Args:
+        name: of the environment.
+        off: distance from the expectation, in standard errors.
+        steps: iterations.
+    """
     return row(
         f"{name}: SGD's mean coordinate after {steps} iterations is its exact expectation",
         "w*(1 − (1 − ηc)^t)",
@@ -114,8 +146,8 @@ def ends_row(name: str, off: float, steps: int) -> Row:
 
 def intervals(values: Tensor) -> tuple[list[float], list[float]]:
     """Means over the first axis and half their 95 % intervals."""
-    found = [mean_interval(column.tolist()) for column in values.T]
-    return [f.mean for f in found], [f.ci95 for f in found]
+    by_column = [mean_interval(column.tolist()) for column in values.T]
+    return [f.mean for f in by_column], [f.ci95 for f in by_column]
 
 
 def standard_errors_off(values: Tensor, expected: Tensor) -> float:

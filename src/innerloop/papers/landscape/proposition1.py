@@ -76,15 +76,15 @@ def _lemma_row(env: Environment, draws: int) -> Row:
 
 def _simulated(env: Environment, w: Tensor, draws: int) -> Tensor:
     """Loss after a step beyond ν²/2, averaged over the tasks, ``draws`` times."""
-    g, found = torch.Generator().manual_seed(3), []
+    g, losses = torch.Generator().manual_seed(3), []
     for start in range(0, draws, 1000):
         count = min(1000, draws - start)
         tasks = take(env, torch.arange(len(env.optima)).expand(count, -1))
         data = task_moments(tasks, SHOTS, g)
         v = (w - tasks.optima)[..., None]
         after = v - RATE * (data.gram @ v - data.pull[..., None])
-        found.append(0.5 * (after.mT @ tasks.covariances @ after)[..., 0, 0].mean(-1))
-    return torch.cat(found)
+        losses.append(0.5 * (after.mT @ tasks.covariances @ after)[..., 0, 0].mean(-1))
+    return torch.cat(losses)
 
 
 def _proposition_rows(env: Environment, draws: int) -> list[Row]:

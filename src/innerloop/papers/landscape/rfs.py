@@ -21,14 +21,20 @@ CLASSES = "classes.weight"
 
 
 def minibatches(source: ImageSource, kinds: Sequence[Kind], seed: int) -> Sampler:
-    """Pictures of all training classes, drawn with replacement; their labels are class numbers."""
+    """Pictures of all training classes, drawn with replacement; their labels are class numbers.
+
+    Args:
+        source: the pictures.
+        kinds: of tasks, which say the training classes.
+        seed: of the draws.
+    """
     import numpy as np
     import torch
 
     from innerloop.core.random import derive_seed, hashed_uniform
     from innerloop.core.types import TaskBatch
     from innerloop.data.source import labels
-    from innerloop.tasks.few_shot import image_loader
+    from innerloop.tasks.loading import image_loader
     from innerloop.tasks.sampler import Sampler
 
     number, load = labels(source), image_loader(source)
@@ -36,6 +42,7 @@ def minibatches(source: ImageSource, kinds: Sequence[Kind], seed: int) -> Sample
     stream = derive_seed(seed, "minibatch")
 
     def episodes(indices: Sequence[int]) -> TaskBatch:
+        """The minibatches of these numbers."""
         index = np.asarray(indices, dtype=np.int64)
         picked = rows[(hashed_uniform(stream, index, BATCH) * len(rows)).astype(np.int64)]
         x, y = load(picked), torch.from_numpy(number[picked])
@@ -52,10 +59,12 @@ def supervised(net: Network, classes: int) -> Objective:
     from innerloop.objectives.base import Objective
 
     def init(params: Params, generator: torch.Generator) -> Params:
+        """Adds the classifier."""
         width = params[net.head_names[0]].shape[-1]
         return {**params, CLASSES: torch.randn(classes, width, generator=generator) / width**0.5}
 
     def loss(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        """Cross-entropy over all classes."""
         z, _ = net.features(params, buffers, task.x_support, "batch")
         return F.cross_entropy(z @ params[CLASSES].T, task.y_support), buffers
 

@@ -96,7 +96,13 @@ def _gap(data: dict[str, Any], setting: str, one: str, other: str, part: str = "
 
 
 def table(data: dict[str, Any], names: Sequence[str], say: Say) -> None:
-    """The whole table for people: means over seeds with intervals."""
+    """The whole table for people: means over seeds with intervals.
+
+    Args:
+        data: accuracies by name.
+        names: rows of the table.
+        say: receives lines for people.
+    """
     for name in names:
         mine = [Interval(**data[name][part]) for part in JUDGED]
         cells = [

@@ -123,6 +123,7 @@ def _above_nal(data: dict[str, Any], share: float, part: str, scale: str) -> Row
     """MAML against NAL by SGD as published, with Adam's number beside it."""
 
     def gap(by: str) -> float:
+        """Points between the two methods."""
         return round(data[f"p={share} MAML{by}"][part]["mean"] - data[f"p={share} NAL{by}"][part]["mean"], 1)
 
     i = JUDGED.index(part)
@@ -133,13 +134,13 @@ def _above_nal(data: dict[str, Any], share: float, part: str, scale: str) -> Row
 
 def _many_help(data: dict[str, Any], part: str, scale: str) -> Row:
     many, few = (f"p={p}" for p in (SHARES[0], SHARES[-1]))
-    found = {
+    means = {
         by: [round(data[f"{p} MAML{by}"][part]["mean"], 1) for p in (many, few)] for by in ("", " by Adam")
     }
     theirs = [PUBLISHED[(p, "MAML")][JUDGED.index(part)] for p in (SHARES[0], SHARES[-1])]
     what = f"MAML on {part} tasks: many hard ones in training help ({many} against {few})"
-    ours = f"{found['']} (by Adam {found[' by Adam']})"
-    return _statement(scale, what, theirs, ours, found[""][0] > found[""][1] + MARGIN, f"; {RULE}")
+    ours = f"{means['']} (by Adam {means[' by Adam']})"
+    return _statement(scale, what, theirs, ours, means[""][0] > means[""][1] + MARGIN, f"; {RULE}")
 
 
 def _statement(scale: str, what: str, published: Any, ours: str, holds: bool, more: str = "") -> Row:

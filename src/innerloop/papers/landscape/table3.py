@@ -31,8 +31,8 @@ def run(scale: str, say: Say) -> Reproduction:
     from innerloop.plots.panels import panels_figure
 
     trials, steps = SIZES[scale]
-    found = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
-    for name, values in found.items():
+    results = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
+    for name, values in results.items():
         say(f"{name}: coordinate {values['coordinate']:.3f} ± {values['deviation']:.3f}, {values['errors']}")
     protocol = {
         "environment": f"d = {DIM}, ρ_H = {RHO_HARD}, ρ_E = {RHO_EASY}, optima N(2, I), N(0, I), ν² = 0.01",
@@ -42,8 +42,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "ζ": "weights normalised within each batch of 10 tasks",
         "test error": "excess risk in closed form; test samples are not stated: m = 2000 and 500",
     }
-    figures = {"landscape-table3": panels_figure(_panels(found), width=3.6, height=2.9, shared_legend=True)}
-    return Reproduction(_rows(found, trials, scale), figures, {"found": found}, protocol)
+    figures = {"landscape-table3": panels_figure(_panels(results), width=3.6, height=2.9, shared_legend=True)}
+    return Reproduction(_rows(results, trials, scale), figures, {"found": results}, protocol)
 
 
 def _panels(found: dict[str, dict[str, Any]]) -> list[Panel]:

@@ -98,6 +98,7 @@ def _pair(activation: str, samples: int, seed: int) -> dict[str, Any]:
     y = [apply(net, {"neurons.weight": w}, {}, a)[0] for w, a in zip(optima, x, strict=True)]
 
     def f(i: int, flat: Any) -> Any:
+        """The loss of one task."""
         outputs = apply(net, {"neurons.weight": flat.view(NEURONS, DIM)}, {}, x[i])[0]
         return 0.5 * (outputs - y[i]).square().mean()
 
@@ -105,9 +106,11 @@ def _pair(activation: str, samples: int, seed: int) -> dict[str, Any]:
     start = ((optima[0] + optima[1]) / 2).flatten()
 
     def after(flat: Any, lr: float) -> Any:
+        """The mean loss after one step in each task."""
         return sum(f(i, flat - lr * gradients[i](flat)) for i in range(2)) / 2
 
     def ratio(flat: Any) -> float:
+        """The hard task's gradient over the easy one's."""
         hard, easy = (float(gradient(flat).norm()) for gradient in gradients)
         return hard / easy
 
@@ -134,10 +137,11 @@ def _minimise(value: Any, start: Any) -> Any:
     )
 
     def closure() -> Any:
+        """The loss, with its gradient."""
         optimiser.zero_grad()
-        found = value(w)
-        found.backward()
-        return found
+        loss_here = value(w)
+        loss_here.backward()
+        return loss_here
 
     optimiser.step(closure)
     return w.detach()

@@ -74,14 +74,14 @@ def _distances(dim: int, tasks: int, samples: int, draws: int) -> dict[str, torc
     env = draw_environment(dim, _generator(dim))
     g = _generator(tasks * 100_003 + samples)
     best = nal_solution(env.covariances, env.optima)
-    found: dict[str, list[torch.Tensor]] = {"whole": [], "given": [], "between": []}
+    by_name: dict[str, list[torch.Tensor]] = {"whole": [], "given": [], "between": []}
     for count in chunks(draws, tasks * dim**2):
         drawn = take(env, torch.randint(len(env.optima), (count, tasks), generator=g))
         middle = nal_solution(drawn.covariances, drawn.optima)
         w = nal_of_moments(task_moments(drawn, samples, g), drawn.optima)
         for name, gap in (("whole", w - best), ("given", w - middle), ("between", middle - best)):
-            found[name].append(gap.norm(dim=-1))
-    return {name: torch.cat(values) for name, values in found.items()}
+            by_name[name].append(gap.norm(dim=-1))
+    return {name: torch.cat(values) for name, values in by_name.items()}
 
 
 def _summary(found: dict[str, torch.Tensor]) -> dict[str, float]:

@@ -88,11 +88,11 @@ def _solution(tasks: Environment, inner: int, outer: int, g: torch.Generator) ->
 def _endless(env: Environment, best: torch.Tensor, tasks: int, draws: int) -> torch.Tensor:
     """‖w^(T)* − w*‖: endless episodes of T tasks."""
     g = torch.Generator().manual_seed(tasks)
-    found = []
+    gaps = []
     for count in chunks(draws, tasks * DIM**2):
         drawn = take(env, torch.randint(len(env.optima), (count, tasks), generator=g))
-        found.append((maml_solution(drawn.covariances, drawn.optima, RATE, INNER) - best).norm(dim=-1))
-    return torch.cat(found)
+        gaps.append((maml_solution(drawn.covariances, drawn.optima, RATE, INNER) - best).norm(dim=-1))
+    return torch.cat(gaps)
 
 
 def _drawn(

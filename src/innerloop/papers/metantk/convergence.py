@@ -133,7 +133,7 @@ def _rows(found: list[dict[str, Any]], draws: int) -> list[Row]:
             last < (0.2 if len(found[-1]["loss"]) < 50 else 1e-2),
         ),
         row(
-            "eq. 29: the way of the parameters, over √width, ∝ width^−½",
+            "eq. 29: the path of the parameters, over √width, ∝ width^−½",
             -0.5,
             round(slopes["movement"], 3),
             abs(slopes["movement"] + 0.5) < near,

@@ -1,4 +1,4 @@
-"""Photographs at mini-ImageNet's 84 pixels, from Tiny-ImageNet's, where mini-ImageNet is not to be had."""
+"""Photographs at mini-ImageNet's 84 pixels, from Tiny-ImageNet's, where mini-ImageNet is not available."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Every operation comes by here; its input is looked at before it can be written over."""
+        """Is given every operation; its input is looked at before it can be written over."""
         kwargs = kwargs or {}
         kinks = KINKS.get(func.overloadpacket)
         if kinks is not None:

@@ -14,7 +14,7 @@ NUMBERS = 200_000  # of covariances at a time: what one chunk needs stays in the
 SMALL, MANY = (
     24,
     32,
-)  # up to this dimension, and from so many environments on, the batch is the innermost axis
+)  # up to this dimension, and from this many environments on, the batch is the innermost axis
 
 
 class Solution(NamedTuple):

@@ -150,7 +150,7 @@ def pooled_head(features: Tensor, targets: Tensor, ridge: float = 1e-6) -> Tenso
 def step_divisor(steps: int) -> float:
     r"""What a one-step rate is divided by for ``steps`` inner steps: :math:`\sqrt{T}`, an empirical rule.
 
-    Dividing by T would take the way of one step in all T together, which turned out too cautious, and not
+    Dividing by T would go as far in all T steps together as in one, which turned out too cautious, and not
     dividing at all too bold; the runs behind this are in ``docs/rate.md``.
 
     >>> step_divisor(1), step_divisor(4)

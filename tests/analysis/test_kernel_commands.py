@@ -137,10 +137,10 @@ def test_standard_errors_are_over_draws():
 @pytest.mark.parametrize(
     "name",
     [
-        "bridge-fig1",
+        pytest.param("bridge-fig1", marks=pytest.mark.slow),
         "bridge-spectra",
         "bridge-objectives",
-        "bridge-agreement",
+        pytest.param("bridge-agreement", marks=pytest.mark.slow),
         "bridge-convergence",
         "metantk-regression",
         "metantk-convergence",

@@ -431,6 +431,7 @@ def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"innerloop.cli.demo.{name}", value)
 
 
+@pytest.mark.slow  # a race and two trainings
 def test_demo(call: Any, short_demo: None) -> None:
     code, out, _ = call("demo", "--json")
     assert code == 0

@@ -65,6 +65,7 @@ def test_streams_that_nobody_reads(line: str, code: int) -> None:
     assert (ended, "Traceback" in err, "Exception ignored" in err) == (code, False, False), err
 
 
+@pytest.mark.slow
 def test_files_do_not_take_the_place_of_a_closed_stream(tmp_path: Path) -> None:
     code, err = in_shell(f"innerloop train sine-maml {' '.join(TINY)} --json >&- 2>&-")
     assert code == 0, err

@@ -344,6 +344,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_sweep_imports_nothing_from_here(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["outer.steps=1", "eval.episodes=2", "eval.validation_episodes=1", "run.execution=loop"]
     code = main(["sweep", "sine-maml", "seed=[0]", *tiny, "model.hidden=[4]", "--jobs", "1", "--json"])
@@ -351,6 +352,7 @@ def test_a_sweep_imports_nothing_from_here(hostile: Path, capsys: pytest.Capture
     assert not (hostile / "escaped").exists()
 
 
+@pytest.mark.slow
 def test_benchmarks_and_trials_import_nothing_from_here(hostile: Path, tmp_path: Path) -> None:
     with Child("a side") as child:
         assert child.ask("block", repeats=1)["seconds"]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_kept_data import animals, draw, reopened, scores  # noqa: F401 (animals is a fixture)
+from test_kept_data import animals, scores  # noqa: F401 (animals is a fixture)
 from test_kept_data import trained as trained_on
 
 from innerloop.cli.main import main
@@ -33,6 +33,7 @@ from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter
 from innerloop.testing.closeness import assert_trees_equal
 from oracles.patience import PATIENCE
+from support.picture_runs import forget_pictures
 
 TINY = ["outer.steps=4", "eval.episodes=4", "eval.validation_episodes=2", "outer.batch=2", "model.hidden=[8]"]
 TINY += ["run.execution=loop", "run.compile=off", "run.threads=1", "eval.every=2", "run.log_every=1", "-q"]
@@ -188,7 +189,7 @@ def test_data_that_go_during_a_run(
         Unplugged(patch, 2, unplug)
         run = trained_on(animals, **four)  # what is mapped stays readable until the end
     assert_trees_equal(weights(run), weights(undisturbed))
-    reopened()
+    forget_pictures()
 
     def interrupt() -> None:
         unplug()
@@ -201,11 +202,11 @@ def test_data_that_go_during_a_run(
             trained_on(animals, **four)
     run = list_runs(tmp_path / "runs")[-1]
     assert read_manifest(run)["status"] == "interrupted"
-    reopened()
+    forget_pictures()
     with pytest.raises(UserError, match="animals"):
         resume(run, progress=False)
     away.rename(animals)
-    reopened()
+    forget_pictures()
     found = resume(run, progress=False)
     assert found["steps"] == 4
     assert_trees_equal(weights(run), weights(undisturbed))

@@ -315,7 +315,7 @@ def test_a_giant_picture_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_weights_that_give_no_numbers_are_refused(tmp_path: Path) -> None:
     net = small()
     broken = net._replace(params={**net.params, "conv0.weight": net.params["conv0.weight"] * float("nan")})
-    with pytest.raises(UserError, match="no numbers"):
+    with pytest.raises(UserError, match="not numbers"):
         extract(broken, save_pictures(tmp_path / "pictures", 2), cache=tmp_path / "cache")
 
 
@@ -403,7 +403,7 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
         open_backbone("conv4")
     with pytest.raises(UserError, match="give weights="):
         open_backbone("conv4", preprocessing=LOOK)
-    with pytest.raises(UserError, match=r"no \.safetensors file"):
+    with pytest.raises(UserError, match=r"not a \.safetensors file"):
         open_backbone("conv4", preprocessing=LOOK, weights=tmp_path / "x.pth")
     with pytest.raises(UserError, match="square"):
         open_backbone("efficientnet-lite0", preprocessing=Preprocessing((64, 32)))

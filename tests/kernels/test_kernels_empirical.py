@@ -284,7 +284,7 @@ print(peak_mb() - before)
 """
 
 
-@pytest.mark.parametrize("method", ["jacobian", "layerwise"])
+@pytest.mark.parametrize("method", [pytest.param("jacobian", marks=pytest.mark.slow), "layerwise"])
 def test_memory_is_respected(method: str) -> None:
     """Peak memory of a process of its own; a fifth more for what allocators do."""
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import innerloop.kernels.empirical.layerwise as layerwise
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.empirical import factors, handlers, pooling
+from innerloop.kernels.empirical import factors, faster, pooling
 from innerloop.kernels.empirical.convolving import convolve, thinned
 from innerloop.kernels.empirical.factors import Convolution
 from innerloop.kernels.empirical.kernel import empirical_ntk
@@ -209,7 +209,7 @@ def test_samples_of_layered_networks_do_not_mix() -> None:
 
 
 def test_faster_functions_are_those_of_the_table() -> None:
-    assert {F.max_pool2d, F.avg_pool2d, F.group_norm, F.relu} <= set(handlers.FASTER)
+    assert {F.max_pool2d, F.avg_pool2d, F.group_norm, F.relu} <= set(faster.FASTER)
 
 
 def test_a_layered_network_is_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def test_a_folder_without_a_processor_and_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no preprocessor_config\.json"):
         read_preprocessing(str(tmp_path))
     (tmp_path / "preprocessor_config.json").write_text("{")
-    with pytest.raises(UserError, match="no JSON"):
+    with pytest.raises(UserError, match="is not JSON"):
         read_preprocessing(str(tmp_path))
     with pytest.raises(UserError, match="there is no folder"):
         local_folder(str(tmp_path / "nothing"))

@@ -33,7 +33,7 @@ HOSTILE = "<img src=x onerror=alert(1)>.png"
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> None:
+def made(tmp_path: Path, own_folder: None) -> None:
     """A model without classes, examples in folders, and pictures to label."""
     backbone = random_backbone(tmp_path, Preprocessing((28, 28), "fill", colour="grey"))
     FewShotClassifier(backbone, verbose=False).save("model")

@@ -167,6 +167,7 @@ def test_the_policy_stops_what_might_get_through(tmp_path):
     assert "<title>pwned</title>" in opened(page).document  # it would have run
 
 
+@pytest.mark.slow
 def test_our_own_pages_work_under_the_policy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["analyze", "landscape", "--save", "--page"]) == 0

@@ -51,6 +51,8 @@ ABOUT = (
 )
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+ANY_PROCESSOR = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
+"""What every processor can do: short trainings amplify the rounding in which processors differ."""
 RELATIVE = 0.03
 """How far a number may be off: processors sum in different orders, and training amplifies rounding errors."""
 
@@ -73,7 +75,7 @@ def read_script(name: str) -> Script:
 
 def run_script(name: str, folder: Path) -> str:
     """What a script prints, in a process of its own that starts in an empty folder."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, **ANY_PROCESSOR, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py")],
         cwd=folder,

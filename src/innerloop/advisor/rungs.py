@@ -60,7 +60,7 @@ def planned(costs: Sequence[Costs], workers: int, seconds: float) -> Rungs | Non
     >>> plan = planned(costs, 2, 30.0)
     >>> plan.fields, [round(s, 1) for s in plan.seconds], plan.episodes
     ([4, 2], [7.5, 15.1], 200)
-    >>> planned(costs, 2, 3.0) is None
+    >>> planned(costs, 2, 2.0) is None
     True
     """
     work, left = _work(len(costs), workers), CAUTION * seconds

@@ -284,6 +284,7 @@ def test_runs_without_any_peer_installed(monkeypatch):
     assert any("same meta-gradient" in line for line in said)
 
 
+@pytest.mark.slow  # workers that other tests have left would count
 def test_memory_of_workers_counts_and_what_they_share_does_not():
     def large(params, buffers, task):
         return torch.ones(2**24).sum() * params["shared"].sum()  # 64 MB in the worker

@@ -190,6 +190,7 @@ def test_training_in_bfloat16_is_refused(
         mixed_precision.at_precision(objective(), "bfloat16")
 
 
+@pytest.mark.slow
 def test_the_command_itself_is_refused(known_to_die: None, tmp_path: Path) -> None:
     """In a process of its own, which would have died."""
     home = str(Path(innerloop.__file__).parents[1])

@@ -144,7 +144,8 @@ def endpoints(folder: Path, objective: str, seeds: int) -> Tensor:
     return torch.stack(ends)
 
 
-@pytest.mark.parametrize("objective", ["episodic", pytest.param("erm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["episodic", "erm"])
 def test_training_ends_at_the_closed_form_minimiser(objective: str, tmp_path: Path) -> None:
     maml_end = known.w_maml(S, W, SHARES, RATE, SHOTS)
     others = {"nal": known.w_nal(S, W, SHARES), "endless support": known.w_maml(S, W, SHARES, RATE, 10**9)}

@@ -236,6 +236,7 @@ def test_a_run_gives_the_best_weights_scores_and_repeats() -> None:
     assert first["penalties"]["0.33"] == first["scores"]["2"]
 
 
+@pytest.mark.slow
 def test_the_tables_come_out_at_smoke_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # finished runs are kept here, for the next table
     said: list[str] = []

@@ -46,7 +46,7 @@ SEEN = {
 
 ABOUT = (
     "These short scripts run as they are, each in a few seconds on one core and without a download. They are "
-    "in the folder `gallery` of the repository. CI runs every one of them and compares what it prints with "
+    "in the folder `gallery` of the repository. Tests run every one of them and compare what it prints with "
     "this page."
 )
 

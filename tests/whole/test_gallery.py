@@ -22,7 +22,12 @@ def test_the_page_shows_every_script_as_it_is():
     assert gallery.PAGE.read_text(encoding="utf-8") == gallery.page(gallery.shown_outputs())
 
 
-@pytest.mark.parametrize("name", NAMES)
+SHORT = ("few_shot_head", "meta_kernels", "network_kernels", "own_learner", "own_network")
+"""Scripts for which CI has the time; the others are run by ``make test-slow``."""
+SCRIPTS = [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in NAMES]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_prints_what_the_page_shows(name, tmp_path):
     shown, printed = gallery.shown_outputs()[name], gallery.run_script(name, tmp_path)
     assert gallery.same_output(shown, printed), f"shown:\n{shown}\nprinted:\n{printed}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from innerloop.advisor.problem import Entrant, Problem
-from innerloop.advisor.rungs import FRESH, Rungs, planned, shortest
+from innerloop.advisor.rungs import FRESH, LAST, Rungs, planned, shortest
 from innerloop.core.errors import UserError
 from innerloop.pilot.budget import LEAST_STEPS, too_small
 from innerloop.pilot.dividing import carried_out
@@ -82,9 +82,10 @@ def _decide(problem: Problem, sitting: Sitting, reserve: float) -> dict[str, Any
     costs = dict(zip((e.name for e in problem.entrants), measured, strict=True))
     left, left_out = problem.asked.settings.seconds - sitting.seconds - reserve, list[str]()
     while (rungs := planned([*costs.values()], sitting.hands, left)) is None:
-        if len(costs) == 1 or problem.asked.settings.methods:
+        if len(costs) <= LAST or problem.asked.settings.methods:
             needed = sitting.seconds + reserve + shortest([*costs.values()], sitting.hands)
-            raise too_small(problem.asked.settings.budget, needed, f"{len(costs)} methods", "")
+            what = f"a race of {', '.join(costs)}" if len(costs) > 1 else next(iter(costs))
+            raise too_small(problem.asked.settings.budget, needed, what, "")
         slow = max(costs, key=lambda name: costs[name].step)
         left_out.append(
             f"{slow} was not raced: a meta-step takes {costs[slow].step:.2g} s here, too long for "

@@ -14,6 +14,7 @@ from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
 from innerloop.recipes.started import look_at
 from innerloop.runs.directory import find_run
+from innerloop.runs.manifest import read_manifest
 
 Force = Annotated[
     bool,
@@ -56,6 +57,10 @@ def resume(
     def work() -> Result:
         """Goes on with the search or the training."""
         place = find_run(run)
+        if read_manifest(found).get("kind") == "advise":
+            raise UserError(
+                f"{found} is an advice, and these are not resumed: ask again with the same `innerloop advise`."
+            )
         from innerloop.pilot.keep import is_search
 
         if is_search(place):

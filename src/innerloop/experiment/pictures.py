@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 import torch
 
 from innerloop.core.random import derive_seed
@@ -112,6 +113,18 @@ def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
     Where there are none (``data.splits=test``), over those of all classes.
     """
     classes = split_classes(source, "train" if len(source.splits.get("train", ())) else "all")
+    key = (source.content_sha256, source.images.shape, classes.tobytes())
+    if not source.content_sha256:  # pictures in memory, which nobody has hashed
+        return _channel_statistics(source, classes)
+    if key not in _STATISTICS:  # seconds for thousands of pictures, and many recipes share them
+        _STATISTICS[key] = _channel_statistics(source, classes)
+    return _STATISTICS[key]
+
+
+_STATISTICS: dict[tuple[str, tuple[int, ...], bytes], tuple[list[float], list[float]]] = {}
+
+
+def _channel_statistics(source: ImageSource, classes: NDArray[np.int64]) -> tuple[list[float], list[float]]:
     rows = np.concatenate([np.arange(source.starts[c], source.starts[c + 1]) for c in classes])
     some = rows[:: max(1, len(rows) // 5000)]
     pixels = source.images[some].reshape(-1, source.images.shape[-1]).astype(np.float64) / 255

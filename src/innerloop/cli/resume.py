@@ -13,7 +13,7 @@ from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
 from innerloop.recipes.started import look_at
-from innerloop.runs.directory import find_run
+from innerloop.runs.directory import find_run, is_run
 from innerloop.runs.manifest import read_manifest
 
 Force = Annotated[
@@ -57,16 +57,16 @@ def resume(
     def work() -> Result:
         """Goes on with the search or the training."""
         place = find_run(run)
-        if read_manifest(found).get("kind") == "advise":
-            raise UserError(
-                f"{found} is an advice, and these are not resumed: ask again with the same `innerloop advise`."
-            )
         from innerloop.pilot.keep import is_search
 
         if is_search(place):
             from innerloop.pilot.run import resume_search
 
             return resume_search(place, trust=trust, show=not quiet, force=force)
+        if not is_run(place) and read_manifest(place).get("kind") == "advise":
+            raise UserError(
+                f"{place} is an advice, which cannot be resumed: ask again with `innerloop advise`."
+            )
         from innerloop.experiment.run import resume as resume_run
 
         return resume_run(place, trust=trust, progress=not quiet, force=force)

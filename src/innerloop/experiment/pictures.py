@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 import torch
+from numpy.typing import NDArray
 
 from innerloop.core.random import derive_seed
 from innerloop.data.augment import episode_transform, lee2019

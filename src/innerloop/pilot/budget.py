@@ -65,6 +65,6 @@ def too_small(budget: str, needed: float, what: str, fewer: str) -> UserError:
     enough = math.ceil(needed / 60) if needed > 90 else math.ceil(needed)
     asked = f"{enough}m" if needed > 90 else f"{enough}s"
     return UserError(
-        f"budget={budget} is too small for {what}: about {duration(round(needed))} are needed here; set "
+        f"budget={budget} is too small for {what}, which take about {duration(round(needed))} here: set "
         f"budget={asked} or more{fewer}."
     )

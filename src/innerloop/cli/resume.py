@@ -13,8 +13,8 @@ from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
 from innerloop.recipes.started import look_at
-from innerloop.runs.directory import find_run, is_run
-from innerloop.runs.manifest import read_manifest
+from innerloop.runs.directory import find_run
+from innerloop.runs.manifest import kind_of
 
 Force = Annotated[
     bool,
@@ -63,7 +63,7 @@ def resume(
             from innerloop.pilot.run import resume_search
 
             return resume_search(place, trust=trust, show=not quiet, force=force)
-        if not is_run(place) and read_manifest(place).get("kind") == "advise":
+        if kind_of(place) == "advise":
             raise UserError(
                 f"{place} is an advice, which cannot be resumed: ask again with `innerloop advise`."
             )

@@ -18,7 +18,7 @@ from innerloop.recipes.settings import make_recipe, recipe_to_toml
 from innerloop.recipes.trust import admit
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import read_json, write_json_atomic
-from innerloop.runs.manifest import actual_status, read_manifest, start_manifest
+from innerloop.runs.manifest import actual_status, kind_of, read_manifest, start_manifest
 from innerloop.runs.progress import Progress
 
 KIND = "search"
@@ -101,10 +101,7 @@ def asked_for(asked: Asked, *, validate: bool) -> dict[str, Any]:
 
 def is_search(run: Path) -> bool:
     """Whether a run is one of ``innerloop search``."""
-    try:
-        return read_manifest(run).get("kind") == KIND
-    except UserError:
-        return False
+    return kind_of(run) == KIND
 
 
 def reopened(run: Path, *, trust: bool = False, alone: bool = False) -> tuple[Asked, bool]:

@@ -120,3 +120,12 @@ def actual_status(manifest: Mapping[str, Any]) -> str:
 def now() -> str:
     """The current time with its zone, to the second."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def kind_of(run: Path) -> str | None:
+    """What kind of run its manifest says it is (``search``, ``advise`` …); None for training, or if damaged."""
+    try:
+        kind = read_manifest(run).get("kind")
+    except UserError:
+        return None
+    return kind if isinstance(kind, str) else None

@@ -142,10 +142,8 @@ def learnt(result: Result) -> str:
     if lead is None or abs(lead["mean"]) <= lead["ci95"]:
         ranked = f"cannot be told apart from {other}, the second, after training"
     else:
-        word = "better" if lead["mean"] > 0 else "worse"
-        ranked = (
-            f"is {_points(lead['mean'], lead['ci95'])} {word} than {other} on the same tasks after training"
-        )
+        word, by = "better" if lead["mean"] > 0 else "worse", _points(lead["mean"], lead["ci95"])
+        ranked = f"is {by} {word} than {other} after training"
     best = max(result["baselines"], key=lambda one: one["mean"], default=None)
     if best is None:
         return f"Learnt: {first}, first in the race, {ranked}."

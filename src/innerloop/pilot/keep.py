@@ -80,7 +80,14 @@ class Sitting(NamedTuple):
 
 
 def begin(asked: Asked, source: ImageSource, *, validate: bool, argv: list[str] | None) -> Path:
-    """A new run directory."""
+    """A new run directory.
+
+    Args:
+        asked: what the user asked for.
+        source: the pictures, whose name and content the manifest keeps.
+        validate: whether scores are validated instead of a network being searched for.
+        argv: the words of the command, for the manifest; None if there was no command.
+    """
     verb = "validate" if validate else "search"
     name = asked.recipe.name if asked.recipe.name.startswith("search-") else f"search-{asked.recipe.name}"
     run = create_run(Path(asked.recipe.run.folder), name.replace("search", verb, 1), asked.recipe.run.seed)

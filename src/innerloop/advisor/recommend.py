@@ -68,13 +68,22 @@ def choice(rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row.score is not None)
 
 
-def sentence_of(problem: Problem, chosen: Row) -> str:
-    """What to do."""
+def sentence_of(problem: Problem, chosen: Row, race: Race) -> str:
+    """What to do.
+
+    Args:
+        problem: what advice was asked for.
+        chosen: the row that is recommended.
+        race: the race of methods, if there was one.
+    """
     assert chosen.score is not None
     said = score_text(problem.score, chosen.score.mean, chosen.score.ci95)
     where = f"{said} on {chosen.episodes} fresh validation tasks"
     if chosen.kind == "untrained":
-        return f"Train nothing yet: {chosen.words} has {where}, and no method that was raced is better."
+        why = (
+            "no method that was raced is better" if race.racers else "no method was raced in so short a time"
+        )
+        return f"Train nothing yet: {chosen.words} has {where}, and {why}."
     if chosen.kind == "pretrained":
         return f"Train nothing: {chosen.words} has {where}."
     whole = duration(round(chosen.whole_seconds or 0.0))
@@ -138,6 +147,8 @@ def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
                 f"{duration(round(row.whole_seconds or 0))} on one core instead of "
                 f"{duration(round(best.whole_seconds or 0))}."
             )
+    if not race.racers:
+        return told
     rungs = ", ".join(f"{s:.3g}" for s in race.rungs.seconds)
     told.append(
         f"{len(race.racers)} methods were trained for {rungs} seconds each, the better half going on, and "

@@ -176,10 +176,10 @@ def _recommendation(problem: Problem, rows: list[Row], went: Race, sitting: Sitt
     elif chosen.kind == "pretrained":
         command = f"innerloop predict --backbone {chosen.method} --support EXAMPLES PICTURES"
     else:
-        longer = math.ceil(10 * problem.asked.settings.seconds)
+        longer = math.ceil(went.needed or 10 * problem.asked.settings.seconds)
         command = f"innerloop advise {problem.asked.source} budget={longer}s"
     path = None if recipe is None else str(recipe)
-    return Recommendation(chosen.method, sentence_of(problem, chosen), sure, decided, path, command)
+    return Recommendation(chosen.method, sentence_of(problem, chosen, went), sure, decided, path, command)
 
 
 def _recipe_of(problem: Problem, chosen: Row, went: Race, run: Path) -> Path | None:

@@ -112,8 +112,9 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
     left_out = list(went.left_out)
     if backbone:
         sitting.say(f"features of {backbone}")
+        share = max(BACKBONE_SHARE * seconds, 0.0 if went.racers else seconds - sitting.seconds)
         try:
-            rows.append(pretrained_row(problem, ground, backbone, BACKBONE_SHARE * seconds))
+            rows.append(pretrained_row(problem, ground, backbone, share))
         except UserError as error:
             left_out.append(str(error))
     rows = in_order(rows, problem.better)

@@ -143,5 +143,5 @@ def _rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
 def _against_aim(what: str, regrets: Sequence[float]) -> Row:
     middle, worst = statistics.median(regrets), max(regrets)
     within = sum(regret <= MEDIAN for regret in regrets)
-    said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points; {within} of {len(regrets)} within a point"
+    said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points; {within} of {len(regrets)} within one"
     return row(what, "aim: median within 1 point, worst within 3", said, middle <= MEDIAN and worst <= WORST)

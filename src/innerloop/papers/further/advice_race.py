@@ -12,8 +12,7 @@ from typing import Any
 
 from innerloop.advisor.methods import PICTURES
 from innerloop.papers.further.advice_runs import Case, long_run, short_race
-from innerloop.papers.further.rate_runs import PHOTOGRAPHS
-from innerloop.papers.further.rate_runs import content, source
+from innerloop.papers.further.rate_runs import PHOTOGRAPHS, content, source
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.plots.style import INK
 from innerloop.reproduce.parts import remembered, two_at_a_time

@@ -41,7 +41,7 @@ test-slow: $(STAMP)/dev  ## the long tests too
 test-oldest:             ## the tests on torch 2.6, in a Debian 13 that this makes (root; 3 GB)
 	bash scripts/test_oldest.sh
 
-# What CI has no time for; results also go to a file of JSON. Figures of one run stand in docs/reliability.md.
+# What CI has no time for; results also go to a file of JSON. Figures of one run are in docs/reliability.md.
 kills: $(STAMP)/dev      ## 100 random kill -9 of every kind of work, resumed and compared (20 minutes)
 	PYTHONPATH=tests $(BIN)/python -m endurance --out kills.json kills
 

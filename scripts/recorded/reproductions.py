@@ -1,0 +1,108 @@
+"""Tables of reproductions: their rows, all of them at a glance, and what they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from innerloop.reproduce import REPRODUCTIONS
+from innerloop.reproduce.batch import select
+from recorded.files import SCALE, read
+from recorded.text import table, took
+
+HEAD = ("name", "statement", "paper", "here", "holds")
+
+
+def rows(*words: str) -> str:
+    """What was found, statement by statement, of the reproductions that are recorded.
+
+    Args:
+        *words: names and patterns.
+    """
+    lines: list[Sequence[str]] = []
+    for name in select(words):
+        found = read("reproductions", name)
+        first = f"`{name}`"
+        for row in found["rows"] if found else ():
+            verdict = "yes" if row["holds"] else "**no**"
+            lines.append((first, cell(row["what"]), cell(row["paper"]), cell(row["ours"]), verdict))
+            first = ""
+    return table(HEAD, lines) if lines else "Nothing of this is recorded yet."
+
+
+def overview() -> str:
+    """Every reproduction: how many of its statements hold, and what it took."""
+    lines = []
+    for name, redoes in REPRODUCTIONS.items():
+        found = read("reproductions", name)
+        counted = ("not recorded yet", "", "")
+        if found:
+            holds = [bool(row["holds"]) for row in found["rows"]]
+            counted = (f"{sum(holds)} of {len(holds)}", took(seconds_of(found)), found["ended"][:10])
+        lines.append((f"`{name}`", cell(redoes), *counted))
+    return table(("name", "redoes", "statements that hold", "took", "finished"), lines)
+
+
+def seconds_of(found: dict[str, Any]) -> float:
+    """Seconds of a run and of the attempts before it whose end is known."""
+    return float(found["seconds"]) + sum(seconds for seconds in found["earlier"] if seconds)
+
+
+def cost() -> str:
+    """What all of them took together, where, and which of them are not recorded."""
+    files = {name: found for name in REPRODUCTIONS if (found := read("reproductions", name))}
+    total = sum(map(seconds_of, files.values()))
+    statements = [bool(row["holds"]) for found in files.values() for row in found["rows"]]
+    killed = [name for name, found in files.items() if None in found["earlier"]]
+    missing = [name for name in REPRODUCTIONS if name not in files]
+    said = [
+        f"{len(files)} of {len(REPRODUCTIONS)} reproductions are recorded at `{SCALE}`. {sum(statements)} of "
+        f"their {len(statements)} statements hold. Together they took {took(total)} by the clock, "
+        f"on {machines(files.values())}; other work shared the cores at times."
+    ]
+    if killed:
+        said.append(f"What was done before a kill is not in that time: {listed(killed)}.")
+    if missing:
+        said.append(f"Not recorded yet: {listed(missing)}.")
+    return "\n".join(said)
+
+
+def machines(files: Iterable[dict[str, Any]]) -> str:
+    """The machines that made these files, each once.
+
+    >>> machines([{"machine": {"cpu": "Z80", "cores": 1}, "versions": {"torch": "2.13.0"}}] * 2)
+    'one core of Z80 with torch 2.13.0'
+    """
+    kinds = {
+        (one["machine"]["cores"], one["machine"]["cpu"], one["versions"]["torch"].partition("+")[0])
+        for one in files
+    }
+    # a file that does not name its processor is no other machine where cores and torch are the same
+    named = {(cores, torch) for cores, cpu, torch in kinds if cpu}
+    kept = sorted((kind for kind in kinds if kind[1] or (kind[0], kind[2]) not in named), key=str)
+    return listed(
+        f"{'one core' if cores == 1 else f'{cores} cores'} of {cpu or 'a processor'} with torch {torch}"
+        for cores, cpu, torch in kept
+    )
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words with commas, and names of reproductions as code.
+
+    >>> listed(["adaptlr-fig1", "rate-regret"])
+    '`adaptlr-fig1`, `rate-regret`'
+    """
+    return ", ".join(f"`{word}`" if word in REPRODUCTIONS else word for word in words)
+
+
+def cell(value: object) -> str:
+    r"""A value of a row as text of a table, with signs of Markdown as they are.
+
+    >>> cell("|α*|"), cell(0.123456), cell([1.0, 2.5])
+    ('\\|α\\*\\|', '0.1235', '1, 2.5')
+    """
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(cell, value))
+    return "–" if value is None else str(value).replace("|", "\\|").replace("*", "\\*")

@@ -1,0 +1,156 @@
+"""Numbers of the pages that come from files of ``results/`` are those of the files."""
+
+import doctest
+import json
+import re
+import sys
+
+import pytest
+
+from innerloop.bench import BENCHMARKS
+from innerloop.reproduce import REPRODUCTIONS
+from support.places import ROOT
+
+sys.path.append(str(ROOT / "scripts"))
+from recorded import accuracies, commands, files, marks, reproductions, text
+
+FILES = sorted((ROOT / "results").glob("*/*.json"))
+PAGE = ROOT / "docs" / "reproductions.md"
+
+
+@pytest.mark.parametrize("page", marks.pages(), ids=lambda page: page.name)
+def test_what_stands_between_marks_is_what_the_files_say(page):
+    """Rewrite them with: PYTHONPATH=scripts python -m recorded write."""
+    content = page.read_text(encoding="utf-8")
+    assert marks.filled(content) == content
+    assert content.count("<!-- results:") == len(marks.MARK.findall(content))  # none is left open
+
+
+@pytest.mark.parametrize("module", [accuracies, commands, files, marks, reproductions, text])
+def test_examples_of_the_scripts_are_right(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def test_files_are_named_after_what_they_hold_and_are_small():
+    assert FILES
+    for file in FILES:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        assert content["name"] == file.stem
+        assert file.parent.name in files.KINDS
+        assert file.stem in {"reproductions": REPRODUCTIONS, "benchmarks": BENCHMARKS}[file.parent.name]
+        assert {"command", "made_by", "ended", "machine"} <= set(content)
+        assert file.stat().st_size < 40_000
+        assert "/work/" not in file.read_text(encoding="utf-8")
+
+
+def test_every_recorded_reproduction_is_on_the_page_and_none_of_them_is_typed_as_well():
+    content = PAGE.read_text(encoding="utf-8")
+    between = "".join(match[3] for match in marks.MARK.findall(content))
+    typed = marks.MARK.sub("", content)
+    for file in (ROOT / "results" / "reproductions").glob("*.json"):
+        assert re.search(rf"^\| `{file.stem}` \|.*\|.*\|.*\| (yes|\*\*no\*\*) \|$", between, re.MULTILINE), (
+            file.stem
+        )
+        assert not re.search(rf"^\| `{file.stem}`", typed, re.MULTILINE), file.stem
+
+
+def finished(folder, name="adaptlr-fig1", scale="cpu", **changes):
+    run = folder / f"reproduce-{name}" / "20260101-000000-s0"
+    run.mkdir(parents=True)
+    row = {"what": "|a*|", "paper": 1.0, "ours": [2.0, 3.0], "holds": False, "ok": True, "reason": ""}
+    result = {
+        "name": name,
+        "redoes": "…",
+        "scale": scale,
+        "rows": [row],
+        "protocol": {},
+        "seconds": 3.5,
+        "data": {},
+    }
+    times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:05+00:00"}
+    manifest = {"kind": "reproduce", "status": "finished", "scale": scale, "cores": 1, **times, **changes}
+    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (run / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return run
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A folder of results of its own."""
+    monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
+    return tmp_path
+
+
+def test_a_run_that_is_adopted_becomes_a_table(empty):
+    run = finished(empty)
+    later = run.parent / "20260102-000000-s0"
+    run.rename(later)
+    before = finished(empty, status="interrupted", ended="2026-01-01T00:01:00+00:00")
+    kept = json.loads(files.adopt(later).read_text(encoding="utf-8"))
+    assert kept["earlier"] == [60.0]
+    assert reproductions.seconds_of(kept) == 63.5
+    assert reproductions.rows("adaptlr-fig*").splitlines()[2:] == [
+        "| `adaptlr-fig1` | \\|a\\*\\| | 1 | 2, 3 | **no** |"
+    ]
+    with pytest.raises(SystemExit, match="interrupted"):
+        files.adopt(before)
+
+
+@pytest.mark.parametrize("changes", [{"scale": "smoke"}, {"status": "running"}, {"kind": "train"}])
+def test_only_finished_reproductions_at_cpu_are_adopted(empty, changes):
+    with pytest.raises(SystemExit):
+        files.adopt(finished(empty, **changes))
+    assert not (empty / "results").exists()
+
+
+def test_an_older_run_does_not_replace_a_later_one(empty):
+    files.adopt(finished(empty / "new", ended="2026-01-03T00:00:00+00:00"))
+    with pytest.raises(SystemExit, match="later run"):
+        files.adopt(finished(empty / "old"))
+
+
+def test_what_is_missing_or_made_by_other_source_is_run_and_nothing_else(empty, monkeypatch):
+    monkeypatch.setattr(commands, "source_hash", lambda module: "now")
+    (one,) = commands.chosen(["adaptlr-fig1"])
+    assert commands.state_of(one) == "missing"
+    files.adopt(finished(empty, made_by={"source": "before"}))
+    assert commands.state_of(one) == "out of date"
+    ran = []
+    monkeypatch.setattr(commands, "carry_out", lambda command: ran.append(command.name))
+    assert commands.run(["adaptlr-fig1"], lambda line: None) == 0
+    assert ran == ["adaptlr-fig1"]
+    (empty / "results/reproductions/adaptlr-fig1.json").unlink()
+    files.adopt(finished(empty / "again", made_by=commands.made_by(one)))
+    assert commands.run(["adaptlr-fig1"], lambda line: None) == 0
+    assert ran == ["adaptlr-fig1"]
+
+
+def test_a_command_that_fails_is_told_and_does_not_stop_the_others(empty, monkeypatch):
+    monkeypatch.setattr(commands, "state_of", lambda command: "missing")
+    monkeypatch.setattr(
+        commands, "carry_out", lambda command: "no data" if command.name.endswith("1") else None
+    )
+    said = []
+    assert commands.run(["landscape-fig[12]"], said.append) == 1
+    assert said[1::2] == ["[1/2] landscape-fig1: no data", "[2/2] landscape-fig2: recorded"]
+    with pytest.raises(SystemExit, match="nothing is called"):
+        commands.chosen(["landscape-fig0"])
+
+
+def test_words_within_a_line_are_filled_like_blocks(monkeypatch):
+    monkeypatch.setitem(marks.TABLES, "rows", lambda *words: "+".join(words))
+    assert marks.filled("a <!-- results: rows 'b c' d -->old<!-- end --> e") == (
+        "a <!-- results: rows 'b c' d -->b c+d<!-- end --> e"
+    )
+    assert marks.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
+        "<!-- results: rows b -->\n\nb\n\n<!-- end -->"
+    )
+
+
+def test_the_number_of_statements_that_hold_is_counted_from_the_files():
+    found = [
+        json.loads(file.read_text(encoding="utf-8")) for file in FILES if file.parent.name == "reproductions"
+    ]
+    rows = [row for one in found for row in one["rows"]]
+    said = f"{sum(row['holds'] for row in rows)} of\ntheir {len(rows)} statements hold"
+    assert said.replace("\n", " ") in PAGE.read_text(encoding="utf-8").replace("\n", " ")

@@ -17,6 +17,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "cost": reproductions.cost,
     "methods": accuracies.methods,
     "overview": reproductions.overview,
+    "protocols": reproductions.protocols,
     "rows": reproductions.rows,
     "searches": accuracies.searches,
     "shares": accuracies.shares,

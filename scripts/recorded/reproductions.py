@@ -106,3 +106,25 @@ def cell(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(cell, value))
     return "–" if value is None else str(value).replace("|", "\\|").replace("*", "\\*")
+
+
+def protocols() -> str:
+    """How every recorded reproduction was carried out; those that share a protocol stand together."""
+    said: dict[str, list[str]] = {}
+    for name in REPRODUCTIONS:
+        found = read("reproductions", name)
+        if found:
+            said.setdefault(cell(sentence(found["protocol"])), []).append(name)
+    return "\n".join(f"- {listed(names)}: {words}." for words, names in said.items())
+
+
+def sentence(value: object) -> str:
+    """Settings in one line.
+
+    >>> sentence({"seeds": [0, 1], "net": {"width": 40}})
+    'seeds 0, 1; net (width 40)'
+    """
+    if isinstance(value, dict):
+        inner = (f"({sentence(v)})" if isinstance(v, dict) else sentence(v) for v in value.values())
+        return "; ".join(f"{key} {words}" for key, words in zip(value, inner, strict=True))
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -13,13 +13,16 @@ from innerloop.advisor import race as racing
 from innerloop.advisor import rungs as planning
 from innerloop.advisor.asked import understand
 from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
+from innerloop.advisor.keep import begin, reopened
 from innerloop.advisor.problem import pose
 from innerloop.advisor.recommend import ahead_of, choice, in_order, sentence_of
 from innerloop.advisor.result import Row
+from innerloop.advisor.run import carry_out
 from innerloop.advisor.untrained import ground_of, untrained_rows
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
-from innerloop.pilot.trials import Costs, on_pilot_tasks
+from innerloop.pilot import dividing
+from innerloop.pilot.trials import Costs, Trial, on_pilot_tasks
 from innerloop.testing.tolerance import SINGLE_SUMMED
 from support.commands import answer
 
@@ -188,3 +191,47 @@ def test_advice_as_a_whole(short: None, capfd: pytest.CaptureFixture[str], monke
     if best["kind"] == "trained":
         recipe = il.load_recipe(told["recommendation"]["recipe"])
         assert recipe.tasks.family == "sine"
+
+
+@pytest.mark.slow
+def test_interrupted_advice_goes_on(
+    short: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was trained before the interruption is not trained again, and the plan is the one it had."""
+    from innerloop.cli.main import main
+
+    whole, done = dividing.carry_out, []
+
+    def ends(trial: Trial) -> Any:
+        if len(done) == 1:
+            raise KeyboardInterrupt
+        done.append(trial)
+        return whole(trial)
+
+    asked = understand("sine", ["methods=[maml,pooled]", "budget=20s"])
+    with monkeypatch.context() as patched:
+        patched.setattr(dividing, "carry_out", ends)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(asked, workers=1, show=False)
+    (run,) = Path("runs/advise-sine").iterdir()
+    kept = {file: file.read_bytes() for file in (run / "plan.json", done[0].file)}
+    assert main(["resume", str(run), "--json", "-q"]) == 0
+    told = answer(capfd.readouterr().out)
+    assert told["run"] == str(run)
+    assert {file: file.read_bytes() for file in kept} == kept
+    assert json.loads(done[0].file.read_text())["seconds"] > 0
+    assert main(["resume", str(run)]) == 2
+    assert "is finished" in capfd.readouterr().err
+
+
+def test_advice_whose_manifest_is_damaged_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    from innerloop.cli.main import main
+
+    run = begin(understand("sine", []), None)
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    assert reopened(run, alone=True) == understand("sine", [])
+    for damaged in ({}, {"recipe": 3}, {**manifest["asked"], "settings": {"budget": []}}):
+        told = {**manifest, "asked": damaged, "status": "interrupted"}
+        (run / "manifest.json").write_text(json.dumps(told), encoding="utf-8")
+        assert main(["resume", str(run)]) == 2
+        assert "does not say what was asked" in capfd.readouterr().err

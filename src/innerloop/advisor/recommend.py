@@ -44,7 +44,13 @@ def in_order(rows: Sequence[Row], better: int) -> list[Row]:
 
 
 def ahead_of(first: Row, second: Row, better: int) -> Interval | None:
-    """By how much one row is better than another, task by task; None where they have no tasks in common."""
+    """By how much one row is better than another, task by task; None where they have no tasks in common.
+
+    Args:
+        first: the row that may be better.
+        second: the row it is compared with.
+        better: 1 if a higher score is better, -1 if a lower one is.
+    """
     n = min(len(first.scores), len(second.scores))
     if not (first.fresh and second.fresh) or n < 2:
         return None
@@ -77,7 +83,13 @@ def sentence_of(problem: Problem, chosen: Row) -> str:
 
 
 def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str, bool]:
-    """How sure the choice is, in one sentence, and whether it is beyond chance on these tasks."""
+    """How sure the choice is, in one sentence, and whether it is beyond chance on these tasks.
+
+    Args:
+        problem: what advice was asked for.
+        rows: the table, the best row first.
+        race: the race of methods, which says how long each would train in full.
+    """
     chosen, others = rows[0], [row for row in rows[1:] if ahead_of(rows[0], row, problem.better) is not None]
     if not others:
         return "Nothing else was judged on the same tasks, so that there is no comparison.", False
@@ -99,7 +111,13 @@ def _share_trained(chosen: Row, race: Race) -> str:
 
 
 def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
-    """What else the table says, each sentence with its evidence."""
+    """What else the table says, each sentence with its evidence.
+
+    Args:
+        problem: what advice was asked for.
+        rows: the table, the best row first.
+        race: the race of methods behind the rows that were trained.
+    """
     told, trained = [], [row for row in rows if row.kind == "trained" and row.score is not None]
     floor = next((row for row in rows if row.kind == "untrained"), None)
     best = trained[0] if trained else None

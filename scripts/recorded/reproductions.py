@@ -98,9 +98,11 @@ def listed(words: Iterable[str]) -> str:
 def cell(value: object) -> str:
     r"""A value of a row as text of a table, with signs of Markdown as they are.
 
-    >>> cell("|α*|"), cell(0.123456), cell([1.0, 2.5])
-    ('\\|α\\*\\|', '0.1235', '1, 2.5')
+    >>> cell("|α*|"), cell(0.123456), cell([1.0, 2.5]), cell(True)
+    ('\\|α\\*\\|', '0.1235', '1, 2.5', 'yes')
     """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
@@ -115,16 +117,16 @@ def protocols() -> str:
         found = read("reproductions", name)
         if found:
             said.setdefault(cell(sentence(found["protocol"])), []).append(name)
-    return "\n".join(f"- {listed(names)}: {words}." for words, names in said.items())
+    return "\n".join(f"- {listed(names)}. {words}." for words, names in said.items())
 
 
 def sentence(value: object) -> str:
     """Settings in one line.
 
     >>> sentence({"seeds": [0, 1], "net": {"width": 40}})
-    'seeds 0, 1; net (width 40)'
+    'seeds: 0, 1; net: (width: 40)'
     """
     if isinstance(value, dict):
         inner = (f"({sentence(v)})" if isinstance(v, dict) else sentence(v) for v in value.values())
-        return "; ".join(f"{key} {words}" for key, words in zip(value, inner, strict=True))
+        return "; ".join(f"{key}: {words}" for key, words in zip(value, inner, strict=True))
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from innerloop.advisor.asked import understand
 from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
 from innerloop.advisor.keep import begin, reopened
 from innerloop.advisor.problem import pose
+from innerloop.advisor.race import Race, Racer
 from innerloop.advisor.recommend import ahead_of, choice, in_order, sentence_of
 from innerloop.advisor.result import Row
 from innerloop.advisor.run import carry_out
+from innerloop.advisor.rungs import Rungs
 from innerloop.advisor.untrained import ground_of, untrained_rows
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
@@ -108,9 +111,29 @@ def test_what_needs_no_training_may_win() -> None:
     good, bad = [0.9, 0.8, 0.95, 0.85], [0.5, 0.6, 0.55, 0.5]
     rows = in_order([row("protonet", bad, steps=7, whole_seconds=60.0), row("pixels", good, "untrained")], 1)
     assert choice(rows).method == "pixels"
-    assert sentence_of(problem, rows[0]).startswith("Train nothing yet: pixels")
+    went = Race([Racer(problem.entrants[0], Costs(0.01, 0.01, 0.1), [])], Rungs([1], [1.0], 4), [])
+    told = sentence_of(problem, rows[0], went)
+    assert told.startswith("Train nothing yet: pixels")
+    assert told.endswith("no method that was raced is better.")
     rows = in_order([row("protonet", good, steps=7, whole_seconds=60.0), row("pixels", bad, "untrained")], 1)
-    assert sentence_of(problem, choice(rows)).startswith("Train protonet: accuracy 87.5")
+    assert sentence_of(problem, choice(rows), went).startswith("Train protonet: accuracy 87.5")
+
+
+def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs no training is judged, and the next command has a budget that suffices."""
+    monkeypatch.setattr(racing, "timed", lambda recipes, _: [Costs(2.0, 0.1, 0.1)] * len(recipes))
+    monkeypatch.setattr(racing, "LEAST_EPISODES", 4)
+    asked = understand("glyphs", [*GLYPHS, "budget=30s", "backbone=none"])
+    told = carry_out(asked, workers=2, show=False)
+    assert {row.kind for row in told.rows} == {"untrained"}
+    assert "no method was raced in so short a time" in told.recommendation.sentence
+    assert any("no method was raced: budget=30s is too small" in line for line in told.not_examined)
+    again = re.fullmatch(r"innerloop advise glyphs budget=(\d+)s", told.recommendation.command)
+    assert again is not None
+    assert float(again[1]) > planning.LEAST_STEPS * 2.0  # as long as two methods take, at least
+    few = understand("glyphs", [*GLYPHS, "budget=30s", "backbone=none", "methods=[protonet,maml]"])
+    with pytest.raises(il.UserError, match="budget=30s is too small for a race of protonet, maml"):
+        carry_out(few, workers=2, show=False)
 
 
 def test_leads_are_paired_and_errors_are_better_when_lower() -> None:

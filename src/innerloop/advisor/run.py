@@ -112,8 +112,9 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
     left_out = list(went.left_out)
     if backbone:
         sitting.say(f"features of {backbone}")
+        share = max(BACKBONE_SHARE * seconds, 0.0 if went.racers else seconds - sitting.seconds)
         try:
-            rows.append(pretrained_row(problem, ground, backbone, BACKBONE_SHARE * seconds))
+            rows.append(pretrained_row(problem, ground, backbone, share))
         except UserError as error:
             left_out.append(str(error))
     rows = in_order(rows, problem.better)
@@ -176,10 +177,10 @@ def _recommendation(problem: Problem, rows: list[Row], went: Race, sitting: Sitt
     elif chosen.kind == "pretrained":
         command = f"innerloop predict --backbone {chosen.method} --support EXAMPLES PICTURES"
     else:
-        longer = math.ceil(10 * problem.asked.settings.seconds)
+        longer = math.ceil(went.needed or 10 * problem.asked.settings.seconds)
         command = f"innerloop advise {problem.asked.source} budget={longer}s"
     path = None if recipe is None else str(recipe)
-    return Recommendation(chosen.method, sentence_of(problem, chosen), sure, decided, path, command)
+    return Recommendation(chosen.method, sentence_of(problem, chosen, went), sure, decided, path, command)
 
 
 def _recipe_of(problem: Problem, chosen: Row, went: Race, run: Path) -> Path | None:

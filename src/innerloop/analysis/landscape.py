@@ -70,7 +70,13 @@ class Settings(FlatSettings):
 
 
 def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
-    """The closed forms of a geography; or, with a recipe, estimates from its tasks."""
+    """The closed forms of a geography; or, with a recipe, estimates from its tasks.
+
+    Args:
+        settings: the geography; with a recipe, how many of its tasks are looked at, and how.
+        recipe: whose tasks are looked at; None for the closed forms.
+        say: receives lines for people.
+    """
     if recipe is not None:
         from innerloop.analysis.landscape_recipe import from_recipe
 

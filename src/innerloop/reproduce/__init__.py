@@ -38,6 +38,7 @@ REPRODUCTIONS: dict[str, str] = {
     "adaptlr-table2": "AdaptLR, Table 2: one step of the last layer on sinusoids, eleven rates",
     "advice-race": "innerloop advise: the first choice of a short race against long training (ours)",
     "rate-regret": "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)",
+    "rate-unseen": "inner.lr=auto on Omniglot and Tiny-ImageNet, which no rule was chosen on (ours)",
     "bridge-fig1": "Bridge, Figure 1: the gap of ANIL's and MTL's predictions against depth and λτ",
     "bridge-frozen": "Bridge, eq. 5: ANIL with a head that the outer loop never updates",
     "bridge-spectra": "Bridge, Lemmas 4 and 5: spectra of deep kernels, and the gap of their inverses",

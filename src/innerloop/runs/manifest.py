@@ -123,7 +123,7 @@ def now() -> str:
 
 
 def kind_of(run: Path) -> str | None:
-    """What kind of run its manifest says it is (``search``, ``advise`` …); None for training, or if damaged."""
+    """The kind that a run's manifest names (``search``, ``advise`` …); None for training, or if damaged."""
     try:
         kind = read_manifest(run).get("kind")
     except UserError:

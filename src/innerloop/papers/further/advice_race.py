@@ -12,7 +12,7 @@ from typing import Any
 
 from innerloop.advisor.methods import PICTURES
 from innerloop.papers.further.advice_runs import Case, long_run, short_race
-from innerloop.papers.further.rate_runs import content, source
+from innerloop.papers.further.rate_runs import PHOTOGRAPHS, content, source
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.plots.style import INK
 from innerloop.reproduce.parts import remembered, two_at_a_time
@@ -37,9 +37,8 @@ def cases(scale: str) -> list[Case]:
     """Ten problems; at smoke scale one, on the embedded glyphs."""
     if scale == "smoke":
         return [Case("glyphs", 3, 1)]
-    sets = ("quickdraw", "cifar-fs", "fc100", "omniglot")
-    few = [Case(data, 5, shots) for data in sets for shots in (1, 5)]
-    return [*few, Case("quickdraw", 20, 1), Case("omniglot", 20, 1)]
+    sets = ("quickdraw", "cifar-fs", "fc100", PHOTOGRAPHS, "omniglot")
+    return [Case(data, 5, shots) for data in sets for shots in (1, 5)]
 
 
 def run(scale: str, say: Say) -> Reproduction:

@@ -79,7 +79,7 @@ class Events:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise _missing("tensorboard", "tensorboard", "true") from None
+            raise _no_tensorboard() from None
         self._writer = SummaryWriter(str(folder), purge_step=None if step is None else step + 1)
 
     def write(self, values: Scalars, step: int | None) -> None:
@@ -174,14 +174,17 @@ def check_followers(tensorboard: bool = False, track: str = NO_TRACKER) -> None:
         UserError: with the command that installs it.
     """
     if tensorboard and not _installed("tensorboard"):
-        raise _missing("tensorboard", "tensorboard", "true")
+        raise _no_tensorboard()
     if track != NO_TRACKER and not _installed(track):
-        raise _missing(track, "track", track)
+        fix = f"`pip install 'innerloop[{track}]'`, or leave it out."
+        raise UserError(f"{{track}}={track} needs the package {track}: {fix}", names=("track",))
 
 
-def _missing(package: str, argument: str, value: str) -> UserError:
-    fix = f"`pip install 'innerloop[{package}]'`, or leave it out."
-    return UserError(f"{{{argument}}}={value} needs the package {package}: {fix}", names=(argument,))
+def _no_tensorboard() -> UserError:
+    return UserError(
+        "{tensorboard}=true needs TensorBoard: `pip install 'innerloop[tensorboard]'`, or leave it out.",
+        names=("tensorboard",),
+    )
 
 
 def _installed(package: str) -> bool:

@@ -7,17 +7,23 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded import accuracies, reproductions
+from recorded import accuracies, benchmarks, reproductions
 from recorded.files import ROOT
 
 MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[..., str]] = {
+    "accuracy": accuracies.accuracy,
     "alphabets": accuracies.alphabets,
+    "cases": benchmarks.cases,
     "cost": reproductions.cost,
+    "found": reproductions.found,
+    "machine": benchmarks.machine,
+    "memory": benchmarks.memory,
     "methods": accuracies.methods,
     "overview": reproductions.overview,
     "protocols": reproductions.protocols,
+    "ratio": benchmarks.ratio,
     "rows": reproductions.rows,
     "searches": accuracies.searches,
     "shares": accuracies.shares,

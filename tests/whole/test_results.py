@@ -12,7 +12,7 @@ from innerloop.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
-from recorded import accuracies, commands, files, marks, reproductions, text
+from recorded import accuracies, benchmarks, commands, files, marks, reproductions, text
 
 FILES = sorted((ROOT / "results").glob("*/*.json"))
 PAGE = ROOT / "docs" / "reproductions.md"
@@ -26,7 +26,7 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
     assert content.count("<!-- results:") == len(marks.MARK.findall(content))  # none is left open
 
 
-@pytest.mark.parametrize("module", [accuracies, commands, files, marks, reproductions, text])
+@pytest.mark.parametrize("module", [accuracies, benchmarks, commands, files, marks, reproductions, text])
 def test_examples_of_the_scripts_are_right(module):
     assert doctest.testmod(module).failed == 0
 
@@ -145,6 +145,33 @@ def test_words_within_a_line_are_filled_like_blocks(monkeypatch):
     assert marks.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
         "<!-- results: rows b -->\n\nb\n\n<!-- end -->"
     )
+
+
+def test_a_benchmark_becomes_a_table_and_words(empty):
+    where = {"cpu": "Z80", "cores": 1, "torch": "2.13.0+cpu", "sgemm_gflops": {"1": 90.2}}
+    case = {"case": "a, b", "peer": "p", "ours_ms": 2.0, "peer_ms": 3000.0, "ratio": 1.5, "at_least": 2.0}
+    case |= {"ours_mb": 30.0, "peer_mb": 20.0, "notes": ["one", "two"]}
+    other = {"case": "c", "peer": "p", "ours_ms": 1.0}
+    printed = empty / "bench.json"
+    printed.write_text(
+        json.dumps({"name": "heads", "cases": [case, other], "machine": where}), encoding="utf-8"
+    )
+    files.adopt(printed)
+    assert benchmarks.cases("heads").splitlines()[2:] == [
+        "| a, b | p | 2.0 ms | 3.0 s | **1.50×** | 2×, not reached | 30 / 20 MB | one; two |",
+        "| c | p | 1.0 ms |  |  |  |  |  |",
+    ]
+    assert (benchmarks.ratio("heads", "a*"), benchmarks.memory("heads", "a*", "p")) == ("1.50×", "1.50×")
+    assert benchmarks.machine("heads").startswith(
+        "Z80, 1 core, torch 2.13.0; sgemm in GFLOP/s by threads: 90 on 1;"
+    )
+    with pytest.raises(SystemExit, match="2 cases"):
+        benchmarks.ratio("heads", "*")
+    with pytest.raises(SystemExit, match="missing"):
+        benchmarks.cases("qp")
+    printed.write_text('{"error": "interrupted", "exit_code": 130}', encoding="utf-8")
+    with pytest.raises(SystemExit, match="no result"):
+        files.adopt(printed)
 
 
 def test_the_number_of_statements_that_hold_is_counted_from_the_files():

@@ -7,13 +7,14 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded import accuracies, benchmarks, reproductions
+from recorded import accuracies, benchmarks, evaluations, reproductions
 from recorded.files import ROOT
 
 MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[..., str]] = {
     "accuracy": accuracies.accuracy,
+    "adaptation": evaluations.adaptation,
     "alphabets": accuracies.alphabets,
     "cases": benchmarks.cases,
     "cost": reproductions.cost,
@@ -25,6 +26,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "protocols": reproductions.protocols,
     "ratio": benchmarks.ratio,
     "rows": reproductions.rows,
+    "score": evaluations.score,
     "searches": accuracies.searches,
     "shares": accuracies.shares,
 }

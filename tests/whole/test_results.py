@@ -12,9 +12,14 @@ from innerloop.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
-from recorded import accuracies, benchmarks, commands, files, marks, reproductions, text
+from recorded import accuracies, benchmarks, commands, evaluations, files, marks, reproductions, text
 
 FILES = sorted((ROOT / "results").glob("*/*.json"))
+NAMES = {
+    "reproductions": REPRODUCTIONS,
+    "benchmarks": BENCHMARKS,
+    "evaluations": evaluations.EVALUATIONS,
+}
 PAGE = ROOT / "docs" / "reproductions.md"
 
 
@@ -26,7 +31,9 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
     assert content.count("<!-- results:") == len(marks.MARK.findall(content))  # none is left open
 
 
-@pytest.mark.parametrize("module", [accuracies, benchmarks, commands, files, marks, reproductions, text])
+@pytest.mark.parametrize(
+    "module", [accuracies, benchmarks, commands, evaluations, files, marks, reproductions, text]
+)
 def test_examples_of_the_scripts_are_right(module):
     assert doctest.testmod(module).failed == 0
 
@@ -37,7 +44,7 @@ def test_files_are_named_after_what_they_hold_and_are_small():
         content = json.loads(file.read_text(encoding="utf-8"))
         assert content["name"] == file.stem
         assert file.parent.name in files.KINDS
-        assert file.stem in {"reproductions": REPRODUCTIONS, "benchmarks": BENCHMARKS}[file.parent.name]
+        assert file.stem in NAMES[file.parent.name]
         assert {"command", "made_by", "ended", "machine"} <= set(content)
         assert file.stat().st_size < 40_000
         assert "/work/" not in file.read_text(encoding="utf-8")
@@ -172,6 +179,42 @@ def test_a_benchmark_becomes_a_table_and_words(empty):
     printed.write_text('{"error": "interrupted", "exit_code": 130}', encoding="utf-8")
     with pytest.raises(SystemExit, match="no result"):
         files.adopt(printed)
+
+
+def test_a_sweep_becomes_a_table_and_a_score(empty):
+    times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:05+00:00"}
+    for seed, mean in enumerate((1.0, 2.0)):
+        run = empty / f"run{seed}"
+        (run / "eval").mkdir(parents=True)
+        (run / "manifest.json").write_text(
+            json.dumps({"status": "finished", "cores": 1, **times}), encoding="utf-8"
+        )
+        steps = [{"steps": 0, "mean": 9.0, "ci95": 1.0}, {"steps": 1, "mean": mean, "ci95": 0.5}]
+        found = {"score": "mse", "mean": mean, "ci95": 0.5, "by_step": steps, "scores": [mean] * 600}
+        found |= {"protocol": {"train_seed": seed}, "time": "1"}
+        (run / "eval" / "a.json").write_text(json.dumps(found), encoding="utf-8")
+        again = found | {"mean": 7.0, "time": "2"}
+        (run / "eval" / "b.json").write_text(json.dumps(again), encoding="utf-8")
+    evaluations.adopt_evaluation("sine-maml", {"runs": ["run0", "run1"]}, None, empty)
+    kept = files.path_of("evaluations", "sine-maml").read_text(encoding="utf-8")
+    assert "scores" not in kept
+    assert json.loads(kept)["runs"][0]["seconds"] == 5.0
+    assert evaluations.adaptation("sine-maml=MAML").splitlines() == [
+        "| after inner steps | 0 | 1 | over seeds |",
+        "| --- | --- | --- | --- |",
+        "| MAML, seed 0 | 9.000 | 1.000 ± 0.500 |  |",
+        "| MAML, seed 1 | 9.000 | 2.000 ± 0.500 | **1.500 ± 6.353** |",
+    ]
+    assert evaluations.score("sine-maml") == "1.500 ± 6.353"
+    with pytest.raises(SystemExit, match="nothing is called"):
+        evaluations.adopt_evaluation("sine", {"run": "run0"}, None, empty)
+
+
+def test_commands_of_the_results_page_are_those_that_are_run():
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    for words in evaluations.EVALUATIONS.values():
+        typed = {" ".join(f"'{word}'" if "[" in word else word for word in words), " ".join(words)}
+        assert any(f"innerloop {line}" in page for line in typed), words
 
 
 def test_the_number_of_statements_that_hold_is_counted_from_the_files():

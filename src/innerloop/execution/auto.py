@@ -19,7 +19,8 @@ from innerloop.execution.plan import (
     cpp_compiler,
     torch_threads,
 )
-from innerloop.execution.sending import WorkersError, start_method
+from innerloop.execution.sending import WorkersError
+from innerloop.execution.starting import start_method
 
 # What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
 # whether a run is long enough, never as a claim.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
 from recorded.commands import commands, run, state_of
+from recorded.evaluations import adopt_evaluation
 from recorded.files import ROOT, adopt
 
 
@@ -18,6 +20,7 @@ def main() -> int:
         "adopt", help="keep what a run of `innerloop reproduce` found, or a bench printed"
     )
     words.add_argument("paths", nargs="+", type=Path, metavar="RUN|FILE.json")
+    words.add_argument("--as", dest="name", help="of an evaluation; the file is what train or sweep printed")
     words = verbs.add_parser("run", help="run what is missing or out of date")
     words.add_argument("names", nargs="*", metavar="NAME|PATTERN")
     verbs.add_parser("status", help="what is recorded, and whether it is up to date")
@@ -25,7 +28,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.verb == "adopt":
         for path in given.paths:
-            tell(f"{path} → {adopt(path).relative_to(ROOT)}")
+            tell(f"{path} → {taken_over(path, given.name).relative_to(ROOT)}")
         return 0
     if given.verb == "run":
         return 1 if run(given.names, tell) else 0
@@ -38,6 +41,13 @@ def main() -> int:
     for page in write():
         tell(f"{page.relative_to(ROOT)} follows")
     return 0
+
+
+def taken_over(path: Path, name: str | None) -> Path:
+    """Keeps what a path holds: as an evaluation of this name, or as what it says it is."""
+    if name is None:
+        return adopt(path)
+    return adopt_evaluation(name, json.loads(path.read_text(encoding="utf-8")), None, path.resolve().parent)
 
 
 def tell(line: str) -> None:

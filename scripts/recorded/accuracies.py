@@ -21,6 +21,23 @@ def data_of(name: str) -> dict[str, Any]:
     return dict(found["data"])
 
 
+def accuracy(name: str, *path: str) -> str:
+    """One accuracy of a reproduction in percent, for a line of text.
+
+    Args:
+        name: of the reproduction.
+        *path: keys of its data.
+    """
+    value = data_of(name)
+    for key in path:
+        value = value[key]
+    return interval(value, IN_PERCENT[name])
+
+
+IN_PERCENT = {"bridge-table3": 100.0, "landscape-table1": 1.0, "landscape-table2": 1.0}
+"""What makes the numbers that these keep percent."""
+
+
 def bracketed(mean: str, published: float | None) -> str:
     """A value beside the published one.
 
@@ -97,7 +114,9 @@ def methods() -> str:
         cells = [name]
         for (where, shots), theirs in PUBLISHED.items():
             mine: Mapping[str, Any] | None = data[f"{where} {shots}"].get(name)
-            cells.append(bracketed(interval(mine, 100) if mine else "–", theirs.get(name)))
+            cells.append(
+                bracketed(interval(mine, IN_PERCENT["bridge-table3"]) if mine else "–", theirs.get(name))
+            )
         lines.append(cells)
     return table(("method", *(f"{TITLES[where]} {shots}-shot" for where, shots in PUBLISHED)), lines)
 

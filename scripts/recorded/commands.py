@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from innerloop.bench import BENCHMARKS
 from innerloop.reproduce import REPRODUCTIONS, module_name
 from innerloop.reproduce.sources import library_versions, source_hash
+from recorded.evaluations import EVALUATIONS, MODULE, adopt_evaluation
 from recorded.files import ROOT, SCALE, adopt_benchmark, adopt_run, read
 
 NOT_AS_RECORDED = 3
@@ -41,6 +42,8 @@ def commands() -> Iterator[Command]:
         yield Command("reproductions", name, ("reproduce", name, "--scale", SCALE), module_name(name))
     for name in BENCHMARKS:
         yield Command("benchmarks", name, ("bench", name), f"innerloop.bench.{name.replace('-', '_')}")
+    for name, words in EVALUATIONS.items():
+        yield Command("evaluations", name, words, MODULE)
 
 
 def chosen(patterns: Sequence[str]) -> list[Command]:
@@ -106,6 +109,8 @@ def carry_out(command: Command) -> str | None:
         return str(result.get("error") or f"ended with code {ended.returncode}")
     if command.kind == "reproductions":
         adopt_run(ROOT / Path(result["run"]))
-    else:
+    elif command.kind == "benchmarks":
         adopt_benchmark(result, made_by(command))
+    else:
+        adopt_evaluation(command.name, result, made_by(command))
     return None

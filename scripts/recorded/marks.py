@@ -7,18 +7,26 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded import accuracies, reproductions
+from recorded import accuracies, benchmarks, evaluations, reproductions
 from recorded.files import ROOT
 
 MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[..., str]] = {
+    "accuracy": accuracies.accuracy,
+    "adaptation": evaluations.adaptation,
     "alphabets": accuracies.alphabets,
+    "cases": benchmarks.cases,
     "cost": reproductions.cost,
+    "found": reproductions.found,
+    "machine": benchmarks.machine,
+    "memory": benchmarks.memory,
     "methods": accuracies.methods,
     "overview": reproductions.overview,
     "protocols": reproductions.protocols,
+    "ratio": benchmarks.ratio,
     "rows": reproductions.rows,
+    "score": evaluations.score,
     "searches": accuracies.searches,
     "shares": accuracies.shares,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from innerloop.reproduce import REPRODUCTIONS
@@ -21,39 +22,58 @@ def rows(*words: str) -> str:
     """
     lines: list[Sequence[str]] = []
     for name in select(words):
-        found = read("reproductions", name)
+        known = read("reproductions", name)
         first = f"`{name}`"
-        for row in found["rows"] if found else ():
+        for row in known["rows"] if known else ():
             verdict = "yes" if row["holds"] else "**no**"
             lines.append((first, cell(row["what"]), cell(row["paper"]), cell(row["ours"]), verdict))
             first = ""
     return table(HEAD, lines) if lines else "Nothing of this is recorded yet."
 
 
+def found(name: str, statement: str) -> str:
+    """What was found of one statement, for a line of text.
+
+    Args:
+        name: of the reproduction.
+        statement: a pattern that fits one of its statements.
+
+    Raises:
+        SystemExit: none fits, or several do.
+    """
+    recorded = read("reproductions", name)
+    fitting = [
+        row["ours"] for row in (recorded or {"rows": ()})["rows"] if fnmatchcase(row["what"], statement)
+    ]
+    if len(fitting) != 1:
+        raise SystemExit(f"{len(fitting)} statements of {name} are '{statement}'; there must be one.")
+    return cell(fitting[0])
+
+
 def overview() -> str:
     """Every reproduction: how many of its statements hold, and what it took."""
     lines = []
     for name, redoes in REPRODUCTIONS.items():
-        found = read("reproductions", name)
+        known = read("reproductions", name)
         counted = ("not recorded yet", "", "")
-        if found:
-            holds = [bool(row["holds"]) for row in found["rows"]]
-            counted = (f"{sum(holds)} of {len(holds)}", took(seconds_of(found)), found["ended"][:10])
+        if known:
+            holds = [bool(row["holds"]) for row in known["rows"]]
+            counted = (f"{sum(holds)} of {len(holds)}", took(seconds_of(known)), known["ended"][:10])
         lines.append((f"`{name}`", cell(redoes), *counted))
     return table(("name", "redoes", "statements that hold", "took", "finished"), lines)
 
 
-def seconds_of(found: dict[str, Any]) -> float:
+def seconds_of(known: dict[str, Any]) -> float:
     """Seconds of a run and of the attempts before it whose end is known."""
-    return float(found["seconds"]) + sum(seconds for seconds in found["earlier"] if seconds)
+    return float(known["seconds"]) + sum(seconds for seconds in known["earlier"] if seconds)
 
 
 def cost() -> str:
     """What all of them took together, where, and which of them are not recorded."""
-    files = {name: found for name in REPRODUCTIONS if (found := read("reproductions", name))}
+    files = {name: known for name in REPRODUCTIONS if (known := read("reproductions", name))}
     total = sum(map(seconds_of, files.values()))
-    statements = [bool(row["holds"]) for found in files.values() for row in found["rows"]]
-    killed = [name for name, found in files.items() if None in found["earlier"]]
+    statements = [bool(row["holds"]) for known in files.values() for row in known["rows"]]
+    killed = [name for name, known in files.items() if None in known["earlier"]]
     missing = [name for name in REPRODUCTIONS if name not in files]
     said = [
         f"{len(files)} of {len(REPRODUCTIONS)} reproductions are recorded at `{SCALE}`. {sum(statements)} of "
@@ -114,9 +134,9 @@ def protocols() -> str:
     """How every recorded reproduction was carried out; those that share a protocol stand together."""
     said: dict[str, list[str]] = {}
     for name in REPRODUCTIONS:
-        found = read("reproductions", name)
-        if found:
-            said.setdefault(cell(sentence(found["protocol"])), []).append(name)
+        known = read("reproductions", name)
+        if known:
+            said.setdefault(cell(sentence(known["protocol"])), []).append(name)
     return "\n".join(f"- {listed(names)}. {words}." for words, names in said.items())
 
 

@@ -12,9 +12,14 @@ from innerloop.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
-from recorded import accuracies, commands, files, marks, reproductions, text
+from recorded import accuracies, benchmarks, commands, evaluations, files, marks, reproductions, text
 
 FILES = sorted((ROOT / "results").glob("*/*.json"))
+NAMES = {
+    "reproductions": REPRODUCTIONS,
+    "benchmarks": BENCHMARKS,
+    "evaluations": evaluations.EVALUATIONS,
+}
 PAGE = ROOT / "docs" / "reproductions.md"
 
 
@@ -26,7 +31,9 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
     assert content.count("<!-- results:") == len(marks.MARK.findall(content))  # none is left open
 
 
-@pytest.mark.parametrize("module", [accuracies, commands, files, marks, reproductions, text])
+@pytest.mark.parametrize(
+    "module", [accuracies, benchmarks, commands, evaluations, files, marks, reproductions, text]
+)
 def test_examples_of_the_scripts_are_right(module):
     assert doctest.testmod(module).failed == 0
 
@@ -37,7 +44,7 @@ def test_files_are_named_after_what_they_hold_and_are_small():
         content = json.loads(file.read_text(encoding="utf-8"))
         assert content["name"] == file.stem
         assert file.parent.name in files.KINDS
-        assert file.stem in {"reproductions": REPRODUCTIONS, "benchmarks": BENCHMARKS}[file.parent.name]
+        assert file.stem in NAMES[file.parent.name]
         assert {"command", "made_by", "ended", "machine"} <= set(content)
         assert file.stat().st_size < 40_000
         assert "/work/" not in file.read_text(encoding="utf-8")
@@ -145,6 +152,69 @@ def test_words_within_a_line_are_filled_like_blocks(monkeypatch):
     assert marks.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
         "<!-- results: rows b -->\n\nb\n\n<!-- end -->"
     )
+
+
+def test_a_benchmark_becomes_a_table_and_words(empty):
+    where = {"cpu": "Z80", "cores": 1, "torch": "2.13.0+cpu", "sgemm_gflops": {"1": 90.2}}
+    case = {"case": "a, b", "peer": "p", "ours_ms": 2.0, "peer_ms": 3000.0, "ratio": 1.5, "at_least": 2.0}
+    case |= {"ours_mb": 30.0, "peer_mb": 20.0, "notes": ["one", "two"]}
+    other = {"case": "c", "peer": "p", "ours_ms": 1.0}
+    printed = empty / "bench.json"
+    printed.write_text(
+        json.dumps({"name": "heads", "cases": [case, other], "machine": where}), encoding="utf-8"
+    )
+    files.adopt(printed)
+    assert benchmarks.cases("heads").splitlines()[2:] == [
+        "| a, b | p | 2.0 ms | 3.0 s | **1.50×** | 2×, not reached | 30 / 20 MB | one; two |",
+        "| c | p | 1.0 ms |  |  |  |  |  |",
+    ]
+    assert (benchmarks.ratio("heads", "a*"), benchmarks.memory("heads", "a*", "p")) == ("1.50×", "1.50×")
+    assert benchmarks.machine("heads").startswith(
+        "Z80, 1 core, torch 2.13.0; sgemm in GFLOP/s by threads: 90 on 1;"
+    )
+    with pytest.raises(SystemExit, match="2 cases"):
+        benchmarks.ratio("heads", "*")
+    with pytest.raises(SystemExit, match="missing"):
+        benchmarks.cases("qp")
+    printed.write_text('{"error": "interrupted", "exit_code": 130}', encoding="utf-8")
+    with pytest.raises(SystemExit, match="no result"):
+        files.adopt(printed)
+
+
+def test_a_sweep_becomes_a_table_and_a_score(empty):
+    times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:05+00:00"}
+    for seed, mean in enumerate((1.0, 2.0)):
+        run = empty / f"run{seed}"
+        (run / "eval").mkdir(parents=True)
+        (run / "manifest.json").write_text(
+            json.dumps({"status": "finished", "cores": 1, **times}), encoding="utf-8"
+        )
+        steps = [{"steps": 0, "mean": 9.0, "ci95": 1.0}, {"steps": 1, "mean": mean, "ci95": 0.5}]
+        found = {"score": "mse", "mean": mean, "ci95": 0.5, "by_step": steps, "scores": [mean] * 600}
+        found |= {"protocol": {"train_seed": seed}, "time": "1"}
+        (run / "eval" / "a.json").write_text(json.dumps(found), encoding="utf-8")
+        again = found | {"mean": 7.0, "time": "2"}
+        (run / "eval" / "b.json").write_text(json.dumps(again), encoding="utf-8")
+    evaluations.adopt_evaluation("sine-maml", {"runs": ["run0", "run1"]}, None, empty)
+    kept = files.path_of("evaluations", "sine-maml").read_text(encoding="utf-8")
+    assert "scores" not in kept
+    assert json.loads(kept)["runs"][0]["seconds"] == 5.0
+    assert evaluations.adaptation("sine-maml=MAML").splitlines() == [
+        "| after inner steps | 0 | 1 | over seeds |",
+        "| --- | --- | --- | --- |",
+        "| MAML, seed 0 | 9.000 | 1.000 ± 0.500 |  |",
+        "| MAML, seed 1 | 9.000 | 2.000 ± 0.500 | **1.500 ± 6.353** |",
+    ]
+    assert evaluations.score("sine-maml") == "1.500 ± 6.353"
+    with pytest.raises(SystemExit, match="nothing is called"):
+        evaluations.adopt_evaluation("sine", {"run": "run0"}, None, empty)
+
+
+def test_commands_of_the_results_page_are_those_that_are_run():
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    for words in evaluations.EVALUATIONS.values():
+        typed = {" ".join(f"'{word}'" if "[" in word else word for word in words), " ".join(words)}
+        assert any(f"innerloop {line}" in page for line in typed), words
 
 
 def test_the_number_of_statements_that_hold_is_counted_from_the_files():

@@ -29,6 +29,8 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
     content = page.read_text(encoding="utf-8")
     assert marks.filled(content) == content
     assert content.count("<!-- results:") == len(marks.MARK.findall(content))  # none is left open
+    # a comment at the start of a line would end the paragraph that it stands in
+    assert not re.search(r"^ *<!-- results: [^\n]* -->[^\n]", content, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: help demo test test-slow test-oldest test-trackers kills pairs soak lint format docs bench wheel-check dist clean
+.PHONY: help demo test test-slow test-oldest test-trackers kills pairs soak lint format docs bench results wheel-check dist clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -71,6 +71,12 @@ bench: $(STAMP)/dev      ## the benchmarks behind the numbers in docs/performanc
 	$(BIN)/innerloop bench maml-sine
 	$(BIN)/innerloop bench maml-conv
 	$(BIN)/innerloop bench memory
+
+# One file of results/ for each command whose numbers the pages print. After an interruption the same command goes on;
+# ONLY='landscape-fig* heads' runs a few. Benchmarks need a machine that does nothing else.
+results: $(STAMP)/dev    ## run what results/ lacks or has from other source (hours), and write it into the pages
+	PYTHONPATH=scripts $(BIN)/python -m recorded run $(ONLY); code=$$?; \
+	PYTHONPATH=scripts $(BIN)/python -m recorded write && exit $$code
 
 wheel-check: $(STAMP)/dev
 	bash scripts/check_wheel.sh $(BIN)/python

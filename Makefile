@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: help demo test test-slow test-oldest test-trackers kills pairs soak lint format docs bench results wheel-check clean
+.PHONY: help demo test test-slow test-oldest test-trackers kills pairs soak lint format docs bench results wheel-check dist clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -80,6 +80,9 @@ results: $(STAMP)/dev    ## run what results/ lacks or has from other source (ho
 
 wheel-check: $(STAMP)/dev
 	bash scripts/check_wheel.sh $(BIN)/python
+
+dist: $(STAMP)/dev       ## source archive and wheel in dist/, built and checked as in CI (docs/releasing.md)
+	bash scripts/check_wheel.sh $(BIN)/python dist
 
 clean:                   ## remove what make made
 	rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache

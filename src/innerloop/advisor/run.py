@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from innerloop.advisor.asked import Asked
@@ -28,6 +29,13 @@ from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import update_manifest
 
 RECIPE = "recommended.toml"
+SEARCH = (
+    "A search for another network is worth starting only if it may train its candidates: on CIFAR-FS and "
+    "Omniglot no score of untrained networks ranked 40 random cells beyond chance on both, and a random cell "
+    "was 1.8 and 7.0 points below the best of them (`innerloop search --validate`)."
+)
+"""What ``search --validate`` has shown; the whole table is in docs/scores.md."""
+
 BACKBONE_SHARE, UNTRAINED_SHARE = 0.25, 0.05
 """Of the budget, that features of a pretrained network may take, and what needs no training."""
 
@@ -126,7 +134,7 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
         rate,
         hard,
         landscape,
-        _architecture(rows),
+        architecture_of(rows, pictures=problem.asked.kind == "pictures"),
         _recommendation(problem, rows, went, sitting),
         tuple(reasons_of(problem, rows, went)),
         (*left_out, *not_examined(problem, backbone)),
@@ -155,16 +163,21 @@ def _tasks(problem: Problem) -> str:
     return f"{recipe.data.name}, {ways}-way {shots}-shot"
 
 
-def _architecture(rows: list[Row]) -> str:
-    """What was raced, and whether a search for another network is worth starting."""
+def architecture_of(rows: Sequence[Row], *, pictures: bool) -> str:
+    """What was raced, and whether a search for another network is worth starting.
+
+    >>> architecture_of([], pictures=False)
+    'No network was trained.'
+    """
+    search = f" {SEARCH}" if pictures else ""
     raced = [row for row in rows if row.kind == "trained" and row.parameters and row.step_seconds]
     if not raced:
-        return "No network was trained."
+        return f"No network was trained.{search}"
     fast, slow = (f(raced, key=lambda row: row.step_seconds or 0.0) for f in (min, max))
     return (
         f"Networks of {min(r.parameters or 0 for r in raced):,} to {max(r.parameters or 0 for r in raced):,} "
         f"parameters were raced; a meta-step takes {1000 * (fast.step_seconds or 0):.0f} ms ({fast.method}) "
-        f"to {1000 * (slow.step_seconds or 0):.0f} ms ({slow.method}) on one core."
+        f"to {1000 * (slow.step_seconds or 0):.0f} ms ({slow.method}) on one core.{search}"
     )
 
 

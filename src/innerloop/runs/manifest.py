@@ -22,7 +22,7 @@ from innerloop.runs.process import alive, identity
 ENDED = ("finished", "interrupted", "failed")
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("status", "reason", "started", "ended", "device", "platform", "recipe_sha256"), (str,)),
-    **dict.fromkeys(("plan", "data", "versions", "sizes", "recipe", "rate", "asked"), (dict,)),
+    **dict.fromkeys(("plan", "data", "versions", "sizes", "recipe", "rate", "asked", "tracked"), (dict,)),
     "argv": (list,),
 }
 """What entries of a manifest are, where they are there at all; others may be anything."""

@@ -82,7 +82,8 @@ def test_float32_loses_two_digits_at_most():
         errors[name] = [
             float((a.double() - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True)
         ]
-    assert all(ours < 5 * SINGLE for ours in errors["ours"]), errors
+    if torch.backends.mkl.is_available():  # a plain BLAS adds all terms of a product one after the other
+        assert all(ours < 5 * SINGLE for ours in errors["ours"]), errors
     assert all(ours < 100 * direct for ours, direct in zip(*errors.values(), strict=True)), errors
 
 

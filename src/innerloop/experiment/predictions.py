@@ -17,12 +17,10 @@ from innerloop.evaluation.predicted import Predicted
 from innerloop.experiment.data import Data
 from innerloop.experiment.pictures import build_kinds
 from innerloop.recipes.schema import Recipe
+from innerloop.runs.directory import PREDICTIONS
 from innerloop.runs.files import json_line, write_text_atomic
 from innerloop.tasks.episodes import EpisodeRows
 from innerloop.tasks.few_shot import FewShot, few_shot
-
-FOLDER = "predictions"
-"""Where a run keeps them, each file under the name of its evaluation."""
 
 CLASSES, SUPPORT, QUERIES = 10, 3, 6
 """Of a task that is shown: classes, and pictures of each, at most."""
@@ -62,7 +60,7 @@ def keep_predictions(
         "tasks": [_task(one, *rows[one.episode], place) for one in given],
         "shown": [_shown(one, rows[one.episode][1], drawn.source) for one in shown],
     }
-    folder = run / FOLDER
+    folder = run / PREDICTIONS
     folder.mkdir(exist_ok=True)
     write_text_atomic(folder / evaluation.name, json_line(content) + "\n")  # compact: many numbers
     return folder / evaluation.name

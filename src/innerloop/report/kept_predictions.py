@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from innerloop.report.read_run import RunData, inside
+from innerloop.runs.directory import PREDICTIONS
 from innerloop.runs.files import read_json
 
-FOLDER = "predictions"
 _KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
 
 
@@ -69,7 +69,7 @@ def kept_predictions(run: RunData, evaluation: Mapping[str, Any] | None) -> tupl
         evaluation: what the page leads with.
     """
     name = str((evaluation or {}).get("file") or "")
-    file = run.path / FOLDER / name
+    file = run.path / PREDICTIONS / name
     if not name or not file.is_file():
         return None, ""
     try:
@@ -77,7 +77,7 @@ def kept_predictions(run: RunData, evaluation: Mapping[str, Any] | None) -> tupl
     except OSError as error:
         return None, inside(str(error), run.path)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
-        return None, f"{FOLDER}/{name} is damaged: it holds nothing that an evaluation writes."
+        return None, f"{PREDICTIONS}/{name} is damaged: it holds nothing that an evaluation writes."
 
 
 def _kept(found: Mapping[str, Any]) -> Kept:

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: help demo test test-slow test-oldest kills pairs soak lint format docs bench wheel-check clean
+.PHONY: help demo test test-slow test-oldest browser kills pairs soak lint format docs bench wheel-check clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -40,6 +40,9 @@ test-slow: $(STAMP)/dev  ## the long tests too
 
 test-oldest:             ## the tests on torch 2.6, in a Debian 13 that this makes (root; 3 GB)
 	bash scripts/test_oldest.sh
+
+browser:                 ## Debian's Chromium, for the tests that look at pages (root)
+	bash scripts/browser.sh
 
 # What CI has no time for; results also go to a file of JSON. Figures of one run stand in docs/reliability.md.
 kills: $(STAMP)/dev      ## 100 random kill -9 of every kind of work, resumed and compared (20 minutes)

@@ -41,7 +41,7 @@ def browser() -> str:
     """The path of a Chromium; skips the test where there is none."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
-        pytest.skip("there is no Chromium on this machine")
+        pytest.skip("there is no Chromium on this machine: `make browser` installs it")
     return found
 
 

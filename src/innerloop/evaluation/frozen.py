@@ -165,7 +165,7 @@ def _evaluation(
 ) -> Evaluation:
     def some(groups: list[tuple[Rows, int]]) -> list[tuple[Tensor, ...]]:
         """Accuracies of groups of episodes, heads that have not converged, the grid, and kept labels."""
-        told = []
+        told: list[tuple[Tensor, ...]] = []
         for index, kind in groups:
             v = judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways)
             said = v.said[: int((index < keep).sum())]  # numbers rise within a group

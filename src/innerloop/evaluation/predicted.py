@@ -66,6 +66,6 @@ def predicted(tables: Iterable[Tensor], episodes: Sequence[int]) -> list[Predict
     for table, episode in zip(tables, episodes, strict=True):
         labels, said, sure = table[:, table[0].isfinite()].tolist()
         if labels and all(p == p for p in sure):
-            whole = ([int(label) for label in row] for row in (labels, said))
-            found.append(Predicted(int(episode), *whole, [round(p, 4) for p in sure]))
+            told = [round(p, 4) for p in sure]
+            found.append(Predicted(int(episode), [int(i) for i in labels], [int(i) for i in said], told))
     return found

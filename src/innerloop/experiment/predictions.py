@@ -22,7 +22,7 @@ from innerloop.runs.files import json_line, write_text_atomic
 from innerloop.tasks.episodes import EpisodeRows
 from innerloop.tasks.few_shot import FewShot, few_shot
 
-CLASSES, SUPPORT, QUERIES = 10, 3, 6
+CLASSES, SUPPORT, QUERIES = 10, 3, 8
 """Of a task that is shown: classes, and pictures of each, at most."""
 
 SIDE = 84

@@ -57,7 +57,7 @@ def calibration_figure(data: Calibration) -> Figure:
     above.plot(
         [0, 100], [0, 100], color=INK, alpha=0.5, linewidth=1.0, linestyle=(0, (4, 3)), label="as called"
     )
-    called, right = ([100 * value for value in data[name]] for name in ("called", "right"))  # type: ignore[literal-required]
+    called, right = ([100 * share for share in shares] for shares in (data["called"], data["right"]))
     above.plot(called, right, color=colour(0), linewidth=1.8, marker="o", markersize=4, label="these labels")
     above.set_xlim(0, 100)
     above.set_ylim(0, 103)

@@ -26,12 +26,13 @@ class ClassRow(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Pictures of ``true``, in tasks that have both, that were taken for ``said``."""
+    """Pictures of ``true``, in the tasks that have both, that were taken for ``said``."""
 
     true: int
     said: int
     times: int
     pictures: int
+    tasks: int
 
     @property
     def share(self) -> float:
@@ -79,6 +80,7 @@ def confused_pairs(kept: Kept) -> list[Pair]:
     """
     met: Counter[tuple[int, int]] = Counter()
     taken: Counter[tuple[int, int]] = Counter()
+    tasks: Counter[tuple[int, int]] = Counter()
     for task in kept.tasks:
         counts = Counter(task.labels)
         said = Counter(zip(task.labels, task.said, strict=True))
@@ -86,7 +88,8 @@ def confused_pairs(kept: Kept) -> list[Pair]:
             for b, other in enumerate(task.classes):
                 met[true, other] += counts[a]
                 taken[true, other] += said[a, b]
-    pairs = [Pair(*pair, taken[pair], pictures) for pair, pictures in met.items() if pictures]
+                tasks[true, other] += 1
+    pairs = [Pair(*pair, taken[pair], pictures, tasks[pair]) for pair, pictures in met.items() if pictures]
     return sorted(pairs, key=lambda pair: (-pair.share, -pair.times, pair[:2]))
 
 

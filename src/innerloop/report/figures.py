@@ -15,12 +15,16 @@ from innerloop.report.words import interval, number
 
 
 class Picture(NamedTuple):
-    """A figure of the page: an SVG, or the base64 of a PNG in its place."""
+    """A figure of the page: an SVG, or the base64 of a PNG in its place.
+
+    A ``wide`` one keeps its size on narrow screens, where it can be moved.
+    """
 
     title: str
     lines: list[str]
     svg: str
     png: str = ""
+    wide: bool = False
 
 
 def training_picture(run: RunData, name: str) -> Picture | None:
@@ -55,7 +59,7 @@ def adaptation_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
     words = []
     for run in data["runs"]:
         before, after = run["mean"][0], run["mean"][-1]
-        who = f"{run['name']}: " if len(data["runs"]) > 1 else ""
+        who = f"{run['name']}: " if len(evaluations) > 1 else ""  # others may have no inner steps
         shown = [_level(value, data["score"]) for value in (before, after)]
         words.append(f"{who}{shown[0]} at {run['steps'][0]} inner steps, {shown[1]} at {run['steps'][-1]}.")
     text = " ".join(words)

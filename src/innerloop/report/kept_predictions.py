@@ -112,7 +112,7 @@ def _shown(found: Mapping[str, Any], known: Mapping[int, KeptTask]) -> ShownTask
     support = [[address(text) for text in _listed(row["support"])] for row in rows]
     queries = [
         [
-            Query(address(one["picture"]), *_numbers([one["said"]], 10**6), float(one["probability"]))
+            Query(address(one["picture"]), _numbers([one["said"]], 10**6)[0], float(one["probability"]))
             for one in _listed(row["queries"])
         ]
         for row in rows

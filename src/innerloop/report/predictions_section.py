@@ -22,11 +22,9 @@ from innerloop.report.breakdown import (
 )
 from innerloop.report.figures import Picture
 from innerloop.report.kept_predictions import Kept, KeptTask, ShownTask
-from innerloop.report.prediction_page import level, percent
+from innerloop.report.prediction_page import MOST_CLASSES, level, percent
 from innerloop.report.words import interval, number
 
-MOST_CLASSES = 12
-"""Classes up to which the confusions are a table; of more only the most frequent ones are told."""
 PAIRS = 10
 """Confused pairs that are told."""
 HARDEST = 8
@@ -151,9 +149,13 @@ def _pairs(kept: Kept, pairs: Sequence[Pair]) -> list[str]:
     told = [pair for pair in pairs if pair.true != pair.said and pair.times > 1][:PAIRS]
     return [
         f"{kept.classes[pair.true]} was taken for {kept.classes[pair.said]} {number(pair.times)} times, "
-        f"{percent(pair.share)} of its {number(pair.pictures)} pictures in tasks with both"
+        f"{percent(pair.share)} of its {number(pair.pictures)} pictures in the {_tasks(pair.tasks)} with both"
         for pair in told
     ]
+
+
+def _tasks(count: int) -> str:
+    return f"{number(count)} tasks" if count > 1 else "one task"
 
 
 def _heat(kept: Kept, pairs: Sequence[Pair]) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}
 
 ENDINGS = {
     "finished": ("good", "It ran to its end."),
-    "interrupted": ("warn", "It was interrupted after a checkpoint; “innerloop resume” continues it."),
+    "interrupted": ("warn", "It was interrupted; “innerloop resume” continues it from its last checkpoint."),
     "failed": ("bad", "It failed."),
     "pruned": (
         "warn",
@@ -36,6 +36,8 @@ ENDINGS = {
         "It is still running, or was killed: if nothing writes to it now, “innerloop resume” continues it.",
     ),
 }
+REASONED = {"finished": "It ended before its last step:", "failed": "It failed:"}
+"""How it ended, where the manifest has the reason."""
 
 
 def run_view(
@@ -100,6 +102,10 @@ def status_view(run: RunData) -> dict[str, str]:
     """How it ended: a word, a tone for its colour, a sentence."""
     tone, sentence = ENDINGS.get(run.status, ("warn", "The manifest does not say how it ended."))
     reason = str(run.manifest.get("reason") or "")
+    if run.status == "interrupted":
+        reason = reason if not reason.startswith("interrupted") else ""  # it would say the same again
+    elif reason and run.status in REASONED:
+        sentence = REASONED[run.status]
     return {"word": run.status, "tone": tone, "sentence": sentence, "reason": reason}
 
 

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: help demo test test-slow test-oldest browser kills pairs soak lint format docs bench wheel-check clean
+.PHONY: help demo test test-slow test-oldest browser test-trackers kills pairs soak lint format docs bench results wheel-check dist clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -44,7 +44,10 @@ test-oldest:             ## the tests on torch 2.6, in a Debian 13 that this mak
 browser:                 ## Debian's Chromium, for the tests that look at pages (root)
 	bash scripts/browser.sh
 
-# What CI has no time for; results also go to a file of JSON. Figures of one run stand in docs/reliability.md.
+test-trackers: $(STAMP)/dev  ## a run tracked by trackio and by Weights & Biases, in an environment of their own
+	bash scripts/test_trackers.sh $(BIN)/python
+
+# What CI has no time for; results also go to a file of JSON. Figures of one run are in docs/reliability.md.
 kills: $(STAMP)/dev      ## 100 random kill -9 of every kind of work, resumed and compared (20 minutes)
 	PYTHONPATH=tests $(BIN)/python -m endurance --out kills.json kills
 
@@ -72,8 +75,17 @@ bench: $(STAMP)/dev      ## the benchmarks behind the numbers in docs/performanc
 	$(BIN)/innerloop bench maml-conv
 	$(BIN)/innerloop bench memory
 
+# One file of results/ for each command whose numbers the pages print. After an interruption the same command goes on;
+# ONLY='landscape-fig* heads' runs a few. Benchmarks need a machine that does nothing else.
+results: $(STAMP)/dev    ## run what results/ lacks or has from other source (hours), and write it into the pages
+	PYTHONPATH=scripts $(BIN)/python -m recorded run $(ONLY); code=$$?; \
+	PYTHONPATH=scripts $(BIN)/python -m recorded write && exit $$code
+
 wheel-check: $(STAMP)/dev
 	bash scripts/check_wheel.sh $(BIN)/python
+
+dist: $(STAMP)/dev       ## source archive and wheel in dist/, built and checked as in CI (docs/releasing.md)
+	bash scripts/check_wheel.sh $(BIN)/python dist
 
 clean:                   ## remove what make made
 	rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache

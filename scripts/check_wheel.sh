@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it in an empty environment, and runs the command from an empty folder there.
+# Builds what a release consists of, looks at it as the package index would, installs the wheel in an empty
+# environment, and runs the command from an empty folder there. With a folder as second argument it keeps the archives.
 set -euo pipefail
 python=$(realpath -s "$1")
+keep=${2:-}
 root=$(pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$python" -m build --wheel --outdir "$work/dist" "$root" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+# the wheel is built from the source archive, so that an archive that lacks something is noticed
+"$python" -m build --no-isolation --outdir "$work/dist" "$root" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+"$python" -m twine check --strict "$work"/dist/*
 "$python" -m venv "$work/env"
 "$work/env/bin/python" -m pip install -q --no-compile --disable-pip-version-check torch==2.13.0
 "$work/env/bin/python" -m pip install -q --no-compile --disable-pip-version-check "$work"/dist/*.whl
@@ -14,3 +18,7 @@ mkdir "$work/empty" && cd "$work/empty"
 "$work/env/bin/innerloop" ls >/dev/null
 "$work/env/bin/innerloop" train sine-maml outer.steps=20 eval.episodes=20 --json | tail -n 1
 echo "wheel: installed in an empty environment, 'ls' and one recipe ran"
+if [ -n "$keep" ]; then
+  mkdir -p "$root/$keep" && cp "$work"/dist/* "$root/$keep/"
+  echo "archives: $keep/"
+fi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ from innerloop.advisor import race as racing
 from innerloop.advisor import rungs as planning
 from innerloop.advisor.asked import understand
 from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
+from innerloop.advisor.keep import begin, reopened
 from innerloop.advisor.problem import pose
+from innerloop.advisor.race import Race, Racer
 from innerloop.advisor.recommend import ahead_of, choice, in_order, sentence_of
 from innerloop.advisor.result import Row
+from innerloop.advisor.run import carry_out
+from innerloop.advisor.rungs import Rungs
 from innerloop.advisor.untrained import ground_of, untrained_rows
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
-from innerloop.pilot.trials import Costs, on_pilot_tasks
+from innerloop.pilot import dividing
+from innerloop.pilot.trials import Costs, Trial, on_pilot_tasks
 from innerloop.testing.tolerance import SINGLE_SUMMED
 from support.commands import answer
 
@@ -105,9 +111,29 @@ def test_what_needs_no_training_may_win() -> None:
     good, bad = [0.9, 0.8, 0.95, 0.85], [0.5, 0.6, 0.55, 0.5]
     rows = in_order([row("protonet", bad, steps=7, whole_seconds=60.0), row("pixels", good, "untrained")], 1)
     assert choice(rows).method == "pixels"
-    assert sentence_of(problem, rows[0]).startswith("Train nothing yet: pixels")
+    went = Race([Racer(problem.entrants[0], Costs(0.01, 0.01, 0.1), [])], Rungs([1], [1.0], 4), [])
+    told = sentence_of(problem, rows[0], went)
+    assert told.startswith("Train nothing yet: pixels")
+    assert told.endswith("no method that was raced is better.")
     rows = in_order([row("protonet", good, steps=7, whole_seconds=60.0), row("pixels", bad, "untrained")], 1)
-    assert sentence_of(problem, choice(rows)).startswith("Train protonet: accuracy 87.5")
+    assert sentence_of(problem, choice(rows), went).startswith("Use protonet: accuracy 87.5")
+
+
+def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs no training is judged, and the next command has a budget that suffices."""
+    monkeypatch.setattr(racing, "timed", lambda recipes, _: [Costs(2.0, 0.1, 0.1)] * len(recipes))
+    monkeypatch.setattr(racing, "LEAST_EPISODES", 4)
+    asked = understand("glyphs", [*GLYPHS, "budget=30s", "backbone=none"])
+    told = carry_out(asked, workers=2, show=False)
+    assert {row.kind for row in told.rows} == {"untrained"}
+    assert "no method was raced in so short a time" in told.recommendation.sentence
+    assert any("no method was raced: budget=30s is too small" in line for line in told.not_examined)
+    again = re.fullmatch(r"innerloop advise glyphs budget=(\d+)s", told.recommendation.command)
+    assert again is not None
+    assert float(again[1]) > planning.LEAST_STEPS * 2.0  # as long as two methods take, at least
+    few = understand("glyphs", [*GLYPHS, "budget=30s", "backbone=none", "methods=[protonet,maml]"])
+    with pytest.raises(il.UserError, match="budget=30s is too small for a race of protonet, maml"):
+        carry_out(few, workers=2, show=False)
 
 
 def test_leads_are_paired_and_errors_are_better_when_lower() -> None:
@@ -188,3 +214,47 @@ def test_advice_as_a_whole(short: None, capfd: pytest.CaptureFixture[str], monke
     if best["kind"] == "trained":
         recipe = il.load_recipe(told["recommendation"]["recipe"])
         assert recipe.tasks.family == "sine"
+
+
+@pytest.mark.slow
+def test_interrupted_advice_goes_on(
+    short: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was trained before the interruption is not trained again, and the plan is the one it had."""
+    from innerloop.cli.main import main
+
+    whole, done = dividing.carry_out, []
+
+    def ends(trial: Trial) -> Any:
+        if len(done) == 1:
+            raise KeyboardInterrupt
+        done.append(trial)
+        return whole(trial)
+
+    asked = understand("sine", ["methods=[maml,pooled]", "budget=20s"])
+    with monkeypatch.context() as patched:
+        patched.setattr(dividing, "carry_out", ends)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(asked, workers=1, show=False)
+    (run,) = Path("runs/advise-sine").iterdir()
+    kept = {file: file.read_bytes() for file in (run / "plan.json", done[0].file)}
+    assert main(["resume", str(run), "--json", "-q"]) == 0
+    told = answer(capfd.readouterr().out)
+    assert told["run"] == str(run)
+    assert {file: file.read_bytes() for file in kept} == kept
+    assert json.loads(done[0].file.read_text())["seconds"] > 0
+    assert main(["resume", str(run)]) == 2
+    assert "is finished" in capfd.readouterr().err
+
+
+def test_advice_whose_manifest_is_damaged_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    from innerloop.cli.main import main
+
+    run = begin(understand("sine", []), None)
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    assert reopened(run, alone=True) == understand("sine", [])
+    for damaged in ({}, {"recipe": 3}, {**manifest["asked"], "settings": {"budget": []}}):
+        told = {**manifest, "asked": damaged, "status": "interrupted"}
+        (run / "manifest.json").write_text(json.dumps(told), encoding="utf-8")
+        assert main(["resume", str(run)]) == 2
+        assert "does not say what was asked" in capfd.readouterr().err

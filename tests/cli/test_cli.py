@@ -15,6 +15,7 @@ import pytest
 from innerloop import __version__
 from innerloop.bench import BENCHMARKS
 from innerloop.cli.main import VERBS, main
+from innerloop.core.statistics import paired_difference
 from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
 from innerloop.runs.checkpoints import checkpoint_step
@@ -436,7 +437,10 @@ def test_demo(call: Any, short_demo: None) -> None:
     code, out, _ = call("demo", "--json")
     assert code == 0
     found = answer(out)
-    assert {"report", "accuracy", "ci95", "seconds", "other", "advice"} <= found.keys()
+    assert {"report", "accuracy", "ci95", "seconds", "other", "advice", "lead"} <= found.keys()
+    shown = [json.loads(next((Path(run) / "eval").glob("*.json")).read_text()) for run in found["runs"]]
+    difference = paired_difference(*(each["scores"] for each in shown))
+    assert found["lead"] == pytest.approx({"mean": difference.mean, "ci95": difference.ci95})
     assert found["report"] == "innerloop-demo/report.html"
     page = Path(found["report"]).read_text()
     assert all(f"glyphs-{name}" in page for name in ("protonet", "r2d2"))
@@ -450,6 +454,7 @@ def test_the_demo_in_words(call: Any, short_demo: None) -> None:
     assert code == 0
     assert "letters that were not trained on" in out
     assert "nearest mean of pixels" in out
+    assert "Learnt: " in out
     assert err == ""
 
 

@@ -19,7 +19,8 @@ from innerloop.core.types import Task
 from innerloop.execution import Plan, crew, silence
 from innerloop.execution.gradients import meta_gradient
 from innerloop.execution.processes import Processes
-from innerloop.execution.sending import WorkersError, start_method
+from innerloop.execution.sending import WorkersError
+from innerloop.execution.starting import start_method
 from oracles import problems
 
 pytestmark = pytest.mark.skipif(

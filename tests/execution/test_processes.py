@@ -25,7 +25,8 @@ from innerloop.evaluation import evaluate
 from innerloop.execution import Gradient, Plan, choose_plan, crew, map_tasks, meta_gradient
 from innerloop.execution.arena import Arena, placed
 from innerloop.execution.processes import Processes
-from innerloop.execution.sending import WorkersError, start_method
+from innerloop.execution.sending import WorkersError
+from innerloop.execution.starting import start_method
 from innerloop.learners import anil, imaml, maml, meta_sgd
 from innerloop.nets import conv4, from_module, mlp
 from innerloop.objectives import Objective, episodic, multitask, reptile

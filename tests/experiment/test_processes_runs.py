@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from innerloop.execution.sending import start_method
+from innerloop.execution.starting import start_method
 from innerloop.experiment.run import train
 from innerloop.recipes.library import load_recipe
 from innerloop.runs.checkpoints import load_checkpoint

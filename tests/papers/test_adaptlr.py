@@ -22,7 +22,9 @@ from innerloop.papers.adaptlr.shared import (
 )
 from innerloop.papers.adaptlr.table2 import floor
 from innerloop.papers.further import rate_regret
-from innerloop.papers.further.rate_regret import cases, needed_factor, source
+from innerloop.papers.further.rate_regret import cases
+from innerloop.papers.further.rate_runs import Case, source
+from innerloop.papers.further.rate_table import GRID, needed_factor, summary
 from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce import find
 from innerloop.testing.closeness import assert_close, assert_mean
@@ -64,8 +66,8 @@ def test_the_regret_study_runs_on_the_embedded_glyphs_and_remembers(
     assert [row.ours for row in again.rows] == [row.ours for row in first.rows]
 
 
-def regret_entry(case: rate_regret.Case, rate: float, at: float) -> dict[str, Any]:
-    scores = [0.5 if r == at else 0.3 for r in rate_regret.GRID]
+def regret_entry(case: Case, rate: float, at: float) -> dict[str, Any]:
+    scores = [0.5 if r == at else 0.3 for r in GRID]
     found = {
         "case": case,
         "scores": scores,
@@ -90,12 +92,12 @@ def test_the_stated_uncertainty_is_held_against_the_cases() -> None:
 
 
 def test_regret_is_read_off_for_other_ways_to_divide() -> None:
-    case = rate_regret.Case("quickdraw", 5, "none", 4)
-    scores = dict(zip(rate_regret.GRID, [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2], strict=True))
+    case = Case("quickdraw", 5, "none", 4)
+    scores = dict(zip(GRID, [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2], strict=True))
     results = {(case, rate, 0): {"accuracy": score, "rate": rate} for rate, score in scores.items()}
     results[case, "auto", 0] = {"accuracy": 0.45, "rate": 0.15}
-    found = rate_regret._summary(case, results, 1)
-    at = numpy.interp(numpy.log([0.075, 0.3]), numpy.log(rate_regret.GRID), list(scores.values()))
+    found = summary(case, results, 1)
+    at = numpy.interp(numpy.log([0.075, 0.3]), numpy.log(GRID), list(scores.values()))
     assert found["regret"] == pytest.approx(0.05)
     assert [found["divided"], found["undivided"]] == pytest.approx(list(0.5 - at))
     assert found["factor"] == pytest.approx(2.0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from innerloop.papers.further import advice_numbers
 from innerloop.papers.further.advice_race import _rows, judged
 from innerloop.papers.further.advice_runs import Case
 from innerloop.reproduce import find
@@ -36,3 +38,23 @@ def test_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.figures
     (one,) = found.data["problems"]
     assert set(one["order"]) >= {"protonet", "maml"}
+
+
+def test_on_numbers_a_tenth_above_the_best_is_close() -> None:
+    errors = {"a": 1.0, "b": 1.05, "c": None}
+    long = {name: {"mse": error, "seconds": 40.0} for name, error in errors.items()}
+    case, raced = Case("sine", 0, 5), {"order": ["b", "a", "c"], "decided": True, "seconds": 12.0}
+    near = advice_numbers.judged(case, long, raced)
+    assert near["regret"] == pytest.approx(0.05)
+    assert advice_numbers.judged(case, long, {**raced, "order": ["c", "b", "a"]})["regret"] == math.inf
+    assert [row.holds for row in advice_numbers._rows([near] * 10, "cpu")] == [True] * 4
+    far = {**near, "regret": 0.5}
+    assert [row.holds for row in advice_numbers._rows([far] * 10, "cpu")] == [True, False, True, False]
+
+
+@pytest.mark.slow
+def test_numbers_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = find("advice-numbers")("smoke", lambda _: None)
+    assert all(row.ok for row in found.rows)
+    assert set(found.data["problems"][0]["order"]) == {"maml", "pooled"}

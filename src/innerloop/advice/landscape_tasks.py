@@ -174,7 +174,7 @@ def _why(per_feature: float, features: str, explained: float) -> str:
         return (
             "the closed forms are for targets that are linear in what adapts, and a linear model of "
             f"{where} explains {explained:.0%} of a task's variance; which features a network will learn is "
-            "not known before it is trained, so a pilot must tell (innerloop advise)"
+            "not known before it is trained, so only training tells"
         )
     few = f"; {per_feature:.1f} samples per feature are few, 10 give a firmer number"
     told = (

@@ -31,6 +31,12 @@ class JudgedRate(NamedTuple):
 
 
 def judge_rate(advice: RateAdvice, own: float | None, method: str) -> JudgedRate:
-    """The advice with a warning if a user's ``own`` rate, if any, lies far outside it."""
+    """The advice with a warning if a user's ``own`` rate, if any, lies far outside it.
+
+    Args:
+        advice: the estimate, with its bracket.
+        own: the rate that the user has set; None if there is none.
+        method: the learner's name in ``inner.method``.
+    """
     warning = None if own is None else warning_for(own, advice)
     return JudgedRate(advice, *doubtful_outside(advice), warning, method)

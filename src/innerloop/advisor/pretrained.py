@@ -78,7 +78,13 @@ def pretrained_row(problem: Problem, ground: Ground, name: str, seconds: float) 
 
 
 def affordable_tasks(drawn: FewShot, most: int, pictures: int) -> int:
-    """How many of the first tasks show no more different pictures than these."""
+    """How many of the first tasks show no more different pictures than these.
+
+    Args:
+        drawn: the sampler of the tasks.
+        most: how many tasks there may be at most.
+        pictures: how many different pictures there is time for.
+    """
     seen: set[int] = set()
     for number in range(most):
         seen.update(_rows(drawn, number).tolist())

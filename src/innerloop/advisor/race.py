@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from innerloop.advisor.problem import Entrant, Problem
 from innerloop.advisor.rungs import FRESH, LAST, Rungs, planned, shortest
 from innerloop.core.errors import UserError
-from innerloop.pilot.budget import LEAST_STEPS, too_small
+from innerloop.pilot.budget import LEAST_EPISODES, LEAST_STEPS, too_small
 from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
 from innerloop.pilot.trials import Costs, Reached, Trial, timed
@@ -43,11 +43,19 @@ class Racer(NamedTuple):
 
 
 class Race(NamedTuple):
-    """How a race went: the methods, best first, and how long each was trained."""
+    """How a race went.
+
+    Attributes:
+        racers: the methods, best first; none where the budget was too small for any race.
+        rungs: how long each was trained.
+        left_out: methods that did not race, and why, as sentences.
+        needed: seconds that the shortest race would have taken, where there was none.
+    """
 
     racers: list[Racer]
     rungs: Rungs
     left_out: list[str]
+    needed: float | None = None
 
 
 def race(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Race:
@@ -59,13 +67,16 @@ def race(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Race:
         reserve: seconds to be left over for what comes after.
 
     Raises:
-        UserError: the budget is too small, or every method diverged.
+        UserError: the budget is too small for the methods that were asked for, or all methods diverged.
     """
     plan = decided(sitting, "plan", lambda: _decide(problem, sitting, reserve))
     rungs = Rungs(plan["fields"], plan["seconds"], plan["episodes"])
     costs = {name: Costs(*values) for name, values in plan["costs"].items()}
     racers = [Racer(e, costs[e.name], []) for e in problem.entrants if e.name in costs]
     left_out = [*problem.left_out, *plan["left_out"]]
+    if not racers:
+        sitting.say(left_out[-1])
+        return Race([], rungs, left_out, plan["needed"])
     sitting.say(
         f"{len(racers)} methods: {', '.join(r.entrant.name for r in racers)}; rungs of "
         f"{', '.join(f'{s:.3g} s' for s in rungs.seconds)} of training each, {rungs.episodes} validation "
@@ -83,13 +94,11 @@ def _decide(problem: Problem, sitting: Sitting, reserve: float) -> dict[str, Any
     left, left_out = problem.asked.settings.seconds - sitting.seconds - reserve, list[str]()
     while (rungs := planned([*costs.values()], sitting.hands, left)) is None:
         if len(costs) <= LAST or problem.asked.settings.methods:
-            needed = sitting.seconds + reserve + shortest([*costs.values()], sitting.hands)
-            what = f"a race of {', '.join(costs)}" if len(costs) > 1 else next(iter(costs))
-            raise too_small(problem.asked.settings.budget, needed, what, "")
+            return _no_race(problem, costs, sitting, reserve)
         slow = max(costs, key=lambda name: costs[name].step)
         left_out.append(
             f"{slow} was not raced: a meta-step takes {costs[slow].step:.2g} s here, too long for "
-            f"{LEAST_STEPS} of them in a rung; a larger budget= would include it."
+            f"{LEAST_STEPS} of them in a rung; a larger budget= would include it"
         )
         del costs[slow]
     return {
@@ -97,6 +106,21 @@ def _decide(problem: Problem, sitting: Sitting, reserve: float) -> dict[str, Any
         "costs": {name: list(cost) for name, cost in costs.items()},
         "left_out": left_out,
     }
+
+
+def _no_race(
+    problem: Problem, costs: Mapping[str, Costs], sitting: Sitting, reserve: float
+) -> dict[str, Any]:
+    """Not even two methods fit: what needs no training is looked at, unless methods were asked for."""
+    settings = problem.asked.settings
+    needed = sitting.seconds + reserve + shortest([*costs.values()], sitting.hands)
+    what = f"a race of {', '.join(costs)}" if len(costs) > 1 else next(iter(costs))
+    small = too_small(settings.budget, needed, what, "")
+    if settings.methods or problem.asked.kind == "labels":
+        raise small
+    nothing = Rungs([], [], LEAST_EPISODES)._asdict()
+    told = f"no method was raced: {str(small).removesuffix('.')}"
+    return {**nothing, "costs": {}, "left_out": [told], "needed": needed}
 
 
 def _raced(problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Racer]) -> list[Racer]:

@@ -44,7 +44,13 @@ def in_order(rows: Sequence[Row], better: int) -> list[Row]:
 
 
 def ahead_of(first: Row, second: Row, better: int) -> Interval | None:
-    """By how much one row is better than another, task by task; None where they have no tasks in common."""
+    """By how much one row is better than another, task by task; None where they have no tasks in common.
+
+    Args:
+        first: the row that may be better.
+        second: the row it is compared with.
+        better: 1 if a higher score is better, -1 if a lower one is.
+    """
     n = min(len(first.scores), len(second.scores))
     if not (first.fresh and second.fresh) or n < 2:
         return None
@@ -62,22 +68,37 @@ def choice(rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row.score is not None)
 
 
-def sentence_of(problem: Problem, chosen: Row) -> str:
-    """What to do."""
+def sentence_of(problem: Problem, chosen: Row, race: Race) -> str:
+    """What to do.
+
+    Args:
+        problem: what advice was asked for.
+        chosen: the row that is recommended.
+        race: the race of methods, if there was one.
+    """
     assert chosen.score is not None
     said = score_text(problem.score, chosen.score.mean, chosen.score.ci95)
     where = f"{said} on {chosen.episodes} fresh validation tasks"
     if chosen.kind == "untrained":
-        return f"Train nothing yet: {chosen.words} has {where}, and no method that was raced is better."
+        why = (
+            "no method that was raced is better" if race.racers else "no method was raced in so short a time"
+        )
+        return f"Train nothing yet: {chosen.words} has {where}, and {why}."
     if chosen.kind == "pretrained":
         return f"Train nothing: {chosen.words} has {where}."
     whole = duration(round(chosen.whole_seconds or 0.0))
     rest = f"its whole training takes about {whole} on one core"
-    return f"Train {chosen.words}: {where} after {chosen.steps} steps; {rest}."
+    return f"Use {chosen.words}: {where} after {chosen.steps} steps; {rest}."
 
 
 def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str, bool]:
-    """How sure the choice is, in one sentence, and whether it is beyond chance on these tasks."""
+    """How sure the choice is, in one sentence, and whether it is beyond chance on these tasks.
+
+    Args:
+        problem: what advice was asked for.
+        rows: the table, the best row first.
+        race: the race of methods, which says how long each would train in full.
+    """
     chosen, others = rows[0], [row for row in rows[1:] if ahead_of(rows[0], row, problem.better) is not None]
     if not others:
         return "Nothing else was judged on the same tasks, so that there is no comparison.", False
@@ -85,41 +106,62 @@ def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str,
     gap = ahead_of(chosen, second, problem.better)
     assert gap is not None
     decided = is_beyond_chance(gap)
-    said = difference_text(problem.score, problem.better * gap.mean, gap.ci95)
-    told = f"Its lead over {second.words} is {said} on the same tasks"
-    end = "beyond chance there" if decided else "which they cannot tell from none"
+    told = f"It leads {second.words} by {lead_text(problem.score, gap)} on the same tasks"
+    end = "which is more than chance" if decided else "which may be chance"
     share = _share_trained(chosen, race)
-    short = f" After {share} of its training; longer training may change the order." if share else ""
+    short = f" This is after {share} of its training: longer training may change the order." if share else ""
     return f"{told}, {end}.{short}", decided
+
+
+def lead_text(score: str, gap: Interval) -> str:
+    """By how much something is better, in the unit of the score.
+
+    Args:
+        score: ``accuracy`` or ``mse``.
+        gap: the difference, positive where the first one is better.
+
+    >>> lead_text("accuracy", Interval(0.021, 0.01, 80)), lead_text("mse", Interval(1.872, 0.53, 96))
+    ('2.1 ± 1.0 points', '1.872 ± 0.53 in mse')
+    """
+    said = difference_text(score, gap.mean, gap.ci95).removeprefix("+")
+    return said if score == "accuracy" else f"{said} in {score}"
 
 
 def _share_trained(chosen: Row, race: Race) -> str:
     steps = next((r.entrant.recipe.outer.steps for r in race.racers if r.entrant.name == chosen.method), 0)
-    return f"{chosen.steps / steps:.1%}" if steps else ""
+    return f"{100 * chosen.steps / steps:.2g} %" if steps else ""
 
 
 def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
-    """What else the table says, each sentence with its evidence."""
+    """What else the table says, each sentence with its evidence.
+
+    Args:
+        problem: what advice was asked for.
+        rows: the table, the best row first.
+        race: the race of methods behind the rows that were trained.
+    """
     told, trained = [], [row for row in rows if row.kind == "trained" and row.score is not None]
     floor = next((row for row in rows if row.kind == "untrained"), None)
     best = trained[0] if trained else None
     gap = ahead_of(best, floor, problem.better) if best and floor else None
     if best and floor and gap:
-        said = difference_text(problem.score, problem.better * gap.mean, gap.ci95)
-        word = "better than" if is_beyond_chance(gap) else "not better, beyond chance, than"
+        word = "better than" if is_beyond_chance(gap) else "not clearly better than"
+        said = f"by {lead_text(problem.score, gap)} on {min(len(best.scores), len(floor.scores))} tasks"
         told.append(
             f"After {best.steps} steps {best.words} is {word} the best of what needs no training, "
-            f"{floor.words}: {said} on {min(len(best.scores), len(floor.scores))} tasks."
+            f"{floor.words} ({said})."
         )
     cheap = [row for row in trained[1:] if row.fresh and _is_much_cheaper(row, best)]
     for row in cheap:
         close = ahead_of(best, row, problem.better) if best else None
         if best and close and not is_beyond_chance(close):
             told.append(
-                f"{row.words} cannot be told from {best.words} on these tasks, and its whole training takes "
-                f"{duration(round(row.whole_seconds or 0))} on one core instead of "
+                f"{row.words} cannot be told apart from {best.words} on these tasks, and its whole training "
+                f"takes {duration(round(row.whole_seconds or 0))} on one core instead of "
                 f"{duration(round(best.whole_seconds or 0))}."
             )
+    if not race.racers:
+        return told
     rungs = ", ".join(f"{s:.3g}" for s in race.rungs.seconds)
     told.append(
         f"{len(race.racers)} methods were trained for {rungs} seconds each, the better half going on, and "

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from pathlib import Path
 
 from innerloop.advisor.asked import Asked
 from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
+from innerloop.advisor.keep import KIND, begin, reopened
 from innerloop.advisor.pretrained import installed_backbone, pretrained_row
 from innerloop.advisor.problem import Entrant, Problem, pose
 from innerloop.advisor.race import FRESH_SEED, Race, race
@@ -17,22 +17,25 @@ from innerloop.advisor.recommend import choice, in_order, reasons_of, sentence_o
 from innerloop.advisor.result import Advice, Recommendation, Row
 from innerloop.advisor.rungs import FRESH
 from innerloop.advisor.untrained import ground_of, untrained_rows
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.experiment.lifetime import ending
 from innerloop.experiment.parts import build
 from innerloop.experiment.words import recipe_words
-from innerloop.pilot.keep import RESULT, Sitting
+from innerloop.pilot.keep import RESULT, Sitting, sit_down
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.report.page import write_page
-from innerloop.runs.directory import create_run
 from innerloop.runs.files import write_json_atomic, write_text_atomic
 from innerloop.runs.lock import sole_writer
-from innerloop.runs.manifest import start_manifest, update_manifest
-from innerloop.runs.progress import Progress, RunLog, progress
+from innerloop.runs.manifest import update_manifest
 
-KIND = "advise"
 RECIPE = "recommended.toml"
+SEARCH = (
+    "A search for another network is worth starting only if it may train its candidates: on CIFAR-FS and "
+    "Omniglot no score of untrained networks ranked 40 random cells beyond chance on both, and a random cell "
+    "was 1.8 and 7.0 points below the best of them (`innerloop search --validate`)."
+)
+"""What ``search --validate`` has shown; the whole table is in docs/scores.md."""
+
 BACKBONE_SHARE, UNTRAINED_SHARE = 0.25, 0.05
 """Of the budget, that features of a pretrained network may take, and what needs no training."""
 
@@ -60,32 +63,48 @@ def carry_out(
     """
     started = time.monotonic() if started is None else started
     problem = pose(asked)
-    run = _begin(asked, argv)
-    log = RunLog(run / "log.txt")
-    teller = Progress(1, KIND, 0, sys.stderr if show else None, log, None)
+    run = begin(asked, argv)
+    with sole_writer(run):
+        return _carry_on(run, problem, workers, show, started)
 
-    def counting(total: int, unit: str) -> AbstractContextManager[Progress]:
-        return progress(total, f"advise {asked.source}", show, log=log, unit=unit)
 
-    sitting = Sitting(
-        run, workers or available_cores(), 0.0, lambda: time.monotonic() - started, teller.line, counting
-    )
-    for line in (f"run: {run}", *asked.lines, *(f"warning: {note}" for note in asked.notes)):
+@recipe_words()
+def resume_advice(
+    run: Path, *, trust: bool = False, workers: int | None = None, show: bool = True, force: bool = False
+) -> Advice:
+    """Goes on with advice that was interrupted: what was measured and trained before is not done again.
+
+    Args:
+        run: its directory.
+        trust: whether code that its recipe names may be imported.
+        workers: processes of one thread each; as many as there are cores if omitted.
+        show: whether to show progress on standard error.
+        force: go on although the manifest names a process that seems to be alive.
+
+    Raises:
+        UserError: it is finished or running.
+        UntrustedCodeError: its recipe names code from outside, and is not trusted.
+    """
+    started = time.monotonic()
+    with sole_writer(run) as locked_before:
+        problem = pose(reopened(run, trust=trust, alone=locked_before or force))
+        return _carry_on(run, problem, workers, show, started)
+
+
+def _carry_on(run: Path, problem: Problem, workers: int | None, show: bool, started: float) -> Advice:
+    asked = problem.asked
+    sitting, teller, log = sit_down(run, f"{KIND} {asked.source}", workers, show=show, started=started)
+    for line in (*asked.lines, *(f"warning: {note}" for note in asked.notes)):
         teller.line(line)
-    with sole_writer(run), ending(run, log, teller):
-        advice = _advised(problem, sitting)
+    with ending(run, log, teller):
+        try:
+            advice = _advised(problem, sitting)
+        finally:
+            update_manifest(run, spent=sitting.seconds)
         write_json_atomic(run / RESULT, advice.as_dict())
         update_manifest(run, status="finished")
         write_page([run])
     return advice
-
-
-def _begin(asked: Asked, argv: list[str] | None) -> Path:
-    name = asked.recipe.name if asked.recipe.name.startswith(KIND) else f"{KIND}-{asked.recipe.name}"
-    run = create_run(Path(asked.recipe.run.folder), name, asked.recipe.run.seed)
-    about = {"kind": KIND, "asked": {"source": asked.source, "settings": asked.settings.model_dump()}}
-    start_manifest(run, argv, recipe_to_toml(asked.recipe), about)
-    return run
 
 
 def _advised(problem: Problem, sitting: Sitting) -> Advice:
@@ -101,8 +120,9 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
     left_out = list(went.left_out)
     if backbone:
         sitting.say(f"features of {backbone}")
+        share = max(BACKBONE_SHARE * seconds, 0.0 if went.racers else seconds - sitting.seconds)
         try:
-            rows.append(pretrained_row(problem, ground, backbone, BACKBONE_SHARE * seconds))
+            rows.append(pretrained_row(problem, ground, backbone, share))
         except UserError as error:
             left_out.append(str(error))
     rows = in_order(rows, problem.better)
@@ -114,7 +134,7 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
         rate,
         hard,
         landscape,
-        _architecture(rows),
+        architecture_of(rows, pictures=problem.asked.kind == "pictures"),
         _recommendation(problem, rows, went, sitting),
         tuple(reasons_of(problem, rows, went)),
         (*left_out, *not_examined(problem, backbone)),
@@ -143,16 +163,21 @@ def _tasks(problem: Problem) -> str:
     return f"{recipe.data.name}, {ways}-way {shots}-shot"
 
 
-def _architecture(rows: list[Row]) -> str:
-    """What was raced, and whether a search for another network is worth starting."""
+def architecture_of(rows: Sequence[Row], *, pictures: bool) -> str:
+    """What was raced, and whether a search for another network is worth starting.
+
+    >>> architecture_of([], pictures=False)
+    'No network was trained.'
+    """
+    search = f" {SEARCH}" if pictures else ""
     raced = [row for row in rows if row.kind == "trained" and row.parameters and row.step_seconds]
     if not raced:
-        return "No network was trained."
+        return f"No network was trained.{search}"
     fast, slow = (f(raced, key=lambda row: row.step_seconds or 0.0) for f in (min, max))
     return (
         f"Networks of {min(r.parameters or 0 for r in raced):,} to {max(r.parameters or 0 for r in raced):,} "
         f"parameters were raced; a meta-step takes {1000 * (fast.step_seconds or 0):.0f} ms ({fast.method}) "
-        f"to {1000 * (slow.step_seconds or 0):.0f} ms ({slow.method}) on one core."
+        f"to {1000 * (slow.step_seconds or 0):.0f} ms ({slow.method}) on one core.{search}"
     )
 
 
@@ -165,10 +190,10 @@ def _recommendation(problem: Problem, rows: list[Row], went: Race, sitting: Sitt
     elif chosen.kind == "pretrained":
         command = f"innerloop predict --backbone {chosen.method} --support EXAMPLES PICTURES"
     else:
-        longer = math.ceil(10 * problem.asked.settings.seconds)
+        longer = math.ceil(went.needed or 10 * problem.asked.settings.seconds)
         command = f"innerloop advise {problem.asked.source} budget={longer}s"
     path = None if recipe is None else str(recipe)
-    return Recommendation(chosen.method, sentence_of(problem, chosen), sure, decided, path, command)
+    return Recommendation(chosen.method, sentence_of(problem, chosen, went), sure, decided, path, command)
 
 
 def _recipe_of(problem: Problem, chosen: Row, went: Race, run: Path) -> Path | None:

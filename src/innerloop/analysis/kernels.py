@@ -101,7 +101,13 @@ class Settings(FlatSettings):
 
 
 def run(settings: Settings, _recipe: Recipe | None, say: Say) -> KernelComparison:
-    """Eigenvalues of the first repeat's kernels, and the gap over all repeats."""
+    """Eigenvalues of the first repeat's kernels, and the gap over all repeats.
+
+    Args:
+        settings: the tasks, the kernel and the learning times.
+        _recipe: not read: the tasks are those that the settings describe.
+        say: receives lines for people.
+    """
     from innerloop.advice.kernels import Learning, compare_kernels
     from innerloop.kernels.meta.descent import Descent
 

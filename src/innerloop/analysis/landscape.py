@@ -70,7 +70,13 @@ class Settings(FlatSettings):
 
 
 def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
-    """The closed forms of a geography; or, with a recipe, estimates from its tasks."""
+    """The closed forms of a geography; or, with a recipe, estimates from its tasks.
+
+    Args:
+        settings: the geography; with a recipe, how many of its tasks are looked at, and how.
+        recipe: whose tasks are looked at; None for the closed forms.
+        say: receives lines for people.
+    """
     if recipe is not None:
         from innerloop.analysis.landscape_recipe import from_recipe
 
@@ -86,7 +92,7 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
 def page(result: dict[str, Any]) -> str:
     """The interactive page, started at these settings; it computes the closed forms itself."""
     if result["source"] != "closed form":
-        raise UserError("--page shows the closed form: leave the recipe away.")
+        raise UserError("--page shows the closed form: leave out the recipe.")
     return landscape_page(result)
 
 

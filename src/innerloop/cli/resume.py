@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from innerloop.cli.advise import as_result
+from innerloop.cli.advise import render as render_advice
 from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
 from innerloop.cli.ranks import start_ranks
@@ -14,7 +16,6 @@ from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
 from innerloop.recipes.started import look_at
 from innerloop.runs.directory import find_run
-from innerloop.runs.manifest import kind_of
 
 Force = Annotated[
     bool,
@@ -35,8 +36,8 @@ def resume(
     It starts from the last checkpoint, and the result is the same, bit for bit on the same machine, as if
     it had never stopped. It takes the run and nothing else: the settings are in its directory. A run with a
     network or tasks of your own (model.kind=mine:net) needs --trust: its file names them, not you. Only one
-    process can work on a run. A run of an earlier version that was killed may seem to run, where another
-    program has its number now: --force goes on.
+    process can work on a run. A killed run of an earlier version may seem to be running, if another
+    program now has its process number: --force goes on.
 
     \b
     Examples:
@@ -55,20 +56,31 @@ def resume(
     start_ranks(lambda: look_at(find_run(run)).run.ranks)
 
     def work() -> Result:
-        """Goes on with the search or the training."""
+        """Goes on with the advice, the search or the training."""
         place = find_run(run)
+        from innerloop.advisor.keep import is_advice
         from innerloop.pilot.keep import is_search
 
         if is_search(place):
             from innerloop.pilot.run import resume_search
 
             return resume_search(place, trust=trust, show=not quiet, force=force)
-        if kind_of(place) == "advise":
-            raise UserError(
-                f"{place} is an advice, which cannot be resumed: ask again with `innerloop advise`."
-            )
+        if is_advice(place):
+            from innerloop.advisor.run import resume_advice
+
+            return as_result(resume_advice(place, trust=trust, show=not quiet, force=force))
         from innerloop.experiment.run import resume as resume_run
 
         return resume_run(place, trust=trust, progress=not quiet, force=force)
 
-    carry_out(json, work, lambda result: (render_search if "validate" in result else render_training)(result))
+    carry_out(json, work, _render)
+
+
+def _render(result: Result) -> None:
+    """As the command does that began the run."""
+    if "recommendation" in result:
+        render_advice(result)
+    elif "validate" in result:
+        render_search(result)
+    else:
+        render_training(result)

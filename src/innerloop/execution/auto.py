@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
+
 from innerloop.core.errors import UserError, spelt
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.execution.gradient_types import TaskDirection, TaskLoss
@@ -19,7 +21,8 @@ from innerloop.execution.plan import (
     cpp_compiler,
     torch_threads,
 )
-from innerloop.execution.sending import WorkersError, start_method
+from innerloop.execution.sending import WorkersError
+from innerloop.execution.starting import start_method
 
 # What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
 # whether a run is long enough, never as a claim.
@@ -93,7 +96,13 @@ def choose_plan(
                 run.start(params, buffers, on)
             like = next(iter(params.values()))
             alike = like.new_full((on.size,), 1 / on.size) if weighted else None
-            return seconds_per_call(lambda: run(params, buffers, on, alike))
+
+            def call() -> None:
+                run(params, buffers, on, alike)
+                if like.device.type != "cpu":  # a graphics card works on after a call has returned
+                    torch.accelerator.synchronize(like.device)
+
+            return seconds_per_call(call)
 
     plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
     seconds, remarks = _time_all(plans, batch, measure, steps)

@@ -17,8 +17,9 @@ import torch
 
 from innerloop.core.children import safe_path
 from innerloop.execution.arena import Arena
-from innerloop.execution.sending import Parcel, WorkersError, start_method
+from innerloop.execution.sending import Parcel, WorkersError
 from innerloop.execution.silence import Silence, look, told
+from innerloop.execution.starting import start_method
 from innerloop.execution.warned import WorkerWarning
 from innerloop.execution.worker import Answer, Job, Ours, Setting, serve
 

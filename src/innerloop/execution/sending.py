@@ -1,35 +1,19 @@
-"""How worker processes are started, and how a function gets there."""
+"""How a function gets to worker processes."""
 
 from __future__ import annotations
 
 import io
-import multiprocessing
 import pickle
-import sys
 import threading
 from collections import ChainMap
 from collections.abc import Callable
 from typing import Any, ClassVar
-
-import torch
 
 from innerloop.core.errors import UserError
 
 
 class WorkersError(UserError):
     """Worker processes cannot be started here, or died and died again."""
-
-
-def start_method() -> str:
-    """``fork`` where that is safe, else ``spawn``; what the program itself has set comes first.
-
-    A forked process has everything that its parent has, at once. Forking is not safe with Apple's libraries
-    nor with a GPU in use, and Windows has no fork: there a process is started afresh, which takes seconds.
-    """
-    chosen: Any = multiprocessing.get_start_method(allow_none=True)  # a name, or None if nobody chose
-    if chosen is not None:
-        return "fork" if chosen == "fork" else "spawn"
-    return "fork" if sys.platform == "linux" and not torch.cuda.is_initialized() else "spawn"
 
 
 class Parcel:

@@ -25,6 +25,7 @@ from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rates.auto import provisional, settled
 from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
 from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes
+from innerloop.experiment.tracked import final_scores, tracked
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
@@ -43,6 +44,7 @@ from innerloop.runs.manifest import read_manifest, start_manifest, update_manife
 from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.process import alive
 from innerloop.runs.progress import Progress, RunLog, progress
+from innerloop.runs.tracking import check_followers
 from innerloop.training.state import TrainState, in_order, state_from
 
 
@@ -72,6 +74,8 @@ def train(
         refuse_mixed_ways(recipe, training=True)
     with problems.collect():
         check_compiler(recipe.run.compile)
+    with problems.collect():
+        check_followers(recipe.run.tensorboard, recipe.run.track)
     with problems.collect():
         parts = build(provisional(recipe))
     problems.refuse()
@@ -111,6 +115,7 @@ def resume(run: Path, *, trust: bool = False, progress: bool = True, force: bool
         if recipe.outer.objective == NOTHING:
             return judge_again(run, recipe, progress=progress)
         _check_plan(run, manifest.get("plan") or {})
+        check_followers(recipe.run.tensorboard, recipe.run.track)
         recipe, notes = _same_data(recipe, run)
         parts = build(provisional(recipe))
         saved = load_checkpoint(run, "last")
@@ -180,13 +185,16 @@ def _carry_out(
         with ending(run, log, bar), worker_warnings(bar.line):
             parts, state = settled(recipe, parts, run, state, bar.line)
             plan = _plan(parts, run, bar)
-            with MetricsWriter(run / "metrics.jsonl", tensorboard=recipe.run.tensorboard) as metrics:
+            known = tracked(parts.recipe, run, bar.line)
+            with MetricsWriter(run / "metrics.jsonl", recipe.run.tensorboard, known) as metrics:
                 fitted_at = time.perf_counter()
                 state = _fit(parts, run, state, plan, metrics, bar)
                 seconds = time.perf_counter() - fitted_at
-            bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
-            weights, used = best_or_last(recipe, run, state)
-            evaluation = evaluate_parts(parts, weights, plan, run, used, {"notes": seen} if seen else None)
+                bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
+                weights, used = best_or_last(recipe, run, state)
+                more = {"notes": seen} if seen else None
+                evaluation = evaluate_parts(parts, weights, plan, run, used, more)
+                metrics.tell(final_scores(evaluation, state.step))
     done = state.step - first_step
     speed = done * recipe.outer.batch / seconds if done else None
     update_manifest(run, status="finished", reason=None if state.step == steps else "validation stalled")

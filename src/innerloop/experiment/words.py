@@ -48,6 +48,7 @@ RECIPE_WORDS = {
     "the learner's scale": "inner.settings.scale",
     "the learner's steps": "inner.steps",
     "the optimiser's lr": "outer.lr",
+    "track": "run.track",
     "weights": "tasks.settings.weights",
 }
 """Arguments as messages name them, and the settings of a recipe that they come from."""

@@ -158,4 +158,8 @@ def task_head(params: Params, index: Tensor) -> Params:
     ``index`` is a task number (its own head), or the class numbers of a classification task (their rows).
     """
     stacked, _ = split_prefix(params, PREFIX)
-    return {name[len(PREFIX) :]: value[index] for name, value in stacked.items()}
+    rows = index.reshape(-1)  # torch 2.6 cannot map indexing by a tensor without dimensions over tasks
+    return {
+        name[len(PREFIX) :]: value[rows].reshape(*index.shape, *value.shape[1:])
+        for name, value in stacked.items()
+    }

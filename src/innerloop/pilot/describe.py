@@ -50,7 +50,13 @@ def described(space: Space[Any], candidate: Any) -> Described:
 
 
 def protocol_of(problem: Problem, steps: int, episodes: int) -> PilotProtocol:
-    """How candidates of a problem are judged after so many steps, on so many tasks."""
+    """How candidates of a problem are judged after so many steps, on so many tasks.
+
+    Args:
+        problem: the data and the recipe of the search.
+        steps: meta-steps of training before the judgement.
+        episodes: validation tasks of the judgement.
+    """
     recipe = problem.recipe
     return PilotProtocol(
         data=recipe.data.name,

@@ -28,7 +28,13 @@ from innerloop.runs.progress import Progress
 
 
 def carry_out(group: Group, told: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """One call of rank 0, of a run or of a search."""
+    """One call of rank 0, of a run or of a search.
+
+    Args:
+        group: of all ranks.
+        told: what rank 0 has announced: the kind of the call and what it needs.
+        tensors: those that belong to it, by name.
+    """
     if told["kind"] != KIND:
         following.carry_out(group, told, tensors)
         return

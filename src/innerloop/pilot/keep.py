@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,17 +12,19 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.data.source import ImageSource
 from innerloop.execution.plain import from_leader
+from innerloop.experiment.together import ranks_here
 from innerloop.pilot.asked import Asked
 from innerloop.pilot.settings import model_for
 from innerloop.recipes.settings import make_recipe, recipe_to_toml
 from innerloop.recipes.trust import admit
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import read_json, write_json_atomic
-from innerloop.runs.manifest import actual_status, kind_of, read_manifest, start_manifest
-from innerloop.runs.progress import Progress
+from innerloop.runs.manifest import actual_status, kind_of, read_manifest, start_manifest, update_manifest
+from innerloop.runs.progress import Progress, RunLog, progress
 
 KIND = "search"
 MEASURED = "scores.jsonl"
@@ -75,7 +80,14 @@ class Sitting(NamedTuple):
 
 
 def begin(asked: Asked, source: ImageSource, *, validate: bool, argv: list[str] | None) -> Path:
-    """A new run directory."""
+    """A new run directory.
+
+    Args:
+        asked: what the user asked for.
+        source: the pictures, whose name and content the manifest keeps.
+        validate: whether scores are validated instead of a network being searched for.
+        argv: the words of the command, for the manifest; None if there was no command.
+    """
     verb = "validate" if validate else "search"
     name = asked.recipe.name if asked.recipe.name.startswith("search-") else f"search-{asked.recipe.name}"
     run = create_run(Path(asked.recipe.run.folder), name.replace("search", verb, 1), asked.recipe.run.seed)
@@ -116,12 +128,7 @@ def reopened(run: Path, *, trust: bool = False, alone: bool = False) -> tuple[As
         UserError: it is finished, or still running.
         UntrustedCodeError: its recipe names code from outside, and is not trusted.
     """
-    manifest = read_manifest(run)
-    status = actual_status(manifest)
-    if status == "finished":
-        raise UserError(f"{run} is finished: `innerloop report {run}` makes its page again.")
-    if status == "running" and not alone:
-        raise UserError(f"{run} is still running (process {manifest.get('pid')}): stop that first.")
+    manifest = still_open(run, alone=alone)
     try:
         kept: dict[str, Any] = manifest["asked"]
         recipe = admit(make_recipe(kept["recipe"]), set(), str(run), trust)
@@ -132,6 +139,54 @@ def reopened(run: Path, *, trust: bool = False, alone: bool = False) -> tuple[As
         raise UserError(
             f"{run / 'manifest.json'} does not say what was asked: begin the search anew."
         ) from None
+
+
+def still_open(run: Path, *, alone: bool = False) -> dict[str, Any]:
+    """The manifest of a run that can be gone on with.
+
+    Args:
+        run: its directory.
+        alone: that no other process works on it, whatever its manifest says.
+
+    Raises:
+        UserError: it is finished, or still running.
+    """
+    manifest = read_manifest(run)
+    status = actual_status(manifest)
+    if status == "finished":
+        raise UserError(f"{run} is finished: `innerloop report {run}` makes its page again.")
+    if status == "running" and not alone:
+        raise UserError(f"{run} is still running (process {manifest.get('pid')}): stop that first.")
+    return manifest
+
+
+def sit_down(
+    run: Path, title: str, workers: int | None, *, show: bool, started: float, shared: bool = False
+) -> tuple[Sitting, Progress, RunLog]:
+    """One more go at a run: the sitting, and where people and the log are told of it.
+
+    Args:
+        run: its directory; its manifest says what earlier goes have taken, and gets this process.
+        title: what is done to what, such as ``search glyphs``.
+        workers: processes of one thread each; as many as there are cores if None.
+        show: whether to show progress on standard error.
+        started: the ``time.monotonic()`` from which time counts.
+        shared: whether any process that sees the run's directory may train its candidates.
+    """
+    log = RunLog(run / "log.txt")
+    spent = float(read_manifest(run).get("spent") or 0.0)
+    update_manifest(run, status="running", pid=os.getpid(), ranks=ranks_here())
+    teller = Progress(1, title.partition(" ")[0], 0, sys.stderr if show else None, log, None)
+
+    def counting(total: int, unit: str) -> AbstractContextManager[Progress]:
+        return progress(total, title, show, log=log, unit=unit)
+
+    def clock() -> float:
+        return time.monotonic() - started
+
+    hands = workers or available_cores()
+    teller.line(f"run: {run}")
+    return Sitting(run, hands, spent, clock, teller.line, counting, shared=shared), teller, log
 
 
 def check_pictures(run: Path, source: ImageSource) -> None:

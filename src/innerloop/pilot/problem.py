@@ -111,7 +111,13 @@ def _fitted(asked: Asked, source: ImageSource) -> Recipe:
 
 
 def with_network(recipe: Recipe, space: Space[Any], candidate: Any) -> Recipe:
-    """The recipe with a candidate as its network."""
+    """The recipe with a candidate as its network.
+
+    Args:
+        recipe: whose network is replaced; its outputs, last layer and normalisation stay as they are.
+        space: the space that the candidate is from.
+        candidate: the network.
+    """
     kept = recipe.model.model_dump(include=set(_OF_MODEL), exclude_none=True)
     data = recipe.model_dump(exclude_none=True)
     return make_recipe({**data, "model": {**kept, **space.settings(candidate, recipe.model.norm)}})

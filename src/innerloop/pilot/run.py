@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.cores import available_cores
 from innerloop.experiment.lifetime import ending
-from innerloop.experiment.together import called, ranks_here, remember_run
+from innerloop.experiment.together import called, remember_run
 from innerloop.experiment.words import recipe_words
 from innerloop.pilot.asked import Asked
-from innerloop.pilot.keep import KIND, RESULT, Sitting, begin, check_pictures, reopened
+from innerloop.pilot.keep import KIND, RESULT, Sitting, begin, check_pictures, reopened, sit_down
 from innerloop.pilot.problem import Problem, pose
 from innerloop.pilot.race import race
 from innerloop.pilot.results import Race, Validation
@@ -24,8 +20,7 @@ from innerloop.pilot.validate import validate as validate_scores
 from innerloop.report.page import write_page
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.lock import sole_writer
-from innerloop.runs.manifest import read_manifest, update_manifest
-from innerloop.runs.progress import Progress, RunLog, progress
+from innerloop.runs.manifest import update_manifest
 
 
 @recipe_words()
@@ -104,21 +99,10 @@ def _carry_on(
     *,
     shared: bool = False,
 ) -> dict[str, Any]:
-    log = RunLog(run / "log.txt")
-    spent = float(read_manifest(run).get("spent") or 0.0)
-    update_manifest(run, status="running", pid=os.getpid(), ranks=ranks_here())
     remember_run(run)
-    teller = Progress(1, "search", 0, sys.stderr if show else None, log, None)
-
-    def counting(total: int, unit: str) -> AbstractContextManager[Progress]:
-        return progress(total, f"search {asked.source}", show, log=log, unit=unit)
-
-    def clock() -> float:
-        return time.monotonic() - started
-
-    hands = workers or available_cores()
-    sitting = Sitting(run, hands, spent, clock, teller.line, counting, shared=shared)
-    teller.line(f"run: {run}")
+    sitting, teller, log = sit_down(
+        run, f"search {asked.source}", workers, show=show, started=started, shared=shared
+    )
     for note in notes:
         teller.line(f"warning: {note}")
     with ending(run, log, teller):

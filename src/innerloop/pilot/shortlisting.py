@@ -59,7 +59,13 @@ def score_names(text: str) -> tuple[str, ...]:
 
 
 def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
-    """Candidates by ``method=``, the best first."""
+    """Candidates by ``method=``, the best first.
+
+    Args:
+        problem: the data and the space.
+        settings: the method, the score and the budget.
+        sitting: the run directory, the workers and the clock.
+    """
     if settings.method == "shortlist":
         return _scored_pool(problem, settings, sitting)
     decided(sitting, "pruning", lambda: {"seconds": _fits(problem, settings, sitting)})
@@ -87,7 +93,7 @@ def _seconds_of_scoring(sitting: Sitting) -> float:
 
 
 def _fits(problem: Problem, settings: Search, sitting: Sitting) -> float:
-    """Seconds that pruning will take; it must leave time for the pilot, and that is told before it begins."""
+    """Seconds that pruning will take; it is refused now if that leaves no time for the pilot."""
     method = find_method(settings.method).settings
     needed = foreseen_seconds(problem.space, problem.draws, method) / sitting.hands
     sitting.say(f"method={settings.method} will take about {duration(round(needed))}")
@@ -112,14 +118,29 @@ def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Rankin
 
 
 def scores_of(problem: Problem, settings: Search, sitting: Sitting, candidates: Sequence[Any]) -> Scores:
-    """Scores of candidates by the search's own score, on the draws that all others have."""
+    """Scores of candidates by the search's own score, on the draws that all others have.
+
+    Args:
+        problem: the data and the space.
+        settings: the score and how often it is measured.
+        sitting: the run directory and the workers.
+        candidates: what is scored.
+    """
     return scored(problem, sitting, candidates, score_names(settings.score), settings.repeats)
 
 
 def scored(
     problem: Problem, sitting: Sitting, candidates: Sequence[Any], names: Sequence[str], repeats: int
 ) -> Scores:
-    """Candidates measured by some scores; what was measured before is read."""
+    """Candidates measured by some scores; what was measured before is read.
+
+    Args:
+        problem: the data and the space.
+        sitting: the run directory and the workers.
+        candidates: what is scored.
+        names: the scores.
+        repeats: draws of data and weights on which each is measured.
+    """
     return score_candidates(
         problem.space,
         candidates,
@@ -147,8 +168,13 @@ def _pool_size(problem: Problem, settings: Search, sitting: Sitting) -> int:
 def random_field(space: Space[Any], seed: int, shortlisted: Sequence[Any], extra: int) -> list[Any]:
     """Random candidates, each of about the parameters of its counterpart, none of them shortlisted.
 
-    ``extra`` more are counterparts of the first ones once again. Where no new candidate of a size is
-    found, the tolerance grows.
+    Where no new candidate of a size is found, the tolerance grows.
+
+    Args:
+        space: what candidates are drawn from.
+        seed: of the draws.
+        shortlisted: the candidates that each get a counterpart.
+        extra: how many of them, from the first on, get one counterpart more.
     """
     found: list[Any] = []
     wanted = [*shortlisted, *itertools.islice(itertools.cycle(shortlisted), extra)]

@@ -188,13 +188,14 @@ def _timed(recipe: dict[str, Any]) -> Costs:
     parts = Parts(whole, _data(whole))
     state = parts.first
     built = time.perf_counter()
+    warm, steps = built, TIMED_STEPS
     try:
         state = fit_parts(parts, state, plan=_plan(parts), steps=1)
         warm = time.perf_counter()
         state = fit_parts(parts, state, plan=_plan(parts), steps=1 + TIMED_STEPS)
     except NonFiniteError:
-        warm = time.perf_counter()
+        steps = 1  # so many at least were done: its cost is told too high rather than too low
     stepped = time.perf_counter()
     _judged(parts, state, TIMED_TASKS)
     ended = time.perf_counter()
-    return Costs((stepped - warm) / TIMED_STEPS, (ended - stepped) / TIMED_TASKS, built - begin)
+    return Costs((stepped - warm) / steps, (ended - stepped) / TIMED_TASKS, built - begin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ import torch
 
 from innerloop.core.children import end_with_parent, safe_path
 from innerloop.core.errors import UserError
+from innerloop.execution.starting import process_pool
 
 Job = TypeVar("Job")
 Value = TypeVar("Value")
@@ -42,7 +43,7 @@ def in_processes(
             yield place, work(job)
         return
     with safe_path():  # some systems start the processes of a pool afresh
-        pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(os.getpid(),))
+        pool = process_pool(workers, _begin, os.getpid())
         places = {pool.submit(work, job): place for place, job in enumerate(jobs)}
     try:
         for future in as_completed(places):

@@ -107,6 +107,13 @@ class Run(Section):
     save_every: int = Field(1000, ge=1, description="steps between checkpoints")
     folder: str = Field("runs", description="run directories are made in here")
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: tensorboard)")
+    track: Literal["none", "trackio", "wandb"] = Field(
+        "none",
+        description="also track the run by trackio or Weights & Biases, offline (extras: trackio, wandb)",
+    )
+    project: str = Field(
+        "innerloop", min_length=1, description="the project that run.track files the run under"
+    )
 
 
 class Recipe(Section):

@@ -168,6 +168,7 @@ READERS: Readers = {
     "eval.baselines": (_PICTURES,),
     "eval.predictions": (_PICTURES,),
     "run.chunk": (_one_of("run.execution", "auto", "vmap"),),
+    "run.project": (_one_of("run.track", "trackio", "wandb"),),
 }
 """What training and the judging after it read."""
 
@@ -183,7 +184,7 @@ _ONLY_TRAINING = (
     *(f"outer.{name}" for name in type(Recipe().outer).model_fields if name != "loss"),
     *("eval.every", "eval.patience", "eval.validation_episodes"),
     *("run.seed", "run.bfloat16", "run.compile", "run.log_every", "run.save_every", "run.folder"),
-    "run.tensorboard",
+    *("run.tensorboard", "run.track", "run.project"),
 )
 JUDGED: Readers = {
     **{f"tasks.{name}": (_none_in_eval(name),) for name in ("ways", "shots", "queries")},

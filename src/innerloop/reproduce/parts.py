@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from innerloop.core.children import end_with_parent, safe_path
 from innerloop.execution.plan import available_cores
+from innerloop.execution.starting import process_pool
 from innerloop.reproduce.sources import library_versions, source_hash
 from innerloop.runs.files import plain, read_json, write_json_atomic
 
@@ -81,7 +81,7 @@ def two_at_a_time(compute: Callable[[Job], Value], jobs: Sequence[Job]) -> Itera
             yield job, compute(job)
         return
     # a forked process must not wait for threads of its parent, and four threads would share two cores
-    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(os.getpid(),)) as pool:
+    with process_pool(workers, _begin, os.getpid()) as pool:
         with safe_path():  # some systems start the processes of a pool afresh
             values = pool.map(compute, jobs)
         yield from zip(jobs, values, strict=True)

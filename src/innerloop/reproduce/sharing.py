@@ -15,7 +15,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 
 from innerloop.core.children import end_with_parent, safe_path
 from innerloop.core.cores import available_cores
+from innerloop.execution.starting import process_pool
 from innerloop.reproduce import parts
 from innerloop.reproduce.sources import source_hash
 from innerloop.runs.claims import Claims
@@ -105,7 +105,7 @@ class Sharing:
         if workers < 2:
             yield from in_any_order(lambda some: map(attempt, some), jobs)
             return
-        pool = ProcessPoolExecutor(workers, initializer=_begin_in_pool, initargs=(self.place, os.getpid()))
+        pool = process_pool(workers, _begin_in_pool, self.place, os.getpid())
         with pool, safe_path():  # some systems start the processes of a pool afresh
             yield from in_any_order(lambda some: pool.map(attempt, some), jobs)
 

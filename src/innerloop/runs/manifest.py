@@ -22,7 +22,7 @@ from innerloop.runs.process import alive, identity
 ENDED = ("finished", "interrupted", "failed")
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("status", "reason", "started", "ended", "device", "platform", "recipe_sha256"), (str,)),
-    **dict.fromkeys(("plan", "data", "versions", "sizes", "recipe", "rate", "asked"), (dict,)),
+    **dict.fromkeys(("plan", "data", "versions", "sizes", "recipe", "rate", "asked", "tracked"), (dict,)),
     "argv": (list,),
 }
 """What entries of a manifest are, where they are there at all; others may be anything."""
@@ -123,7 +123,7 @@ def now() -> str:
 
 
 def kind_of(run: Path) -> str | None:
-    """What kind of run its manifest says it is (``search``, ``advise`` …); None for training, or if damaged."""
+    """The kind that a run's manifest names (``search``, ``advise`` …); None for training, or if damaged."""
     try:
         kind = read_manifest(run).get("kind")
     except UserError:

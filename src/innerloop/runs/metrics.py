@@ -10,40 +10,43 @@ from typing import Any, Self
 
 from innerloop.core.errors import UserError
 from innerloop.runs.files import json_line, write_text_atomic
+from innerloop.runs.tracking import Tracked, followers, scalars
 
 
 class MetricsWriter:
-    """Appends lines to a metrics file, and TensorBoard events beside it if asked.
+    """Appends lines to a metrics file; gives their numbers to TensorBoard and to a tracker if asked.
 
     Args:
         path: usually ``<run>/metrics.jsonl``; lines already there are kept, half a last line is cut off.
         tensorboard: also write events into ``<run>/tensorboard``.
+        tracked: how trackio or Weights & Biases know the run; None for neither.
 
     Raises:
-        UserError: TensorBoard is asked for and not installed.
+        UserError: what is asked for is not installed.
     """
 
-    def __init__(self, path: Path, tensorboard: bool = False) -> None:
+    def __init__(self, path: Path, tensorboard: bool = False, tracked: Tracked | None = None) -> None:
         cut_torn_line(path)
-        self._events = _event_writer(path) if tensorboard else None
+        last = _last_step(path) if tensorboard else None
+        self._followers = followers(path, tensorboard, tracked, last)
         self._file = path.open("a", encoding="utf-8", newline="\n")
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Append one line and hand it to the operating system, so that a killed process loses none of it."""
         self._file.write(json_line(dict(values)) + "\n")
         self._file.flush()
-        if self._events is not None:
-            step = values.get("step")
-            for key, value in values.items():
-                if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
-                    self._events.add_scalar(key, value, step)
-            self._events.flush()
+        self.tell(values)
+
+    def tell(self, values: Mapping[str, Any]) -> None:
+        """Give the numbers of a record to those that follow, and keep them out of the file."""
+        for follower in self._followers:
+            follower.write(scalars(values), values.get("step"))
 
     def close(self) -> None:
         """Close the files; harmless when called twice."""
         self._file.close()
-        if self._events is not None:
-            self._events.close()
+        for follower in self._followers:
+            follower.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,19 +102,11 @@ def cut_torn_line(path: Path) -> None:
         write_text_atomic(path, content[:whole].decode("utf-8", errors="replace"))
 
 
+def _last_step(path: Path) -> int | None:
+    steps = [record["step"] for record in read_metrics(path) if isinstance(record.get("step"), int)]
+    return max(steps, default=None)
+
+
 def _after(record: Mapping[str, Any], step: int) -> bool:
     at = record.get("step")
     return isinstance(at, (int, float)) and at > step
-
-
-def _event_writer(path: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError(
-            "{tensorboard}=true needs TensorBoard: `pip install 'innerloop[tensorboard]'`, or leave it out.",
-            names=("tensorboard",),
-        ) from None
-    steps = [record["step"] for record in read_metrics(path) if isinstance(record.get("step"), int)]
-    # a resumed run repeats steps after its checkpoint: TensorBoard hides the earlier events from there on
-    return SummaryWriter(str(path.parent / "tensorboard"), purge_step=max(steps) + 1 if steps else None)

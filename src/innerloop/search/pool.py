@@ -7,11 +7,9 @@ the same numbers, and an interrupted search goes on where it was.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import pickle
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -27,6 +25,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.heap import keep_freed_memory
 from innerloop.execution.plain import from_leader, plain_out
 from innerloop.execution.plan import Plan, torch_threads
+from innerloop.execution.starting import process_pool, start_method
 from innerloop.search.draws import Draw, Draws, digest
 from innerloop.search.measure import Job, Measured, job_key, measure, space_print
 from innerloop.search.space import Space
@@ -156,9 +155,7 @@ class Bench:
 
     def _processes(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            given = (self.space, self._given, os.getpid())
-            context = multiprocessing.get_context(_start_method())
-            self._pool = ProcessPoolExecutor(self.workers, context, _prepare, given)
+            self._pool = process_pool(self.workers, _prepare, self.space, self._given, os.getpid())
         return self._pool
 
 
@@ -168,14 +165,9 @@ def _finished(running: dict[Future[Measured], int]) -> Iterator[tuple[int, Measu
         yield running.pop(future), future.result()
 
 
-def _start_method() -> str:
-    """Forked processes have the library loaded; elsewhere than on Linux forking is not safe."""
-    return "fork" if sys.platform == "linux" else "spawn"
-
-
 def _can_be_sent(*parts: Any) -> bool:
     """Whether worker processes can have these: forked ones have everything, others what can be pickled."""
-    if _start_method() == "fork":
+    if start_method() == "fork":
         return True
     try:
         pickle.dumps(parts)

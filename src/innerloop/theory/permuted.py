@@ -21,7 +21,7 @@ from innerloop.theory.landscape.data import TaskFits, fit_tasks, sample_curvatur
 REASON = (
     "labels are permuted at random from task to task: averaged over permutations all class columns are "
     "equal, both optima are the constant 1/C, and the closed forms predict a gain of exactly 1; what "
-    "training shows there is feature learning, which they do not model (run a pilot instead)"
+    "training shows there is feature learning, which they do not model"
 )
 
 

@@ -16,7 +16,7 @@ from innerloop.advisor.asked import understand
 from innerloop.advisor.problem import Problem, pose
 from innerloop.advisor.race import race
 from innerloop.advisor.recommend import ahead_of, is_beyond_chance, trained_row
-from innerloop.papers.further.rate_runs import source
+from innerloop.papers.further.rate_runs import content, source
 from innerloop.pilot.budget import LEAST_STEPS
 from innerloop.pilot.keep import Sitting
 from innerloop.pilot.trials import Trial, carry_out, timed
@@ -27,14 +27,20 @@ LONG_SEED = 2
 
 
 class Case(NamedTuple):
-    """A problem: where its pictures are, how many ways and shots."""
+    """A problem: pictures with ways and shots; or a family of tasks of numbers, with no ways."""
 
     data: str
     ways: int
     shots: int
 
     def __str__(self) -> str:
-        return f"{self.data}, {self.ways}-way {self.shots}-shot"
+        shape = f"{self.ways}-way {self.shots}-shot" if self.ways else f"{self.shots} shots"
+        return f"{self.data}, {shape}"
+
+    @property
+    def content(self) -> str:
+        """What tells two datasets of this name apart."""
+        return content(self.data) if self.ways else ""
 
     def posed(self, seed: int, *items: str) -> Problem:
         """Methods and tasks.
@@ -43,12 +49,15 @@ class Case(NamedTuple):
             seed: of the runs.
             items: further settings of the advice.
         """
+        if not self.ways:
+            own = [f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}", "backbone=none"]
+            return pose(understand(self.data, [*own, *items]))
         shape = [f"tasks.ways={self.ways}", f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}"]
         return pose(understand(source(self.data), [*shape, "backbone=none", *items]))
 
 
 def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) -> dict[str, Any]:
-    """A method trained for this many seconds of one core: its accuracy on validation tasks, and what it took.
+    """A method trained for this many seconds of one core: its score on validation tasks, and what it took.
 
     Args:
         case: the problem.
@@ -64,7 +73,7 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
     with tempfile.TemporaryDirectory() as folder:
         recipe = entrant.short(steps, problem.queries)
         reached = carry_out(Trial(recipe, Path(folder), "long", steps, episodes, LONG_SEED))
-    return {"accuracy": reached.mean, "ci95": reached.ci95, "steps": steps, "seconds": reached.seconds}
+    return {problem.score: reached.mean, "ci95": reached.ci95, "steps": steps, "seconds": reached.seconds}
 
 
 def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> dict[str, Any]:

@@ -7,25 +7,21 @@ steps, 5-way 1-shot, and 20-way on Quick Draw; two seeds. Every training run is 
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 from typing import Any
 
-import numpy
-
 from innerloop.advice.rate import NORMALISED, UNNORMALISED
 from innerloop.papers.further.rate_runs import QUERIES, Case, Size, content, source, trained
-from innerloop.plots.panels import line, mark, panel, panels_figure
+from innerloop.papers.further.rate_table import GRID, MEDIAN, WORST, panel_of, plain, summary
+from innerloop.plots.panels import panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
-from innerloop.theory.rate.bracket import step_divisor
 
 NAME = "rate-regret"
 PART = "INNERLOOP_REGRET_CASES"
 """Environment: look at only the first cases, this many."""
 
-GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SIZES = {
     # meta-steps, tasks per step, test tasks, seeds
     "smoke": (4, 2, 10, 1),
@@ -60,7 +56,7 @@ def run(scale: str, say: Say) -> Reproduction:
         results[job[:3]] = outcome
         say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome['accuracy']:.3f} (rate {outcome['rate']:.3g})")
     again = _again(results, scale) if scale == "smoke" else []
-    table = [_summary(case, results, seeds) for case in chosen]
+    table = [summary(case, results, seeds) for case in chosen]
     protocol = {
         "meta-steps": steps,
         "batch": batch,
@@ -70,10 +66,10 @@ def run(scale: str, say: Say) -> Reproduction:
         "net": "strided Conv4-32",
         "cases run": f"{len(chosen)} of {len(cases(scale))}",
     }
-    panels = [_panel(entry) for entry in table]
+    panels = [panel_of(entry) for entry in table]
     figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
     rows = _smoke_rows(table, again) if scale == "smoke" else _rows(table, scale)
-    return Reproduction(rows, {NAME: figure}, {"table": [_plain(entry) for entry in table]}, protocol)
+    return Reproduction(rows, {NAME: figure}, {"table": [plain(entry) for entry in table]}, protocol)
 
 
 def _again(results: dict[tuple[Case, Any, int], dict[str, Any]], scale: str) -> list[float]:
@@ -143,22 +139,6 @@ def _uncertainty(table: list[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def needed_factor(entry: dict[str, Any]) -> float:
-    """The factor between ``auto``'s rate and the nearest of the grid within one point of the best.
-
-    It is one where ``auto`` itself is that good.
-
-    >>> entry = {"regret": 0.02, "rate": 0.1, "best": 0.5, "scores": [0.1] * 4 + [0.495, 0.5, 0.3, 0.2]}
-    >>> round(needed_factor(entry), 2)
-    3.0
-    """
-    if entry["regret"] <= MEDIAN:
-        return 1.0
-    good = [r for r, score in zip(GRID, entry["scores"], strict=True) if score >= entry["best"] - MEDIAN]
-    return min(max(r / entry["rate"], entry["rate"] / r) for r in good)
-
-
-MEDIAN, WORST = 0.01, 0.03
 HAD, HINDSIGHT = "the same, had the rate been", "(between grid rates, in hindsight)"
 FAR_OFF = (Case("cifar-fs", 5, "none", 1), Case("cifar-fs", 5, "none", 5))
 """Where ``auto`` was more than three points below the best rate at ``cpu``."""
@@ -168,54 +148,3 @@ def _part(job: tuple[Case, Any, int, str]) -> dict[str, Any]:
     case, rate, seed, scale = job
     settings = {"case": case, "rate": rate, "seed": seed, "size": Size(*SIZES[scale][:3])}
     return dict(remembered(NAME, trained, settings, seen={"content": content(case.data)}))
-
-
-def _summary(case: Case, results: dict[tuple[Case, Any, int], dict[str, Any]], seeds: int) -> dict[str, Any]:
-    """Means over seeds; the best rate of the grid is chosen on the same test tasks, which favours it."""
-
-    def mean(rate: Any) -> float:
-        """The mean accuracy at a rate."""
-        return statistics.fmean(results[(case, rate, seed)]["accuracy"] for seed in range(seeds))
-
-    scores = [mean(rate) for rate in GRID]
-    best = max(range(len(GRID)), key=scores.__getitem__)
-    rate = statistics.fmean(results[(case, "auto", seed)]["rate"] for seed in range(seeds))
-    summary: dict[str, Any] = {
-        "case": case,
-        "scores": scores,
-        "best": scores[best],
-        "at": GRID[best],
-        "auto": mean("auto"),
-        "rate": rate,
-    }
-
-    def elsewhere(other: float) -> float:
-        """Regret at another rate, read off between those of the grid."""
-        if case.steps == 1:
-            return max(0.0, scores[best] - summary["auto"])
-        between = numpy.interp(math.log(other), [math.log(r) for r in GRID], scores)
-        return max(0.0, scores[best] - float(between))
-
-    root = step_divisor(case.steps)  # what auto divided by
-    summary["regret"] = max(0.0, scores[best] - summary["auto"])
-    return {
-        **summary,
-        "factor": needed_factor(summary),
-        "divided": elsewhere(rate / root),
-        "undivided": elsewhere(rate * root),
-    }
-
-
-def _panel(entry: dict[str, Any]) -> Any:
-    name = "test accuracy: " + str(entry["case"]).replace(", ", "\n", 1)
-    return panel(
-        "inner rate",
-        name,
-        [line("fixed", GRID, entry["scores"])],
-        [mark("auto", entry["rate"], entry["auto"])],
-        log_x=True,
-    )
-
-
-def _plain(entry: dict[str, Any]) -> dict[str, Any]:
-    return {**entry, "case": str(entry["case"])}

@@ -1,4 +1,4 @@
-"""The training runs behind ``rate-regret``: ANIL on pictures at one rate, judged on test tasks.
+"""The training runs behind ``rate-regret`` and ``rate-unseen``: ANIL on pictures at one rate.
 
 They stand apart from the rows that are made of them, so that finished runs outlive a change of words there
 (:func:`innerloop.reproduce.parts.remembered`).
@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
+from innerloop.experiment.parts import build
+from innerloop.experiment.rates.auto import advice_for, provisional
+from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import fitted, judged
+from innerloop.theory.rate.bracket import step_divisor
 
 QUERIES = 5
+PHOTOGRAPHS, SIDE = "tiny-imagenet", 32
+"""Photographs are brought to this size: a quarter of the pixels, and of the time."""
 
 
 class Case(NamedTuple):
@@ -27,6 +33,7 @@ class Case(NamedTuple):
     ways: int
     norm: str
     steps: int
+    shots: int = 1
 
     @property
     def normalised(self) -> bool:
@@ -35,9 +42,8 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         layer = "batch norm" if self.normalised else "no normalisation"
-        return (
-            f"{self.data}, {self.ways}-way 1-shot, {layer}, {self.steps} step{'s' if self.steps > 1 else ''}"
-        )
+        many = "s" if self.steps > 1 else ""
+        return f"{self.data}, {self.ways}-way {self.shots}-shot, {layer}, {self.steps} step{many}"
 
 
 class Size(NamedTuple):
@@ -57,19 +63,7 @@ def trained(case: Case, rate: Any, seed: int, size: Size) -> dict[str, Any]:
         seed: of the run.
         size: steps, tasks in a step and test tasks.
     """
-    recipe = make_recipe(
-        {
-            "name": "rate-regret",
-            "data": {"name": source(case.data)},
-            "tasks": {"family": "few-shot", "ways": case.ways, "shots": 1, "queries": QUERIES},
-            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": case.norm},
-            "inner": {"method": "anil", "lr": rate, "steps": case.steps, "loss": "cross-entropy"},
-            "outer": {"steps": size.steps, "batch": size.batch, "lr": 3e-3, "clip": 10.0},
-            "eval": {"episodes": size.tests},
-            "run": {"seed": seed, "threads": 1},
-        }
-    )
-    outcome = fitted(recipe)
+    outcome = fitted(recipe_of(case, rate, seed, size))
     score = judged(outcome)
     chance = 1 / case.ways
     diverged = not math.isfinite(score.mean)  # in training, or when it adapts: worth a guess
@@ -81,12 +75,56 @@ def trained(case: Case, rate: Any, seed: int, size: Size) -> dict[str, Any]:
     }
 
 
+def recipe_of(case: Case, rate: Any, seed: int, size: Size) -> Recipe:
+    """ANIL with a strided Conv4-32 on a problem.
+
+    Args:
+        case: the problem.
+        rate: a number, or ``auto``.
+        seed: of the run.
+        size: steps, tasks in a step and test tasks.
+    """
+    data = {"name": source(case.data), **({"size": SIDE} if case.data == PHOTOGRAPHS else {})}
+    shape = {"ways": case.ways, "shots": case.shots, "queries": QUERIES}
+    return make_recipe(
+        {
+            "name": "rate-regret",
+            "data": data,
+            "tasks": {"family": "few-shot", **shape},
+            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": case.norm},
+            "inner": {"method": "anil", "lr": rate, "steps": case.steps, "loss": "cross-entropy"},
+            "outer": {"steps": size.steps, "batch": size.batch, "lr": 3e-3, "clip": 10.0},
+            "eval": {"episodes": size.tests},
+            "run": {"seed": seed, "threads": 1},
+        }
+    )
+
+
+def estimated(case: Case, seed: int) -> dict[str, float]:
+    """The two forms behind ``auto``'s point, for one step, at the first weights.
+
+    Args:
+        case: the problem.
+        seed: of the run.
+    """
+    forms = advice_for(build(provisional(recipe_of(case, "auto", seed, Size(1, 1, 1))))).forms
+    return {name: value * step_divisor(case.steps) for name, value in forms.items()}
+
+
 def source(name: str) -> str:
-    """Where a dataset is: the catalogue knows it, but for Quick Draw, which is a file of one's own.
+    """Where a dataset is: the catalogue knows it, but for Quick Draw and photographs, which are one's own.
 
     Raises:
-        UserError: there is no Quick Draw.
+        UserError: the file or the folder is not there.
     """
+    if name == PHOTOGRAPHS:
+        folder = os.environ.get("INNERLOOP_TINY_IMAGENET")
+        if folder is None or not Path(folder).is_dir():
+            raise UserError(
+                "this needs photographs: set INNERLOOP_TINY_IMAGENET to a folder of pictures of "
+                "Tiny-ImageNet, one folder per class."
+            )
+        return folder
     if name != "quickdraw":
         return name
     test_data = os.environ.get("INNERLOOP_TEST_DATA")
@@ -101,6 +139,8 @@ def source(name: str) -> str:
 
 def content(name: str) -> str:
     """What tells two datasets of this name apart: nothing for the catalogue's, whose pictures are checked."""
+    if name == PHOTOGRAPHS:
+        return _folder_hash(source(name))
     return _file_hash(source(name)) if name == "quickdraw" else ""
 
 
@@ -108,3 +148,12 @@ def content(name: str) -> str:
 def _file_hash(file: str) -> str:
     with Path(file).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@functools.cache
+def _folder_hash(folder: str) -> str:
+    """Of names and sizes: what reads as other pictures is not taken for the same."""
+    root = Path(folder)
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    listing = "\n".join(f"{path.relative_to(root).as_posix()} {path.stat().st_size}" for path in files)
+    return hashlib.sha256(listing.encode()).hexdigest()

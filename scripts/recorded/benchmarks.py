@@ -1,0 +1,138 @@
+"""Tables of benchmarks: ourselves beside peers, case by case, with the machine that measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from recorded.files import required
+from recorded.text import table
+
+HEAD = (
+    *("case", "against", "ours", "the other", "ratio", "aim", "share of sgemm"),
+    *("peak memory, ours / other", "notes"),
+)
+
+
+def cases(name: str, *patterns: str) -> str:
+    """Every case of a benchmark, or those that fit a pattern.
+
+    Args:
+        name: of the benchmark.
+        *patterns: of cases; all if there are none.
+    """
+    rows = [
+        line(case)
+        for case in required("benchmarks", name)["cases"]
+        if not patterns or any(fnmatchcase(case["case"], pattern) for pattern in patterns)
+    ]
+    used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
+    return table([HEAD[i] for i in used], [[row[i] for i in used] for row in rows])
+
+
+def line(case: dict[str, Any]) -> Sequence[str]:
+    """A case as the cells of a table; what was not measured is empty."""
+    ratio, aim = case.get("ratio"), case.get("at_least")
+    missed = aim is not None and ratio is not None and ratio < aim
+    share = case.get("sgemm_share")
+    memory = [case.get(key) for key in ("ours_mb", "peer_mb")]
+    return (
+        case["case"],
+        str(case.get("peer") or ""),
+        time_of(case.get("ours_ms")),
+        time_of(case.get("peer_ms")),
+        f"**{times(ratio)}**" if ratio is not None else "",
+        f"{aim:g}×{', not reached' if missed else ''}" if aim is not None else "",
+        f"{100 * share:.0f} %" if share is not None else "",
+        " / ".join(f"{value:,.0f}" for value in memory) + " MB" if None not in memory else "",
+        noted(case.get("notes")),
+    )
+
+
+def noted(notes: str | Sequence[str] | None) -> str:
+    """Notes in one line."""
+    return notes if isinstance(notes, str) else "; ".join(notes or ())
+
+
+def time_of(milliseconds: float | None) -> str:
+    """A time with three digits at most.
+
+    >>> time_of(2.93), time_of(169.3), time_of(3854.3), time_of(1211842.9), time_of(None)
+    ('2.9 ms', '169 ms', '3.9 s', '20.2 min', '')
+    """
+    if milliseconds is None:
+        return ""
+    for unit, size in (("min", 60_000.0), ("s", 1000.0)):
+        if milliseconds >= 2 * size or (unit == "s" and milliseconds >= 999.5):
+            return f"{number(milliseconds / size)} {unit}"
+    return f"{number(milliseconds)} ms"
+
+
+def number(value: float) -> str:
+    """One digit after the point below a hundred.
+
+    >>> number(8.25), number(145.3)
+    ('8.2', '145')
+    """
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
+
+
+def times(ratio: float) -> str:
+    """A ratio, with two digits where they matter.
+
+    >>> times(145.3), times(19.44), times(2.036)
+    ('145×', '19×', '2.04×')
+    """
+    return f"{ratio:.2f}×" if ratio < 9.995 else f"{ratio:.0f}×"
+
+
+def ratio(name: str, case: str, peer: str = "*") -> str:
+    """The ratio of one case, for a line of text.
+
+    Args:
+        name: of the benchmark.
+        case: a pattern that fits one case.
+        peer: a pattern for whom it is measured against.
+    """
+    return times(one_case(name, case, peer)["ratio"])
+
+
+def memory(name: str, case: str, peer: str = "*") -> str:
+    """Our peak memory over the other's in one case, for a line of text.
+
+    Args:
+        name: of the benchmark.
+        case: a pattern that fits one case.
+        peer: a pattern for whom it is measured against.
+    """
+    found = one_case(name, case, peer)
+    return times(found["ours_mb"] / found["peer_mb"])
+
+
+def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
+    """The case that both patterns fit.
+
+    Raises:
+        SystemExit: none fits, or several do.
+    """
+    found = [
+        one
+        for one in required("benchmarks", name)["cases"]
+        if fnmatchcase(one["case"], case) and fnmatchcase(str(one.get("peer")), peer)
+    ]
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} cases of {name} are '{case}' against '{peer}'; there must be one.")
+    return dict(found[0])
+
+
+def machine(name: str) -> str:
+    """Where and when a benchmark was measured, for a line of text."""
+    found = required("benchmarks", name)
+    where, rate = found["machine"], found["machine"]["sgemm_gflops"]
+    cores = "1 core" if where["cores"] == 1 else f"{where['cores']} cores"
+    sgemm = ", ".join(f"{value:.0f} on {threads}" for threads, value in rate.items())
+    torch = where["torch"].partition("+")[0]
+    return (
+        f"{where['cpu']}, {cores}, torch {torch}; sgemm in GFLOP/s by threads: {sgemm}; {found['ended'][:10]}"
+    )

@@ -1,0 +1,116 @@
+"""What ``make results`` runs: every command whose file is missing, or was made by another source."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.bench import BENCHMARKS
+from innerloop.reproduce import REPRODUCTIONS, module_name
+from innerloop.reproduce.sources import library_versions, source_hash
+from recorded.evaluations import EVALUATIONS, MODULE, adopt_evaluation
+from recorded.files import ROOT, SCALE, adopt_benchmark, adopt_run, read
+
+NOT_AS_RECORDED = 3
+"""The exit code of a reproduction that ran to its end and found something else than was recorded."""
+
+
+class Command(NamedTuple):
+    """A command whose numbers the pages print.
+
+    Attributes:
+        kind: the folder of its file.
+        name: of its file.
+        words: what is typed after ``innerloop``.
+        module: whose source its numbers depend on.
+    """
+
+    kind: str
+    name: str
+    words: Sequence[str]
+    module: str
+
+
+def commands() -> Iterator[Command]:
+    """All of them, short and long."""
+    for name in REPRODUCTIONS:
+        yield Command("reproductions", name, ("reproduce", name, "--scale", SCALE), module_name(name))
+    for name in BENCHMARKS:
+        yield Command("benchmarks", name, ("bench", name), f"innerloop.bench.{name.replace('-', '_')}")
+    for name, words in EVALUATIONS.items():
+        yield Command("evaluations", name, words, MODULE)
+
+
+def chosen(patterns: Sequence[str]) -> list[Command]:
+    """Those that are asked for by name; all of them if nothing is.
+
+    >>> [command.name for command in chosen(["landscape-fig[12]"])]
+    ['landscape-fig1', 'landscape-fig2']
+
+    Raises:
+        SystemExit: a pattern fits nothing.
+    """
+    every = list(commands())
+    for pattern in patterns:
+        if not any(fnmatchcase(one.name, pattern) for one in every):
+            raise SystemExit(f"nothing is called '{pattern}': `python -m recorded status` lists the names.")
+    return [one for one in every if not patterns or any(fnmatchcase(one.name, p) for p in patterns)]
+
+
+def state_of(command: Command) -> str:
+    """Whether its file is there, and made by the source that there is now."""
+    found = read(command.kind, command.name)
+    if found is None:
+        return "missing"
+    return "up to date" if found["made_by"] == made_by(command) else "out of date"
+
+
+def made_by(command: Command) -> dict[str, str | None]:
+    """What its numbers depend on beside the machine."""
+    return {"source": source_hash(command.module), **library_versions()}
+
+
+def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
+    """Runs what is missing or out of date, one after another; what fails does not stop the others.
+
+    A file is written as soon as its command ends. A reproduction that was interrupted goes on where it was.
+
+    Args:
+        patterns: names to run; all if there are none.
+        say: receives lines for people.
+
+    Returns:
+        How many failed.
+    """
+    waiting = [(one, state) for one in chosen(patterns) if (state := state_of(one)) != "up to date"]
+    failed = 0
+    for i, (one, state) in enumerate(waiting, start=1):
+        say(f"[{i}/{len(waiting)}] innerloop {' '.join(one.words)} ({state})")
+        problem = carry_out(one)
+        failed += problem is not None
+        say(f"[{i}/{len(waiting)}] {one.name}: {problem or 'recorded'}")
+    return failed
+
+
+def carry_out(command: Command) -> str | None:
+    """Runs a command and keeps what it found; returns what went wrong."""
+    called = [sys.executable, "-m", "innerloop", *command.words, "--json"]
+    ended = subprocess.run(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        result: dict[str, Any] = json.loads(ended.stdout)
+    except ValueError:
+        return f"ended with code {ended.returncode}, and no result"
+    if ended.returncode not in (0, NOT_AS_RECORDED):
+        return str(result.get("error") or f"ended with code {ended.returncode}")
+    if command.kind == "reproductions":
+        adopt_run(ROOT / Path(result["run"]))
+    elif command.kind == "benchmarks":
+        adopt_benchmark(result, made_by(command))
+    else:
+        adopt_evaluation(command.name, result, made_by(command))
+    return None

@@ -1,0 +1,64 @@
+"""What stands between marks in the pages, and how it gets there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from recorded import accuracies, benchmarks, evaluations, reproductions
+from recorded.files import ROOT
+
+MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
+
+TABLES: dict[str, Callable[..., str]] = {
+    "accuracy": accuracies.accuracy,
+    "adaptation": evaluations.adaptation,
+    "alphabets": accuracies.alphabets,
+    "cases": benchmarks.cases,
+    "cost": reproductions.cost,
+    "found": reproductions.found,
+    "machine": benchmarks.machine,
+    "memory": benchmarks.memory,
+    "methods": accuracies.methods,
+    "overview": reproductions.overview,
+    "protocols": reproductions.protocols,
+    "ratio": benchmarks.ratio,
+    "rows": reproductions.rows,
+    "score": evaluations.score,
+    "searches": accuracies.searches,
+    "shares": accuracies.shares,
+}
+
+
+def pages() -> list[Path]:
+    """Where marks may stand."""
+    return sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+
+
+def filled(text: str) -> str:
+    """A page with what its marks ask for: a block where the mark ends its line, else words within a line.
+
+    >>> filled("<!-- results: rows adaptlr-fig0 -->")
+    '<!-- results: rows adaptlr-fig0 -->'
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        name, *words = shlex.split(match[2])
+        made = TABLES[name](*words)
+        return f"{match[1]}\n\n{made}\n\n{match[5]}" if match[3] else f"{match[1]}{made}{match[5]}"
+
+    return MARK.sub(fill, text)
+
+
+def write() -> list[Path]:
+    """Fills all pages; returns those that changed."""
+    changed = []
+    for page in pages():
+        before = page.read_text(encoding="utf-8")
+        after = filled(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            changed.append(page)
+    return changed

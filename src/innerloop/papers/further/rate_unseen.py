@@ -1,0 +1,147 @@
+"""What ``inner.lr=auto`` loses on problems that were used neither to find nor to choose its rule.
+
+Omniglot and photographs of Tiny-ImageNet with ANIL and a strided Conv4-32: 1, 3, 5 and 10 inner steps, 1 and
+5 shots, with and without normalisation. Other rules than the one in use are read off between the rates of
+the grid, in hindsight. Every training run is kept under ``runs/reproduce-parts``.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from innerloop.papers.further.rate_runs import (
+    PHOTOGRAPHS,
+    QUERIES,
+    Case,
+    Size,
+    content,
+    estimated,
+    source,
+    trained,
+)
+from innerloop.papers.further.rate_table import GRID, MEDIAN, WORST, between, panel_of, plain, summary
+from innerloop.plots.panels import panels_figure
+from innerloop.reproduce.parts import remembered, two_at_a_time
+from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
+
+NAME = "rate-unseen"
+STEPS, SHOTS, NORMS = (1, 3, 5, 10), (1, 5), ("transductive", "none")
+SIZES = {
+    # meta-steps, tasks per step, test tasks, seeds
+    "smoke": (4, 2, 10, 1),
+    "cpu": (150, 2, 200, 1),
+    "paper": (2000, 4, 1000, 2),
+}
+
+Forms = Mapping[str, float]
+RULES: Mapping[str, Callable[[Forms, int], float]] = {
+    "the point": lambda forms, steps: _middle(forms) / math.sqrt(steps),
+    "divided by the steps": lambda forms, steps: _middle(forms) / steps,
+    "not divided": lambda forms, _: _middle(forms),
+    "the upper end of the bracket": lambda forms, steps: max(forms.values()) / math.sqrt(steps),
+    "twice the upper end": lambda forms, steps: 2 * max(forms.values()) / math.sqrt(steps),
+    "the lower end": lambda forms, steps: min(forms.values()) / math.sqrt(steps),
+}
+"""A rate from the gradient form and the trace form of one step, and the number of steps."""
+
+
+def _middle(forms: Forms) -> float:
+    return math.sqrt(forms["gradient"] * forms["trace"])
+
+
+def cases(scale: str) -> list[Case]:
+    """All of them, 32; at smoke scale one on the embedded glyphs."""
+    if scale == "smoke":
+        return [Case("glyphs", 5, "transductive", 3, 2)]
+    return [
+        Case(data, 5, norm, steps, shots)
+        for data in ("omniglot", PHOTOGRAPHS)
+        for shots in SHOTS
+        for norm in NORMS
+        for steps in STEPS
+    ]
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Trains at every rate of the grid and at ``auto``; two runs at a time, one thread each."""
+    steps, batch, tests, seeds = SIZES[scale]
+    chosen = cases(scale)
+    for case in chosen:
+        source(case.data)  # missing data are reported at once
+    jobs = [(case, rate, seed, scale) for case in chosen for seed in range(seeds) for rate in ("auto", *GRID)]
+    results: dict[tuple[Case, Any, int], dict[str, Any]] = {}
+    for job, outcome in two_at_a_time(_part, jobs):
+        results[job[:3]] = outcome
+        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome['accuracy']:.3f} (rate {outcome['rate']:.3g})")
+    table = [{**summary(case, results, seeds), "forms": _forms(case, seeds)} for case in chosen]
+    for entry in table:
+        entry["rules"] = rules_of(entry)
+    protocol = {
+        "meta-steps": steps,
+        "batch": batch,
+        "test tasks": tests,
+        "seeds": seeds,
+        "queries": QUERIES,
+        "grid": list(GRID),
+        "net": "strided Conv4-32",
+    }
+    panels = [panel_of(entry) for entry in table]
+    figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
+    rows = _smoke_rows(table) if scale == "smoke" else _rows(table)
+    return Reproduction(rows, {NAME: figure}, {"table": [plain(entry) for entry in table]}, protocol)
+
+
+def _part(job: tuple[Case, Any, int, str]) -> dict[str, Any]:
+    case, rate, seed, scale = job
+    settings = {"case": case, "rate": rate, "seed": seed, "size": Size(*SIZES[scale][:3])}
+    return dict(remembered(NAME, trained, settings, seen={"content": content(case.data)}))
+
+
+def _forms(case: Case, seeds: int) -> dict[str, float]:
+    """Geometric means over seeds."""
+    seen = {"content": content(case.data)}
+    each = [remembered(NAME, estimated, {"case": case, "seed": seed}, seen=seen) for seed in range(seeds)]
+    return {name: statistics.geometric_mean(forms[name] for forms in each) for name in each[0]}
+
+
+def rules_of(entry: Mapping[str, Any]) -> dict[str, float]:
+    """The regret of every rule in a case, read off between the rates of the grid."""
+    return {name: between(entry, rule(entry["forms"], entry["case"].steps)) for name, rule in RULES.items()}
+
+
+def _smoke_rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """What must hold however little was trained: shares of so many queries, and the rate of the formula."""
+    _, _, tests, seeds = SIZES["smoke"]
+    judged = [
+        (accuracy, entry["case"].ways * QUERIES * tests * seeds)
+        for entry in table
+        for accuracy in (*entry["scores"], entry["auto"])
+    ]
+    rates = [(entry["rate"], RULES["the point"](entry["forms"], entry["case"].steps)) for entry in table]
+    same = all(math.isclose(a, b, rel_tol=1e-6) for a, b in rates)
+    said = ", ".join(f"{a:.6g} and {b:.6g}" for a, b in rates)
+    return [counts_row(judged), row("auto trains at the point of the two forms", "equal", said, same)]
+
+
+def _rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """``auto`` by kind of problem against the aim; then other rules, in hindsight."""
+    rows = []
+    for normalised, words in ((True, "batch norm"), (False, "no normalisation")):
+        for shots in SHOTS:
+            some = [e for e in table if e["case"].normalised is normalised and e["case"].shots == shots]
+            rows.append(_against_aim(f"auto, {words}, {shots}-shot", [e["regret"] for e in some]))
+    rows.append(_against_aim("auto, all", [entry["regret"] for entry in table]))
+    for name in list(RULES)[1:]:
+        regrets = [entry["rules"][name] for entry in table]
+        rows.append(_against_aim(f"{name}, all (between grid rates, in hindsight)", regrets))
+    return rows
+
+
+def _against_aim(what: str, regrets: Sequence[float]) -> Row:
+    middle, worst = statistics.median(regrets), max(regrets)
+    within = sum(regret <= MEDIAN for regret in regrets)
+    said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points; {within} of {len(regrets)} within one"
+    return row(what, "aim: median within 1 point, worst within 3", said, middle <= MEDIAN and worst <= WORST)

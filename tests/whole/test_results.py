@@ -1,0 +1,228 @@
+"""Numbers of the pages that come from files of ``results/`` are those of the files."""
+
+import doctest
+import json
+import re
+import sys
+
+import pytest
+
+from innerloop.bench import BENCHMARKS
+from innerloop.reproduce import REPRODUCTIONS
+from support.places import ROOT
+
+sys.path.append(str(ROOT / "scripts"))
+from recorded import accuracies, benchmarks, commands, evaluations, files, marks, reproductions, text
+
+FILES = sorted((ROOT / "results").glob("*/*.json"))
+NAMES = {
+    "reproductions": REPRODUCTIONS,
+    "benchmarks": BENCHMARKS,
+    "evaluations": evaluations.EVALUATIONS,
+}
+PAGE = ROOT / "docs" / "reproductions.md"
+
+
+@pytest.mark.parametrize("page", marks.pages(), ids=lambda page: page.name)
+def test_what_stands_between_marks_is_what_the_files_say(page):
+    """Rewrite them with: PYTHONPATH=scripts python -m recorded write."""
+    content = page.read_text(encoding="utf-8")
+    assert marks.filled(content) == content
+    assert content.count("<!-- results:") == len(marks.MARK.findall(content))  # none is left open
+    # a comment at the start of a line would end the paragraph that it stands in
+    assert not re.search(r"^ *<!-- results: [^\n]* -->[^\n]", content, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "module", [accuracies, benchmarks, commands, evaluations, files, marks, reproductions, text]
+)
+def test_examples_of_the_scripts_are_right(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def test_files_are_named_after_what_they_hold_and_are_small():
+    assert FILES
+    for file in FILES:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        assert content["name"] == file.stem
+        assert file.parent.name in files.KINDS
+        assert file.stem in NAMES[file.parent.name]
+        assert {"command", "made_by", "ended", "machine"} <= set(content)
+        assert file.stat().st_size < 40_000
+        assert "/work/" not in file.read_text(encoding="utf-8")
+
+
+def test_every_recorded_reproduction_is_on_the_page_and_none_of_them_is_typed_as_well():
+    content = PAGE.read_text(encoding="utf-8")
+    between = "".join(match[3] for match in marks.MARK.findall(content))
+    typed = marks.MARK.sub("", content)
+    for file in (ROOT / "results" / "reproductions").glob("*.json"):
+        assert re.search(rf"^\| `{file.stem}` \|.*\|.*\|.*\| (yes|\*\*no\*\*) \|$", between, re.MULTILINE), (
+            file.stem
+        )
+        assert not re.search(rf"^\| `{file.stem}`", typed, re.MULTILINE), file.stem
+
+
+def finished(folder, name="adaptlr-fig1", scale="cpu", **changes):
+    run = folder / f"reproduce-{name}" / "20260101-000000-s0"
+    run.mkdir(parents=True)
+    row = {"what": "|a*|", "paper": 1.0, "ours": [2.0, 3.0], "holds": False, "ok": True, "reason": ""}
+    result = {
+        "name": name,
+        "redoes": "…",
+        "scale": scale,
+        "rows": [row],
+        "protocol": {},
+        "seconds": 3.5,
+        "data": {},
+    }
+    times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:05+00:00"}
+    manifest = {"kind": "reproduce", "status": "finished", "scale": scale, "cores": 1, **times, **changes}
+    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (run / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return run
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A folder of results of its own."""
+    monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
+    return tmp_path
+
+
+def test_a_run_that_is_adopted_becomes_a_table(empty):
+    run = finished(empty)
+    later = run.parent / "20260102-000000-s0"
+    run.rename(later)
+    before = finished(empty, status="interrupted", ended="2026-01-01T00:01:00+00:00")
+    kept = json.loads(files.adopt(later).read_text(encoding="utf-8"))
+    assert kept["earlier"] == [60.0]
+    assert reproductions.seconds_of(kept) == 63.5
+    assert reproductions.rows("adaptlr-fig*").splitlines()[2:] == [
+        "| `adaptlr-fig1` | \\|a\\*\\| | 1 | 2, 3 | **no** |"
+    ]
+    with pytest.raises(SystemExit, match="interrupted"):
+        files.adopt(before)
+
+
+@pytest.mark.parametrize("changes", [{"scale": "smoke"}, {"status": "running"}, {"kind": "train"}])
+def test_only_finished_reproductions_at_cpu_are_adopted(empty, changes):
+    with pytest.raises(SystemExit):
+        files.adopt(finished(empty, **changes))
+    assert not (empty / "results").exists()
+
+
+def test_an_older_run_does_not_replace_a_later_one(empty):
+    files.adopt(finished(empty / "new", ended="2026-01-03T00:00:00+00:00"))
+    with pytest.raises(SystemExit, match="later run"):
+        files.adopt(finished(empty / "old"))
+
+
+def test_what_is_missing_or_made_by_other_source_is_run_and_nothing_else(empty, monkeypatch):
+    monkeypatch.setattr(commands, "source_hash", lambda module: "now")
+    (one,) = commands.chosen(["adaptlr-fig1"])
+    assert commands.state_of(one) == "missing"
+    files.adopt(finished(empty, made_by={"source": "before"}))
+    assert commands.state_of(one) == "out of date"
+    ran = []
+    monkeypatch.setattr(commands, "carry_out", lambda command: ran.append(command.name))
+    assert commands.run(["adaptlr-fig1"], lambda line: None) == 0
+    assert ran == ["adaptlr-fig1"]
+    (empty / "results/reproductions/adaptlr-fig1.json").unlink()
+    files.adopt(finished(empty / "again", made_by=commands.made_by(one)))
+    assert commands.run(["adaptlr-fig1"], lambda line: None) == 0
+    assert ran == ["adaptlr-fig1"]
+
+
+def test_a_command_that_fails_is_told_and_does_not_stop_the_others(empty, monkeypatch):
+    monkeypatch.setattr(commands, "state_of", lambda command: "missing")
+    monkeypatch.setattr(
+        commands, "carry_out", lambda command: "no data" if command.name.endswith("1") else None
+    )
+    said = []
+    assert commands.run(["landscape-fig[12]"], said.append) == 1
+    assert said[1::2] == ["[1/2] landscape-fig1: no data", "[2/2] landscape-fig2: recorded"]
+    with pytest.raises(SystemExit, match="nothing is called"):
+        commands.chosen(["landscape-fig0"])
+
+
+def test_words_within_a_line_are_filled_like_blocks(monkeypatch):
+    monkeypatch.setitem(marks.TABLES, "rows", lambda *words: "+".join(words))
+    assert marks.filled("a <!-- results: rows 'b c' d -->old<!-- end --> e") == (
+        "a <!-- results: rows 'b c' d -->b c+d<!-- end --> e"
+    )
+    assert marks.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
+        "<!-- results: rows b -->\n\nb\n\n<!-- end -->"
+    )
+
+
+def test_a_benchmark_becomes_a_table_and_words(empty):
+    where = {"cpu": "Z80", "cores": 1, "torch": "2.13.0+cpu", "sgemm_gflops": {"1": 90.2}}
+    case = {"case": "a, b", "peer": "p", "ours_ms": 2.0, "peer_ms": 3000.0, "ratio": 1.5, "at_least": 2.0}
+    case |= {"ours_mb": 30.0, "peer_mb": 20.0, "notes": ["one", "two"]}
+    other = {"case": "c", "peer": "p", "ours_ms": 1.0}
+    printed = empty / "bench.json"
+    printed.write_text(
+        json.dumps({"name": "heads", "cases": [case, other], "machine": where}), encoding="utf-8"
+    )
+    files.adopt(printed)
+    assert benchmarks.cases("heads").splitlines()[2:] == [
+        "| a, b | p | 2.0 ms | 3.0 s | **1.50×** | 2×, not reached | 30 / 20 MB | one; two |",
+        "| c | p | 1.0 ms |  |  |  |  |  |",
+    ]
+    assert (benchmarks.ratio("heads", "a*"), benchmarks.memory("heads", "a*", "p")) == ("1.50×", "1.50×")
+    assert benchmarks.machine("heads").startswith(
+        "Z80, 1 core, torch 2.13.0; sgemm in GFLOP/s by threads: 90 on 1;"
+    )
+    with pytest.raises(SystemExit, match="2 cases"):
+        benchmarks.ratio("heads", "*")
+    with pytest.raises(SystemExit, match="missing"):
+        benchmarks.cases("qp")
+    printed.write_text('{"error": "interrupted", "exit_code": 130}', encoding="utf-8")
+    with pytest.raises(SystemExit, match="no result"):
+        files.adopt(printed)
+
+
+def test_a_sweep_becomes_a_table_and_a_score(empty):
+    times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:05+00:00"}
+    for seed, mean in enumerate((1.0, 2.0)):
+        run = empty / f"run{seed}"
+        (run / "eval").mkdir(parents=True)
+        (run / "manifest.json").write_text(
+            json.dumps({"status": "finished", "cores": 1, **times}), encoding="utf-8"
+        )
+        steps = [{"steps": 0, "mean": 9.0, "ci95": 1.0}, {"steps": 1, "mean": mean, "ci95": 0.5}]
+        found = {"score": "mse", "mean": mean, "ci95": 0.5, "by_step": steps, "scores": [mean] * 600}
+        found |= {"protocol": {"train_seed": seed}, "time": "1"}
+        (run / "eval" / "a.json").write_text(json.dumps(found), encoding="utf-8")
+        again = found | {"mean": 7.0, "time": "2"}
+        (run / "eval" / "b.json").write_text(json.dumps(again), encoding="utf-8")
+    evaluations.adopt_evaluation("sine-maml", {"runs": ["run0", "run1"]}, None, empty)
+    kept = files.path_of("evaluations", "sine-maml").read_text(encoding="utf-8")
+    assert "scores" not in kept
+    assert json.loads(kept)["runs"][0]["seconds"] == 5.0
+    assert evaluations.adaptation("sine-maml=MAML").splitlines() == [
+        "| after inner steps | 0 | 1 | over seeds |",
+        "| --- | --- | --- | --- |",
+        "| MAML, seed 0 | 9.000 | 1.000 ± 0.500 |  |",
+        "| MAML, seed 1 | 9.000 | 2.000 ± 0.500 | **1.500 ± 6.353** |",
+    ]
+    assert evaluations.score("sine-maml") == "1.500 ± 6.353"
+    with pytest.raises(SystemExit, match="nothing is called"):
+        evaluations.adopt_evaluation("sine", {"run": "run0"}, None, empty)
+
+
+def test_commands_of_the_results_page_are_those_that_are_run():
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    for words in evaluations.EVALUATIONS.values():
+        typed = {" ".join(f"'{word}'" if "[" in word else word for word in words), " ".join(words)}
+        assert any(f"innerloop {line}" in page for line in typed), words
+
+
+def test_the_number_of_statements_that_hold_is_counted_from_the_files():
+    found = [
+        json.loads(file.read_text(encoding="utf-8")) for file in FILES if file.parent.name == "reproductions"
+    ]
+    rows = [row for one in found for row in one["rows"]]
+    said = f"{sum(row['holds'] for row in rows)} of\ntheir {len(rows)} statements hold"
+    assert said.replace("\n", " ") in PAGE.read_text(encoding="utf-8").replace("\n", " ")

@@ -17,8 +17,9 @@ from innerloop.experiment.pages import write_report as write_page
 from innerloop.plots.calibration import calibration_data
 from innerloop.report.breakdown import by_groups, by_outcome, class_rows, confused_pairs
 from innerloop.report.kept_predictions import address, kept_predictions
+from innerloop.report.predictions_section import labels_view
 from innerloop.report.read_run import headline, load_run
-from innerloop.report.run_page import run_view, status_view
+from innerloop.report.run_page import status_view
 from innerloop.report.words import interval
 from innerloop.testing.tolerance import ROUNDED
 from oracles.browser import measured
@@ -185,9 +186,9 @@ def test_what_is_no_picture_has_no_address(text):
 
 
 def test_a_page_about_many_runs_shows_no_sample_tasks(trees):
-    run = load_run(trees[0])
-    assert len(run_view(run, "r0")["labels"]["samples"]) == 1
-    assert run_view(run, "r0", samples=False)["labels"]["samples"] == []
+    kept, evaluation = kept_of(trees[0]), headline(load_run(trees[0]))
+    assert len(labels_view(kept, evaluation, "r0")["samples"]) == 1
+    assert labels_view(kept, evaluation, "r0", with_pictures=False)["samples"] == []
 
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,18 +14,27 @@ from innerloop.plots.training import training_curve_data, training_curve_figure
 from innerloop.report.read_run import RunData, flatten
 from innerloop.report.words import interval, number
 
+WIDE = 400.0
+"""Points of a drawing's width from which on its words are too small on a phone."""
+
 
 class Picture(NamedTuple):
-    """A figure of the page: an SVG, or the base64 of a PNG in its place.
-
-    A ``wide`` one keeps its size on narrow screens, where it can be moved.
-    """
+    """A figure of the page: an SVG, or the base64 of a PNG in its place."""
 
     title: str
     lines: list[str]
     svg: str
     png: str = ""
-    wide: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether its words would be too small on a phone, where it then keeps its size and can be moved.
+
+        >>> [Picture("", [], f'<svg viewBox="0 0 {width} 200">').wide for width in (720, 360)]
+        [True, False]
+        """
+        found = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', self.svg.partition(">")[0])
+        return bool(self.png) or (found is not None and float(found[1]) > WIDE)
 
 
 def training_picture(run: RunData, name: str) -> Picture | None:

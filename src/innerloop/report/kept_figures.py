@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from pathlib import Path
 
 from innerloop.report.figures import Picture
@@ -12,9 +11,6 @@ from innerloop.report.read_run import RunData
 
 LARGE = 1_500_000
 """Bytes of an SVG from which on the PNG beside it is the better picture for a page."""
-
-WIDE = 440.0
-"""Points of a drawing's width from which on its words are too small on a phone."""
 
 PNG = b"\x89PNG\r\n\x1a\n"
 """How every PNG starts."""
@@ -37,16 +33,6 @@ def drawn_pictures(run: RunData, name: str) -> tuple[list[Picture], list[str]]:
     return pictures, problems
 
 
-def is_wide(svg: str) -> bool:
-    """Whether a drawing has several panels side by side, too many to read on a phone.
-
-    >>> is_wide('<svg viewBox="0 0 720 200">'), is_wide('<svg viewBox="0 0 360 200">'), is_wide("<svg>")
-    (True, False, False)
-    """
-    found = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', svg.partition(">")[0])
-    return found is not None and float(found[1]) > WIDE
-
-
 def _stems(run: RunData) -> list[str]:
     named = run.result.get("figures")
     if isinstance(named, list) and named:
@@ -61,7 +47,7 @@ def _picture(stem: Path, name: str) -> Picture | None:
     if vector.is_file() and not (vector.stat().st_size > LARGE and pixels.is_file()):
         drawing = rewritten(vector.read_text(encoding="utf-8", errors="replace"), name, words)
         if drawing.text and not drawing.dropped:
-            return Picture(title, [], drawing.text, wide=is_wide(drawing.text))
+            return Picture(title, [], drawing.text)
     if pixels.is_file():
         content = pixels.read_bytes()
         if content.startswith(PNG):  # not any file that a link in the run's directory leads to

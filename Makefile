@@ -44,7 +44,7 @@ test-oldest:             ## the tests on torch 2.6, in a Debian 13 that this mak
 test-trackers: $(STAMP)/dev  ## a run tracked by trackio and by Weights & Biases, in an environment of their own
 	bash scripts/test_trackers.sh $(BIN)/python
 
-# What CI has no time for; results also go to a file of JSON. Figures of one run stand in docs/reliability.md.
+# What CI has no time for; results also go to a file of JSON. Figures of one run are in docs/reliability.md.
 kills: $(STAMP)/dev      ## 100 random kill -9 of every kind of work, resumed and compared (20 minutes)
 	PYTHONPATH=tests $(BIN)/python -m endurance --out kills.json kills
 

@@ -21,7 +21,7 @@ results = []
 for learner in (il.r2d2(network, ways=5), il.protonet(network, ways=5)):
     start, adam = il.initial_state(learner.init(params), buffers), il.make_optimiser("adam", lr=3e-3)
     state = il.fit(il.episodic(learner, loss), start, train, adam, steps=40, batch=4, plan=plan)
-    results.append(il.evaluate(learner, state.params, state.buffers, test, loss, episodes=100, plan=plan))
+    results.append(il.evaluate(learner, state.params, state.buffers, test, loss, episodes=60, plan=plan))
     print(f"{learner.name}: {100 * results[-1].interval.mean:.0f} ± {100 * results[-1].interval.ci95:.0f} %")
 difference = il.compare(*results).difference
 print(f"difference task by task: {round(100 * difference.mean)} ± {100 * difference.ci95:.0f} points")

@@ -20,12 +20,12 @@ params, buffers = network.init(torch.Generator().manual_seed(0))
 advice = il.advise_rate(network, params, buffers, train, loss, method="anil", steps=3, tasks=32)
 print(f"before training: start at {advice.alpha:.2g}, between {advice.low:.2g} and {advice.high:.2g}")
 
-rates, accuracies = [advice.alpha * factor for factor in (1 / 64, 1 / 16, 1 / 4, 1, 4)], []
+rates, accuracies = [advice.alpha * factor for factor in (1 / 16, 1 / 4, 1, 4)], []
 for rate in rates:
     learner = il.anil(network, loss, lr=rate, steps=3)
     start, adam = il.initial_state(params, buffers), il.make_optimiser("adam", lr=3e-3)
     state = il.fit(il.episodic(learner, loss), start, train, adam, steps=40, batch=4, plan=plan)
-    result = il.evaluate(learner, state.params, state.buffers, test, loss, episodes=100, plan=plan)
+    result = il.evaluate(learner, state.params, state.buffers, test, loss, episodes=50, plan=plan)
     accuracies.append(100 * result.interval.mean)
     print(f"inner rate {rate:.2g}: {accuracies[-1]:.0f} %")
 

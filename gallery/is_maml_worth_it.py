@@ -24,7 +24,7 @@ network, loss, plan = il.mlp(DIM, [], 1, bias=False), il.get_loss("half-mse"), i
 maml = il.maml(network, loss, lr=1.0, steps=1)
 settings = {"dim": DIM, "rho_hard": 0.1, "rho_easy": 1.0, "R": 2.0, "r_hard": 0.2, "r_easy": 0.2}
 train, test = (
-    il.make_sampler(il.get_family("linear"), seed=0, split=split, shots=SHOTS, queries=50, settings=settings)
+    il.make_sampler(il.get_family("linear"), seed=0, split=split, shots=SHOTS, queries=20, settings=settings)
     for split in ("train", "test")
 )
 errors = []
@@ -34,7 +34,7 @@ for name, objective, place in (
 ):
     start = il.initial_state(*network.init(torch.Generator().manual_seed(0)))
     sgd = il.make_optimiser("sgd", lr=0.5)
-    state = il.fit(objective, start, train, sgd, steps=120, batch=100, plan=plan)
+    state = il.fit(objective, start, train, sgd, steps=120, batch=80, plan=plan)
     result = il.evaluate(maml, state.params, state.buffers, test, loss, episodes=1000, plan=plan)
     errors.append(result.interval.mean)
     weights = next(iter(state.params.values()))

@@ -6,6 +6,8 @@ themselves from draw to draw, and trains the first and the last network of each.
 does this within a budget of time, with more candidates and a race.
 """
 
+from functools import cache
+
 import torch
 
 import innerloop as il
@@ -18,13 +20,14 @@ train, test = (il.few_shot_sampler(source, split, seed=0, shots=1, queries=5) fo
 print(f"the space has {space.total} networks")
 
 
+@cache
 def accuracy(candidate) -> il.Interval:
-    """Accuracy on characters of new alphabets, after 30 steps as a prototypical network."""
+    """Accuracy on characters of new alphabets, after 20 steps as a prototypical network."""
     network = space.build(candidate, "transductive")
     start = il.initial_state(*network.init(torch.Generator().manual_seed(0)))
     adam, learner = il.make_optimiser("adam", lr=3e-3), il.protonet(network, ways=5)
-    state = il.fit(il.episodic(learner, loss), start, train, adam, steps=30, batch=2)
-    return il.evaluate(learner, state.params, state.buffers, test, loss, episodes=100).interval
+    state = il.fit(il.episodic(learner, loss), start, train, adam, steps=20, batch=2)
+    return il.evaluate(learner, state.params, state.buffers, test, loss, episodes=60).interval
 
 
 for score, words in (("flops", "operations"), ("metantk", "condition number")):

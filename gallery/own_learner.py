@@ -40,8 +40,8 @@ print("the conformance suite found nothing wrong")
 results = []
 for learner in (ridge(network), il.maml(network, loss, lr=0.01, steps=1)):
     start, adam = il.initial_state(params, buffers), il.make_optimiser("adam", lr=1e-2)
-    state = il.fit(il.episodic(learner, loss), start, train, adam, steps=150, batch=10, plan=plan)
-    results.append(il.evaluate(learner, state.params, state.buffers, test, loss, episodes=200, plan=plan))
+    state = il.fit(il.episodic(learner, loss), start, train, adam, steps=100, batch=10, plan=plan)
+    results.append(il.evaluate(learner, state.params, state.buffers, test, loss, episodes=100, plan=plan))
     print(f"{learner.name}: squared error {results[-1].interval.mean:.2g}")
 better = {"first": "ridge is better", "second": "maml is better"}
 print("task by task:", better.get(il.compare(*results).verdict, "no clear difference"))

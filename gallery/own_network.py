@@ -35,6 +35,6 @@ for name, network in (("sines", waves), ("ReLU", il.mlp(1, [40, 40], 1))):
     learner = il.anil(network, loss, lr=0.001, steps=3)
     start = il.initial_state(*network.init(torch.Generator().manual_seed(0)))
     adam = il.make_optimiser("adam", lr=3e-3)
-    state = il.fit(il.episodic(learner, loss), start, train, adam, steps=150, batch=10, plan=plan)
-    result = il.evaluate(learner, state.params, state.buffers, test, loss, episodes=200, plan=plan)
+    state = il.fit(il.episodic(learner, loss), start, train, adam, steps=100, batch=10, plan=plan)
+    result = il.evaluate(learner, state.params, state.buffers, test, loss, episodes=100, plan=plan)
     print(f"{name}: squared error {result.interval.mean:.2g} on new sinusoids")

@@ -35,8 +35,8 @@ for points in (3, 4, 6, 8):
     for (slim, filled), name in kinds.items():
         draw_class(Path("stars") / f"{points} points, {name}", points, slim, filled, count=20)
 
-settings = {"outer": {"steps": 60}, "model": {"filters": 16}, "run": {"execution": "loop"}}
-settings["eval"] = {"episodes": 60, "every": 60, "weights": "last", "baselines": False}
+settings = {"outer": {"steps": 40}, "model": {"filters": 16}, "run": {"execution": "loop"}}
+settings["eval"] = {"episodes": 40, "validation_episodes": 4, "weights": "last", "baselines": False}
 run = il.Experiment("stars/", **settings).fit(progress=False)
 print(run.result)
 
@@ -48,7 +48,8 @@ prediction = run.predict(support, [name for name in new for _ in range(3)], quer
 right = sum(said == true for said, true in zip(prediction.labels, truth, strict=True))
 print(f"labelled {right} of {len(truth)} pictures of new classes correctly")
 
-figure = Figure(figsize=(8, 3.4), layout="constrained")
+figure = Figure(figsize=(8, 3.2))
+figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02, top=0.92)
 for axes, file, said in zip(figure.subplots(3, 8).flat, queries, prediction.labels, strict=True):
     axes.imshow(Image.open(file), cmap="gray")
     axes.set_title(said, fontsize=7)

@@ -28,10 +28,10 @@ network, loss = il.mlp(1, [40, 40], 1), il.get_loss("mse")
 learner = il.maml(network, loss, lr=0.02, steps=3)
 start = il.initial_state(*network.init(torch.Generator().manual_seed(0)))
 adam, plan = il.make_optimiser("adam", lr=5e-3), il.Plan("vmap")
-state = il.fit(il.episodic(learner, loss), start, train, adam, steps=150, batch=10, plan=plan)
+state = il.fit(il.episodic(learner, loss), start, train, adam, steps=100, batch=10, plan=plan)
 
 for name, weights in (("before meta-training", start), ("after meta-training", state)):
-    result = il.evaluate(learner, weights.params, weights.buffers, test, loss, episodes=200, plan=plan)
+    result = il.evaluate(learner, weights.params, weights.buffers, test, loss, episodes=100, plan=plan)
     print(f"{name}: squared error on new valleys {result.interval.mean:.2g}")
 
 task, x = test.episode(2), torch.linspace(-2, 2, 200)[:, None]

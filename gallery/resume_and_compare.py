@@ -5,8 +5,7 @@ exactly the weights of a run that nobody disturbed. A run of ANIL is then compar
 same held-out tasks.
 """
 
-import subprocess
-import sys
+import multiprocessing
 import time
 from pathlib import Path
 
@@ -14,15 +13,16 @@ import torch
 
 import innerloop as il
 
-SETTINGS = ["outer.steps=120", "outer.batch=4", "run.save_every=30", "eval.episodes=100", "eval.every=60"]
+SETTINGS = ["outer.steps=100", "outer.batch=4", "run.save_every=10", "eval.episodes=100", "eval.every=50"]
 SETTINGS += ["inner.steps=1", "run.execution=vmap", "run.compile=off", "run.threads=1"]
 
-command = [sys.executable, "-m", "innerloop", "train", "sine-maml", "run.folder=killed", *SETTINGS]
-process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-while process.poll() is None and not list(Path("killed").glob("sine-maml/*/checkpoints/last.json")):
+doomed = il.Experiment("sine-maml", "run.folder=killed", *SETTINGS)
+process = multiprocessing.get_context("fork").Process(target=doomed.fit, kwargs={"progress": False})
+process.start()
+while process.is_alive() and not list(Path("killed").glob("sine-maml/*/checkpoints/last.json")):
     time.sleep(0.01)
 process.kill()
-process.wait()
+process.join()
 
 killed = il.load(next(Path("killed").glob("sine-maml/*")))
 print("the first run was", killed.status)

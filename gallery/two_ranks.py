@@ -11,7 +11,7 @@ import sys
 import innerloop as il
 
 SETTINGS = ["outer.steps=20", "outer.batch=10", "inner.steps=1", "run.dtype=float64", "run.execution=vmap"]
-SETTINGS += ["run.compile=off", "run.threads=1", "eval.episodes=50", "eval.validation_episodes=20"]
+SETTINGS += ["run.compile=off", "run.threads=1", "eval.episodes=50", "eval.every=20"]
 
 alone = il.Experiment("sine-maml", *SETTINGS).fit(progress=False)
 print(f"one process: mse {alone.result.mean:.3f}")

@@ -12,6 +12,7 @@ import torch
 
 import innerloop
 from innerloop.cli.main import main
+from innerloop.core.heap import keep_freed_memory
 from innerloop.core.types import TaskBatch
 from innerloop.execution.plan import bfloat16_works, compiler_works
 from innerloop.nets import Network, conv4, mlp
@@ -19,6 +20,7 @@ from oracles import problems
 from support.places import DATA
 
 torch.set_num_threads(1)
+keep_freed_memory()  # for the next test: fresh pages cost time
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs in its background like that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recorded.files import read
+from recorded.files import required
 from recorded.text import interval, table
 
 
 def data_of(name: str) -> dict[str, Any]:
-    """The data behind a reproduction's rows.
-
-    Raises:
-        SystemExit: nothing is recorded of it.
-    """
-    found = read("reproductions", name)
-    if found is None:
-        raise SystemExit(f"results/reproductions/{name}.json is missing: run or adopt {name} first.")
-    return dict(found["data"])
+    """The data behind a reproduction's rows."""
+    return dict(required("reproductions", name)["data"])
 
 
 def accuracy(name: str, *path: str) -> str:

@@ -6,25 +6,13 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from recorded.files import read
+from recorded.files import required
 from recorded.text import table
 
 HEAD = (
     *("case", "against", "ours", "the other", "ratio", "aim", "share of sgemm"),
     *("peak memory, ours / other", "notes"),
 )
-
-
-def measured(name: str) -> dict[str, Any]:
-    """What a benchmark found.
-
-    Raises:
-        SystemExit: nothing is recorded of it.
-    """
-    found = read("benchmarks", name)
-    if found is None:
-        raise SystemExit(f"results/benchmarks/{name}.json is missing: run or adopt {name} first.")
-    return found
 
 
 def cases(name: str, *patterns: str) -> str:
@@ -36,7 +24,7 @@ def cases(name: str, *patterns: str) -> str:
     """
     rows = [
         line(case)
-        for case in measured(name)["cases"]
+        for case in required("benchmarks", name)["cases"]
         if not patterns or any(fnmatchcase(case["case"], pattern) for pattern in patterns)
     ]
     used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
@@ -130,7 +118,7 @@ def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
     """
     found = [
         one
-        for one in measured(name)["cases"]
+        for one in required("benchmarks", name)["cases"]
         if fnmatchcase(one["case"], case) and fnmatchcase(str(one.get("peer")), peer)
     ]
     if len(found) != 1:
@@ -140,7 +128,7 @@ def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
 
 def machine(name: str) -> str:
     """Where and when a benchmark was measured, for a line of text."""
-    found = measured(name)
+    found = required("benchmarks", name)
     where, rate = found["machine"], found["machine"]["sgemm_gflops"]
     cores = "1 core" if where["cores"] == 1 else f"{where['cores']} cores"
     sgemm = ", ".join(f"{value:.0f} on {threads}" for threads, value in rate.items())

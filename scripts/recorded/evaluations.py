@@ -9,7 +9,7 @@ from typing import Any
 
 from innerloop.core.statistics import mean_interval
 from innerloop.runs.manifest import read_manifest
-from recorded.files import ROOT, elapsed, keep, machine_of, read
+from recorded.files import ROOT, elapsed, keep, machine_of, required
 from recorded.text import interval, table
 
 THREE = "seed=[0,1,2]"
@@ -83,15 +83,8 @@ def judged(run: Path) -> dict[str, Any]:
 
 
 def reached(name: str) -> list[dict[str, Any]]:
-    """The runs of an evaluation.
-
-    Raises:
-        SystemExit: nothing is recorded of it.
-    """
-    found = read("evaluations", name)
-    if found is None:
-        raise SystemExit(f"results/evaluations/{name}.json is missing: run or adopt {name} first.")
-    return list(found["runs"])
+    """The runs of an evaluation."""
+    return list(required("evaluations", name)["runs"])
 
 
 def adaptation(*names: str) -> str:

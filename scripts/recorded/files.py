@@ -30,6 +30,18 @@ def read(kind: str, name: str) -> dict[str, Any] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
+def required(kind: str, name: str) -> dict[str, Any]:
+    """What is recorded, for a table that cannot do without it.
+
+    Raises:
+        SystemExit: there is no file.
+    """
+    found = read(kind, name)
+    if found is None:
+        raise SystemExit(f"results/{kind}/{name}.json is missing: run or adopt {name} first.")
+    return found
+
+
 def path_of(kind: str, name: str) -> Path:
     """Where the file is, or will be."""
     return RESULTS / kind / f"{name}.json"

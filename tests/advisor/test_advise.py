@@ -116,7 +116,7 @@ def test_what_needs_no_training_may_win() -> None:
     assert told.startswith("Train nothing yet: pixels")
     assert told.endswith("no method that was raced is better.")
     rows = in_order([row("protonet", good, steps=7, whole_seconds=60.0), row("pixels", bad, "untrained")], 1)
-    assert sentence_of(problem, choice(rows), went).startswith("Train protonet: accuracy 87.5")
+    assert sentence_of(problem, choice(rows), went).startswith("Use protonet: accuracy 87.5")
 
 
 def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,5 +271,5 @@ def test_the_page_stands_alone(tmp_path: Path) -> None:
     assert not re.search(r'(src|href)\s*=\s*"', text)  # nothing is fetched
     for slider in ("rho_hard", "rho_easy", "R", "r_hard", "r_easy", "shots", "inner_lr"):
         assert f'["{slider}"' in text
-    with pytest.raises(UserError, match="leave the recipe away"):
+    with pytest.raises(UserError, match="leave out the recipe"):
         landscape.page({"source": "tasks"})

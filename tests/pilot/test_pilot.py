@@ -15,7 +15,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.words import seconds_in
 from innerloop.data.glyphs import glyphs
 from innerloop.pilot import dividing, trials
-from innerloop.pilot.asked import is_recipe, understand
+from innerloop.pilot.asked import understand
 from innerloop.pilot.budget import LEAST_STEPS, affordable, least_seconds
 from innerloop.pilot.keep import begin
 from innerloop.pilot.problem import pose
@@ -24,6 +24,7 @@ from innerloop.pilot.rungs import affordable_rungs, halved, shortest
 from innerloop.pilot.shortlisting import random_field
 from innerloop.pilot.trials import Costs
 from innerloop.pilot.workers import in_processes
+from innerloop.recipes.library import names_recipe
 from innerloop.runs.lock import sole_writer
 from innerloop.search import cell_space, count_parameters, random_candidate
 
@@ -63,7 +64,7 @@ def test_a_dataset_a_folder_and_a_recipe_are_understood() -> None:
     assert _asked(*TINY).settings.space.name == "convnet"
     recipe = _asked(source="cifar-fs-protonet").recipe
     assert (recipe.name, recipe.tasks.ways) == ("cifar-fs-protonet", 20)
-    assert not is_recipe("glyphs")
+    assert not names_recipe("glyphs")
 
 
 def test_all_mistakes_are_told_at_once() -> None:

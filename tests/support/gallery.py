@@ -6,14 +6,13 @@ import ast
 import math
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
 from oracles.patience import PATIENCE
 from support.places import ROOT
+from support.warm import Warm
 
 FOLDER = ROOT / "gallery"
 PAGE = ROOT / "docs" / "gallery.md"
@@ -73,19 +72,17 @@ def read_script(name: str) -> Script:
     return Script(title, words, "\n".join(lines).strip() + "\n")
 
 
-def run_script(name: str, folder: Path) -> str:
-    """What a script prints, in a process of its own that starts in an empty folder."""
+def warm_process() -> Warm:
+    """What runs the scripts: by what every processor can do, on one thread."""
     environment = {**os.environ, **ANY_PROCESSOR, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py")],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return Warm(environment, PATIENCE)
+
+
+def run_script(warm: Warm, name: str, folder: Path) -> str:
+    """What a script prints, in a process of its own that starts in an empty folder."""
+    done = warm.run(FOLDER / f"{name}.py", folder)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def same_output(shown: str, printed: str) -> bool:

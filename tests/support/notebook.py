@@ -56,7 +56,8 @@ def run_cells(cells: list[str], change: Callable[[str], str] = str) -> list[Outp
 def run_apart(folder: Path) -> list[Outputs]:
     """The outputs of all cells, run in a process of their own that starts in ``folder``."""
     paths = os.pathsep.join(str(ROOT / name) for name in ("src", "tests"))
-    simple = {**ANY_PROCESSOR, "OMP_NUM_THREADS": "1", "CXX": "none"}  # compiled code would sum in other orders
+    # without a compiler: what it makes of sums differs between machines
+    simple = {**ANY_PROCESSOR, "OMP_NUM_THREADS": "1", "CXX": "none"}
     environment = {**os.environ, **simple, "PYTHONPATH": paths}
     command = [sys.executable, "-m", "support.notebook", str(NOTEBOOK)]
     done = subprocess.run(

@@ -22,14 +22,15 @@ def test_the_page_shows_every_script_as_it_is():
     assert gallery.PAGE.read_text(encoding="utf-8") == gallery.page(gallery.shown_outputs())
 
 
-SHORT = ("few_shot_head", "meta_kernels", "network_kernels", "own_learner", "own_network")
-"""Scripts for which CI has the time; the others are run by ``make test-slow``."""
-SCRIPTS = [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in NAMES]
+@pytest.fixture(scope="module")
+def warm():
+    with gallery.warm_process() as process:
+        yield process
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_prints_what_the_page_shows(name, tmp_path):
-    shown, printed = gallery.shown_outputs()[name], gallery.run_script(name, tmp_path)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_prints_what_the_page_shows(name, warm, tmp_path):
+    shown, printed = gallery.shown_outputs()[name], gallery.run_script(warm, name, tmp_path)
     assert gallery.same_output(shown, printed), f"shown:\n{shown}\nprinted:\n{printed}"
     kept = gallery.IMAGES / f"gallery-{name}.png"
     assert (tmp_path / f"{name}.png").is_file() == kept.is_file()
@@ -57,11 +58,12 @@ def test_numbers_may_differ_by_rounding_and_words_may_not(shown, printed, same):
 
 def _rewrite(names: list[str]) -> None:
     outputs = gallery.shown_outputs() if gallery.PAGE.is_file() else {}
-    for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            outputs[name] = gallery.run_script(name, Path(folder))
-            if (Path(folder) / f"{name}.png").is_file():
-                shutil.copy(Path(folder) / f"{name}.png", gallery.IMAGES / f"gallery-{name}.png")
+    with gallery.warm_process() as warm:
+        for name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                outputs[name] = gallery.run_script(warm, name, Path(folder))
+                if (Path(folder) / f"{name}.png").is_file():
+                    shutil.copy(Path(folder) / f"{name}.png", gallery.IMAGES / f"gallery-{name}.png")
     gallery.PAGE.write_text(gallery.page(outputs), encoding="utf-8")
 
 

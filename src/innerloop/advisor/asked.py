@@ -10,12 +10,11 @@ from innerloop.advisor.settings import Advise
 from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.place import user_path
 from innerloop.recipes.flat import flat_reading
-from innerloop.recipes.library import fitted_recipe, load_recipe, shipped_names
+from innerloop.recipes.library import fitted_recipe, load_recipe, names_recipe, shipped_names
 from innerloop.recipes.rules import PICTURES as PICTURE_FAMILIES
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, typed_keys
 from innerloop.recipes.unread import unread
-from innerloop.runs.directory import is_run
 
 Kind = Literal["pictures", "labels", "numbers"]
 
@@ -61,7 +60,7 @@ def understand(source: str, items: Sequence[str], *, trust: bool = False) -> Ask
     problems, recipe, lines = Problems(), None, list[str]()
     of_recipe = [item for item in items if _is_of_recipe(item)]
     own = [item for item in items if not _is_of_recipe(item)]
-    named = is_recipe(source)
+    named = names_recipe(source)
     with problems.collect():
         if "=" in source or source.startswith("-"):
             raise UserError(
@@ -75,16 +74,6 @@ def understand(source: str, items: Sequence[str], *, trust: bool = False) -> Ask
     assert recipe is not None
     notes = unread(recipe, sorted(typed_keys(of_recipe))) if named else []
     return Asked(source, reading.model, recipe, named, lines, notes)
-
-
-def is_recipe(source: str) -> bool:
-    """Whether a word names a recipe, and not pictures or a family.
-
-    >>> is_recipe("cifar-fs-protonet"), is_recipe("mine.toml"), is_recipe("cifar-fs"), is_recipe("sine")
-    (True, True, False, False)
-    """
-    path = user_path(source)
-    return source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path)
 
 
 def _is_of_recipe(item: str) -> bool:

@@ -88,7 +88,7 @@ def sentence_of(problem: Problem, chosen: Row, race: Race) -> str:
         return f"Train nothing: {chosen.words} has {where}."
     whole = duration(round(chosen.whole_seconds or 0.0))
     rest = f"its whole training takes about {whole} on one core"
-    return f"Train {chosen.words}: {where} after {chosen.steps} steps; {rest}."
+    return f"Use {chosen.words}: {where} after {chosen.steps} steps; {rest}."
 
 
 def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str, bool]:

@@ -8,16 +8,11 @@ from pydantic import Field
 
 from innerloop.advisor.methods import NUMBERS, PICTURES
 from innerloop.core.errors import did_you_mean
-from innerloop.core.words import seconds_in
-from innerloop.recipes.flat import FlatSettings
+from innerloop.recipes.budget import Budgeted
 from innerloop.recipes.rules import Rules
 
 YOURS = "yours"
 """The method of a recipe that was named: it races as it is."""
-
-
-def _budget_is_a_time(s: Advise) -> str | None:
-    return None if seconds_in(s.budget) else f"budget={s.budget} is no length of time: write 60s, 5m or 1h."
 
 
 def _methods_exist(s: Advise) -> str | None:
@@ -29,10 +24,10 @@ def _methods_exist(s: Advise) -> str | None:
     return f"methods: there is no method '{unknown[0]}'{hint}; there are {', '.join(known)}."
 
 
-class Advise(FlatSettings):
+class Advise(Budgeted):
     """Keys of ``innerloop advise``."""
 
-    RULES: ClassVar[Rules] = (_budget_is_a_time, _methods_exist)
+    RULES: ClassVar[Rules] = (*Budgeted.RULES, _methods_exist)
 
     budget: str = Field("60s", description="time for everything: 60s, 5m, 1h")
     methods: list[str] | None = Field(
@@ -43,8 +38,3 @@ class Advise(FlatSettings):
         description="pretrained network beside them, for pictures: a name as model.kind takes it, none, or "
         "auto: one that is installed",
     )
-
-    @property
-    def seconds(self) -> float:
-        """The budget in seconds."""
-        return seconds_in(self.budget) or 0.0

@@ -92,7 +92,7 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
 def page(result: dict[str, Any]) -> str:
     """The interactive page, started at these settings; it computes the closed forms itself."""
     if result["source"] != "closed form":
-        raise UserError("--page shows the closed form: leave the recipe away.")
+        raise UserError("--page shows the closed form: leave out the recipe.")
     return landscape_page(result)
 
 

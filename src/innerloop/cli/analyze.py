@@ -57,11 +57,11 @@ def analyze(
       innerloop analyze kernels tasks=bridge-quadratic depth=10 --json
       innerloop analyze landscape --keys
 
-    Settings of the analysis are flat: key=value. If a recipe stands first, its settings may be changed with
-    section.key=value as in `train`. A setting that would not be read is refused.
+    Settings of the analysis are flat: key=value. If a recipe comes first, its settings can be changed with
+    section.key=value, as in `train`. A setting that would not be read is refused.
 
     \b
-    JSON: as `docs` says for each kind; always `kind`, `settings` and `seconds`.
+    JSON: always `kind`, `settings` and `seconds`; the documentation lists the rest for each kind.
     """
     words: list[str] = []
 
@@ -94,7 +94,7 @@ def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
 def _page_target(kind: str, analysis: Analysis, out: Path | None) -> Path:
     """Where the page goes: the name given, or the first of KIND.html, KIND-2.html, … that is free."""
     if analysis.page is None:
-        raise UserError(f"analyze {kind} has no page: leave --page away, or use --save.")
+        raise UserError(f"analyze {kind} has no page: leave out --page, or use --save.")
     if out is not None and (out.exists() or not out.parent.is_dir()):
         why = "exists" if out.exists() else "has no folder"
         raise UserError(f"{out} {why}: choose another name for --out.")

@@ -23,7 +23,7 @@ _SHOWN = (
 
 
 def bench(name: Name, quick: Quick = False, figure: Picture = None, json: Json = False) -> None:
-    r"""Measure ourselves side by side with peers, here and now.
+    r"""Measure innerloop side by side with its peers, here and now.
 
     \b
     Examples:

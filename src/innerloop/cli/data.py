@@ -28,7 +28,7 @@ From = Annotated[
     list[Path] | None,
     typer.Option("--from", metavar="ARCHIVE", help="Adopt a local copy; give it once for every file."),
 ]
-Again = Annotated[bool, typer.Option("--again", help="Make it anew although it is there.")]
+Again = Annotated[bool, typer.Option("--again", help="Make it again even if it is there.")]
 Size = Annotated[int | None, typer.Option("--size", min=1, help="Side in pixels, for your own pictures.")]
 Skip = Annotated[bool, typer.Option("--skip-bad", help="Leave out files of yours that cannot be read.")]
 LeaveOut = Annotated[

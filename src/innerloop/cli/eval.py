@@ -36,7 +36,7 @@ BackboneOption = Annotated[
 ]
 Against = Annotated[
     str | None,
-    typer.Option("--against", help="another run: judged on the same tasks, and compared task by task"),
+    typer.Option("--against", help="Another run, judged on the same tasks and compared task by task."),
 ]
 
 
@@ -63,8 +63,8 @@ def evaluate(
       innerloop eval --backbone hf:my-dinov2/ --against last   (on the tasks of a run)
 
     Settings change the protocol that the run was trained with. The result, with the value of every task,
-    is added to the run's eval folder; nothing is overwritten. Pictures of another size or colour are shown
-    as those that the run was trained on. A run with a network or tasks of your own needs --trust.
+    is added to the run's eval folder; nothing is overwritten. Pictures of another size or colour are
+    converted to what the run was trained on. A run with a network or tasks of your own needs --trust.
 
     A backbone needs no run: its features are computed once and kept, a head (eval.head, by default logistic)
     is fitted to every task, and a new run directory has the result. Tasks are 5-way 1-shot unless settings or
@@ -134,7 +134,7 @@ def _judged_backbone(backbone: str, against: str | None, words: list[str], trust
 
 
 def _checked(run: str, against: str | None, given: list[str]) -> tuple[Path, Path | None]:
-    """The runs; everything that is wrong with them and the settings is told before torch is imported."""
+    """The runs; everything that is wrong with them and the settings is reported before torch is imported."""
     from innerloop.core.errors import Problems
     from innerloop.recipes.settings import item_problems
 

@@ -17,7 +17,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A .safetensors file that `predict --save` or Python wrote, or a run with --support.",
+        help="A .safetensors file, written by `predict --save` or in Python, or a run with --support.",
     ),
 ]
 File = Annotated[
@@ -53,7 +53,7 @@ def export(
       innerloop export last letters.onnx --support my-letters/
 
     The graph takes decoded pictures of any size (uint8; batch, height, width, channels) and does the rest:
-    resizing, to the bits that Pillow gives, scaling, the network, the head, the temperature and the
+    resizing (bit for bit as Pillow does), scaling, the network, the head, the temperature and the
     thresholds. It gives logits, calibrated probabilities, and which pictures are unknown or unsure. Names of
     classes are in the file's metadata. A run that adapts by gradients is exported as it is after adapting.
 

@@ -136,7 +136,7 @@ def _forwarding(started: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
 
 
 def ranks_wanted(read: Callable[[], int]) -> int:
-    """What a recipe says in ``run.ranks``; 1 where it cannot be read, which is told where it is needed.
+    """What a recipe says in ``run.ranks``; 1 where it cannot be read, which is reported where it is needed.
 
     Args:
         read: reads the recipe.

@@ -17,7 +17,7 @@ from innerloop.runs.manifest import actual_status
 SECTIONS = ("recipes", "runs", "benchmarks")
 NEWEST = 10
 What = Annotated[
-    str | None, typer.Argument(metavar="[WHAT]", help="recipes, runs or benchmarks; all when left out.")
+    str | None, typer.Argument(metavar="[WHAT]", help="recipes, runs or benchmarks; all of them if omitted.")
 ]
 All = Annotated[bool, typer.Option("--all", "-a", help=f"All runs, not only the newest {NEWEST}.")]
 

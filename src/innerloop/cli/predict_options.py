@@ -14,8 +14,8 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[MODEL] PICTURE…",
-        help="Pictures or folders of them; key=value settings may stand among them. A run (its path, the "
-        "beginning of its name, or `last`) or a saved model may stand first.",
+        help="Pictures or folders of them; key=value settings may be among them. A run (its path, the "
+        "beginning of its name, or `last`) or a saved model may come first.",
     ),
 ]
 RunOption = Annotated[
@@ -23,7 +23,7 @@ RunOption = Annotated[
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", metavar="FILE", help="A .safetensors file that --save or Python wrote."),
+    typer.Option("--model", metavar="FILE", help="A .safetensors file, written by --save or in Python."),
 ]
 BackboneOption = Annotated[
     str | None,
@@ -33,7 +33,7 @@ BackboneOption = Annotated[
         help="A pretrained network: efficientnet-lite0 (the default without a run or a model), hf:FOLDER …",
     ),
 ]
-Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the labels as a table, too.")]
+Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the labels as a table.")]
 Page = Annotated[
     Path | None,
     typer.Option(
@@ -56,8 +56,8 @@ Support = Annotated[
     typer.Option(
         "--support",
         metavar="DIR",
-        help="A folder with one folder of examples per class. Left out: the classes that a saved model has "
-        "learned.",
+        help="A folder with one folder of examples per class. If omitted, the classes are those that a saved "
+        "model has learned.",
     ),
 ]
 UnsureBelow = Annotated[

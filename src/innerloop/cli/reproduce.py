@@ -36,7 +36,7 @@ Storage = Annotated[
 
 
 def reproduce(names: Names, scale: Scale = "smoke", storage: Storage = None, json: Json = False) -> None:
-    r"""Redo a table or figure of the papers, several, or all.
+    r"""Redo one table or figure of the papers, several of them, or all.
 
     \b
     Examples:
@@ -48,13 +48,12 @@ def reproduce(names: Names, scale: Scale = "smoke", storage: Storage = None, jso
       innerloop reproduce all --scale cpu --storage /shared/papers
 
     Every row sets a statement of the paper beside what is found here. `holds` says whether the statement
-    holds, `ok` whether that is what the project records for this scale. Exit code 3: some
-    row is not as recorded.
-    Figures and numbers go to runs/reproduce-NAME/.
+    holds, `ok` whether that is what the project records for this scale. Exit code 3 means that some row is
+    not as recorded. Figures and numbers go to runs/reproduce-NAME/.
 
-    Of several, one that fails does not stop the others; a page with all of them is written, and after an
-    interruption the same command goes on. Exit code 1 or 2 then: every row is as recorded, but
-    one crashed or could not run.
+    If there are several, one that fails does not stop the others; a page with all of them is written, and
+    after an interruption the same command goes on. Exit code 1 or 2 then means that every row is as
+    recorded, but that one reproduction crashed or could not run.
 
     With --storage, processes on any machines that see the folder share the work: give each the same command.
     Whole reproductions are divided first, then the parts of long ones; what a process that died had begun is

@@ -36,8 +36,8 @@ def resume(
     It starts from the last checkpoint, and the result is the same, bit for bit on the same machine, as if
     it had never stopped. It takes the run and nothing else: the settings are in its directory. A run with a
     network or tasks of your own (model.kind=mine:net) needs --trust: its file names them, not you. Only one
-    process can work on a run. A run of an earlier version that was killed may seem to run, where another
-    program has its number now: --force goes on.
+    process can work on a run. A killed run of an earlier version may seem to be running, if another
+    program now has its process number: --force goes on.
 
     \b
     Examples:

@@ -30,7 +30,8 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Candidates at a time; by default one per core.")
 ]
 Check = Annotated[
-    bool, typer.Option("--validate", help="Do not search: tell how well every score predicts on these data.")
+    bool,
+    typer.Option("--validate", help="Do not search; report how well every score predicts on these data."),
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of a search and stop.")]
 Storage = Annotated[

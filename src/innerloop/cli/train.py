@@ -31,11 +31,10 @@ def train(
       innerloop train pictures-maml data.name=photos/ tasks.shots=1
 
     Settings are written section.key=value, in any order. `innerloop show sine-maml --schema` lists them all
-    with what they take and what they mean. After Ctrl-C,
-    `innerloop resume last` goes on. Code that a file names, and not you, is imported with --trust only.
-    A setting that the recipe does not read is warned about. On a folder of pictures ways, shots, queries and
-    size follow from the pictures, unless you say them; pictures-protonet is trained unless you name
-    pictures-maml or pictures-supervised.
+    with what they take and what they mean. You are warned about a setting that the recipe does not read.
+    After Ctrl-C, `innerloop resume last` goes on. Code that a file names, and not you, is imported only
+    with --trust. On a folder of pictures, ways, shots, queries and size follow from the pictures unless you
+    set them; pictures-protonet is trained unless you name pictures-maml or pictures-supervised.
 
     \b
     JSON: run, steps, metrics, tasks_per_second, notes.

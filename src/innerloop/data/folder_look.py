@@ -41,7 +41,7 @@ def look_at_heads(root: Path, paths: Sequence[str], on_bad: OnBad) -> tuple[dict
     """Size and mode of every readable picture, and what cannot be read.
 
     Heads show most of what is wrong. Where files may be skipped, or something is wrong anyway, every picture
-    is decoded: all that is wrong is told at once.
+    is decoded: all that is wrong is reported at once.
 
     Args:
         root: the folder.

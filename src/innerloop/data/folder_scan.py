@@ -93,7 +93,7 @@ def _name(root: Path, path: Path) -> str:
 
 
 def _unlistable(error: OSError) -> None:
-    """A folder that cannot be listed is told; classes would be missing without a word."""
+    """Reports a folder that cannot be listed: classes would be missing without a word."""
     raise UserError(
         f"the folder {error.filename} cannot be listed ({error.strerror}): make it readable, or move it away."
     ) from None

@@ -21,6 +21,7 @@ ALPHABETS, CHARACTERS, DRAWINGS, SIZE = 30, 20, 20, 28
 TRAIN_ALPHABETS, VALIDATION_ALPHABETS = 20, 4
 POINTS = 48  # points along a stroke: closer than a pixel
 _VOCABULARY = 7  # strokes an alphabet is made of
+_BLOCK = 400  # drawings at a time: what they need then stays in the cache
 _GRID = np.array([(x, y) for y in (0.3, 0.5, 0.7) for x in (0.33, 0.5, 0.67)])  # where strokes are centred
 
 
@@ -61,20 +62,37 @@ def _bezier(control: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.moveaxis(np.tensordot(control, basis, axes=([-2], [1])), -1, -2)
 
 
-def _wobble(characters: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.float64]:
-    """Drawings of every character: ``(n, 3, 4, 2) -> (n, DRAWINGS, 3·POINTS, 2)`` in the unit square."""
+class Motion(NamedTuple):
+    """How whole drawings are turned, sheared, scaled and shifted: a row for each."""
+
+    turn: NDArray[np.float64]
+    shear: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    shift: NDArray[np.float64]
+
+
+def _wobble(
+    characters: NDArray[np.float64], random: np.random.Generator
+) -> tuple[NDArray[np.float64], Motion]:
+    """Drawings of every character: ``(n, 3, 4, 2) -> (n·DRAWINGS, 3·POINTS, 2)``, and how each is moved."""
     n = len(characters)
     control = np.repeat(characters[:, None], DRAWINGS, 1)
     control = control + random.uniform(-0.06, 0.06, control.shape)
     control = control + random.uniform(-0.05, 0.05, (n, DRAWINGS, 3, 1, 2))
-    points = _bezier(control).reshape(n, DRAWINGS, -1, 2) - 0.5
-    turn = random.uniform(-0.3, 0.3, (n, DRAWINGS))
-    shear = random.uniform(-0.3, 0.3, (n, DRAWINGS))
-    scale = random.uniform(0.75, 1.2, (n, DRAWINGS, 2))
-    cos, sin = np.cos(turn)[..., None], np.sin(turn)[..., None]
-    shift = random.uniform(-0.1, 0.1, (n, DRAWINGS, 2, 1)) + 0.5
-    x, y = points[..., 0] * scale[..., :1], points[..., 1] * scale[..., 1:]
-    turned = cos * x + (shear[..., None] - sin) * y + shift[..., 0, :], sin * x + cos * y + shift[..., 1, :]
+    turn = random.uniform(-0.3, 0.3, n * DRAWINGS)
+    shear = random.uniform(-0.3, 0.3, n * DRAWINGS)
+    scale = random.uniform(0.75, 1.2, (n * DRAWINGS, 2))
+    shift = random.uniform(-0.1, 0.1, (n * DRAWINGS, 2)) + 0.5
+    return _bezier(control).reshape(n * DRAWINGS, -1, 2), Motion(turn, shear, scale, shift)
+
+
+def _moved(points: NDArray[np.float64], motion: Motion) -> NDArray[np.float64]:
+    """Points of drawings after the motion of each."""
+    turn, shear, scale, shift = (part[:, None] for part in motion)
+    cos, sin = np.cos(turn), np.sin(turn)
+    x, y = (points[..., axis] - 0.5 for axis in (0, 1))
+    x, y = x * scale[..., 0], y * scale[..., 1]
+    turned = cos * x + (shear - sin) * y + shift[..., 0], sin * x + cos * y + shift[..., 1]
     return np.stack(turned, -1)
 
 
@@ -112,8 +130,12 @@ def glyphs(seed: int = 0, size: int = SIZE) -> ImageSource:
     for _ in range(ALPHABETS):
         alphabet = _alphabet(random)
         characters += [_character(alphabet, random) for _ in range(CHARACTERS)]
-    points = _wobble(np.stack(characters), random)
-    images = _rasterise(points.reshape(-1, points.shape[-2], 2), size)[..., None]
+    points, motion = _wobble(np.stack(characters), random)
+    blocks = [slice(first, first + _BLOCK) for first in range(0, len(points), _BLOCK)]
+    drawn = [
+        _rasterise(_moved(points[some], Motion(*(part[some] for part in motion))), size) for some in blocks
+    ]
+    images = np.concatenate(drawn)[..., None]
     images.setflags(write=False)
     groups = np.repeat(np.arange(ALPHABETS), CHARACTERS)
     limits = (0, TRAIN_ALPHABETS, TRAIN_ALPHABETS + VALIDATION_ALPHABETS, ALPHABETS)

@@ -175,7 +175,7 @@ class FewShotClassifier(AdaptingClassifier):
         """Labels, how probable each is, which are unsure, and which pictures are perhaps of no class.
 
         A picture is unsure if its label is less probable than ``unsure_below``, or if it is unknown: farther
-        from every class than examples are from theirs. What is unknown is told by heads on features.
+        from every class than examples are from theirs. Only heads on features can say what is unknown.
         """
         return self._adapted().predict(X, self.unsure_below, self._progress())
 

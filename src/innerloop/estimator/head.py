@@ -145,7 +145,9 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         z = self._features(X)
         if self.novelty_ is None:
-            raise ValueError("what is far is told from two or more examples of a class: add some.")
+            raise ValueError(
+                "two or more examples of a class are needed to say what is far from it: add some."
+            )
         made: Array = self._sureness.far(z).numpy()
         return made
 

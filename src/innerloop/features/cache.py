@@ -96,7 +96,7 @@ class FeatureFiles:
         }
 
     def add(self, digests: Sequence[Digest], rows: Rows) -> None:
-        """Keeps rows; where they cannot be written this is told once, and they are not kept."""
+        """Keeps rows; where they cannot be written, this is said once, and they are not kept."""
         if self._broken or not len(digests):
             return
         try:

@@ -12,13 +12,12 @@ from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.place import user_path
 from innerloop.pilot.settings import Common, model_for
 from innerloop.recipes.flat import flat_reading
-from innerloop.recipes.library import load_recipe, shipped_names
+from innerloop.recipes.library import load_recipe, names_recipe, shipped_names
 from innerloop.recipes.problems import allowed, settings_of
 from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, typed_keys
 from innerloop.recipes.unread import unread
-from innerloop.runs.directory import is_run
 
 TRAINING_WAYS = 10
 """Classes of a training task, where a dataset is named and has that many."""
@@ -110,7 +109,7 @@ def understand(source: str, items: Sequence[str], *, validate: bool, trust: bool
 
 def _free(source: str, typed: Collection[str]) -> tuple[str, ...]:
     """What the data may decide: nothing that a recipe says, or that was typed."""
-    if is_recipe(source):
+    if names_recipe(source):
         return ()
     of_training = any(key.startswith(("tasks.", "inner.", "outer.")) for key in typed)
     return (*(() if "tasks.ways" in typed else ("tasks.ways",)), *(() if of_training else (TRAINING,)))
@@ -134,18 +133,8 @@ def _space(own: Sequence[str]) -> str:
     return named[0] if named else "cells"
 
 
-def is_recipe(source: str) -> bool:
-    """Whether a word names a recipe, and not pictures.
-
-    >>> is_recipe("cifar-fs-protonet"), is_recipe("mine.toml"), is_recipe("cifar-fs")
-    (True, True, False)
-    """
-    path = user_path(source)
-    return source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path)
-
-
 def _recipe(source: str, items: Sequence[str], trust: bool) -> Recipe:
-    if is_recipe(source):
+    if names_recipe(source):
         return load_recipe(source, items, trust=trust)
     from innerloop.data.catalogue import EMBEDDED, catalogue
     from innerloop.data.opening import own_store

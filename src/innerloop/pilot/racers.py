@@ -1,4 +1,4 @@
-"""Candidates in a race, and what is told of each at its end."""
+"""Candidates in a race, and what is reported of each at its end."""
 
 from __future__ import annotations
 

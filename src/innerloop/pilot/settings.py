@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from innerloop.core.words import seconds_in
-from innerloop.recipes.flat import FlatSettings
+from innerloop.recipes.budget import Budgeted
 from innerloop.recipes.rules import Rules
 from innerloop.search.scores.table import SCORES
 
@@ -80,18 +79,11 @@ def _variants_exist(s: Common) -> str | None:
     return "\n".join(words) or None
 
 
-def _budget_is_a_time(s: Common) -> str | None:
-    if seconds_in(s.budget):
-        return None
-    return f"budget={s.budget} is no length of time: write 60s, 30m or 2h."
-
-
-class Common(FlatSettings):
+class Common(Budgeted):
     """What a search and its validation both take."""
 
-    RULES: ClassVar[Rules] = (_budget_is_a_time, _variants_exist)
+    RULES: ClassVar[Rules] = (*Budgeted.RULES, _variants_exist)
 
-    budget: str = Field("30m", description="time for everything: 60s, 30m, 2h")
     space: SpaceSection = Cells()
     repeats: int = Field(3, ge=1, description="draws of weights and tasks over which a score is averaged")
     episodes: int | None = Field(
@@ -102,11 +94,6 @@ class Common(FlatSettings):
     steps: int | None = Field(
         None, ge=1, description="meta-steps of the longest training; none lets the budget say"
     )
-
-    @property
-    def seconds(self) -> float:
-        """The budget in seconds."""
-        return seconds_in(self.budget) or 0.0
 
 
 def _scores_exist(s: Search) -> str | None:

@@ -93,7 +93,7 @@ def _seconds_of_scoring(sitting: Sitting) -> float:
 
 
 def _fits(problem: Problem, settings: Search, sitting: Sitting) -> float:
-    """Seconds that pruning will take; it must leave time for the pilot, and that is told before it begins."""
+    """Seconds that pruning will take; it is refused now if that leaves no time for the pilot."""
     method = find_method(settings.method).settings
     needed = foreseen_seconds(problem.space, problem.draws, method) / sitting.hands
     sitting.say(f"method={settings.method} will take about {duration(round(needed))}")

@@ -164,7 +164,7 @@ def fitted_recipe(
         recipe = make_recipe(data, items, source=source, fresh=fresh)
     if problems:
         if "name" in data.get("data", {}) and data["data"].get("auto") is True:
-            with problems.collect():  # what is wrong with the pictures is told with the rest
+            with problems.collect():  # what is wrong with the pictures is reported with the rest
                 pictures_of(Data(name=str(data["data"]["name"])))
         problems.refuse()
     said = typed_keys(items) | {
@@ -178,6 +178,16 @@ def fitted_recipe(
         whole[section] = {**whole.get(section, {}), **values}
     made = make_recipe(whole, items, source=source, fresh=fresh)
     return with_settings(made, {"data": {"auto": False}}), lines
+
+
+def names_recipe(source: str) -> bool:
+    """Whether a word names a recipe, its file or a run, and not pictures or a family of tasks.
+
+    >>> [names_recipe(word) for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine")]
+    [True, True, False, False]
+    """
+    path = user_path(source)
+    return source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path)
 
 
 def own_pictures(source: str) -> str | None:

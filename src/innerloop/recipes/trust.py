@@ -80,7 +80,7 @@ def admit(recipe: Recipe, typed: Collection[str], source: str, trust: bool) -> R
 
 
 def admit_all(recipes: list[Recipe], typed: Collection[str], source: str, trust: bool) -> list[Recipe]:
-    """As :func:`admit`, for the recipes that a sweep makes of one file: what they name is told once.
+    """As :func:`admit`, for the recipes that a sweep makes of one file: what they name is reported once.
 
     Args:
         recipes: what the sweep makes of the file.

@@ -187,7 +187,7 @@ def _ranked(bench: Bench, settings: PruneSettings, choices: Choices) -> Ranked:
 
 
 def _reliability(decisions: list[Decision]) -> dict[str, Any]:
-    """What is told of the whole search; ``edges`` has every single decision."""
+    """What is reported of the whole search; ``edges`` has every single decision."""
     edges = [edge for decision in decisions for edge in decision.edges()]
     return {
         "again": mean_of(edge["again"] for edge in edges),

@@ -17,7 +17,7 @@ class Watch:
     Args:
         total: work there is, in units of about equal time.
         what: what is counted.
-        say: told lines; nothing is told if omitted.
+        say: receives lines for people; nothing is said if omitted.
         clock: seconds, for tests.
     """
 

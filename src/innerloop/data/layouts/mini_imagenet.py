@@ -17,7 +17,7 @@ from innerloop.data.pickles import by_text, load_pickle, text
 
 
 def mini_imagenet(archives: Sequence[Archive], classes: Classes) -> Layout:
-    """Either form. Which split a class is in is told by the published list, never by the name of a file."""
+    """Either form. The published list decides which split a class is in, never the name of a file."""
     pickles = [
         (archive, name)
         for archive in archives

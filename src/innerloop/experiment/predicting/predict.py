@@ -132,7 +132,7 @@ def predict_pictures(
 
 
 def _files(queries: Sequence[Path], support: Path | None, options: FolderOptions) -> tuple[list[Path], Bad]:
-    """Pictures to label, and what is left out; where some are wrong, so is told what is with the examples."""
+    """Pictures to label, and those left out; if some are bad, the message names bad examples too."""
     problems = Problems()
     pictures: tuple[list[Path], Bad] = [], []
     with problems.collect():

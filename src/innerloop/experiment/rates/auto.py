@@ -141,7 +141,7 @@ def check_own_rate(parts: Parts, run: Path, say: Say) -> None:
 
     Args:
         parts: what is to be trained.
-        run: whose manifest is told.
+        run: whose manifest keeps it.
         say: receives a warning.
     """
     inner = parts.recipe.inner

@@ -67,7 +67,7 @@ def _rows(every: list[Any]) -> list[Row]:
         row("it falls as α grows", "yes", f"{sum(falling)} of {len(falling)}", all(falling)),
         row("eq. 33, exact: gradients after the step", "always", f"{sum(exact)} of {len(exact)}", all(exact)),
         row(
-            "eq. 13 with measured curvatures, its O(α²) left away",
+            "eq. 13 with measured curvatures, without its O(α²) term",
             "always",
             f"{sum(within)} of {len(within)}",
             all(within),

@@ -136,7 +136,7 @@ interrupted() { # what --signal does when the time is nearly up: a signal to the
     wait_for "the requeue" 120 pending_again "$job"
     [ "$(status_of "$work/interrupted/job-$job")" = '"status": "interrupted"' ] || fail "no checkpoint was saved"
     say "interrupted: a checkpoint, and the job is queued again"
-    scontrol update "JobId=$job" StartTime=now
+    start_again "$job"
     finished interrupted "$job"
 }
 
@@ -148,6 +148,10 @@ time_up() { # the same by Slurm's own clock, which counts minutes
     [ "$(status_of "$work/time_up/job-$job")" = '"status": "interrupted"' ] || fail "no checkpoint was saved"
     scancel "$job"
     say "time_up: a checkpoint before the end of the time, and the job is queued again"
+}
+start_again() { # Slurm waits for minutes; within a second it takes the new start for the one that was ended
+    sleep 3
+    scontrol update "JobId=$1" StartTime=now
 }
 pending_again() { pending "$1" && scontrol show job "$1" -o | grep -q 'Restarts=1'; }
 
@@ -191,7 +195,7 @@ swept_interrupted() {
     scancel --signal=TERM "${job}_0"
     wait_for "the requeue" 120 pending_again "${job}_0"
     say "swept_interrupted: one task is queued again"
-    scontrol update "JobId=${job}_0" StartTime=now
+    start_again "${job}_0"
     four_finished swept_interrupted "$job"
 }
 under_way() { [ "$(find "$1" -name metrics.jsonl -size +2k 2>/dev/null | wc -l)" -ge 2 ]; }

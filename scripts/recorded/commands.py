@@ -88,6 +88,8 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
         How many failed.
     """
     waiting = [(one, state) for one in chosen(patterns) if (state := state_of(one)) != "up to date"]
+    if not waiting:
+        say("nothing to run: what is asked for is recorded and up to date")
     failed = 0
     for i, (one, state) in enumerate(waiting, start=1):
         say(f"[{i}/{len(waiting)}] innerloop {' '.join(one.words)} ({state})")

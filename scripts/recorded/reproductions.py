@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -11,6 +12,8 @@ from innerloop.reproduce.batch import select
 from recorded.files import SCALE, read
 from recorded.text import table, took
 
+HUGE = re.compile(r"\d{13,}(\.\d+)?")
+"""Numbers of something that diverged, written out."""
 HEAD = ("name", "statement", "paper", "here", "holds")
 
 
@@ -120,6 +123,8 @@ def cell(value: object) -> str:
 
     >>> cell("|α*|"), cell(0.123456), cell([1.0, 2.5]), cell(True)
     ('\\|α\\*\\|', '0.1235', '1, 2.5', 'yes')
+    >>> cell("32: 19558742600931125060.000, 64: 0.052")
+    '32: 2.0e+19, 64: 0.052'
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -127,7 +132,10 @@ def cell(value: object) -> str:
         return f"{value:.4g}"
     if isinstance(value, list):
         return ", ".join(map(cell, value))
-    return "–" if value is None else str(value).replace("|", "\\|").replace("*", "\\*")
+    if value is None:
+        return "–"
+    text = HUGE.sub(lambda match: f"{float(match[0]):.1e}", str(value))
+    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 def protocols() -> str:

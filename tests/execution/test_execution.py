@@ -21,6 +21,7 @@ from innerloop.core.trees import mean_over_tasks
 from innerloop.core.types import Task, TaskBatch
 from innerloop.execution import Gradient, Plan, auto, choose_plan, map_tasks, meta_gradient
 from innerloop.execution.plan import available_cores
+from innerloop.execution.starting import start_method
 from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum
 from innerloop.nets import NORM_POLICIES, Network, conv4, from_module, mlp
 from innerloop.objectives import Objective, episodic, erm, multitask
@@ -283,7 +284,12 @@ def test_auto_takes_the_fastest_of_any_speeds(seed: int, clock: Any, monkeypatch
     assert len(found.milliseconds) + len(found.remarks) == len(plans)
 
 
-@pytest.mark.parametrize("mode", ["vmap", "threads", "processes", "loop"])
+forked = pytest.mark.skipif(
+    start_method() != "fork", reason="the clock is in memory that is shared when forked"
+)
+
+
+@pytest.mark.parametrize("mode", ["vmap", "threads", pytest.param("processes", marks=forked), "loop"])
 def test_a_mode_that_is_asked_for_is_kept(mode: str, clock: Any) -> None:
     loss = costly(clock, 0.01, 0.01)
     found = choose_plan(W, {}, problems.regression(4), loss=loss, steps=10, execution=mode, chunk=3)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from innerloop.advice.rate import SWEEP, RateAdvice
+from innerloop.core.trials import Outcome
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.rates import budget as rate_budget
 from innerloop.experiment.rates import sweep as rate_sweep
@@ -92,6 +93,7 @@ def test_compiled_steps_of_the_run_leave_less_time_to_eager_ones_of_the_sweep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("innerloop.execution.auto.cpp_compiler", lambda: "g++")
+    monkeypatch.setattr("innerloop.execution.auto.compiler_works", lambda: Outcome(True))
     recipe = recipe_of("outer.steps=20000", "run.compile=auto")
     slow = recipe_of("outer.steps=20000")
     costs = Costs(0.02, 0.0001, 0.0)

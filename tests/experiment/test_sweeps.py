@@ -6,7 +6,10 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import time
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +153,8 @@ def test_options_that_do_not_go_together(
 def test_without_optuna_one_sentence_says_what_to_do(
     found: str | None, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    there = module_from_spec(ModuleSpec("optuna", None))
+    monkeypatch.setitem(sys.modules, "optuna", there)  # whether or not it is installed
     monkeypatch.setattr("innerloop.experiment.sweeps.journal.version_of", lambda _: found)
     assert main(["sweep", "sine-maml", "seed=[0,1]", "--storage", "here"]) == 2
     (line,) = capfd.readouterr().err.splitlines()

@@ -15,11 +15,13 @@ from innerloop.core.importing import load_object
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from innerloop.bench.rows import Report
+
 
 class Measure(Protocol):
     """What measures, and what :func:`run` calls."""
 
-    def __call__(self, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    def __call__(self, *, quick: bool, say: Callable[[str], None]) -> Report:
         """``quick`` for few repeats, ``say`` for lines while it runs."""
 
 
@@ -34,7 +36,7 @@ class Benchmark(NamedTuple):
 
     what: str
     run: Measure
-    figure: Callable[[dict[str, Any]], Figure] | None = None
+    figure: Callable[[Report], Figure] | None = None
 
 
 def _late(name: str) -> Callable[..., Any]:
@@ -115,7 +117,7 @@ def find(name: str) -> Benchmark:
     return BENCHMARKS[name]
 
 
-def run(name: str, *, quick: bool = False, say: Callable[[str], None] = print) -> dict[str, Any]:
+def run(name: str, *, quick: bool = False, say: Callable[[str], None] = print) -> Report:
     """Runs a benchmark.
 
     Args:

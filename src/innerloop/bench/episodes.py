@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Measured, Say
-from innerloop.bench.rows import Side, busy, comparison
+from innerloop.bench.rows import Report, Row, Side, busy, comparison
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
@@ -89,7 +89,7 @@ class EpisodesWorker(Worker):
         return {"first_call_s": time.perf_counter() - start}
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = None) -> Report:
     """All sides take turns, each in a process of its own with one thread.
 
     Args:
@@ -110,7 +110,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = No
     return {"cases": rows, "machine": harness.machine()}
 
 
-def _row(name: str, found: Measured) -> dict[str, Any]:
+def _row(name: str, found: Measured) -> Row:
     """Milliseconds are per 1,000 episodes."""
     ours, peer = found.timings[name], found.timings["numpy"]
     speeds = f"{1e6 / ours.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"

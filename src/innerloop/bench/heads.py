@@ -15,7 +15,7 @@ from innerloop.bench import harness
 from innerloop.bench.child import Child, thread_limits
 from innerloop.bench.harness import Array, Measured, Say
 from innerloop.bench.heads_solutions import DIMENSIONS, DTYPES, SHOTS, WAYS, C, estimator, problems, solutions
-from innerloop.bench.rows import Side, better, busy, comparison, on_threads
+from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.heads"
@@ -92,7 +92,7 @@ class HeadsWorker(Worker):
         return solutions(normalise, sizes)
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Logistic regression on features of unit length and as they come; then the support vector machines.
 
     Args:
@@ -107,9 +107,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "machine": harness.machine()}
 
 
-def one_case(
-    head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]
-) -> list[dict[str, Any]]:
+def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Row]:
     """Ours in float32 and float64 against scikit-learn, each at its better thread count.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Array, Say
-from innerloop.bench.rows import better, busy, comparison, on_threads
+from innerloop.bench.rows import Report, Row, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
@@ -84,7 +84,7 @@ class LandscapeWorker(Worker):
         return {"first_call_s": time.perf_counter() - start}
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Solutions, risks and gains of 10,000 environments of two and of ten tasks at d = 10.
 
     Args:
@@ -96,7 +96,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "machine": harness.machine(0.0 if quick else None)}
 
 
-def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> dict[str, Any]:
+def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
     """Both sides on one thread and on all; each at its better count.
 
     Args:

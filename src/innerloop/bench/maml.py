@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from innerloop.bench import harness, peers
 from innerloop.bench.harness import Comparison, Say
-from innerloop.bench.rows import Timing, better, busy, effort, measures, on_threads
+from innerloop.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
 
 PLAIN = "plain-loop"
 
@@ -40,7 +40,7 @@ def run_cases(
     warm: int = harness.WARM,
     prefix: str = "",
     exact: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> Report:
     """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all.
 
     Args:
@@ -64,7 +64,7 @@ def run_cases(
         if libraries and name not in available:
             say(f"{name} is not installed and left out: pip install 'innerloop[peers]'")
     threads = [1] if quick else sorted({1, int(machine["cores"])})
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for steps, ways in cases:
         base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
         sides = [
@@ -100,7 +100,7 @@ def table(
     machine: dict[str, Any],
     flops: float,
     prefix: str = "",
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """One row for every way of ours and every peer.
 
     Args:
@@ -112,29 +112,21 @@ def table(
         flops: operations of one meta-gradient.
         prefix: of the names of the cases.
     """
-    rows = []
+    rows: list[Row] = []
     for way in ways:
         ours = better(result.timings, f"{way.name}@")
         threads = ours.side.spec["threads"]
         gflops = flops / ours.ms / 1e6
         for name in names:
             peer = better(result.timings, f"{name}@")
-            rows.append(
-                {
-                    "case": f"{prefix}{steps} step{'s' if steps > 1 else ''}, {way.name}",
-                    "peer": name,
-                    **measures(ours, peer),
-                    **effort(ours, peer),
-                    "gflops": gflops,
-                    "sgemm_share": gflops / machine["sgemm_gflops"][str(threads)],
-                    "at_least": way.at_least.get(name),
-                    "notes": notes(ours, peer, result),
-                }
-            )
+            case = f"{prefix}{steps} step{'s' if steps > 1 else ''}, {way.name}"
+            row = comparison(case, name, ours, peer, way.at_least.get(name), notes(ours, peer, result))
+            row |= {"gflops": gflops, "sgemm_share": gflops / machine["sgemm_gflops"][str(threads)]}
+            rows.append(row)
     return rows
 
 
-def notes(ours: Timing, peer: Timing, result: Comparison) -> str:
+def notes(ours: Timing, peer: Timing, result: Comparison) -> list[str]:
     """What a reader should know about a row.
 
     Args:
@@ -149,4 +141,4 @@ def notes(ours: Timing, peer: Timing, result: Comparison) -> str:
     ]
     if ours.first_call_s > 1:
         parts.append(f"first call {ours.first_call_s:.0f} s")
-    return "; ".join([*parts, *busy(result.bystanders)])
+    return [*parts, *busy(result.bystanders)]

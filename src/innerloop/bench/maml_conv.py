@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from innerloop.bench.harness import Say
 from innerloop.bench.maml import Ours, run_cases
+from innerloop.bench.rows import Report
 from innerloop.execution.plan import available_cores
 
 CANONICAL = "canonical, "
 """Conv4-32 with max pooling, 84×84, 5-way 5-shot 15-query; 28×28 is Conv4-64 with strides, 5-way 1-shot."""
 
 
-def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print) -> Report:
     """Ours runs whole tasks in worker processes, and in threads; one intra-op thread each."""
     cores = (available_cores(),)
 

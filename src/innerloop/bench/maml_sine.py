@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from innerloop.bench.harness import Say
 from innerloop.bench.maml import Ours, run_cases
+from innerloop.bench.rows import Report
 from innerloop.execution.plan import compiler_works
 
 UNCOMPILED = {"plain-loop": 5.0, "higher": 8.0}
 COMPILED = {"plain-loop": 30.0, "higher": 50.0}
 
 
-def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print) -> Report:
     """Ours compiled to C++, with the graph captured, and eager; all under ``vmap``."""
     ways = [
         Ours("eager", {"mode": "vmap", "compile": "off"}, UNCOMPILED),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.child import Child
 from innerloop.bench.harness import Say
+from innerloop.bench.rows import Report, Row
 
 GROWTH = 1.01
 """Peak memory after all meta-steps, over that after the first hundred: the most we allow."""
@@ -31,7 +32,7 @@ class Peak(NamedTuple):
     repeats: int
 
 
-def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print) -> Report:
     """Long sinusoid runs by ``fit``, and single meta-gradients of Conv4 with five inner steps, and fifty."""
     steps, every = (200, 50) if quick else (3000, 100)
     rows = [
@@ -42,7 +43,7 @@ def run(quick: bool = False, say: Say = print) -> dict[str, Any]:
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
 
 
-def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> dict[str, Any]:
+def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> Row:
     """One process, one call of ``fit``: the peak at its end against that after ``every`` steps.
 
     Args:
@@ -86,7 +87,7 @@ def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
     return Peak(ms, answer["peak_mb"] - answer["empty_mb"], len(answer["seconds"]))
 
 
-def savings(quick: bool, say: Say) -> list[dict[str, Any]]:
+def savings(quick: bool, say: Say) -> list[Row]:
     """What first-order and checkpointed inner loops need of a full one, beyond libraries and data."""
     ways = {"second-order": {}, "first-order": {"first_order": True}, "checkpointed": {"checkpoint": True}}
     peaks: dict[str, Peak] = {}
@@ -97,7 +98,7 @@ def savings(quick: bool, say: Say) -> list[dict[str, Any]]:
     return [_row(f"Conv4 MAML, 5 steps, {name}", "second-order", each, full) for name, each in peaks.items()]
 
 
-def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> dict[str, Any]:
+def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> Row:
     """One of :data:`WAYS` at many inner steps against few; we promise something of iMAML only.
 
     Args:
@@ -113,7 +114,7 @@ def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> dict[st
     return {**row, "at_most": STEADY} if name == "iMAML" else row
 
 
-def _row(case: str, peer: str, ours: Peak, other: Peak) -> dict[str, Any]:
+def _row(case: str, peer: str, ours: Peak, other: Peak) -> Row:
     return {
         "case": case,
         "peer": peer,

@@ -22,7 +22,7 @@ from innerloop.bench.metakernel_growth import (
     seconds_by_size,
     summary,
 )
-from innerloop.bench.rows import Side, better, busy, comparison, on_threads
+from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
@@ -116,7 +116,7 @@ class MetakernelWorker(Worker):
         return {"seconds": seconds_by_size(points)}
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Both comparisons, then the growth of predictions.
 
     Args:
@@ -136,7 +136,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "growth": summary(points, growth), "machine": machine}
 
 
-def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> dict[str, Any]:
+def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
     """One comparison, each side at its better thread count.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
-from innerloop.bench.rows import Timing, better, busy, effort, measures, on_threads
+from innerloop.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
@@ -93,7 +93,7 @@ class NtkWorker(Worker):
         return self.begin(build(spec), gradient, lambda found: [found])
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Both networks.
 
     Args:
@@ -105,7 +105,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
 
 
-def one_case(case: str, quick: bool, say: Say, sizes: dict[str, int]) -> dict[str, Any]:
+def one_case(case: str, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
     """One comparison, each side at its better thread count.
 
     Args:
@@ -125,7 +125,7 @@ def one_case(case: str, quick: bool, say: Say, sizes: dict[str, int]) -> dict[st
     return row
 
 
-def _row(case: Case, timings: dict[str, Timing], off: float, others: float | None) -> dict[str, Any]:
+def _row(case: Case, timings: dict[str, Timing], off: float, others: float | None) -> Row:
     """The comparison of both sides' better thread counts; memory is what was added by the kernel."""
     ours, peer = better(timings, "ours"), better(timings, PEER)
     added = {t.side.name: max(t.peak_mb - t.empty_mb, 1.0) for t in (ours, peer)}
@@ -135,15 +135,9 @@ def _row(case: Case, timings: dict[str, Timing], off: float, others: float | Non
         f"kernels agree to {off:.0e}",
         *busy(others),
     ]
-    return {
-        "case": case.title,
-        "peer": PEER,
-        **measures(ours, peer),
-        "memory_ratio": added[peer.side.name] / added[ours.side.name],
-        **effort(ours, peer),
-        "at_least": case.faster,
-        "notes": "; ".join(notes),
-    }
+    row = comparison(case.title, PEER, ours, peer, case.faster, notes)
+    row["memory_ratio"] = added[peer.side.name] / added[ours.side.name]
+    return row
 
 
 if __name__ == "__main__":

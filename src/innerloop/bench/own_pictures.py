@@ -25,7 +25,7 @@ from innerloop.bench import harness
 from innerloop.bench.harness import Say
 from innerloop.bench.own_pictures_command import command_case
 from innerloop.bench.own_pictures_episodes import episodes_case
-from innerloop.bench.rows import Side, Timing, better, busy, comparison, on_threads
+from innerloop.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.own_pictures"
@@ -132,7 +132,7 @@ class OwnPicturesWorker(Worker):
         return {"first_call_s": took}
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = None) -> Report:
     """Features from nothing, from the cache and by the script; then episodes on them, and the whole command.
 
     Args:
@@ -185,7 +185,7 @@ def _distance(features: dict[str, harness.Array]) -> float:
     return off
 
 
-def _rows(timings: dict[str, Timing], count: int, notes: list[str]) -> list[dict[str, Any]]:
+def _rows(timings: dict[str, Timing], count: int, notes: list[str]) -> list[Row]:
     script = better(timings, "script@")
     rows = []
     for which, words in (("first", "decode to vector"), ("again", "from the cache")):

@@ -11,10 +11,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from innerloop.bench.machine import busy_seconds
-from innerloop.bench.rows import busy
+from innerloop.bench.rows import Row, busy
 from innerloop.core.children import python_command
 
 CLASSES, EXAMPLES, NEW = 10, 5, 10
@@ -67,7 +66,7 @@ def others_seconds() -> float | None:
     return None if everybody is None else everybody - sum(os.times()[:4])
 
 
-def command_case(files: Sequence[Path], quick: bool, what: str) -> dict[str, Any]:
+def command_case(files: Sequence[Path], quick: bool, what: str) -> Row:
     """A row: seconds of the command against those that are promised.
 
     Args:

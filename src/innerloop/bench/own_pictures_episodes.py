@@ -18,7 +18,7 @@ import numpy as np
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Array
-from innerloop.bench.rows import Side, better, busy, comparison, on_threads
+from innerloop.bench.rows import Row, Side, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.own_pictures_episodes"
@@ -118,7 +118,7 @@ def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> 
 
 def episodes_case(
     features: Array, labels: Sequence[str], quick: bool, what: str, given: dict[str, Any]
-) -> dict[str, Any]:
+) -> Row:
     """A row: ours against the loop, each at its better number of threads.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Say, Started
-from innerloop.bench.rows import Side, Timing, better, busy, comparison, on_threads
+from innerloop.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.qp"
@@ -63,7 +63,7 @@ class QPWorker(Worker):
         return self.begin(build(spec), gradient, list)
 
 
-def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) -> Report:
     """Heads of eight tasks at several sizes; whole, and the programmes alone.
 
     Args:
@@ -77,7 +77,7 @@ def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) 
     return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
 
 
-def one_case(name: str, size: Size, quick: bool, say: Say) -> list[dict[str, Any]]:
+def one_case(name: str, size: Size, quick: bool, say: Say) -> list[Row]:
     """Ours against every peer that is there, each at its better thread count.
 
     Args:

@@ -13,7 +13,7 @@ from innerloop.bench.cost_model import Exchange, Link, Step, fitted, task_and_fi
 from innerloop.bench.cost_table import extrapolated, sentences
 from innerloop.bench.harness import Say
 from innerloop.bench.ranks_worker import MODULE
-from innerloop.bench.rows import Side, Timing, busy, comparison
+from innerloop.bench.rows import Report, Row, Side, Timing, busy, comparison
 
 AT_LEAST = 1.7
 """Times one rank that two ranks on two cores must reach."""
@@ -48,7 +48,7 @@ class Share(NamedTuple):
 class Case(NamedTuple):
     """What was measured of one number of inner steps."""
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     timings: dict[str, Timing]
     share: Share
     numbers: int
@@ -84,7 +84,7 @@ def sides_of(steps: int, sizes: dict[str, int]) -> list[Side]:
     ]
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Conv4-64 at 28×28, four tasks, 5 inner steps and 1; then exchanges alone, and a model of both.
 
     Args:
@@ -138,9 +138,7 @@ def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> Case:
     return Case(rows, measurement.timings, share, len(whole[ONE]))
 
 
-def row_of(
-    steps: int, name: str, timings: dict[str, Timing], share: Share, remarks: Sequence[str]
-) -> dict[str, Any]:
+def row_of(steps: int, name: str, timings: dict[str, Timing], share: Share, remarks: Sequence[str]) -> Row:
     """One way against one rank, with what exchanges take where there are some.
 
     Args:

@@ -15,7 +15,7 @@ from torch import Tensor
 from innerloop.bench import harness, resnet_accuracy
 from innerloop.bench.harness import Say
 from innerloop.bench.resnet_eager import CLASSES, ResNet12, Step, eager, sgd
-from innerloop.bench.rows import Side, Timing, better, busy, comparison, on_threads
+from innerloop.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import global_norm
@@ -99,7 +99,7 @@ class ResnetWorker(Worker):
 
 def run(
     quick: bool = False, say: Say = print, precision: str = "auto", sizes: dict[str, Any] | None = None
-) -> dict[str, Any]:
+) -> Report:
     """Alternates all sides, each in its own process; ratios are within rounds.
 
     Args:
@@ -160,7 +160,7 @@ def distance(gradients: dict[str, harness.Array], precision: str) -> float:
     return off
 
 
-def table(timings: dict[str, Timing], notes: list[str]) -> list[dict[str, Any]]:
+def table(timings: dict[str, Timing], notes: list[str]) -> list[Row]:
     """Ours against eager float32 at its better thread count, and against the same channels-last."""
     case, ours, last = "ResNet-12 step, 32×32, batch 64", timings["ours"], "eager, channels last"
     return [

@@ -7,12 +7,66 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Required, TypedDict
 
 from innerloop.bench.machine import QUIET
 
 Answer = dict[str, Any]
 """What a child process says."""
+
+
+class Row(TypedDict, total=False):
+    """What ``innerloop bench`` prints of two sides, and its JSON: a key is missing where it means nothing.
+
+    Attributes:
+        case: what was measured.
+        peer: what it was measured against.
+        ours_ms: milliseconds of ours.
+        peer_ms: those of the peer.
+        ratio: the peer's time over ours, unless the notes say otherwise.
+        ours_mb: peak resident memory of our process; None if it was not looked at.
+        peer_mb: that of the peer's.
+        threads: of both.
+        repeats: how often the less repeated one was timed.
+        gflops: operations per second of ours.
+        sgemm_share: that as a share of what this machine's matrix products reach.
+        memory_ratio: memory that the peer adds, over what ours adds.
+        all_reduce_share: of a step that exchanges between ranks take.
+        waiting_share: of a step that ranks wait for the last one.
+        at_least: the ratio that we promise; None where nothing is promised.
+        at_most: the largest ratio, or share, that we promise.
+        notes: what a reader should know.
+    """
+
+    case: Required[str]
+    peer: Required[str]
+    ours_ms: float
+    peer_ms: float
+    ratio: float
+    ours_mb: float | None
+    peer_mb: float | None
+    threads: Required[str]
+    repeats: Required[int]
+    gflops: float
+    sgemm_share: float
+    memory_ratio: float
+    all_reduce_share: float
+    waiting_share: float
+    at_least: float | None
+    at_most: float
+    notes: Required[str]
+
+
+class Report(TypedDict, total=False):
+    """What a benchmark gives: its rows, the machine, and what only some of them have."""
+
+    name: str
+    cases: Required[list[Row]]
+    machine: Required[dict[str, Any]]
+    growth: dict[str, Any]
+    exchanges: list[dict[str, Any]]
+    models: dict[str, Any]
+    summary: list[str]
 
 
 class Side(NamedTuple):
@@ -105,28 +159,9 @@ def busy(others: float | None) -> list[str]:
     return [] if others is None or others <= QUIET else [f"others kept {others:.1f} cores busy"]
 
 
-def measures(ours: Timing, peer: Timing) -> dict[str, Any]:
-    """Time and memory of both."""
-    return {
-        "ours_ms": ours.ms,
-        "peer_ms": peer.ms,
-        "ratio": ratio(ours, peer),
-        "ours_mb": ours.peak_mb,
-        "peer_mb": peer.peak_mb,
-    }
-
-
-def effort(ours: Timing, peer: Timing) -> dict[str, Any]:
-    """Threads of both, and how often the less repeated one was timed."""
-    return {
-        "threads": f"{ours.side.spec['threads']} / {peer.side.spec['threads']}",
-        "repeats": min(ours.repeats, peer.repeats),
-    }
-
-
 def comparison(
     case: str, name: str, ours: Timing, peer: Timing, at_least: float | None, notes: Sequence[str]
-) -> dict[str, Any]:
+) -> Row:
     """A row as ``innerloop bench`` prints it.
 
     Args:
@@ -140,8 +175,13 @@ def comparison(
     return {
         "case": case,
         "peer": name,
-        **measures(ours, peer),
-        **effort(ours, peer),
+        "ours_ms": ours.ms,
+        "peer_ms": peer.ms,
+        "ratio": ratio(ours, peer),
+        "ours_mb": ours.peak_mb,
+        "peer_mb": peer.peak_mb,
+        "threads": f"{ours.side.spec['threads']} / {peer.side.spec['threads']}",
+        "repeats": min(ours.repeats, peer.repeats),
         "at_least": at_least,
         "notes": "; ".join(notes),
     }

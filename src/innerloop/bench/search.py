@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Say
-from innerloop.bench.rows import Side, better, busy, comparison, on_threads
+from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
 from innerloop.bench.worker import Worker, serve
 from innerloop.core.cores import available_cores
 from innerloop.core.heap import keep_freed_memory
@@ -69,7 +69,7 @@ class SearchWorker(Worker):
         return robust_seconds(sizes, quick)
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> dict[str, Any]:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Every part; whole searches after them.
 
     Args:
@@ -92,7 +92,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
 
 
-def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> dict[str, Any]:
+def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> Row:
     """Ours against the released manner.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any
 
 from innerloop.bench.child import Child, thread_limits
 from innerloop.bench.harness import Say
+from innerloop.bench.rows import Row
 from innerloop.core.children import python_command
 from innerloop.core.cores import available_cores
 
@@ -17,7 +18,7 @@ GLYPHS = ("search", "glyphs", "budget=60s")
 """The command as the documentation has it."""
 
 
-def whole_searches(sizes: dict[str, int], quick: bool, say: Say) -> list[dict[str, Any]]:
+def whole_searches(sizes: dict[str, int], quick: bool, say: Say) -> list[Row]:
     """A robust search (if quick, by a few candidates of its first round), and one of the embedded glyphs.
 
     Args:
@@ -28,7 +29,7 @@ def whole_searches(sizes: dict[str, int], quick: bool, say: Say) -> list[dict[st
     return [robust(sizes, quick, say), glyphs(say)]
 
 
-def robust(sizes: dict[str, int], quick: bool, say: Say) -> dict[str, Any]:
+def robust(sizes: dict[str, int], quick: bool, say: Say) -> Row:
     """A robust search on pictures of noise, in a process of its own.
 
     Args:
@@ -45,7 +46,7 @@ def robust(sizes: dict[str, int], quick: bool, say: Say) -> dict[str, Any]:
     return _row(case, answer["seconds"], ROBUST_MINUTES, answer["notes"], say)
 
 
-def glyphs(say: Say) -> dict[str, Any]:
+def glyphs(say: Say) -> Row:
     """The whole command on the embedded glyphs: shortlist, pilot and page."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -63,7 +64,7 @@ def glyphs(say: Say) -> dict[str, Any]:
     return _row(case, seconds, GLYPHS_MINUTES, "from the command line to its end", say)
 
 
-def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> dict[str, Any]:
+def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Row:
     say(f"{case}: {seconds / 60:.1f} minutes; {notes}")
     return {
         "case": case,

@@ -42,7 +42,7 @@ def bench(name: Name, quick: Quick = False, figure: Picture = None, json: Json =
     def work() -> Result:
         draw = find(name).figure
         if figure is None:
-            return run(name, quick=quick, say=say)
+            return {**run(name, quick=quick, say=say)}
         if draw is None:
             raise UserError(f"bench {name} has no picture: --figure is for {_DRAWN}.")
         _check_figure(figure)

@@ -160,7 +160,8 @@ def head_scores(fitted: Linear, z: Tensor, normalise: bool = True) -> Tensor:
 
 def unit_scores(fitted: Linear, x: Tensor) -> Tensor:
     """As :func:`head_scores`, of features that have length one already, or need not have it."""
-    wide = torch.promote_types(x.dtype, fitted.weights.dtype)
+    # by hand: exported graphs of torch 2.6 keep a call of promote_types, and cannot be read again
+    wide = max((x.dtype, fitted.weights.dtype), key=lambda dtype: dtype.itemsize)
     decisions = scores((fitted.weights.to(wide), fitted.bias.to(wide)), x.to(wide))
     return votes(decisions) if fitted.pairs else decisions
 

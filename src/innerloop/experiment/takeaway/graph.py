@@ -19,6 +19,7 @@ from innerloop.features.resizing import can_resize, resized
 LARGEST = 1 << 15
 """Pixels of a side, at most."""
 _WHITE = 255
+_MOST = 2**31 - 1  # pictures at once; torch 2.6 refuses a dimension that has no end
 _EXAMPLE = (37, 53)
 """Height and width while it is captured: unlike each other, and unlike what a network has."""
 
@@ -79,7 +80,7 @@ class Graph(nn.Module):
             UserError: it does something that torch cannot capture.
         """
         height, width, channels = self.shape
-        sizes: dict[int, Dim] = {0: Dim("batch", min=1)}
+        sizes: dict[int, Dim] = {0: Dim("batch", min=1, max=_MOST)}
         if not self.fixed:
             height, width = _EXAMPLE
             sizes |= {1: Dim("height", min=1, max=LARGEST), 2: Dim("width", min=1, max=LARGEST)}

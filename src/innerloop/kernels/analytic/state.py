@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -135,9 +135,28 @@ def _hash(x: Tensor) -> Tensor:
     if x.dtype not in _INT:
         raise UserError(f"inputs of type {x.dtype}: kernels take float32 or float64.")
     x = x.detach().flatten(1) + 0.0  # minus zero becomes zero
-    bits = x.view(_INT[x.dtype]).to(torch.int64)
+    bits = _Bits.apply(x).to(torch.int64)
     place = torch.arange(1, x.shape[1] + 1, device=x.device) * -7046029254386353131
     return _mix(_mix(bits) + place).sum(1)
+
+
+class _Bits(torch.autograd.Function):
+    """Floats as the integers that have their bits; torch 2.6 cannot map ``view`` over tasks itself."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        """The integers."""
+        return x.view(_INT[x.dtype])
+
+    @staticmethod
+    def setup_context(ctx: Any, _inputs: tuple[Tensor], output: Tensor) -> None:
+        """Integers have no derivative."""
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(_info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
+        """All tasks at once: every number stays in its place."""
+        return _Bits.apply(x), in_dims[0]
 
 
 def _mix(z: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ def _lemma_rows(
         row(
             "Corollary 3.1: training follows its linearisation with the network's own Φ̂_0, up to width^−½",
             "≤ −0.5",
-            f"slope {slopes['linear']:.3f}: " + ", ".join(f"{f['width']}: {f['linear']:.3f}" for f in found),
+            f"slope {slopes['linear']:.3f}: " + ", ".join(f"{f['width']}: {f['linear']:.2g}" for f in found),
             slopes["linear"] < -0.5 + near,
             reason=f"largest difference of the errors in training over the first error; {how}, or steeper",
         ),

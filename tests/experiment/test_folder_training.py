@@ -106,7 +106,11 @@ def test_a_folder_stands_for_a_recipe(capsys: pytest.CaptureFixture[str]) -> Non
     assert recipe_from_toml(capsys.readouterr().out) == by_folder
     supervised = load_recipe("pictures-supervised", ["data.name=zoo"])
     assert (supervised.tasks.minibatch, supervised.outer.steps) == (24, 300)
+    assert "cropped, flipped and tinted at random" in capsys.readouterr().err
+    assert (supervised.data.augment, by_folder.data.augment) == ("lee2019", "none")
     assert load_recipe("pictures-supervised", ["data.name=zoo", "outer.steps=7"]).outer.steps == 7
+    for word in ("data.colour=grey", "data.augment=none"):  # characters must not be flipped
+        assert load_recipe("pictures-supervised", ["data.name=zoo", word]).data.augment == "none"
 
 
 def test_a_folder_named_like_a_dataset_is_the_folder() -> None:

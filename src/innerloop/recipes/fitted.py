@@ -1,7 +1,7 @@
 """Recipes that fit any pictures: what they leave open follows from the pictures (``data.auto``).
 
 Ways, shots and queries must suit the smallest class and the smallest split; side and colour the files; the
-steps of plain supervision, and whether its pictures are augmented, their number. What the recipe or the user
+steps of plain supervision, and whether pictures are augmented, their number. What the recipe or the user
 says is left alone. Importing this file imports neither torch nor numpy.
 """
 
@@ -27,8 +27,8 @@ MINIBATCH = 64
 FEWEST_STEPS, MOST_STEPS = 300, 3000
 """Of plain supervision: sixty passes through the pictures, within these bounds."""
 FEW = 10_000
-"""No more training pictures than this are seen so often by plain supervision that they are learnt by heart:
-in colour they are cropped, flipped and tinted at random. Grey ones may be characters, which must not be."""
+"""No more training pictures than this are seen so often that they are learnt by heart: in colour they are
+cropped, flipped and tinted at random. Grey ones may be characters, which mean something else when flipped."""
 WORDS = {'on_bad="skip"': "data.on_bad=skip", "leave_out": "data.leave_out"}
 
 
@@ -75,16 +75,19 @@ def fit(recipe: Recipe, said: Collection[str]) -> Fit:
     seen = pictures_of(recipe.data)
     _check_classes(seen)
     pictures = sum(seen.counts[name] for name in seen.splits["train"])
+    grey = recipe.data.colour == "grey" if "data.colour" in said else seen.grey
     free: dict[str, dict[str, Any]] = {
-        "data": {"size": seen.side, "colour": "grey" if seen.grey else "rgb"},
+        "data": {
+            "size": seen.side,
+            "colour": "grey" if seen.grey else "rgb",
+            "augment": "none" if grey or pictures > FEW else "lee2019",
+        },
         "tasks": {} if recipe.tasks.mixture else fitted_shape(seen, recipe, said),
         "outer": {},
     }
     if recipe.tasks.family == "supervised":
         free["tasks"]["minibatch"] = min(MINIBATCH, pictures)
         free["outer"]["steps"] = max(FEWEST_STEPS, min(MOST_STEPS, EPOCHS * pictures // MINIBATCH))
-        grey = recipe.data.colour == "grey" if "data.colour" in said else seen.grey
-        free["data"]["augment"] = "none" if grey or pictures > FEW else "lee2019"
     settings = {
         section: {key: value for key, value in values.items() if f"{section}.{key}" not in said}
         for section, values in free.items()

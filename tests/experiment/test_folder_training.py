@@ -91,9 +91,11 @@ def test_a_folder_stands_for_a_recipe(capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr().err.splitlines()
     assert said[0] == (
         "8 classes of 6 pictures (4 to train on, 2 to validate, 2 to test): 2-way 3-shot with 3 queries; "
-        "in colour, 20×20 pixels"
+        "in colour, 20×20 pixels; cropped, flipped and tinted at random"
     )
-    assert "to choose otherwise, set tasks.ways, tasks.shots, tasks.queries, data.size" in said[1]
+    assert (
+        "to choose otherwise, set tasks.ways, tasks.shots, tasks.queries, data.size, data.augment" in said[1]
+    )
     by_name = load_recipe("pictures-protonet", ["data.name=zoo"])
     assert by_folder == by_name
     assert (by_folder.data.auto, by_folder.data.size, by_folder.data.colour) == (False, 20, "rgb")
@@ -106,7 +108,10 @@ def test_a_folder_stands_for_a_recipe(capsys: pytest.CaptureFixture[str]) -> Non
     assert recipe_from_toml(capsys.readouterr().out) == by_folder
     supervised = load_recipe("pictures-supervised", ["data.name=zoo"])
     assert (supervised.tasks.minibatch, supervised.outer.steps) == (24, 300)
+    assert (supervised.data.augment, by_folder.data.augment) == ("lee2019", "lee2019")
     assert load_recipe("pictures-supervised", ["data.name=zoo", "outer.steps=7"]).outer.steps == 7
+    for word in ("data.colour=grey", "data.augment=none"):  # characters must not be flipped
+        assert load_recipe("pictures-supervised", ["data.name=zoo", word]).data.augment == "none"
 
 
 def test_a_folder_named_like_a_dataset_is_the_folder() -> None:

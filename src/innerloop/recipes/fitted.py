@@ -1,8 +1,8 @@
 """Recipes that fit any pictures: what they leave open follows from the pictures (``data.auto``).
 
 Ways, shots and queries must suit the smallest class and the smallest split; side and colour the files; the
-steps of plain supervision the number of pictures. What the recipe or the user says is left alone. Importing
-this file imports neither torch nor numpy.
+steps of plain supervision, and whether pictures are augmented, their number. What the recipe or the user
+says is left alone. Importing this file imports neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ EPOCHS = 60
 MINIBATCH = 64
 FEWEST_STEPS, MOST_STEPS = 300, 3000
 """Of plain supervision: sixty passes through the pictures, within these bounds."""
+FEW = 10_000
+"""No more training pictures than this are seen so often that they are learnt by heart: in colour they are
+cropped, flipped and tinted at random. Grey ones may be characters, which mean something else when flipped."""
 WORDS = {'on_bad="skip"': "data.on_bad=skip", "leave_out": "data.leave_out"}
 
 
@@ -71,13 +74,18 @@ def fit(recipe: Recipe, said: Collection[str]) -> Fit:
     """
     seen = pictures_of(recipe.data)
     _check_classes(seen)
+    pictures = sum(seen.counts[name] for name in seen.splits["train"])
+    grey = recipe.data.colour == "grey" if "data.colour" in said else seen.grey
     free: dict[str, dict[str, Any]] = {
-        "data": {"size": seen.side, "colour": "grey" if seen.grey else "rgb"},
+        "data": {
+            "size": seen.side,
+            "colour": "grey" if seen.grey else "rgb",
+            "augment": "none" if grey or pictures > FEW else "lee2019",
+        },
         "tasks": {} if recipe.tasks.mixture else fitted_shape(seen, recipe, said),
         "outer": {},
     }
     if recipe.tasks.family == "supervised":
-        pictures = sum(seen.counts[name] for name in seen.splits["train"])
         free["tasks"]["minibatch"] = min(MINIBATCH, pictures)
         free["outer"]["steps"] = max(FEWEST_STEPS, min(MOST_STEPS, EPOCHS * pictures // MINIBATCH))
     settings = {
@@ -162,10 +170,13 @@ def _lines(seen: Survey, recipe: Recipe, said: Collection[str]) -> list[str]:
     parts = ", ".join(f"{len(seen.splits[part])} {words}" for part, words in PARTS.items())
     shape = f"{tasks.ways}-way {tasks.shots}-shot with {number(tasks.queries, 'query', 'queries')}"
     colour = "grey" if data.colour == "grey" else "in colour"
-    free = [key for key in ("tasks.ways", "tasks.shots", "tasks.queries", "data.size") if key not in said]
+    augmented = "" if data.augment == "none" else "; cropped, flipped and tinted at random"
+    shown = ["tasks.ways", "tasks.shots", "tasks.queries", "data.size"]
+    free = [key for key in [*shown, *(["data.augment"] if augmented else [])] if key not in said]
     return [
         f"{len(counts)} classes of {span(counts)} pictures ({parts}): "
-        f"{'tasks.mixture as given' if tasks.mixture else shape}; {colour}, {data.size}×{data.size} pixels",
+        f"{'tasks.mixture as given' if tasks.mixture else shape}; {colour}, {data.size}×{data.size} pixels"
+        f"{augmented}",
         *([f"this follows from the pictures; to choose otherwise, set {', '.join(free)}"] if free else []),
         *_hint(seen, min(counts), said),
     ]

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 export INNERLOOP_TEST_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: help demo test test-slow test-oldest test-trackers kills pairs soak lint format docs bench results wheel-check dist clean
+.PHONY: help demo test test-slow test-oldest browser test-trackers kills pairs soak lint format docs bench results wheel-check dist clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -40,6 +40,9 @@ test-slow: $(STAMP)/dev  ## the long tests too
 
 test-oldest:             ## the tests on torch 2.6, in a Debian 13 that this makes (root; 3 GB)
 	bash scripts/test_oldest.sh
+
+browser:                 ## Debian's Chromium, for the tests that look at pages (root)
+	bash scripts/browser.sh
 
 test-trackers: $(STAMP)/dev  ## a run tracked by trackio and by Weights & Biases, in an environment of their own
 	bash scripts/test_trackers.sh $(BIN)/python

@@ -154,7 +154,7 @@ def test_the_latest_evaluation_by_the_own_protocol_leads_and_all_are_listed(tmp_
     ("status", "words"),
     [
         ("running", "still running, or was killed"),
-        ("interrupted", "interrupted after a checkpoint"),
+        ("interrupted", "interrupted; “innerloop resume” continues it"),
         ("failed", "loss was not finite at step 10"),
         ("finished", "finished"),
     ],

@@ -22,6 +22,7 @@ from innerloop.evaluation.judges import (
     by_features,
     by_fine_tuning,
 )
+from innerloop.evaluation.predicted import Predicted, predicted
 from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_grid, check_protocol
 from innerloop.evaluation.scores import Evaluation, GridRow
 from innerloop.execution.plan import Plan, torch_threads
@@ -46,6 +47,7 @@ def evaluate_head(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     plan: Plan | None = None,
+    keep: int = 0,
 ) -> Evaluation:
     """Fits a head on the features of every episode's support set and scores it on the query set.
 
@@ -65,6 +67,7 @@ def evaluate_head(
         mean: of each channel in training, subtracted.
         std: of each channel in training, divided by.
         plan: how to run it; a plain loop if omitted.
+        keep: first episodes of which the labels that were given are kept (not those of a grid of heads).
 
     Raises:
         UserError: for an unknown head, another norm policy than the network's, too few pictures.
@@ -95,7 +98,7 @@ def evaluate_head(
             judge = by_episode_features(network, params, buffers, pictures, protocol, plan)
         # where episodes are judged one by one, ranks share them in smaller portions
         together = ALONE if protocol.head == FINE_TUNING and plan.ranks > 1 else TOGETHER
-        return _evaluation(episodes, protocol, judge, together, plan.ranks)
+        return _evaluation(episodes, protocol, judge, together, plan.ranks, keep)
 
 
 def evaluate_features(
@@ -107,6 +110,7 @@ def evaluate_features(
     kinds: Sequence[Kind] | None = None,
     balanced: bool = True,
     plan: Plan | None = None,
+    keep: int = 0,
 ) -> Evaluation:
     """As :func:`evaluate_head`, on the same episodes, with features that come from elsewhere.
 
@@ -118,6 +122,7 @@ def evaluate_features(
         kinds: a mixture of kinds of tasks instead of the protocol's one.
         balanced: as in ``few_shot_sampler``.
         plan: how many threads solve heads.
+        keep: as in :func:`evaluate_head`.
 
     Raises:
         UserError: for an unknown head, one that needs the network itself, too few pictures.
@@ -137,7 +142,7 @@ def evaluate_features(
     with torch_threads(plan), torch.no_grad():
         rows = np.union1d(*_used_rows(episodes, protocol.episodes))
         cache = FeatureCache(rows, embed(rows))
-        return _evaluation(episodes, protocol, by_features(cache, cache, protocol))
+        return _evaluation(episodes, protocol, by_features(cache, cache, protocol), keep=keep)
 
 
 def _by_kind(episodes: FewShot, count: int, together: int = TOGETHER) -> list[tuple[Rows, int]]:
@@ -151,21 +156,30 @@ def _by_kind(episodes: FewShot, count: int, together: int = TOGETHER) -> list[tu
 
 
 def _evaluation(
-    episodes: FewShot, protocol: Protocol, judge: Judge, together: int = TOGETHER, ranks: int = 1
+    episodes: FewShot,
+    protocol: Protocol,
+    judge: Judge,
+    together: int = TOGETHER,
+    ranks: int = 1,
+    keep: int = 0,
 ) -> Evaluation:
     def some(groups: list[tuple[Rows, int]]) -> list[tuple[Tensor, ...]]:
-        """Accuracies of some groups of episodes, how many heads have not converged, and the grid."""
-        verdicts = [
-            judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways) for index, kind in groups
-        ]
-        return [(v.accuracy.double().cpu(), torch.tensor(v.unconverged), v.grid.cpu()) for v in verdicts]
+        """Accuracies of groups of episodes, heads that have not converged, the grid, and kept labels."""
+        told: list[tuple[Tensor, ...]] = []
+        for index, kind in groups:
+            v = judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways)
+            said = v.said[: int((index < keep).sum())]  # numbers rise within a group
+            told.append((v.accuracy.double().cpu(), torch.tensor(v.unconverged), v.grid.cpu(), said.cpu()))
+        return told
 
     count, unconverged = protocol.episodes, 0
     groups = _by_kind(episodes, count, together)
     settings = grid_of(protocol) if protocol.grid else []
     out, table = np.full(count, np.nan), np.full((count, len(settings) + 1), np.nan)
-    for (index, _), (accuracy, left, grid) in zip(groups, shared_out(some, groups, ranks), strict=True):
+    labels: list[Predicted] = []
+    for (index, _), (accuracy, left, grid, said) in zip(groups, shared_out(some, groups, ranks), strict=True):
         out[index] = accuracy.numpy()
+        labels += predicted(said, index[: len(said)].tolist())
         unconverged += int(left)
         if grid.numel():
             table[index] = grid.numpy()
@@ -173,7 +187,8 @@ def _evaluation(
     intervals = [mean_interval(column.tolist()) for column in table.T] if settings else []
     named: list[tuple[float | None, bool | None]] = [*settings, (None, None)] if settings else []
     rows = tuple(GridRow(*name, one) for name, one in zip(named, intervals, strict=True))
-    return Evaluation(scores, mean_interval(scores), "accuracy", unconverged, grid=rows)
+    kept = tuple(sorted(labels))
+    return Evaluation(scores, mean_interval(scores), "accuracy", unconverged, grid=rows, predicted=kept)
 
 
 def _used_rows(episodes: FewShot, count: int) -> tuple[Rows, Rows]:

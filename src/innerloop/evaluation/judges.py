@@ -13,7 +13,8 @@ from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.evaluation.features import FeatureCache, Pictures, Rows, cached_features, finite_problems
 from innerloop.evaluation.grid import Setting, grid_of, judge_grid
-from innerloop.evaluation.heads import fit_heads, head_scores, unit, unit_scores
+from innerloop.evaluation.heads import HEADS, fit_heads, head_scores, unit, unit_scores
+from innerloop.evaluation.predicted import marks
 from innerloop.evaluation.protocol import Protocol
 from innerloop.execution.plan import Plan
 from innerloop.execution.tasks import map_tasks
@@ -30,11 +31,13 @@ class Verdict(NamedTuple):
     """Accuracy of each episode, how many of their heads are not proven solutions, and a grid's accuracies.
 
     ``grid`` is ``(E, settings + 1)``, the last column that of the ensemble; it has no columns without a grid.
+    ``said`` has the :func:`~innerloop.evaluation.predicted.marks` of every episode; none under a grid.
     """
 
     accuracy: Tensor
     unconverged: int
     grid: Tensor = torch.empty(0, 0)
+    said: Tensor = torch.empty(0, 3, 0)
 
 
 Judge = Callable[[EpisodeRows, int], Verdict]
@@ -149,15 +152,16 @@ def by_fine_tuning(
         """Fine-tunes on every one of some episodes."""
         learner = fine_tune(network, ways, protocol.lr, protocol.steps, protocol.normalise)
 
-        def one(params: Params, buffers: Buffers, task: Task) -> Tensor:
-            """The accuracy on one episode."""
+        def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
+            """The accuracy on one episode, and what was said of its queries."""
             adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
             outputs, _ = learner.predict(adapted, task.x_query)
-            return score(get_loss("cross-entropy"), outputs, task.y_query)
+            return score(get_loss("cross-entropy"), outputs, task.y_query), marks(outputs, task.y_query)
 
         mapped = map_tasks(one, plan)
         parts = [mapped(params, buffers, p) for p in batches(rows, pictures, protocol.copies)]
-        return Verdict(torch.cat(parts), 0)
+        scores, said = (torch.cat(part) for part in zip(*parts, strict=True))
+        return Verdict(scores, 0, said=said)
 
     return judge
 
@@ -223,7 +227,10 @@ def head_accuracy(
     fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise and not ready)
     decisions = unit_scores(fitted, q) if ready else head_scores(fitted, q, protocol.normalise)
     scores[finite] = accuracy(decisions.double(), truth)
-    return Verdict(scores, 0 if fitted.converged is None else int((~fitted.converged).sum()))
+    said = torch.full((len(scores), 3, truth.shape[-1]), torch.nan, device=z.device)
+    said[finite] = marks(HEADS[protocol.head].temperature * decisions, truth)
+    left = 0 if fitted.converged is None else int((~fitted.converged).sum())
+    return Verdict(scores, left, said=said)
 
 
 def _grid(

@@ -37,6 +37,7 @@ def evaluate_backbone(
     progress: Progress = silent,
     device: str = "cpu",
     plan: Plan | None = None,
+    keep: int = 0,
 ) -> Evaluation:
     """Fits heads on a backbone's features, on the episodes that :func:`evaluate_head` has with that seed.
 
@@ -56,6 +57,7 @@ def evaluate_backbone(
         progress: told how many features are computed.
         device: where the network computes.
         plan: how many cores to use; all if omitted.
+        keep: first episodes of which the labels that were given are kept.
 
     Raises:
         UserError: for an unknown backbone or head, or too few pictures.
@@ -72,4 +74,6 @@ def evaluate_backbone(
         ]
         return torch.from_numpy(np.asarray(compute(given).values)).to(device)
 
-    return evaluate_features(embed, source, protocol, split, kinds=kinds, balanced=balanced, plan=plan)
+    return evaluate_features(
+        embed, source, protocol, split, kinds=kinds, balanced=balanced, plan=plan, keep=keep
+    )

@@ -12,6 +12,7 @@ from innerloop.core.losses import score, score_name
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.evaluation.episodes import Episodes
+from innerloop.evaluation.predicted import Predicted, marks, predicted
 from innerloop.execution.plan import Plan, torch_threads
 from innerloop.execution.ranks import shared_out
 from innerloop.execution.tasks import map_tasks
@@ -40,6 +41,7 @@ class Evaluation(NamedTuple):
     tell apart from rounding): their scores are those of the best point reached. ``drawn`` says which episodes
     these are, where that is known: :func:`~innerloop.evaluation.comparison.compare` asks for the same.
     ``grid`` has a row for every setting of a head that was judged beside, and for their ensemble.
+    ``predicted`` has what was said of single queries in the first episodes, where that was asked for.
     """
 
     scores: list[float]
@@ -48,6 +50,7 @@ class Evaluation(NamedTuple):
     unconverged: int = 0
     drawn: Episodes | None = None
     grid: tuple[GridRow, ...] = ()
+    predicted: tuple[Predicted, ...] = ()
 
     @property
     def not_finite(self) -> int:
@@ -68,6 +71,8 @@ def evaluate(
     episodes: int = 600,
     plan: Plan | None = None,
     batch: int = 100,
+    keep: int = 0,
+    widest: int = 0,
 ) -> Evaluation:
     """Adapts to each episode's support set and scores the predictions on its query set.
 
@@ -80,14 +85,17 @@ def evaluate(
         episodes: how many.
         plan: how to run them; a plain loop if omitted.
         batch: episodes at a time (no influence on the result).
+        keep: first episodes of which the labels that were given are kept, where there are labels.
+        widest: queries of the largest of them.
     """
 
-    def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
-        """The score of one task, and whether its head is a proven solution."""
+    def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor, Tensor]:
+        """The score of one task, whether its head is a proven solution, and what was said of its queries."""
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         outputs, _ = learner.predict(adapted, task.x_query)
         proven = learner.converged(adapted) if learner.converged else outputs.new_ones((), dtype=torch.bool)
-        return score(loss, outputs, task.y_query), proven
+        told = marks(outputs, task.y_query, widest) if keep else outputs.new_zeros(0)
+        return score(loss, outputs, task.y_query), proven, told
 
     given, plan = plan, (plan or Plan())._replace(compile="off")  # it is short, and its shapes vary
     mapped = map_tasks(one, plan)
@@ -96,12 +104,18 @@ def evaluate(
     spans = [range(start, min(start + batch, episodes)) for start in range(0, episodes, batch)]
 
     def some(spans: list[range]) -> list[tuple[Tensor, ...]]:
-        """The scores of some batches, and how many heads of each have not converged."""
+        """The scores of some batches, how many heads of each have not converged, and kept labels."""
         results = [mapped(params, buffers, sampler.episodes(indices)) for indices in spans]
-        return [(scores.double(), (~proven).sum()) for scores, proven in results]
+        kept = [max(0, min(keep - span[0], len(span))) for span in spans]
+        return [
+            (scores.double(), (~proven).sum(), told[:n].cpu())
+            for (scores, proven, told), n in zip(results, kept, strict=True)
+        ]
 
     with torch_threads(given), torch.no_grad():
         parts = shared_out(some, spans, plan.ranks)
-    scores = [value for part, _ in parts for value in part.tolist()]
-    unconverged = sum(int(count) for _, count in parts)
-    return Evaluation(scores, mean_interval(scores), score_name(loss), unconverged)
+    scores = [value for part, *_ in parts for value in part.tolist()]
+    unconverged = sum(int(count) for _, count, _ in parts)
+    tables = [table for *_, told in parts for table in told]
+    said = tuple(predicted(tables, range(len(tables))))
+    return Evaluation(scores, mean_interval(scores), score_name(loss), unconverged, predicted=said)

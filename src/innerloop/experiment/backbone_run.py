@@ -14,6 +14,7 @@ from innerloop.execution.plan import Plan, available_cores
 from innerloop.experiment.beside import beside
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.evaluation import keep_evaluation, protocol_of
+from innerloop.experiment.fitting import kept_tasks
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.kept import KEPT, is_own, own_folder
 from innerloop.experiment.lifetime import begun, ending
@@ -194,6 +195,7 @@ def _judged(judge: Judge, run: Path, say: Say, more: Mapping[str, Any]) -> dict[
         progress=TimeLeft(say),
         device=recipe.run.device,
         plan=plan,
+        keep=kept_tasks(recipe)[0],
     )
     weights = "" if backbone.weights == backbone.name else f" ({backbone.weights})"
     protocol = protocol_of(recipe, norm, f"{backbone.name}{weights}")
@@ -202,4 +204,4 @@ def _judged(judge: Judge, run: Path, say: Say, more: Mapping[str, Any]) -> dict[
         **beside(recipe, data, evaluation, plan),
         **more,
     }
-    return keep_evaluation(recipe, evaluation, run, entries)
+    return keep_evaluation(recipe, evaluation, run, entries, data)

@@ -16,7 +16,7 @@ from innerloop.evaluation.protocol import kind_of
 from innerloop.evaluation.scores import Evaluation
 from innerloop.execution.plan import Plan
 from innerloop.experiment.beside import before_training, beside, wanted
-from innerloop.experiment.data import check_inputs
+from innerloop.experiment.data import Data, check_inputs
 from innerloop.experiment.divergence import refuse_not_finite
 from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.fitting import judge
@@ -24,6 +24,7 @@ from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
+from innerloop.experiment.predictions import keep_predictions
 from innerloop.experiment.pretrained import seen_word
 from innerloop.experiment.run_data import test_digest
 from innerloop.experiment.weights import for_test
@@ -117,14 +118,14 @@ def evaluate_parts(
         **beside(recipe, parts.data, evaluation, plan, start),
         **(more or {}),
     }
-    result = keep_evaluation(recipe, evaluation, run, entries)
+    result = keep_evaluation(recipe, evaluation, run, entries, parts.data)
     path = Path(result["file"])
     refuse_not_finite(recipe, evaluation, {**params, **buffers}, test_steps(recipe), run, path)
     return result
 
 
 def keep_evaluation(
-    recipe: Recipe, found: Evaluation, run: Path, entries: Mapping[str, Any]
+    recipe: Recipe, found: Evaluation, run: Path, entries: Mapping[str, Any], data: Data
 ) -> dict[str, Any]:
     """Writes ``eval/<protocol>-<n>.json`` of a run; returns it with its place and without single scores.
 
@@ -133,6 +134,7 @@ def keep_evaluation(
         found: the scores.
         run: where the file goes.
         entries: ``protocol`` and whatever else belongs into the file.
+        data: the tasks, of which the labels that were given are kept in a file of their own.
     """
     result = {
         "score": found.score,
@@ -153,6 +155,8 @@ def keep_evaluation(
         result["unconverged_heads"] = found.unconverged
     content = {**result, "scores": found.scores, "time": now()}
     path = write_json_new(_names(run / "eval", _label(recipe)), content)
+    if found.predicted:
+        keep_predictions(run, path, recipe, data, found.predicted)
     return {**result, "file": str(path)}
 
 

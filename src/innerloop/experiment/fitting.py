@@ -13,12 +13,15 @@ from innerloop.experiment.data import Data
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import in_label_orders, test_steps
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
 from innerloop.experiment.together import all_ranks
 from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
 from innerloop.training.fit import Log, Save, Validation, fit
 from innerloop.training.state import TrainState
+
+MOST_QUERIES = 20_000
+"""Queries whose labels are kept, at most: their file stays below a few hundred kilobytes."""
 
 
 def fit_parts(
@@ -125,9 +128,24 @@ def _judge(
         if split != "test" and not protocol.ensemble:
             protocol = protocol._replace(grid=())  # validation asks for one number
         judged = by_heads(recipe, data, plan, split)
-        return judged(parts.network, params, buffers, protocol=protocol, **data.scale._asdict())
+        keep = kept_tasks(recipe)[0] if split == "test" else 0
+        return judged(parts.network, params, buffers, protocol=protocol, keep=keep, **data.scale._asdict())
     learner = parts.learner_after(test_steps(recipe) if steps is None else steps)
     if split == "test":
         learner = in_label_orders(recipe, learner, recipe.model.outputs or parts.sizes.outputs)
     sampler = data.test if split == "test" else data.validation
-    return evaluate(learner, params, buffers, sampler, parts.loss, episodes, plan)
+    keep, widest = kept_tasks(recipe) if split == "test" and steps is None else (0, 0)
+    return evaluate(learner, params, buffers, sampler, parts.loss, episodes, plan, keep=keep, widest=widest)
+
+
+def kept_tasks(recipe: Recipe) -> tuple[int, int]:
+    """How many test tasks keep the labels that were given, and the queries of the largest.
+
+    >>> kept_tasks(Recipe.model_validate({"tasks": {"family": "few-shot", "ways": 20, "queries": 100}}))
+    (10, 2000)
+    """
+    if recipe.tasks.family not in IMAGE_FAMILIES:
+        return 0, 0
+    shapes = [kind.shape for kind in build_kinds(recipe, training=False)]
+    widest = max(shape.ways * shape.queries for shape in shapes)
+    return min(recipe.eval.predictions, recipe.eval.episodes, max(1, MOST_QUERIES // widest)), widest

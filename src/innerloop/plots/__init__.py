@@ -2,6 +2,8 @@
 
 from innerloop.plots.adaptation import adaptation_curve_data as adaptation_curve_data
 from innerloop.plots.adaptation import adaptation_curve_figure as adaptation_curve_figure
+from innerloop.plots.calibration import calibration_data as calibration_data
+from innerloop.plots.calibration import calibration_figure as calibration_figure
 from innerloop.plots.cells import cell_picture_data as cell_picture_data
 from innerloop.plots.cells import cell_picture_figure as cell_picture_figure
 from innerloop.plots.files import write_figures as write_figures

@@ -18,7 +18,17 @@ NOTHING = "none"
 
 _SHOWN = ("augment", "auto", "standardise", "size", "colour")
 """How a run's network was shown its pictures: a backbone has its own way."""
-_PROTOCOL = ("episodes", "seed", "ways", "shots", "queries", "C", "normalise_features", "baselines")
+_PROTOCOL = (
+    "episodes",
+    "seed",
+    "ways",
+    "shots",
+    "queries",
+    "C",
+    "normalise_features",
+    "baselines",
+    "predictions",
+)
 
 
 def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | None = None) -> Recipe:

@@ -25,7 +25,7 @@ _NO_MATTER = (
         "tasks.resample",
         "tasks.hard",
     ),
-    *("eval.curve", "eval.every", "eval.patience", "eval.validation_episodes"),
+    *("eval.curve", "eval.every", "eval.patience", "eval.predictions", "eval.validation_episodes"),
 )
 _SEEN = {"yes": "classes seen in pretraining", "perhaps": "classes perhaps seen in pretraining"}
 """What tables say of weights that others had trained on what they are judged on."""

@@ -73,6 +73,13 @@ class Eval(Section):
     baselines: bool = Field(
         True, description="pictures: also judge what needs no training, on the first 200 of the test tasks"
     )
+    predictions: int = Field(
+        100,
+        ge=0,
+        le=1000,
+        description="pictures: keep the labels that were given in the first test tasks, for the run's page; "
+        "0 keeps none",
+    )
 
 
 class Run(Section):

@@ -166,6 +166,7 @@ READERS: Readers = {
     "eval.label_orders": (_LEARNER_JUDGED, _ORDERED),
     "eval.curve": (_by_method("test_steps"), _LEARNER_JUDGED),
     "eval.baselines": (_PICTURES,),
+    "eval.predictions": (_PICTURES,),
     "run.chunk": (_one_of("run.execution", "auto", "vmap"),),
     "run.project": (_one_of("run.track", "trackio", "wandb"),),
 }

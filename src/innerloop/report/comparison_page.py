@@ -18,7 +18,7 @@ OTHER_PROTOCOL = "; another protocol than the recipe's"
 
 def comparison_view(runs: list[RunData], names: list[str]) -> dict[str, Any]:
     """The table of several runs, their seeds taken together, and their pictures laid over each other."""
-    keys = differing_keys(runs)
+    keys = [key for key in differing_keys(runs) if key != "name"]  # names stand in every row
     flats = [flatten(run.recipe) for run in runs]
     evaluated = {
         name: evaluation for name, run in zip(names, runs, strict=True) if (evaluation := headline(run))
@@ -29,13 +29,16 @@ def comparison_view(runs: list[RunData], names: list[str]) -> dict[str, Any]:
         pictures = [adaptation_picture(evaluated, "all")]
         if len(evaluated) <= OVERLAID:
             pictures.append(histogram_picture(evaluated, "all"))
+    rows = [_comparison_row(run, name, runs[0]) for run, name in zip(runs, names, strict=True)]
+    ways = {row["by"] for row in rows if row["score"]}
     return {
-        "rows": [_comparison_row(run, name, runs[0]) for run, name in zip(runs, names, strict=True)],
+        "rows": rows,
+        "judged": ways.pop() if len(ways) == 1 else "",
         "reference": names[0],
         "groups": [
             {
                 "name": group_label(runs, group.members),
-                "seeds": ", ".join(map(str, group.seeds)),
+                "seeds": ", ".join(map(str, sorted(group.seeds))),
                 "value": interval(group.interval.mean, group.interval.ci95, group.score),
                 "score": group.score,
                 "n": group.interval.n,

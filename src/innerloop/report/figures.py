@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ from innerloop.plots.training import training_curve_data, training_curve_figure
 from innerloop.report.read_run import RunData, flatten
 from innerloop.report.words import interval, number
 
+WIDE = 400.0
+"""Points of a drawing's width from which on its words are too small on a phone."""
+
 
 class Picture(NamedTuple):
     """A figure of the page: an SVG, or the base64 of a PNG in its place."""
@@ -21,6 +25,16 @@ class Picture(NamedTuple):
     lines: list[str]
     svg: str
     png: str = ""
+
+    @property
+    def wide(self) -> bool:
+        """Whether its words would be too small on a phone, where it then keeps its size and can be moved.
+
+        >>> [Picture("", [], f'<svg viewBox="0 0 {width} 200">').wide for width in (720, 360)]
+        [True, False]
+        """
+        found = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', self.svg.partition(">")[0])
+        return bool(self.png) or (found is not None and float(found[1]) > WIDE)
 
 
 def training_picture(run: RunData, name: str) -> Picture | None:
@@ -55,7 +69,7 @@ def adaptation_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
     words = []
     for run in data["runs"]:
         before, after = run["mean"][0], run["mean"][-1]
-        who = f"{run['name']}: " if len(data["runs"]) > 1 else ""
+        who = f"{run['name']}: " if len(evaluations) > 1 else ""  # others may have no inner steps
         shown = [_level(value, data["score"]) for value in (before, after)]
         words.append(f"{who}{shown[0]} at {run['steps'][0]} inner steps, {shown[1]} at {run['steps'][-1]}.")
     text = " ".join(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | 
         return None, ""
     if data is None:
         return None, ""
+    if not all(map(math.isfinite, [*data["before"], *data["after"]])):
+        return None, f"{left_out} its predictions are not finite."
     errors = [_mean_square(data["truth"], data[when]) for when in ("before", "after")]
     plural = "" if data["steps"] == 1 else "s"
     words = (

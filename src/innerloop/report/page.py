@@ -24,6 +24,9 @@ from innerloop.runs.files import write_text_atomic
 OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landscape_page}
 """Analyses with an interactive page: it is made from the run's numbers, never copied from its directory."""
 
+MOST_WITH_SAMPLES = 4
+"""Runs up to which a page shows sample tasks of each in pictures: beyond, it would grow too large to send."""
+
 
 class Maker(NamedTuple):
     """What a kind of run shows on its page, and what several of them are called."""
@@ -125,31 +128,20 @@ def page_text(runs: list[RunData], held_out: HeldOut | None = None) -> str:
 
 
 def _training_page(runs: list[RunData], held_out: HeldOut | None) -> str:
-    names = labels(runs)
+    names, samples = labels(runs), len(runs) <= MOST_WITH_SAMPLES
     views = [
-        run_view(run, f"r{i}", name, held_out) for i, (run, name) in enumerate(zip(runs, names, strict=True))
+        run_view(run, f"r{i}", name, held_out, samples)
+        for i, (run, name) in enumerate(zip(runs, names, strict=True))
     ]
     comparison = comparison_view(runs, names) if len(runs) > 1 else None
     return render("page.html.j2", runs=views, several=len(runs) > 1, comparison=comparison)
 
 
 def _results_page(runs: list[RunData]) -> str:
-    makers = {
-        "reproduce": redone_view,
-        "analyze": analysed_view,
-        "search": searched_view,
-        "advise": advised_view,
-    }
-    views = [makers[run.kind](run, f"r{i}") for i, run in enumerate(runs)]
+    views = [MAKERS[run.kind].view(run, f"r{i}") for i, run in enumerate(runs)]
     several = len(runs) > 1
     kinds = {view["kind"] for view in views}
-    words = {
-        "reproduce": "reproductions",
-        "analyze": "analyses",
-        "search": "searches",
-        "advise": "pieces of advice",
-    }
-    what = words[kinds.pop()] if len(kinds) == 1 else "runs"
+    what = MAKERS[kinds.pop()].several if len(kinds) == 1 else "runs"
     overview = overview_view(views, [run.result.get("seconds") for run in runs]) if several else None
     return render(
         "results.html.j2", views=views, several=several, overview=overview, title=f"{len(runs)} {what}"

@@ -160,14 +160,15 @@ def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> dict[s
         total = sum(counts)
         shares = [count / total if total else None for count in counts]
         cells = [
-            {"text": "–" if share is None else percent(share) if share else "0", "level": _level(share)}
+            {"text": "–" if share is None else percent(share) if share else "0", "level": level(share)}
             for share in shares
         ]
         rows.append({"name": name, "cells": cells})
     return {"names": list(names), "rows": rows}
 
 
-def _level(share: float | None) -> int:
+def level(share: float | None) -> int:
+    """How dark the cell of a share is, from 0 to 5."""
     return 0 if not share else sum(share > bound for bound in _LEVELS)
 
 

@@ -61,5 +61,5 @@ def environment_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append(("recipe hash", str(manifest[key])[:16]))
     data = manifest.get("data")
     for key, value in flatten(data).items() if isinstance(data, Mapping) else ():
-        rows.append((f"data {key}", str(value)))
+        rows.append((f"data {key}".replace("_", " "), str(value)))
     return rows

@@ -49,7 +49,7 @@ def redone_view(run: RunData, name: str) -> dict[str, Any]:
         "verdict": verdict_view(run),
         "rows": [row_view(row) for row in rows_of(run)],
         "pictures": pictures,
-        "protocol": [(key, cell(value)) for key, value in flatten(protocol).items()]
+        "protocol": [(key.replace("_", " "), cell(value)) for key, value in flatten(protocol).items()]
         if isinstance(protocol, Mapping)
         else [],
         "course": time_rows(run.manifest, result.get("seconds")),

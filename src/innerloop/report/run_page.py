@@ -10,6 +10,8 @@ from typing import Any
 from innerloop.recipes.protocols import baselines_line, brief, is_own
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
 from innerloop.report.held_out_task import HeldOut, adapted_picture
+from innerloop.report.kept_predictions import kept_predictions
+from innerloop.report.predictions_section import difficulty_tables, labels_view
 from innerloop.report.progress_rows import course_rows, environment_rows
 from innerloop.report.rate_section import rate_view
 from innerloop.report.read_run import RunData, differing_settings, flatten, headline, others
@@ -23,7 +25,7 @@ SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}
 
 ENDINGS = {
     "finished": ("good", "It ran to its end."),
-    "interrupted": ("warn", "It was interrupted after a checkpoint; “innerloop resume” continues it."),
+    "interrupted": ("warn", "It was interrupted; “innerloop resume” continues it from its last checkpoint."),
     "failed": ("bad", "It failed."),
     "pruned": (
         "warn",
@@ -34,9 +36,13 @@ ENDINGS = {
         "It is still running, or was killed: if nothing writes to it now, “innerloop resume” continues it.",
     ),
 }
+REASONED = {"finished": "It ended before its last step:", "failed": "It failed:"}
+"""How it ended, where the manifest has the reason."""
 
 
-def run_view(run: RunData, name: str, label: str = "", held_out: HeldOut | None = None) -> dict[str, Any]:
+def run_view(
+    run: RunData, name: str, label: str = "", held_out: HeldOut | None = None, samples: bool = True
+) -> dict[str, Any]:
     """Everything the template shows of one run.
 
     Args:
@@ -44,21 +50,26 @@ def run_view(run: RunData, name: str, label: str = "", held_out: HeldOut | None 
         name: prefix of the ids in its pictures.
         label: how the page calls it; the recipe's name if empty.
         held_out: rebuilds one of its tasks for a picture.
+        samples: whether sample tasks are shown in pictures.
     """
     drawn, left_out = pictures(run, name, held_out)
+    evaluation = headline(run)
+    kept, problem = kept_predictions(run, evaluation)
     return {
         "label": label or run.name,
         "name": run.name,
         "description": str(run.recipe.get("description") or ""),
         "id": run.path.absolute().name,
         "status": status_view(run),
-        "problems": run.problems,
+        "problems": [*run.problems, *([problem] if problem else [])],
         "headline": headline_view(run),
         "evaluations": [
-            evaluation_row(evaluation, run) for evaluation in [headline(run), *others(run)] if evaluation
+            evaluation_row(found, run) for found in [evaluation, *others(run)] if found is not None
         ],
         "pictures": drawn,
         "left_out": left_out,
+        "labels": labels_view(kept, evaluation, name, samples) if kept and evaluation else None,
+        "difficulty": difficulty_tables(kept, evaluation),
         "settings": settings_rows(run),
         "plan": plan_view(run.manifest.get("plan")),
         "rate": rate_view(run.manifest.get("rate")),
@@ -91,6 +102,10 @@ def status_view(run: RunData) -> dict[str, str]:
     """How it ended: a word, a tone for its colour, a sentence."""
     tone, sentence = ENDINGS.get(run.status, ("warn", "The manifest does not say how it ended."))
     reason = str(run.manifest.get("reason") or "")
+    if run.status == "interrupted":
+        reason = reason if not reason.startswith("interrupted") else ""  # it would say the same again
+    elif reason and run.status in REASONED:
+        sentence = REASONED[run.status]
     return {"word": run.status, "tone": tone, "sentence": sentence, "reason": reason}
 
 

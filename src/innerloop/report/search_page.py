@@ -44,7 +44,7 @@ def searched_view(run: RunData, name: str) -> dict[str, Any]:
         "tables": (_validation_tables if validate else _search_tables)(result) if result else [],
         "pictures": pictures_of(result, name, validate),
         "cells": cell_pictures(result, name),
-        "protocol": [(key, cell(value)) for key, value in flatten(protocol).items()]
+        "protocol": [(key.replace("_", " "), cell(value)) for key, value in flatten(protocol).items()]
         if isinstance(protocol, Mapping)
         else [],
         "course": [*time_rows(run.manifest, result.get("seconds")), *_budget_rows(result)],

@@ -10,6 +10,8 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.place import user_path
 
 MANIFEST = "manifest.json"
+PREDICTIONS = "predictions"
+"""Folder of a run with the labels that evaluations gave, each file under the name of its evaluation."""
 RECIPE = "recipe.toml"
 _NAME = re.compile(r"^(\d{8}-\d{6})-s(\d+)(?:-(\d+))?$")
 

@@ -1,0 +1,187 @@
+"""The part of a run's page that looks at single labels: sample tasks, calibration, classes, hard tasks."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from innerloop.core.statistics import Interval
+from innerloop.plots.calibration import calibration_data, calibration_figure
+from innerloop.plots.svg import figure_to_svg
+from innerloop.report.breakdown import (
+    FEW,
+    Pair,
+    Part,
+    by_groups,
+    by_kind,
+    by_outcome,
+    class_rows,
+    confused_pairs,
+)
+from innerloop.report.figures import Picture
+from innerloop.report.kept_predictions import Kept, KeptTask, ShownTask
+from innerloop.report.prediction_page import MOST_CLASSES, level, percent
+from innerloop.report.words import interval, number
+
+PAIRS = 10
+"""Confused pairs that are told."""
+HARDEST = 8
+"""Classes that are seen at once; the others are behind a click."""
+
+
+def labels_view(
+    kept: Kept, evaluation: Mapping[str, Any], name: str, with_pictures: bool = True
+) -> dict[str, Any]:
+    """Everything the template shows of the labels that an evaluation gave.
+
+    Args:
+        kept: what the run kept of them.
+        evaluation: whose labels they are.
+        name: what the ids in the pictures begin with.
+        with_pictures: whether sample tasks are shown.
+    """
+    known = {task.episode: task for task in kept.tasks}
+    labels = sum(len(task.labels) for task in kept.tasks)
+    right = sum(sum(task.right) for task in kept.tasks)
+    of = evaluation.get("episodes")
+    first = "the first " if isinstance(of, int) and of > len(kept.tasks) else ""
+    all_of_them = f"{first}{number(len(kept.tasks))}{f' of {number(of)}' if first else ''} test tasks"
+    return {
+        "lead": f"From {all_of_them}: {number(right)} of {number(labels)} labels are right, "
+        f"{percent(right / labels)}.",
+        "samples": [_sample(one, known[one.episode], kept) for one in kept.shown] if with_pictures else [],
+        "calibration": calibration_picture(kept, name),
+        "classes": _class_table(kept),
+        "heat": _heat(kept, confused_pairs(kept)),
+        "pairs": _pairs(kept, confused_pairs(kept)),
+    }
+
+
+def difficulty_tables(kept: Kept | None, evaluation: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Scores of easy and of hard tasks: as they turned out, by kind, and by how alike classes are."""
+    if evaluation is None:
+        return []
+    score = str(evaluation.get("score") or "score")
+    found = [
+        ("All test tasks, sorted by their score", by_outcome(evaluation)),
+        ("By kind of task", by_kind(kept) if kept else []),
+        ("By how many groups the classes come from", by_groups(kept) if kept else []),
+    ]
+    return [_parts_table(title, parts, score) for title, parts in found if parts]
+
+
+def calibration_picture(kept: Kept, name: str) -> Picture:
+    """How often labels were right against how probable they were called."""
+    probability = [p for task in kept.tasks for p in task.probability]
+    right = [hit for task in kept.tasks for hit in task.right]
+    data = calibration_data(probability, right)
+    called, true = (sum(values) / len(right) for values in (probability, right))
+    gap = called - true
+    verdict = (
+        "about as sure as it is right" if abs(gap) < 0.02 else "too sure" if gap > 0 else "not sure enough"
+    )
+    words = [
+        f"Labels are called {percent(called)} probable on average, and {percent(true)} are right: "
+        f"on the whole it is {verdict}.",
+        f"Expected calibration error {number(100 * data['error'], 2)} points "
+        f"({len(data['counts'])} bins of equal width).",
+    ]
+    svg = figure_to_svg(calibration_figure(data), f"{name}-calibration", "Calibration", " ".join(words))
+    return Picture("Calibration", words, svg)
+
+
+def _sample(shown: ShownTask, task: KeptTask, kept: Kept) -> dict[str, Any]:
+    """A task in pictures, a row for every class."""
+    hardest = min(kept.tasks, key=lambda one: one.accuracy)
+    why = "the first, not chosen" if task is kept.tasks[0] else ""
+    if task is hardest:
+        why = f"{why}, and " if why else ""
+        why += f"the hardest of these {number(len(kept.tasks))}"
+    rows = []
+    for label, (support, queries) in enumerate(zip(shown.support, shown.queries, strict=True)):
+        own = kept.classes[task.classes[label]]
+        cells = [_query(one, label, task, kept) for one in queries]
+        rows.append({"letter": _letter(label), "name": own, "support": support, "queries": cells})
+    return {
+        "title": f"Test task {number(task.episode)}",
+        "words": f"{why}; {number(sum(task.right))} of {number(len(task.labels))} right".lstrip("; "),
+        "rows": rows,
+        "more": len(task.classes) - len(rows),
+    }
+
+
+def _query(one: Any, label: int, task: KeptTask, kept: Kept) -> dict[str, Any]:
+    said = kept.classes[task.classes[one.said]] if one.said < len(task.classes) else "none of them"
+    return {
+        "picture": one.picture,
+        "right": one.said == label,
+        "letter": _letter(one.said) if one.said < len(task.classes) else "–",
+        "said": said,
+        "probability": percent(one.probability),
+    }
+
+
+def _letter(label: int) -> str:
+    return string.ascii_uppercase[label] if label < 26 else str(label + 1)
+
+
+def _class_table(kept: Kept) -> dict[str, Any]:
+    rows = [
+        [
+            row.name,
+            _score(row.accuracy, "accuracy"),
+            number(row.accuracy.n),
+            number(row.pictures),
+            f"{row.mistaken} ({number(row.times)})" if row.mistaken else "–",
+        ]
+        for row in class_rows(kept)
+    ]
+    head = ["class", "right, 95 % CI over tasks", "tasks", "pictures", "mostly taken for"]
+    first = len(rows) if len(rows) <= HARDEST + 2 else HARDEST
+    tables = [{"title": "", "head": head, "rows": some} for some in (rows[:first], rows[first:])]
+    return {"hardest": tables[0], "rest": tables[1]}
+
+
+def _pairs(kept: Kept, pairs: Sequence[Pair]) -> list[str]:
+    """The most confused pairs in words; a single picture is no pattern."""
+    told = [pair for pair in pairs if pair.true != pair.said and pair.times > 1][:PAIRS]
+    return [
+        f"{kept.classes[pair.true]} was taken for {kept.classes[pair.said]} {number(pair.times)} times, "
+        f"{percent(pair.share)} of its {number(pair.pictures)} pictures in the {_tasks(pair.tasks)} with both"
+        for pair in told
+    ]
+
+
+def _tasks(count: int) -> str:
+    return f"{number(count)} tasks" if count > 1 else "one task"
+
+
+def _heat(kept: Kept, pairs: Sequence[Pair]) -> dict[str, Any] | None:
+    if len(kept.classes) > MOST_CLASSES:
+        return None
+    shares = {(pair.true, pair.said): pair.share for pair in pairs}
+    rows = []
+    for a, name in enumerate(kept.classes):
+        found = [shares.get((a, b)) for b in range(len(kept.classes))]
+        cells = [
+            {"text": "–" if share is None else percent(share) if share else "0", "level": level(share)}
+            for share in found
+        ]
+        rows.append({"name": name, "cells": cells})
+    return {"names": kept.classes, "rows": rows}
+
+
+def _parts_table(title: str, parts: Sequence[Part], score: str) -> dict[str, Any]:
+    certain = any(math.isfinite(part.score.ci95) for part in parts)
+    head = ["tasks", f"{score}, 95 % CI" if certain else f"mean {score}", "how many"]
+    rows = [[part.words, _score(part.score, score), number(part.tasks)] for part in parts]
+    return {"title": title, "head": head, "rows": rows}
+
+
+def _score(found: Interval, score: str) -> str:
+    if math.isfinite(found.ci95) and found.n >= FEW:
+        return interval(found.mean, found.ci95, score)
+    mean = f"{100 * found.mean:.1f} %" if score == "accuracy" else number(found.mean, 3)
+    return f"{mean} (few tasks)" if found.n < FEW else mean

@@ -1,0 +1,73 @@
+"""Every kind of page in a real browser: nothing complains, nothing sticks out, everything is drawn."""
+
+import json
+
+import numpy as np
+import pytest
+from test_predictions_page import with_predictions
+from test_report import make_run, write_evaluation
+from test_report_results import analysed, redone
+
+from innerloop.experiment.pages import write_report as write_page
+from innerloop.plots.files import write_figures
+from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.report.read_run import headline, load_run
+from innerloop.report.words import interval
+from oracles.browser import measured, opened
+
+KINDS = ("one", "two", "many", "labels", "failed", "interrupted", "reproduced", "analysed", "several")
+
+
+def drawn_wide(run):
+    """A figure of five panels, as reproductions have."""
+    parts = [panel("x", "y", [line("a", range(9), np.arange(9.0))]) for _ in range(5)]
+    write_figures(run, {"main": panels_figure(parts, columns=5)})
+    return run
+
+
+def made(kind, folder):
+    """A page of that kind."""
+    if kind in ("one", "two", "many"):
+        count = {"one": 1, "two": 2, "many": 7}[kind]
+        long = {"name": "a-rather-long-name-of-a-recipe", "inner": {"lr": 0.05}}
+        runs = [make_run(folder, seed=i, **(long if i % 2 else {})) for i in range(count)]
+        write_evaluation(runs[0], number=2, level=2e9)
+        return write_page(runs, folder / "page.html")
+    if kind == "labels":
+        return write_page([with_predictions(folder)[0]])
+    if kind in ("failed", "interrupted"):
+        reason = f"step 3: {'a-long-word' * 9}, lower inner.lr" if kind == "failed" else None
+        return write_page([make_run(folder, status=kind, reason=reason, evaluated=False)])
+    if kind == "reproduced":
+        return write_page([drawn_wide(redone(folder))])
+    if kind == "analysed":
+        return write_page([analysed(folder)])
+    return write_page([redone(folder, "a"), redone(folder, "b"), analysed(folder)], folder / "page.html")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_is_whole_at_any_width(tmp_path, kind):
+    page = made(kind, tmp_path)
+    for width, dark in ((390, False), (390, True), (1100, False)):
+        found = measured(page, width, dark)
+        assert found.console == []
+        assert found.reach <= width
+        assert all(natural > 0 for natural in found.images)
+        assert all(one["width"] > 200 and one["marks"] > 10 for one in found.drawings)
+    drawn = {"one": 4 - 1, "labels": 3, "failed": 1, "interrupted": 1, "reproduced": 1, "analysed": 0}
+    assert len(found.drawings) == drawn.get(kind, len(found.drawings))
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_numbers_of_the_files(tmp_path):
+    run, drawn = with_predictions(tmp_path)
+    document = opened(write_page([run])).document
+    evaluation = headline(load_run(run))
+    mean, half = interval(evaluation["mean"], evaluation["ci95"], "accuracy").split(" ± ")
+    assert f'<span class="mean">{mean}</span> <span class="half">± {half}</span>' in document
+    kept = json.loads((run / "predictions" / "test-1.json").read_text())
+    assert document.count('class="tile slip"') == sum(
+        one["said"] != label for label, row in enumerate(kept["shown"][0]["rows"]) for one in row["queries"]
+    )
+    assert len(drawn) == len(kept["tasks"])

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import innerloop.experiment.planned as planned_module
 import innerloop.experiment.run as run_module
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.experiment.pages import write_report as write_page
@@ -121,7 +122,7 @@ def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.Monkey
     update_manifest(
         run, status="interrupted", plan={**read_manifest(run)["plan"], "mode": "threads", "threads": 2}
     )
-    monkeypatch.setattr(run_module, "choose_plan", lambda *a, **k: pytest.fail("measured again"))
+    monkeypatch.setattr(planned_module, "choose_plan", lambda *a, **k: pytest.fail("measured again"))
     assert resume(run, progress=False)["plan"]["mode"] == "threads"
 
 

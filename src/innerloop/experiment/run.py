@@ -10,7 +10,6 @@ from typing import Any
 
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
-from innerloop.execution.auto import choose_plan
 from innerloop.execution.plan import Plan, check_compiler, compiler_works
 from innerloop.execution.warned import worker_warnings
 from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
@@ -21,10 +20,11 @@ from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
+from innerloop.experiment.planned import planned
 from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rates.auto import provisional, settled
 from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
-from innerloop.experiment.together import own_tasks, ranks_here, ranks_notes
+from innerloop.experiment.together import ranks_here, ranks_notes
 from innerloop.experiment.tracked import final_scores, tracked
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
@@ -37,7 +37,7 @@ from innerloop.recipes.schema import Recipe
 from innerloop.recipes.started import look_at, recipe_of
 from innerloop.recipes.unread import rate_warning, refuse_stray_tables
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
-from innerloop.runs.directory import MANIFEST, RECIPE
+from innerloop.runs.directory import RECIPE
 from innerloop.runs.leftovers import clear_leftovers
 from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
@@ -184,7 +184,7 @@ def _carry_out(
             bar.line(f"warning: {note}")
         with ending(run, log, bar), worker_warnings(bar.line):
             parts, state = settled(recipe, parts, run, state, bar.line)
-            plan = _plan(parts, run, bar)
+            plan = planned(parts, run, bar)
             known = tracked(parts.recipe, run, bar.line)
             with MetricsWriter(run / "metrics.jsonl", recipe.run.tensorboard, known) as metrics:
                 fitted_at = time.perf_counter()
@@ -207,41 +207,6 @@ def _carry_out(
         "seconds": time.perf_counter() - started,
         "notes": notes,
     }
-
-
-def _plan(parts: Parts, run: Path, bar: Progress) -> Plan:
-    """What the manifest says, else a measurement, which is written there before the first step."""
-    recipe = parts.recipe
-    recorded = read_manifest(run).get("plan")
-    if recorded:
-        known = Plan().as_dict()
-        if lost := [name for name in known if name not in recorded]:
-            raise UserError(f"{run / MANIFEST}: its 'plan' has no '{lost[0]}'. Was it edited by hand?")
-        plan = Plan(**{name: recorded[name] for name in known})
-        bar.line(f"execution as before: {plan}")
-        return plan
-    measured = choose_plan(
-        parts.params,
-        parts.buffers,
-        parts.data.train.batch(0, own_tasks(recipe.outer.batch)),
-        loss=parts.objective.loss,
-        direction=parts.objective.direction,
-        steps=recipe.outer.steps,
-        execution=recipe.run.execution,
-        compile=recipe.run.compile,
-        chunk=recipe.run.chunk,
-        threads=recipe.run.threads,
-        allow_vmap=not recipe.inner.checkpoint,
-        weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
-    )
-    plan = measured.plan
-    update_manifest(
-        run, plan={**plan.as_dict(), "milliseconds": measured.milliseconds, "remarks": measured.remarks}
-    )
-    bar.line(f"execution: {plan} ({plan.reason})")
-    for remark in measured.remarks:
-        bar.line(remark)
-    return plan
 
 
 def _fit(

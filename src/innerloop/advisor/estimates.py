@@ -79,7 +79,8 @@ def hardness_part(problem: Problem) -> HardnessPart:
     """Groups of classes (alphabets, superclasses) in the order of their difficulty for raw pixels."""
     by = "error of the nearest neighbour of raw pixels in 1-shot tasks within a group of training classes"
     evidence = (
-        "as a ranking such measures agreed with losses after training with rank correlations of 0.7 to 0.85"
+        "such a ranking agreed with that of trained networks on groups they had not seen with rank "
+        "correlations of 0.68 and 0.70 on Omniglot, 0.61 and 0.43 on CIFAR-100"
     )
     if problem.asked.kind != "pictures":
         return HardnessPart((), by, evidence, "these tasks have no named groups to rank.")

@@ -19,7 +19,7 @@ from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
 NAME = "advice-hardness"
 PROMISED = 0.7
-"""What the advice says: rank correlations of 0.7 to 0.85."""
+"""What earlier trials had led us to state, 0.7 to 0.85: the advice now says what was found here."""
 DATA = {"smoke": ("glyphs",), "cpu": ("omniglot", "cifar100"), "paper": ("omniglot", "cifar100")}
 SIZES = {
     # meta-steps, filters, tasks within a group; seeds
@@ -72,14 +72,14 @@ def _row(data: str, method: str, folds: Sequence[Mapping[str, Any]], scale: str)
     told = agreement([before[name] for name in before], [after[name] for name in before]).spearman
     return row(
         f"{data}, {method}: groups that are hard for raw pixels are hard after training",
-        f"rank correlation of {PROMISED} or more (stated by the advice)",
+        f"rank correlation of {PROMISED} or more (as in earlier trials)",
         f"{told.value:.2f} [{told.low:.2f}, {told.high:.2f}] over {len(before)} groups",
         told.value >= PROMISED,
         expected=f"{data} {method}" not in FAILS,
     )
 
 
-FAILS: tuple[str, ...] = ()
+FAILS = ("omniglot protonet", "omniglot maml", "cifar100 protonet", "cifar100 maml")
 """Where less was reached at `cpu`."""
 
 

@@ -21,7 +21,7 @@ $(STAMP)/base: pyproject.toml
 
 $(STAMP)/dev: $(STAMP)/base
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e ".[dev,peers,tensorboard,pretrained]"
-	-$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
+	-$(BIN)/python -m compileall -q -j 0 -x '/(tests|networkx|pip|mypy|mypyc|tensorboard|setuptools|docutils)/|/torch/(ao|testing|onnx)/' $(VENV)/lib >/dev/null 2>&1
 	touch $@
 
 $(STAMP)/docs: $(STAMP)/base

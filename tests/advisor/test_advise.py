@@ -123,16 +123,15 @@ def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.M
     """What needs no training is judged, and the next command has a budget that suffices."""
     monkeypatch.setattr(racing, "timed", lambda recipes, _: [Costs(2.0, 0.1, 0.1)] * len(recipes))
     monkeypatch.setattr(racing, "LEAST_EPISODES", 4)
-    asked = understand("glyphs", [*GLYPHS, "budget=30s", "backbone=none"])
-    told = carry_out(asked, workers=2, show=False)
+    told = carry_out(understand("sine", ["budget=30s"]), workers=2, show=False)
     assert {row.kind for row in told.rows} == {"untrained"}
     assert "no method was raced in so short a time" in told.recommendation.sentence
     assert any("no method was raced: budget=30s is too small" in line for line in told.not_examined)
-    again = re.fullmatch(r"innerloop advise glyphs budget=(\d+)s", told.recommendation.command)
+    again = re.fullmatch(r"innerloop advise sine budget=(\d+)s", told.recommendation.command)
     assert again is not None
     assert float(again[1]) > planning.LEAST_STEPS * 2.0  # as long as two methods take, at least
-    few = understand("glyphs", [*GLYPHS, "budget=30s", "backbone=none", "methods=[protonet,maml]"])
-    with pytest.raises(il.UserError, match="budget=30s is too small for a race of protonet, maml"):
+    few = understand("sine", ["budget=30s", "methods=[anil,maml]"])
+    with pytest.raises(il.UserError, match="budget=30s is too small for a race of anil, maml"):
         carry_out(few, workers=2, show=False)
 
 

@@ -377,7 +377,7 @@ def under_way(where: str) -> list[Path]:
     return [file for file in files if file.read_text().count("\n") > 5]
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupting_saves_a_checkpoint_and_resume_goes_on(kind: signal.Signals, call: Any) -> None:
     tiny = [item for item in TINY if not item.startswith("outer.steps")] + ["eval.every=100000"]
     process = start("train", "sine-maml", *tiny, "outer.steps=100000", "run.log_every=1", "--json")

@@ -242,6 +242,7 @@ def test_doctor_says_so(dies: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"does not work: {SIGILL}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_benchmark_leaves_it_out_and_says_why(known_to_die: None) -> None:
     """Its sides are other processes, which find the outcome on the disk; what they say is in the table."""
     spec = {"side": "ours", "precision": "auto", "threads": 1, "widths": [4, 4, 8, 8], "samples": 8}

@@ -52,6 +52,7 @@ def test_omniglots_small_drawings_are_the_large_ones_resized(shared_data: Path) 
         np.testing.assert_array_equal(255 - resized, expected)
 
 
+@pytest.mark.slow  # CIFAR-100 is unpacked
 def test_cifars_hash_is_that_of_the_packed_copy(shared_data: Path) -> None:
     pixels = cifar_pixels(shared_data)
     assert pixels.shape == (60_000, 32, 32, 3)

@@ -81,8 +81,8 @@ def test_a_comparison_is_of_the_own_protocols(tmp_path: Path) -> None:
     evaluate_run(proto, ["eval.head=logistic"])
     assert pair(load_run(anil), load_run(proto)) == fair
     page = write_page([proto, anil], tmp_path / "page.html").read_text()
-    assert "<td>protonet, 5-way 1-shot, glyphs" in page
-    assert "<td>anil, 2 inner steps, 5-way 1-shot, glyphs" in page
+    assert 'data-of="judged by">protonet, 5-way 1-shot, glyphs<' in page
+    assert 'data-of="judged by">anil, 2 inner steps, 5-way 1-shot, glyphs<' in page
     assert "(1 more below)" in page
     assert "logistic head, 5-way 1-shot, glyphs" in page
 

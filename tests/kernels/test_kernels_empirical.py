@@ -284,7 +284,8 @@ print(peak_mb() - before)
 """
 
 
-@pytest.mark.parametrize("method", [pytest.param("jacobian", marks=pytest.mark.slow), "layerwise"])
+@pytest.mark.slow  # a process of its own for each
+@pytest.mark.parametrize("method", ["jacobian", "layerwise"])
 def test_memory_is_respected(method: str) -> None:
     """Peak memory of a process of its own; a fifth more for what allocators do."""
 

@@ -147,7 +147,12 @@ def test_masks_depend_on_layer_and_seed():
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(
     "plan",
-    [Plan("threads", 2), Plan("vmap"), Plan("vmap", chunk=2), Plan("vmap", compile="trace")],
+    [
+        Plan("threads", 2),
+        Plan("vmap"),
+        Plan("vmap", chunk=2),
+        pytest.param(Plan("vmap", compile="trace"), marks=pytest.mark.slow),  # captured graphs take seconds
+    ],
     ids=["threads", "vmap", "chunks", "trace"],
 )
 def test_all_modes_draw_the_same_masks(name, plan):

@@ -54,7 +54,12 @@ SMOKE = (
 )
 
 
-@pytest.mark.parametrize("name", SMOKE)
+LONG = ("fig4", "theorem1")
+"""For these CI has no time: they take seconds."""
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SMOKE]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # finished parts are kept under ./runs
     said: list[str] = []

@@ -83,7 +83,11 @@ def numbers(result: dict[str, Any]) -> tuple[Any, ...]:
     return read_json(Path(result["file"]))["scores"], result["by_step"]
 
 
-@pytest.mark.parametrize("others", [(), (PICTURES,), (SUPERVISED,)], ids=["sine", "protonet", "supervised"])
+@pytest.mark.parametrize(
+    "others",
+    [(), (PICTURES,), pytest.param((SUPERVISED,), marks=pytest.mark.slow)],
+    ids=["sine", "protonet", "supervised"],
+)
 def test_what_is_called_unread_changes_no_number(others: tuple[Any, ...], tmp_path: Path) -> None:
     plain = recipe(tmp_path / "plain", *others)
     keys = list(unread_keys(READERS, known_settings(), plain))

@@ -221,7 +221,7 @@ def test_linear_svm_equals_scikit_learn(case: str, intercept: bool) -> None:
     assert agreement(p, ours, theirs) >= LABELS
 
 
-@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("intercept", [True, pytest.param(False, marks=pytest.mark.slow)])
 @cases
 def test_crammer_singer_equals_scikit_learn(case: str, intercept: bool) -> None:
     p, C = CASES[case]

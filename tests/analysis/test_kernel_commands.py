@@ -142,7 +142,7 @@ def test_standard_errors_are_over_draws():
         "bridge-objectives",
         pytest.param("bridge-agreement", marks=pytest.mark.slow),
         "bridge-convergence",
-        "metantk-regression",
+        pytest.param("metantk-regression", marks=pytest.mark.slow),
         "metantk-convergence",
     ],
 )

@@ -103,6 +103,7 @@ def compared(model: FewShotClassifier, path: Path) -> Compared:
     return Compared(about, all(identical), float(max(apart)), all(flags))
 
 
+@pytest.mark.slow  # as with ONNX, which CI runs
 def test_a_program_says_exactly_what_the_classifier_says(backbone: Backbone, tmp_path: Path) -> None:
     model = fitted(backbone, unsure_below=0.6)
     about, identical, apart, flags = compared(model, model.export(tmp_path / "model.pt2"))

@@ -54,7 +54,7 @@ SMOKE = (
 )
 
 
-LONG = ("fig4", "theorem1")
+LONG = ("fig4", "theorem1", "table2", "hard-share")
 """For these CI has no time: they take seconds."""
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SMOKE]
 

@@ -109,6 +109,7 @@ def test_a_folder_stands_for_a_recipe(capsys: pytest.CaptureFixture[str]) -> Non
     supervised = load_recipe("pictures-supervised", ["data.name=zoo"])
     assert (supervised.tasks.minibatch, supervised.outer.steps) == (24, 300)
     assert (supervised.data.augment, by_folder.data.augment) == ("lee2019", "lee2019")
+    assert load_recipe("pictures-maml", ["data.name=zoo"]).data.augment == "none"  # it did better without
     assert load_recipe("pictures-supervised", ["data.name=zoo", "outer.steps=7"]).outer.steps == 7
     for word in ("data.colour=grey", "data.augment=none"):  # characters must not be flipped
         assert load_recipe("pictures-supervised", ["data.name=zoo", word]).data.augment == "none"

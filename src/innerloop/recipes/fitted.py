@@ -27,8 +27,9 @@ MINIBATCH = 64
 FEWEST_STEPS, MOST_STEPS = 300, 3000
 """Of plain supervision: sixty passes through the pictures, within these bounds."""
 FEW = 10_000
-"""No more training pictures than this are seen so often that they are learnt by heart: in colour they are
-cropped, flipped and tinted at random. Grey ones may be characters, which mean something else when flipped."""
+"""No more training pictures than this are learnt by heart by plain supervision and prototypes: in colour they
+are cropped, flipped and tinted at random. MAML did better without, see the docs page on own pictures.
+Grey pictures may be characters, which mean something else when flipped."""
 WORDS = {'on_bad="skip"': "data.on_bad=skip", "leave_out": "data.leave_out"}
 
 
@@ -76,11 +77,12 @@ def fit(recipe: Recipe, said: Collection[str]) -> Fit:
     _check_classes(seen)
     pictures = sum(seen.counts[name] for name in seen.splits["train"])
     grey = recipe.data.colour == "grey" if "data.colour" in said else seen.grey
+    by_heart = recipe.tasks.family == "supervised" or recipe.inner.method == "protonet"
     free: dict[str, dict[str, Any]] = {
         "data": {
             "size": seen.side,
             "colour": "grey" if seen.grey else "rgb",
-            "augment": "none" if grey or pictures > FEW else "lee2019",
+            "augment": "lee2019" if by_heart and not grey and pictures <= FEW else "none",
         },
         "tasks": {} if recipe.tasks.mixture else fitted_shape(seen, recipe, said),
         "outer": {},

@@ -170,6 +170,7 @@ def test_a_fine_tuning_rate_that_diverges_is_named(tmp_path: Path) -> None:
         evaluate_run(run, ["eval.head=finetune", "eval.head_lr=1e38"])
 
 
+@pytest.mark.slow
 def test_a_validation_that_is_not_finite_is_said_and_is_never_the_best(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError):
         sine(tmp_path, "inner.steps=0", "inner.lr=1e5", "inner.test_steps=60", "eval.every=1")

@@ -62,6 +62,7 @@ def test_settings_that_no_protocol_names_count_too(tmp_path: Path) -> None:
     assert evaluate_run(run, ["run.threads=2", "eval.curve=false"])["changed"] == {}
 
 
+@pytest.mark.slow
 def test_a_run_without_an_evaluation_of_its_own_says_so(tmp_path: Path) -> None:
     run = trained(tmp_path, "protonet")
     evaluate_run(run, ["eval.head=ridge"])

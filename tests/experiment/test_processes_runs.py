@@ -75,6 +75,7 @@ def steps_done(folder: Path) -> int:
     return sum(file.read_text().count('"loss"') for file in folder.glob("*/*/metrics.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_and_an_interrupt_of_all_leave_a_whole_checkpoint(tmp_path: Path) -> None:
     settings = [*TINY, *TWO, "outer.steps=1000000", "eval.every=1000000", f"run.folder={tmp_path}"]
     process = subprocess.Popen(

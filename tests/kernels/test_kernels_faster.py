@@ -163,6 +163,7 @@ def supernet_problem(dtype: torch.dtype) -> tuple:
     return network, {name: p.to(dtype) for name, p in params.items()}, buffers, tasks
 
 
+@pytest.mark.slow
 def test_the_supernets_score_in_both_precisions() -> None:
     network, params, buffers, tasks = supernet_problem(DOUBLE)
     assert network.layered

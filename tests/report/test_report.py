@@ -261,6 +261,7 @@ def test_steps_and_norm_do_not_prevent_pairing(tmp_path):
     assert pair(load_run(second), load_run(first)).difference is not None
 
 
+@pytest.mark.slow
 def test_seeds_are_taken_together_only_within_one_recipe(tmp_path):
     runs = [make_run(tmp_path, seed=s, level=0.5 + 0.1 * s) for s in range(3)]
     runs.append(make_run(tmp_path, seed=4, inner={"lr": 0.5}))

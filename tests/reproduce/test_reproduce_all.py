@@ -139,6 +139,7 @@ def test_an_interrupted_batch_goes_on_where_it_was(fakes, capsys, tmp_path):
     assert calls[4:] == ["good", "bad", "other"]
 
 
+@pytest.mark.slow
 def test_another_scale_or_another_choice_is_another_batch(fakes, capsys):
     calls, does = fakes
     does["other"] = KeyboardInterrupt()

@@ -349,6 +349,7 @@ def child_env() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
+@pytest.mark.slow
 def test_kill_9_storm_on_save_checkpoint(tmp_path: Path) -> None:
     """Whatever save returned before the kill is still there, whole, and the next process goes on from it."""
     command = [sys.executable, "-P", "-c", STORM, str(tmp_path), "30"]

@@ -223,6 +223,7 @@ def test_linear_svm_equals_scikit_learn(case: str, intercept: bool) -> None:
 
 @pytest.mark.parametrize("intercept", [True, pytest.param(False, marks=pytest.mark.slow)])
 @cases
+@pytest.mark.slow
 def test_crammer_singer_equals_scikit_learn(case: str, intercept: bool) -> None:
     p, C = CASES[case]
     some = 1 if p.x.shape[-1] > 600 else 2  # scikit-learn takes seconds for each of the large ones

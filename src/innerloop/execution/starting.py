@@ -50,9 +50,9 @@ def differentiates_when_forked() -> bool:
     """Whether a process that was forked from one that has differentiated may differentiate as well.
 
     Where autograd knows of a device besides the processor it keeps a thread for it, and refuses to work in
-    processes that were forked after that ("autograd's threading in combination with fork"): on a machine
-    with a GPU, in use or not, and in builds for Vulkan, such as Debian's. Nothing in torch says so
-    beforehand, hence it is tried, in a process that is forked for it.
+    processes that were forked after that ("autograd's threading in combination with fork"). Seen in a build
+    for Vulkan, Debian's; expected on a machine with a GPU. Nothing in torch says so beforehand, hence it is
+    tried, in a process that is forked for it.
     """
     return _in_a_fork(lambda: _differentiates() and _in_a_fork(_differentiates))
 

@@ -50,13 +50,13 @@ def made(kind, folder):
 def test_a_page_is_whole_at_any_width(tmp_path, kind):
     page = made(kind, tmp_path)
     for width, dark in ((390, False), (390, True), (1100, False)):
-        found = measured(page, width, dark)
-        assert found.console == []
-        assert found.reach <= width
-        assert all(natural > 0 for natural in found.images)
-        assert all(one["width"] > 200 and one["marks"] > 10 for one in found.drawings)
+        shown = measured(page, width, dark)
+        assert shown.console == []
+        assert shown.reach <= width
+        assert all(natural > 0 for natural in shown.images)
+        assert all(one["width"] > 200 and one["marks"] > 10 for one in shown.drawings)
     drawn = {"one": 4 - 1, "labels": 3, "failed": 1, "interrupted": 1, "reproduced": 1, "analysed": 0}
-    assert len(found.drawings) == drawn.get(kind, len(found.drawings))
+    assert len(shown.drawings) == drawn.get(kind, len(shown.drawings))
 
 
 @pytest.mark.slow

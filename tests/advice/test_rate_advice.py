@@ -34,6 +34,7 @@ from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.execution import Plan, meta_gradient
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.rates.auto import recorded_rate
+from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import anil
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
@@ -395,12 +396,12 @@ SMALL = [
 ]
 
 
-def run_one(tmp_path: Path, *items: str) -> tuple[Path, dict[str, Any]]:
+def run_one(tmp_path: Path, *items: str) -> tuple[Path, TrainResult]:
     given = {item.partition("=")[0] for item in items}
     kept = [item for item in SMALL if item.partition("=")[0] not in given]
     recipe = load_recipe("sine-maml", [*kept, f"run.folder={tmp_path}", *items])
     result = train(recipe, progress=False)
-    return Path(result["run"]), result
+    return result.run, result
 
 
 @pytest.mark.parametrize("method", ["anil", "maml", "meta-sgd"])
@@ -409,14 +410,14 @@ def test_auto_settles_on_a_rate_and_everything_afterwards_uses_it(tmp_path: Path
     record = read_manifest(run)["rate"]
     assert record["setting"] == "auto"
     assert record["low"] <= record["alpha"] <= record["high"]
-    assert result["metrics"]["protocol"]["inner_lr"] == record["alpha"]
+    assert result.evaluation.protocol["inner_lr"] == record["alpha"]
     saved = load_checkpoint(run, "last")
     assert saved is not None
     assert saved[1]["inner_lr"] == record["alpha"]
     parts = load_run(run).parts
     recipe = parts.recipe
     assert recipe.inner.lr == record["alpha"]
-    assert evaluate_run(run, [])["mean"] == result["metrics"]["mean"]
+    assert evaluate_run(run, []).mean == result.evaluation.mean
     if method == "maml":
         assert "no room for a sweep" in record["reasons"][-1]  # 5 % of 120 steps tell five rates apart?
     if method == "meta-sgd":

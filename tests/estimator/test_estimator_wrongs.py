@@ -200,7 +200,7 @@ def test_predict_names_weights_that_are_no_numbers(
         *("outer.batch=1", "eval.episodes=2", "eval.validation_episodes=1", "run.execution=loop"),
         *("run.compile=off", f"run.folder={tmp_path / 'runs'}"),
     ]
-    run = train(load_recipe("omniglot-protonet", quick), progress=False)["run"]
+    run = train(load_recipe("omniglot-protonet", quick), progress=False).run
     for c in "ab":
         (tmp_path / "support" / c).mkdir(parents=True)
         Image.fromarray(glyphs().images[20 * ord(c), :, :, 0]).save(tmp_path / "support" / c / "0.png")

@@ -289,7 +289,7 @@ def wave(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluation = {"episodes": 6, "validation_episodes": 2}
     folder = str(tmp_path_factory.mktemp("runs"))
     recipe = make_recipe({**SINE, **more, "eval": evaluation, "run": {**QUICK, "folder": folder}})
-    return Path(train(recipe, progress=False)["run"])
+    return train(recipe, progress=False).run
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +304,7 @@ def trained_on_glyphs(folder: Path, *settings: str) -> Path:
     base = {**GLYPHS, "model": model, "inner": inner, "outer": {"steps": 1, "batch": 2}}
     evaluation = {"episodes": 6, "validation_episodes": 2}
     run = {**QUICK, "folder": str(folder)}
-    return Path(train(make_recipe({**base, "eval": evaluation, "run": run}, settings), progress=False)["run"])
+    return train(make_recipe({**base, "eval": evaluation, "run": run}, settings), progress=False).run
 
 
 def again(run: Path, place: Path, *settings: str) -> Path:
@@ -383,11 +383,11 @@ def test_other_tasks_of_pictures_are_not_compared(glyph: Path, tmp_path: Path, s
 def test_training_and_use_do_not_prevent_a_comparison(glyph: Path, tmp_path: Path) -> None:
     supervised = trained_on_glyphs(tmp_path, "tasks.family=supervised", "outer.objective=erm", "run.seed=1")
     assert pair(load_run(supervised), load_run(glyph)).difference is not None
-    assert compare_runs(glyph, supervised, [])["comparison"]["episodes"] == 6
+    assert compare_runs(glyph, supervised, []).comparison.difference.n == 6
     head = again(glyph, tmp_path / "head", "eval.head=logistic")
     assert pair(load_run(head), load_run(glyph)).difference is not None
     norm = again(glyph, tmp_path / "norm", "model.norm=transductive")
-    assert compare_runs(glyph, norm, [])["comparison"]["episodes"] == 6
+    assert compare_runs(glyph, norm, []).comparison.difference.n == 6
 
 
 def without(run: Path, *keys: str) -> Path:

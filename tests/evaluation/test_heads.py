@@ -286,7 +286,7 @@ def pretrained(folder: Path, *settings: str) -> Path:
     from innerloop.recipes.library import load_recipe
 
     given = [*PRETRAINED, f"run.folder={folder}", *settings]
-    return Path(train(load_recipe("omniglot-supervised", given), progress=False)["run"])
+    return train(load_recipe("omniglot-supervised", given), progress=False).run
 
 
 def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
@@ -299,11 +299,11 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
     assert len(first["scores"]) == 7
     assert first["protocol"]["method"] == "logistic head"
     assert {"C", "normalise", "copies", "norm", "kind", "seed", "ways"} <= set(first["protocol"])
-    assert evaluate_run(run, [])["mean"] == first["mean"]
+    assert evaluate_run(run, []).mean == first["mean"]
     for head in [*HEADS, "finetune", "learner"]:
         evaluation = evaluate_run(run, [f"eval.head={head}", "eval.head_steps=1"])
-        assert 0 <= evaluation["accuracy"] <= 1
-        assert (evaluation["protocol"].get("head") == head) == (head != "learner")
+        assert 0 <= evaluation.mean <= 1
+        assert (evaluation.protocol.get("head") == head) == (head != "learner")
     validations = [line for line in (run / "metrics.jsonl").read_text().splitlines() if "validation" in line]
     assert len(validations) == 3
 
@@ -312,11 +312,10 @@ def test_two_runs_are_compared_task_by_task(tmp_path: Path) -> None:
     from innerloop.experiment.compare import compare_runs
 
     one, two = pretrained(tmp_path), pretrained(tmp_path, "seed=1")
-    comparison = compare_runs(one, two, ["eval.head=cosine", "eval.episodes=9"])
-    told = comparison["comparison"]
-    assert told["episodes"] == 9
+    difference = compare_runs(one, two, ["eval.head=cosine", "eval.episodes=9"]).comparison.difference
+    assert difference.n == 9
     scores = [json.loads(next((r / "eval").glob("*cosine*")).read_text())["scores"] for r in (one, two)]
-    assert told["difference"] == pytest.approx(np.mean(np.subtract(*scores)))
+    assert difference.mean == pytest.approx(np.mean(np.subtract(*scores)))
     other = pretrained(tmp_path, "eval.seed=5")
     with pytest.raises(UserError, match=r"other episodes \(seed 0 and 5\)"):
         compare_runs(one, other, [])

@@ -84,7 +84,7 @@ def test_an_experiment_takes_names_files_recipes_runs_and_texts(tmp_path: Path) 
     recipe = load_recipe("sine-maml")
     assert il.Experiment(recipe).recipe == recipe
     assert il.Experiment(recipe, inner={"lr": 0.5}, seed=3).recipe.inner.lr == 0.5
-    run = train(make_recipe({**QUICK, "name": "x", "run": {**QUICK["run"], "folder": str(tmp_path)}}))["run"]
+    run = train(make_recipe({**QUICK, "name": "x", "run": {**QUICK["run"], "folder": str(tmp_path)}})).run
     assert il.Experiment(run).recipe == il.load(run).recipe
 
 
@@ -298,17 +298,17 @@ def test_a_head_that_is_not_used_does_not_stop_a_cross_domain_evaluation(letters
     for name in "ABCDEFGHIJKLMNOPQR":
         draw_noise(other, name)
     evaluation = evaluate_run(run, [f"data.name={other}", "eval.head=logistic", "eval.ways=3"])
-    assert (evaluation["protocol"]["ways"], evaluation["protocol"]["data"]) == (3, str(other))
+    assert (evaluation.protocol["ways"], evaluation.protocol["data"]) == (3, str(other))
 
 
 def test_prototypes_tell_any_number_of_classes_apart_and_a_trained_head_does_not(letters: Path) -> None:
-    assert evaluate_run(trained(letters), ["eval.ways=3"])["protocol"]["ways"] == 3
+    assert evaluate_run(trained(letters), ["eval.ways=3"]).protocol["ways"] == 3
     run = trained(letters, inner={"method": "maml"})
     with pytest.raises(
         UserError, match=r"tells 2 classes apart, and these tasks have 3.*eval.ways=2.*logistic"
     ):
         evaluate_run(run, ["eval.ways=3"])
-    assert evaluate_run(run, ["eval.ways=3", "eval.head=ridge"])["protocol"]["ways"] == 3
+    assert evaluate_run(run, ["eval.ways=3", "eval.head=ridge"]).protocol["ways"] == 3
 
 
 def test_pictures_of_another_size_are_resized_to_what_the_network_was_trained_on(letters: Path) -> None:
@@ -317,8 +317,8 @@ def test_pictures_of_another_size_are_resized_to_what_the_network_was_trained_on
     for name in "ABCDEFGHIJKL":
         draw_noise(large, name, side=20)
     evaluation, asked = (evaluate_run(run, [f"data.name={large}", *more]) for more in ([], ["data.size=16"]))
-    assert evaluation["episodes"] == 8
-    assert evaluation["mean"] == asked["mean"]
+    assert evaluation.episodes == 8
+    assert evaluation.mean == asked.mean
     refused = r"16×16 pixels in 1 channel\(s\), these have 20×20 in 1: set data.size=16"
     with pytest.raises(UserError, match=refused):
         evaluate_run(run, [f"data.name={large}", "data.size=20"])
@@ -326,7 +326,7 @@ def test_pictures_of_another_size_are_resized_to_what_the_network_was_trained_on
 
 def test_tasks_of_other_dimensions_are_refused(tmp_path: Path) -> None:
     folder = {"run": {**QUICK["run"], "folder": str(tmp_path)}}
-    run = Path(train(make_recipe({**QUICK, **folder, "name": "x"}), progress=False)["run"])
+    run = train(make_recipe({**QUICK, **folder, "name": "x"}), progress=False).run
     with pytest.raises(UserError, match=r"takes inputs of shape \(1,\).*leave tasks\.\* as they were"):
         evaluate_run(run, ["tasks.family=linear", "tasks.settings.dim=3"])
 

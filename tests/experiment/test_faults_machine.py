@@ -208,7 +208,7 @@ def test_data_that_go_during_a_run(
     away.rename(animals)
     forget_pictures()
     result = resume(run, progress=False)
-    assert result["steps"] == 4
+    assert result.steps == 4
     assert_trees_equal(weights(run), weights(undisturbed))
 
 

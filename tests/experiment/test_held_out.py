@@ -101,7 +101,7 @@ def test_a_split_without_validation_classes_trains_and_is_judged_on_its_own_test
     assert len(of["validation"]) == 3
     assert not of["train"] & of["validation"]
     assert of["test"] == set(range(20, 30))
-    run = Path(train(made, progress=False)["run"])
+    run = train(made, progress=False).run
     said = "this split has no validation classes: 60 of 300 training classes (3 groups) are held out for it"
     assert read_manifest(run)["data"]["validation"] == said
     assert said in (run / "log.txt").read_text()

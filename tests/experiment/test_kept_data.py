@@ -13,6 +13,7 @@ from PIL import Image
 
 from innerloop.core.errors import UserError
 from innerloop.experiment import pictures
+from innerloop.experiment.judged import Judged
 from innerloop.experiment.kept import KEPT
 from innerloop.experiment.run import evaluate_run, resume
 from innerloop.runs.manifest import update_manifest
@@ -41,8 +42,8 @@ def kept(run: Path) -> dict[str, Any]:
     return record
 
 
-def scores(evaluation: dict[str, Any]) -> list[float]:
-    told: list[float] = json.loads(Path(evaluation["file"]).read_text())["scores"]
+def scores(evaluation: Judged) -> list[float]:
+    told: list[float] = json.loads(evaluation.file.read_text())["scores"]
     return told
 
 
@@ -61,7 +62,7 @@ def test_a_run_keeps_its_classes_their_split_and_their_pictures(animals: Path) -
 def test_new_classes_do_not_change_the_test_set(animals: Path) -> None:
     run = trained(animals)
     before = evaluate_run(run, [])
-    assert before["notes"] == []
+    assert before.notes == []
     for name in NEW:
         draw_noise(animals, name)
     forget_pictures()
@@ -70,8 +71,8 @@ def test_new_classes_do_not_change_the_test_set(animals: Path) -> None:
     assert now & set(kept(run)["splits"]["train"]) == {"fox", "gnu", "kite"}  # what a new division would do
     after = evaluate_run(run, [])
     assert scores(after) == scores(before)
-    assert after["protocol"] == before["protocol"]
-    (note,) = after["notes"]
+    assert after.protocol == before.protocol
+    (note,) = after.notes
     assert "12 classes are new ('asp', 'bison'" in note
     assert "the split that the run kept is used" in note
 
@@ -104,7 +105,7 @@ def test_changed_training_pictures_are_said_and_do_not_change_the_scale(animals:
     forget_pictures()
     after = evaluate_run(run, [])
     assert scores(after) == scores(before)
-    assert "1 classes of the train split are gone or hold other pictures" in after["notes"][0]
+    assert "1 classes of the train split are gone or hold other pictures" in after.notes[0]
 
 
 def test_outputs_counted_by_training_classes_are_kept_when_the_classes_go(animals: Path) -> None:
@@ -140,16 +141,16 @@ def test_a_folder_that_moved_is_still_the_same(animals: Path) -> None:
     forget_pictures()
     after = evaluate_run(run, [f"data.name={moved}"])
     assert scores(after) == scores(before)
-    assert after["protocol"]["test_classes"] == before["protocol"]["test_classes"]
+    assert after.protocol["test_classes"] == before.protocol["test_classes"]
     for name in NEW:
         draw_noise(moved, name)
     forget_pictures()
     grown = evaluate_run(run, [f"data.name={moved}"])
     assert scores(grown) == scores(before)
-    assert "12 classes are new" in grown["notes"][0]
+    assert "12 classes are new" in grown.notes[0]
     (moved / "lark" / "0.png").unlink()  # now these are other pictures, divided by themselves
     forget_pictures()
-    (note,) = evaluate_run(run, [f"data.name={moved}"])["notes"]
+    (note,) = evaluate_run(run, [f"data.name={moved}"]).notes
     assert "3 of the 5 test classes have names of classes that the run was trained on" in note
 
 
@@ -167,10 +168,10 @@ def test_own_split_files_and_rotations_keep_their_split_too(animals: Path, tmp_p
 def test_runs_of_earlier_versions_are_judged_and_told_of_changes(animals: Path) -> None:
     run = trained(animals)
     (run / KEPT).unlink()
-    assert evaluate_run(run, [])["notes"] == []
+    assert evaluate_run(run, []).notes == []
     draw_noise(animals, "newt")
     forget_pictures()
-    (note,) = evaluate_run(run, [])["notes"]
+    (note,) = evaluate_run(run, []).notes
     assert "kept no split" in note
 
 

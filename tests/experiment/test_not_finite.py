@@ -17,6 +17,7 @@ from innerloop.core.types import TaskBatch
 from innerloop.evaluation import HEADS, Protocol, evaluate, evaluate_head
 from innerloop.execution import Plan
 from innerloop.experiment.pages import write_report as write_page
+from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import LEARNERS, Learner
 from innerloop.nets.conv4 import conv4
@@ -33,7 +34,7 @@ FIXED = ["run.execution=loop", "run.compile=off", "run.threads=1"]
 TINY = ["outer.steps=2", "outer.batch=2", "model.hidden=[5]", "eval.episodes=6", "eval.validation_episodes=3"]
 
 
-def sine(folder: Path, *settings: str) -> dict[str, Any]:
+def sine(folder: Path, *settings: str) -> TrainResult:
     given = {item.partition("=")[0]: item for item in (*FIXED, *TINY, *settings)}
     return train(load_recipe("sine-maml", [*given.values(), f"run.folder={folder}"]), progress=False)
 
@@ -134,7 +135,7 @@ def test_a_diverging_adaptation_fails_the_run_and_keeps_the_training(tmp_path: P
     (file,) = (run / "eval").glob("*.json")
     assert json.loads(file.read_text())["not_finite"] == 6
     evaluation = evaluate_run(run, ["inner.test_steps=0"])  # the training is not lost
-    assert math.isfinite(evaluation["mean"])
+    assert math.isfinite(evaluation.mean)
     page = write_page([run]).read_text()
     assert "6 episodes have no finite score, so there is no mean." in page
     assert "Few episodes make this mean" not in page
@@ -146,7 +147,7 @@ def test_a_diverging_adaptation_fails_the_run_and_keeps_the_training(tmp_path: P
 def test_the_command_says_so_and_leaves_with_2(tmp_path: Path, capsys: Any) -> None:
     from innerloop.cli.main import main
 
-    run = Path(sine(tmp_path)["run"])
+    run = sine(tmp_path).run
     assert main(["eval", str(run), "inner.lr=1e20"]) == 2
     told = capsys.readouterr()
     assert told.err.count("error:") == 1
@@ -316,4 +317,4 @@ def test_protonet_on_labels_of_an_own_family(tmp_path: Path, monkeypatch: Any) -
         "eval": {"episodes": 4, "validation_episodes": 2},
         "run": {"folder": str(tmp_path), "execution": "loop", "compile": "off"},
     }
-    assert train(make_recipe(recipe), progress=False)["metrics"]["accuracy"] > 0.5
+    assert train(make_recipe(recipe), progress=False).evaluation.mean > 0.5

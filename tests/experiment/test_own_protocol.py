@@ -51,15 +51,15 @@ def test_the_own_protocol_leads_whatever_came_later(
     assert (headline(loaded) or {})["file"] == own
     assert len(others(loaded)) == 1
     again = evaluate_run(run, [])  # the newest of several by the own protocol
-    assert (headline(load_run(run)) or {})["file"] == Path(again["file"]).name
+    assert (headline(load_run(run)) or {})["file"] == again.file.name
 
 
 def test_settings_that_no_protocol_names_count_too(tmp_path: Path) -> None:
     run = trained(tmp_path, "protonet")
     evaluation = evaluate_run(run, ["tasks.choice=one-group"])
-    assert evaluation["changed"] == {"tasks.choice": "one-group"}
-    assert not is_own(load_run(run).recipe, evaluation)
-    assert evaluate_run(run, ["run.threads=2", "eval.curve=false"])["changed"] == {}
+    assert evaluation.changed == {"tasks.choice": "one-group"}
+    assert not is_own(load_run(run).recipe, evaluation.as_dict())
+    assert evaluate_run(run, ["run.threads=2", "eval.curve=false"]).changed == {}
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             recipe, settings = RUNS[kind]
             folder = tmp_path_factory.mktemp("runs")
             chosen = load_recipe(recipe, [*TINY, *settings, f"run.folder={folder}"])
-            made[kind] = Path(train(chosen, progress=False)["run"])
+            made[kind] = train(chosen, progress=False).run
         return made[kind]
 
     return get
@@ -403,7 +403,7 @@ def test_a_file_does_not_decide_what_is_imported(
     trace = tmp_path / "code" / "imported"
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
     settings = ["model.kind=foreign_net_here:net", "model.norm=none", f"run.folder={tmp_path / 'runs'}"]
-    made = train(load_recipe("omniglot-maml", [*TINY, *settings]), progress=False)["run"]
+    made = train(load_recipe("omniglot-maml", [*TINY, *settings]), progress=False).run
     model = FewShotClassifier.load(made, trust=True).fit(*support(pictures))
     expected = model.predict_proba(pictures)
     path = model.save(tmp_path / "model")

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from innerloop.execution.starting import start_method
+from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run import train
 from innerloop.recipes.library import load_recipe
 from innerloop.runs.checkpoints import load_checkpoint
@@ -30,7 +30,7 @@ TWO = ["run.execution=processes", "run.threads=2"]
 ONE = ["run.execution=loop", "run.threads=1"]
 
 
-def trained(folder: Path, *settings: str) -> dict[str, Any]:
+def trained(folder: Path, *settings: str) -> TrainResult:
     return train(load_recipe("sine-maml", [*TINY, *settings, f"run.folder={folder}"]), progress=False)
 
 
@@ -44,17 +44,16 @@ def test_a_run_in_processes_is_the_run_in_a_loop(tmp_path: Path) -> None:
     actual, expected = (
         trained(tmp_path / how[0], "outer.steps=8", "eval.every=4", *how) for how in (TWO, ONE)
     )
-    assert actual["plan"]["mode"] == "processes"
-    runs = [Path(result["run"]) for result in (actual, expected)]
+    assert actual.plan is not None
+    assert actual.plan.mode == "processes"
+    runs = [result.run for result in (actual, expected)]
     assert_trees_equal(*map(last, runs))
     told = [
         [(r["step"], r.get("loss"), r.get("validation")) for r in read_metrics(run / "metrics.jsonl")]
         for run in runs
     ]
     assert told[0] == told[1]
-    scores = [
-        json.loads(Path(result["metrics"]["file"]).read_text())["scores"] for result in (actual, expected)
-    ]
+    scores = [json.loads(result.evaluation.file.read_text())["scores"] for result in (actual, expected)]
     assert scores[0] == scores[1]
 
 
@@ -109,4 +108,4 @@ def test_a_killed_worker_and_an_interrupt_of_all_leave_a_whole_checkpoint(tmp_pa
     assert saved is not None
     step = int(saved[1]["step"])
     again = trained(tmp_path / "loop", *ONE, f"outer.steps={step}", "eval.every=1000000")
-    assert_trees_equal(saved[0], last(Path(again["run"])))
+    assert_trees_equal(saved[0], last(again.run))

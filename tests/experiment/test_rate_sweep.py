@@ -252,7 +252,7 @@ def test_dear_tasks_leave_the_sweep_out_and_say_so(monkeypatch: pytest.MonkeyPat
 def test_a_short_run_takes_the_middle_and_says_so(tmp_path: Path) -> None:
     """120 steps: five rates of one step each would tell nothing."""
     result = train(recipe_of("outer.steps=120", f"run.folder={tmp_path}"), progress=False)
-    record = read_manifest(Path(result["run"]))["rate"]
+    record = read_manifest(result.run)["rate"]
     assert record["sweep_steps"] == 0
     assert "no room for a sweep" in record["reasons"][-1]
     assert record["alpha"] == pytest.approx(2 * record["forms"]["trace"])
@@ -271,7 +271,7 @@ def test_the_sweep_of_a_run_takes_enough_steps_of_every_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cheap(monkeypatch)
-    run = Path(train(recipe_of("outer.steps=120", f"run.folder={tmp_path}"), progress=False)["run"])
+    run = train(recipe_of("outer.steps=120", f"run.folder={tmp_path}"), progress=False).run
     record = read_manifest(run)["rate"]
     assert len(record["sweep"]) >= len(SWEEP)
     assert record["sweep_steps"] == LEAST_STEPS * len(record["sweep"])
@@ -290,7 +290,7 @@ def test_a_run_killed_in_its_sweep_decides_again_as_it_did(
 ) -> None:
     cheap(monkeypatch)
     items = ["outer.steps=120", "run.save_every=30"]
-    whole = Path(train(recipe_of(*items, f"run.folder={tmp_path / 'a'}"), progress=False)["run"])
+    whole = train(recipe_of(*items, f"run.folder={tmp_path / 'a'}"), progress=False).run
     real, count = rate_trials.judged, iter(range(100))
 
     def cut(trial: Any, episodes: int) -> list[float]:

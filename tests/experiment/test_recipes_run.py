@@ -46,7 +46,7 @@ def tiny(folder: Path, *settings: str, recipe: str = "sine-maml") -> Recipe:
 
 
 def trained(folder: Path, *settings: str, recipe: str = "sine-maml") -> Path:
-    return Path(train(tiny(folder, *settings, recipe=recipe), progress=False)["run"])
+    return train(tiny(folder, *settings, recipe=recipe), progress=False).run
 
 
 def last(run: Path, tag: str = "last") -> dict[str, torch.Tensor]:
@@ -61,9 +61,10 @@ def last(run: Path, tag: str = "last") -> dict[str, torch.Tensor]:
 def test_a_run_leaves_everything(tmp_path: Path) -> None:
     recipe = tiny(tmp_path, "inner.test_steps=3")
     result = train(recipe, argv=["innerloop", "train"], progress=False)
-    run = Path(result["run"])
-    assert result["steps"] == 12
-    assert result["tasks_per_second"] > 0
+    run = result.run
+    assert result.steps == 12
+    assert result.tasks_per_second is not None
+    assert result.tasks_per_second > 0
     manifest = read_manifest(run)
     assert manifest["status"] == "finished"
     assert manifest["argv"] == ["innerloop", "train"]
@@ -83,13 +84,11 @@ def test_a_run_leaves_everything(tmp_path: Path) -> None:
 
 def test_the_evaluation_names_its_protocol(tmp_path: Path) -> None:
     recipe = tiny(tmp_path, "inner.test_steps=3", "eval.seed=5")
-    result = train(recipe, progress=False)["metrics"]
-    stored = json.loads(Path(result["file"]).read_text())
-    assert (
-        Path(result["file"]).parent == Path(tmp_path) / "sine-maml" / Path(result["file"]).parts[-3] / "eval"
-    )
+    evaluation = train(recipe, progress=False).evaluation
+    stored = json.loads(evaluation.file.read_text())
+    assert evaluation.file.parent == Path(tmp_path) / "sine-maml" / evaluation.file.parts[-3] / "eval"
     assert stored["score"] == "mse"
-    assert stored["mean"] == stored["mse"] == result["mse"]
+    assert stored["mean"] == stored["mse"] == evaluation.mean
     assert len(stored["scores"]) == stored["episodes"] == 6
     assert stored["mean"] == pytest.approx(sum(stored["scores"]) / 6)
     assert [row["steps"] for row in stored["by_step"]] == [0, 1, 2, 3]
@@ -123,7 +122,9 @@ def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.Monkey
         run, status="interrupted", plan={**read_manifest(run)["plan"], "mode": "threads", "threads": 2}
     )
     monkeypatch.setattr(planned_module, "choose_plan", lambda *a, **k: pytest.fail("measured again"))
-    assert resume(run, progress=False)["plan"]["mode"] == "threads"
+    plan = resume(run, progress=False).plan
+    assert plan is not None
+    assert plan.mode == "threads"
 
 
 def test_a_compiled_run_is_not_resumed_without_a_compiler(
@@ -148,8 +149,8 @@ def test_shipped_recipes_run(name: str, tmp_path: Path) -> None:
     ]
     recipe = load_recipe(name, [*FIXED, *small, f"run.folder={tmp_path}"])
     result = train(recipe, progress=False)
-    assert result["steps"] == 3
-    assert math.isfinite(result["metrics"]["mean"])
+    assert result.steps == 3
+    assert math.isfinite(result.evaluation.mean)
 
 
 # ---- repeating ----
@@ -157,9 +158,9 @@ def test_shipped_recipes_run(name: str, tmp_path: Path) -> None:
 
 def test_a_recipe_trained_again_repeats_the_run(tmp_path: Path) -> None:
     first = trained(tmp_path)
-    again = train(recipe_from_toml(first / "recipe.toml"), progress=False)["run"]
-    assert again != str(first)
-    assert_trees_equal(last(Path(again)), last(first))
+    again = train(recipe_from_toml(first / "recipe.toml"), progress=False).run
+    assert again != first
+    assert_trees_equal(last(again), last(first))
 
 
 def test_seeds_change_training_and_not_the_test(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_interrupted_runs_go_on_as_if_nothing_had_happened(
     (run,) = (tmp_path / "cut").glob("*/*")
     assert read_manifest(run)["status"] == "interrupted"
     result = resume(run, progress=False)
-    assert result["steps"] == 12
+    assert result.steps == 12
     assert read_manifest(run)["status"] == "finished"
     for tag in ("last", "best"):
         assert_trees_equal(last(run, tag), last(whole, tag))
@@ -243,7 +244,7 @@ def test_a_run_killed_before_its_manifest_can_be_resumed(tmp_path: Path) -> None
     cut = tmp_path / "cut"
     cut.mkdir()
     (cut / "recipe.toml").write_text((run / "recipe.toml").read_text())
-    assert resume(cut, progress=False)["steps"] == 12
+    assert resume(cut, progress=False).steps == 12
     assert_trees_equal(last(cut), last(run))
 
 
@@ -267,7 +268,7 @@ def test_a_recipe_that_was_cut_is_refused_with_what_differs(tmp_path: Path) -> N
     with pytest.raises(UserError, match="SHA-256 differs"):
         resume(run, progress=False)
     (run / "recipe.toml").write_text(text)
-    assert evaluate_run(run, [])["episodes"] == 6
+    assert evaluate_run(run, []).episodes == 6
 
 
 def test_a_damaged_manifest_is_not_replaced(tmp_path: Path) -> None:
@@ -282,7 +283,7 @@ def test_comments_and_layout_of_a_recipe_may_change(tmp_path: Path) -> None:
     run = trained(tmp_path)
     text = (run / "recipe.toml").read_text()
     (run / "recipe.toml").write_text("# my best one\n\n" + text)
-    assert evaluate_run(run, [])["episodes"] == 6
+    assert evaluate_run(run, []).episodes == 6
 
 
 @pytest.mark.parametrize("verb", ["resume", "eval", "report"])
@@ -328,13 +329,13 @@ def test_a_run_can_be_judged_by_another_protocol(tmp_path: Path) -> None:
     run = trained(tmp_path)
     own = evaluate_run(run, [])
     other = evaluate_run(run, ["eval.episodes=9", "inner.test_steps=2", "eval.weights=last"])
-    assert (own["episodes"], other["episodes"]) == (6, 9)
-    assert other["protocol"]["inner_steps"] == 2
-    assert "last (step 12)" in other["protocol"]["weights"]
+    assert (own.episodes, other.episodes) == (6, 9)
+    assert other.protocol["inner_steps"] == 2
+    assert "last (step 12)" in other.protocol["weights"]
     files = sorted(p.name for p in (run / "eval").iterdir())
     assert len(files) == 3  # the training's own, and two more: nothing is overwritten
     again = evaluate_run(run, [])
-    assert again["mse"] == own["mse"]
+    assert again.mean == own.mean
 
 
 def test_settings_that_change_the_network_are_refused(tmp_path: Path) -> None:
@@ -346,7 +347,7 @@ def test_settings_that_change_the_network_are_refused(tmp_path: Path) -> None:
 def test_multitask_runs_are_judged_without_their_heads(tmp_path: Path) -> None:
     run = trained(tmp_path, "tasks.n_tasks=4", recipe="sine-multitask")
     assert any(name.startswith("params/heads.") for name in last(run))
-    assert math.isfinite(evaluate_run(run, [])["mse"])
+    assert math.isfinite(evaluate_run(run, []).mean)
 
 
 def test_weight_decay_leaves_the_head_of_test_tasks_alone(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def _run_here(cell: Any, folder: Path, share: int, say: Any, running: Any, watch
     if earlier and read_status(earlier[-1]) in sweep_runs.ENDED:
         return earlier[-1]
     if earlier:
-        return Path(resume(earlier[-1], progress=False)["run"])
+        return resume(earlier[-1], progress=False).run
     recipe = recipe_from_toml(sweep_runs._cell_file(cell, folder, share))
-    return Path(train(recipe, progress=False)["run"])
+    return train(recipe, progress=False).run
 
 
 def _small_page(runs: list[Path], out: Path) -> Path:

@@ -137,8 +137,8 @@ def endpoints(folder: Path, objective: str, seeds: int) -> Tensor:
     ]
     ends = []
     for seed in range(seeds):
-        run = train(load_recipe("linear-maml", [*settings, f"seed={seed}"]), progress=False)["run"]
-        saved = load_checkpoint(Path(run), "last")
+        run = train(load_recipe("linear-maml", [*settings, f"seed={seed}"]), progress=False).run
+        saved = load_checkpoint(run, "last")
         assert saved is not None
         ends.append(saved[0]["params/layer0.weight"][0])
     return torch.stack(ends)
@@ -162,8 +162,8 @@ def test_training_ends_at_the_closed_form_minimiser(objective: str, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "coordinate"), [("linear-maml", 1.573), ("linear-nal", 2 * 0.1 / 1.1)])
 def test_shipped_recipes_end_where_table_3_says(name: str, coordinate: float, tmp_path: Path) -> None:
-    run = train(load_recipe(name, ["run.dtype=float64", f"run.folder={tmp_path}"]), progress=False)["run"]
-    saved = load_checkpoint(Path(run), "last")
+    run = train(load_recipe(name, ["run.dtype=float64", f"run.folder={tmp_path}"]), progress=False).run
+    saved = load_checkpoint(run, "last")
     assert saved is not None
     weights = saved[0]["params/layer0.weight"].flatten()
     # tasks' optima have variance 1: ten coordinates, each with its own sampling error

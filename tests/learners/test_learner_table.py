@@ -140,7 +140,7 @@ def test_a_run_is_a_start_without_what_its_learner_owns(tmp_path: Path) -> None:
     short = ["outer.steps=1", "outer.batch=1", "eval.episodes=1", "eval.validation_episodes=1"]
     here = [*short, "model.hidden=[4]", "run.execution=loop", "run.compile=off", f"run.folder={tmp_path}"]
     for items in (["inner.method=anil", "inner.online=trace"], ["inner.method=meta-sgd"]):
-        run = train(load_recipe("sine-maml", [*here, *items]), progress=False)["run"]
+        run = train(load_recipe("sine-maml", [*here, *items]), progress=False).run
         params = build(load_recipe("sine-maml", [*here, f"model.init={run}"])).params
         assert not any(is_own(name) for name in params)
 

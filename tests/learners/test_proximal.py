@@ -162,8 +162,8 @@ def test_metrics_have_the_residuals(tmp_path: Path) -> None:
     items = ["outer.steps=2", "outer.batch=2", "eval.episodes=2", "eval.validation_episodes=2"]
     items += ["model.hidden=[4]", "run.execution=loop", "run.log_every=1", f"run.folder={tmp_path}"]
     for method, names in (("imaml", ["inner", "linear"]), ("minibatchprox", ["inner"])):
-        run = train(load_recipe("sine-maml", [*items, f"inner.method={method}"]), progress=False)["run"]
-        lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+        run = train(load_recipe("sine-maml", [*items, f"inner.method={method}"]), progress=False).run
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         steps = [line for line in lines if "loss" in line]
         assert len(steps) == 2
         for line in steps:

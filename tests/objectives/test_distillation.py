@@ -99,7 +99,7 @@ def recipe(folder: Path, *items: str) -> Recipe:
 
 
 def trained(folder: Path, *items: str) -> Path:
-    return Path(train(recipe(folder, *items), progress=False)["run"])
+    return train(recipe(folder, *items), progress=False).run
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_a_distilled_run_is_judged_and_taught_from_without_its_teacher(tmp_path:
     second = trained(tmp_path / "b", f"outer.teacher={first}")
     (first / "manifest.json").rename(first / "gone.json")
     (first / "recipe.toml").rename(first / "gone.toml")
-    assert 0 <= evaluate_run(second, [])["mean"] <= 1
+    assert 0 <= evaluate_run(second, []).mean <= 1
     trained(tmp_path / "c", f"outer.teacher={second}")
 
 

@@ -65,12 +65,12 @@ def test_a_run_starts_from_published_weights_and_keeps_their_scale(
     monkeypatch.setattr(pretrained, "overlap", lambda seen, name: f"{seen} has seen {name}.")
     asked = recipe(tmp_path)
     result = train(asked, progress=False)
-    run = Path(result["run"])
-    assert result["notes"] == [f"ImageNet-1k has seen {tmp_path / 'pictures'}."]
-    assert read_json(Path(result["metrics"]["file"]))["notes"] == result["notes"]
+    run = result.run
+    assert result.notes == [f"ImageNet-1k has seen {tmp_path / 'pictures'}."]
+    assert read_json(result.evaluation.file)["notes"] == result.evaluation.notes == result.notes
     assert read_manifest(run)["data"]["mean"] == [127 / 255] * 3
     monkeypatch.setattr(pretrained, "published_weights", lambda _: pytest.fail("they are needed again"))
-    assert evaluate_run(run, [])["notes"] == result["notes"]
+    assert evaluate_run(run, []).notes == result.notes
     predictor = load_model(run).predictor
     assert predictor.look.mean == [127 / 255] * 3
     moved = (predictor.params["stem.weight"] - published["stem.weight"]).abs().max()
@@ -130,7 +130,7 @@ def test_a_run_is_a_backbone_too(tmp_path: Path) -> None:
     small = {"kind": "conv4", "filters": 4, "init": None}
     asked = recipe(tmp_path, **small).model_dump()
     asked["data"]["standardise"] = True
-    run = Path(train(make_recipe(asked), progress=False)["run"])
+    run = train(make_recipe(asked), progress=False).run
     net = run_backbone(run)
     files = sorted((tmp_path / "pictures").rglob("*.png"))[:3]
     features = extract(net, files, cache=tmp_path / "cache")

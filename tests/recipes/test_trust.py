@@ -69,7 +69,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Foreign
 
 def a_run(tmp_path: Path, *settings: str) -> Path:
     recipe = load_recipe("sine-maml", [*TINY, f"run.folder={tmp_path / 'runs'}", *settings])
-    return Path(train(recipe, progress=False)["run"])
+    return train(recipe, progress=False).run
 
 
 def sent(run: Path, key: str) -> Path:
@@ -171,15 +171,15 @@ def test_what_the_user_names_is_imported_and_later_needs_trust(tmp_path: Path, f
 def test_a_recipe_made_in_code_is_ones_own(tmp_path: Path, foreign: Foreign) -> None:
     own = load_recipe("sine-maml", [*TINY, f"run.folder={tmp_path / 'runs'}"])
     own = own.model_copy(update={"model": Model(kind=NAMES["model.kind"], settings={"width": 4})})
-    run = Path(train(own, progress=False)["run"])
+    run = train(own, progress=False).run
     assert foreign.was_imported()
     with pytest.raises(UntrustedCodeError):
         evaluate_run(run, [])
     with pytest.raises(UntrustedCodeError):
         recipe_from_toml(recipe_to_toml(own))
-    assert evaluate_run(run, [], trust=True)["episodes"] == 3
+    assert evaluate_run(run, [], trust=True).episodes == 3
     update_manifest(run, status="interrupted")
-    assert resume(run, trust=True, progress=False)["steps"] == 2
+    assert resume(run, trust=True, progress=False).steps == 2
     assert load_recipe(str(run), trust=True) == read_recipe(str(run)) == own
 
 

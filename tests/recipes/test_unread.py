@@ -12,6 +12,7 @@ from innerloop.analysis import ANALYSES, find
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.experiment import Experiment
+from innerloop.experiment.judged import Judged
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sweeps.grid import make_cells, unread_in
 from innerloop.recipes.library import load_recipe
@@ -79,8 +80,8 @@ def with_unread_changed(plain: Recipe, keys: list[str]) -> Recipe:
     return make_recipe(data)
 
 
-def numbers(result: dict[str, Any]) -> tuple[Any, ...]:
-    return read_json(Path(result["file"]))["scores"], result["by_step"]
+def numbers(evaluation: Judged) -> tuple[Any, ...]:
+    return read_json(evaluation.file)["scores"], evaluation.by_step
 
 
 @pytest.mark.parametrize(
@@ -95,12 +96,12 @@ def test_what_is_called_unread_changes_no_number(others: tuple[Any, ...], tmp_pa
     changed = with_unread_changed(plain, keys)
     assert set(unread_keys(READERS, keys, changed)) == set(keys)
     first, second = (train(each, progress=False) for each in (plain, changed))
-    assert numbers(first["metrics"]) == numbers(second["metrics"])
+    assert numbers(first.evaluation) == numbers(second.evaluation)
 
 
 def test_what_judging_is_said_not_to_read_changes_no_number(tmp_path: Path) -> None:
     plain = recipe(tmp_path, {"inner": {"test_steps": 2}, "eval": {"shots": 3}})
-    run = Path(train(plain, progress=False)["run"])
+    run = train(plain, progress=False).run
     trained = load_recipe(str(run))
     keys = [k for k in known_settings() if unread(trained, [k], judging=True) and k != "outer.objective"]
     assert {"outer.lr", "inner.steps", "tasks.shots", "run.seed", "model.filters"} <= set(keys)
@@ -109,8 +110,8 @@ def test_what_judging_is_said_not_to_read_changes_no_number(tmp_path: Path) -> N
     typed = [f"{key}={json.dumps(changed[section][name])}" for key, section, name in split]
     own, other = evaluate_run(run, []), evaluate_run(run, typed)
     assert numbers(own) == numbers(other)
-    assert len([note for note in other["notes"] if "is not read" in note]) == len(typed)
-    assert not own["notes"]
+    assert len([note for note in other.notes if "is not read" in note]) == len(typed)
+    assert not own.notes
 
 
 def test_learned_rates_are_not_set_by_judging() -> None:
@@ -227,11 +228,11 @@ def test_tables_that_nothing_reads_are_refused(base: dict[str, Any], text: str, 
 
 
 def test_a_run_that_was_trained_with_such_a_table_can_still_be_judged(tmp_path: Path) -> None:
-    run = Path(train(recipe(tmp_path), progress=False)["run"])
+    run = train(recipe(tmp_path), progress=False).run
     text = recipe_to_toml(recipe(tmp_path, {"model": {"settings": {"depth": 3}}}))
     (run / RECIPE).write_text(text, encoding="utf-8")
     update_manifest(run, recipe_sha256=None)
-    assert evaluate_run(run, [])["score"] == "mse"
+    assert evaluate_run(run, []).score == "mse"
     with pytest.raises(UserError, match=r"model.settings.width is not read"):
         evaluate_run(run, ["model.settings.width=3"])
 

@@ -199,7 +199,7 @@ def test_a_real_run_keeps_what_its_page_shows(tmp_path):
     small += ["model.filters=4", "outer.steps=1", "eval.episodes=9", "eval.validation_episodes=2"]
     small += ["run.execution=loop", "run.compile=off", f"run.folder={tmp_path}", "eval.baselines=false"]
     result = train(load_recipe("omniglot-protonet", [*small, "eval.predictions=6"]), progress=False)
-    run = load_run(tmp_path / result["run"])
+    run = load_run(result.run)
     kept = kept_of(run.path)
     assert len(kept.tasks) == 6
     assert [task.accuracy for task in kept.tasks] == pytest.approx(headline(run)["scores"][:6])

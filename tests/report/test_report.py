@@ -342,7 +342,7 @@ def trained(tmp_path_factory):
         "run.compile=off",
         f"run.folder={folder}",
     ]
-    return Path(train(load_recipe("sine-maml", settings), progress=False)["run"])
+    return train(load_recipe("sine-maml", settings), progress=False).run
 
 
 def test_a_real_run_has_all_its_pictures(trained):

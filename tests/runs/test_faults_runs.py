@@ -194,7 +194,7 @@ def test_a_run_has_one_writer(run: Path) -> None:
     def one() -> None:
         ready.wait()
         try:
-            outcomes.append(resume(run, progress=False)["steps"])
+            outcomes.append(resume(run, progress=False).steps)
         except UserError as error:
             outcomes.append(str(error))
 

@@ -35,7 +35,7 @@ def short_run(folder: Path, *layers: Mapping[str, Any]) -> Path:
     for layer in layers:
         for name, given in layer.items():
             settings[name] = {**settings.get(name, {}), **given} if isinstance(given, Mapping) else given
-    return Path(train(make_recipe(settings), progress=False)["run"])
+    return train(make_recipe(settings), progress=False).run
 
 
 def run_on_folder(folder: Path, ways: int, **sections: Any) -> Path:

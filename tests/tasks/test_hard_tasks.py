@@ -226,7 +226,7 @@ def test_a_recipe_draws_measured_or_named_groups_more_often_in_training_only() -
 
 def test_the_command_trains_with_hard_tasks_and_says_which(tmp_path: Path) -> None:
     made = recipe("tasks.hard_share=0.5", "tasks.hardest=3", "outer.hard_weight=2", f"run.folder={tmp_path}")
-    run = Path(train(made, progress=False)["run"])
+    run = train(made, progress=False).run
     groups = read_manifest(run)["data"]["hard_groups"]
     assert len(groups) == 3
     assert f"hard tasks are those of {', '.join(groups)} (measured" in (run / "log.txt").read_text()

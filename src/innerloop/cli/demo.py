@@ -57,19 +57,19 @@ def run_demo(show: bool) -> Result:
     methods = _two(advice)
     argv = ["innerloop", *sys.argv[1:]]
     results = [train(_short(row), argv=argv, progress=show) for row in methods]
-    runs = [Path(result["run"]) for result in results]
+    runs = [result.run for result in results]
     page = write_report(runs, Path(FOLDER) / "report.html")
-    first, second = (result["metrics"] for result in results)
+    first, second = (result.evaluation for result in results)
     lead = pair(load_run(runs[0]), load_run(runs[1])).difference
     return {
         "report": str(page),
-        "accuracy": first["mean"],
-        "ci95": first["ci95"],
+        "accuracy": first.mean,
+        "ci95": first.ci95,
         "method": methods[0].method,
-        "other": {"method": methods[1].method, "accuracy": second["mean"], "ci95": second["ci95"]},
+        "other": {"method": methods[1].method, "accuracy": second.mean, "ci95": second.ci95},
         "lead": None if lead is None else {"mean": lead.mean, "ci95": lead.ci95},
-        "baselines": first.get("baselines") or [],
-        "protocol": first["protocol"],
+        "baselines": [baseline.as_dict() for baseline in first.baselines],
+        "protocol": first.protocol,
         "advice": {"run": advice.run, **advice.recommendation._asdict()},
         "seconds": time.perf_counter() - started,
         "runs": [str(run) for run in runs],

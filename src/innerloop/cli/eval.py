@@ -92,8 +92,8 @@ def evaluate(
         from innerloop.experiment.run import evaluate_run
 
         if other is None:
-            return evaluate_run(place, settings, trust=trust)
-        return compare_runs(place, other, settings, trust=trust)
+            return evaluate_run(place, settings, trust=trust).as_dict()
+        return compare_runs(place, other, settings, trust=trust).as_dict()
 
     carry_out(json, work, _render)
 
@@ -126,10 +126,10 @@ def _judged_backbone(backbone: str, against: str | None, words: list[str], trust
     if other is not None:
         from innerloop.experiment.compare import compare_backbone
 
-        return compare_backbone(backbone, other, given, argv=argv, trust=trust)
+        return compare_backbone(backbone, other, given, argv=argv, trust=trust).as_dict()
     from innerloop.experiment.backbone_run import judge_backbone
 
-    outcome = judge_backbone(backbone, given, argv=argv)
+    outcome = judge_backbone(backbone, given, argv=argv).as_dict()
     return {**outcome["metrics"], "run": outcome["run"]}
 
 

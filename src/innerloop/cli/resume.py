@@ -71,7 +71,7 @@ def resume(
             return as_result(resume_advice(place, trust=trust, show=not quiet, force=force))
         from innerloop.experiment.run import resume as resume_run
 
-        return resume_run(place, trust=trust, progress=not quiet, force=force)
+        return resume_run(place, trust=trust, progress=not quiet, force=force).as_dict()
 
     carry_out(json, work, _render)
 

@@ -53,7 +53,8 @@ def train(
         notes = unread(typed, sorted(typed_keys(given)))
         from innerloop.experiment.run import train as run_recipe
 
-        return run_recipe(typed, argv=["innerloop", *sys.argv[1:]], progress=not quiet, notes=notes)
+        argv = ["innerloop", *sys.argv[1:]]
+        return run_recipe(typed, argv=argv, progress=not quiet, notes=notes).as_dict()
 
     carry_out(json, work, render_training)
 

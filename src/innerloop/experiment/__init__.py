@@ -9,12 +9,14 @@ from innerloop.core.lazy import lazy
 if TYPE_CHECKING:
     from innerloop.experiment.backbones import run_backbone as run_backbone
     from innerloop.experiment.experiment import Experiment as Experiment
+    from innerloop.experiment.judged import AfterSteps as AfterSteps
     from innerloop.experiment.judged import Judged as Judged
     from innerloop.experiment.parts import Parts as Parts
     from innerloop.experiment.predicting.loading import load_model as load_model
     from innerloop.experiment.predicting.loading import predictor_from as predictor_from
     from innerloop.experiment.predicting.predict import predict_pictures as predict_pictures
     from innerloop.experiment.predicting.predictor import Predictor as Predictor
+    from innerloop.experiment.results import TrainResult as TrainResult
     from innerloop.experiment.run import evaluate_run as evaluate_run
     from innerloop.experiment.run import resume as resume
     from innerloop.experiment.run import train as train
@@ -29,11 +31,12 @@ else:
         {
             "innerloop.experiment.backbones": "run_backbone",
             "innerloop.experiment.experiment": "Experiment",
-            "innerloop.experiment.judged": "Judged",
+            "innerloop.experiment.judged": "AfterSteps Judged",
             "innerloop.experiment.parts": "Parts",
             "innerloop.experiment.predicting.loading": "load_model predictor_from",
             "innerloop.experiment.predicting.predict": "predict_pictures",
             "innerloop.experiment.predicting.predictor": "Predictor",
+            "innerloop.experiment.results": "TrainResult",
             "innerloop.experiment.run": "evaluate_run resume train",
             "innerloop.experiment.sweeps.sweep": "sweep",
             "innerloop.experiment.takeaway.exporting": "export_model",

@@ -13,15 +13,17 @@ from innerloop.evaluation.pretrained import evaluate_backbone
 from innerloop.execution.plan import Plan, available_cores
 from innerloop.experiment.beside import beside
 from innerloop.experiment.data import Data, build_data
-from innerloop.experiment.evaluation import keep_evaluation, protocol_of
+from innerloop.experiment.evaluation import About, keep_evaluation, protocol_of
 from innerloop.experiment.fitting import kept_tasks
 from innerloop.experiment.heads import head_protocol
+from innerloop.experiment.judged import Judged
 from innerloop.experiment.kept import KEPT, is_own, own_folder
 from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.parts import check_device, placed
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rates.auto import as_trained
+from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, with_kept_data
 from innerloop.experiment.words import recipe_words
 from innerloop.features.backbone import Backbone
@@ -29,7 +31,7 @@ from innerloop.features.opening import open_backbone
 from innerloop.features.progress import TimeLeft
 from innerloop.recipes.backbone import backbone_recipe
 from innerloop.recipes.library import read_recipe
-from innerloop.recipes.protocols import CHANGED, changed_settings
+from innerloop.recipes.protocols import changed_settings
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import typed_keys
 from innerloop.recipes.started import recipe_of
@@ -55,7 +57,7 @@ def judge_backbone(
     *,
     argv: list[str] | None = None,
     progress: bool = True,
-) -> dict[str, Any]:
+) -> TrainResult:
     """Judges a backbone in a run of its own.
 
     Args:
@@ -82,7 +84,7 @@ def judge_backbone(
 @recipe_words()
 def judge_only(
     recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True, notes: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> TrainResult:
     """A new run of a recipe that trains nothing: what ``train`` does with ``outer.objective=none``.
 
     Args:
@@ -97,7 +99,7 @@ def judge_only(
         return _carry_out(judge, run, progress, notes)
 
 
-def judge_again(run: Path, recipe: Recipe, *, progress: bool = True) -> dict[str, Any]:
+def judge_again(run: Path, recipe: Recipe, *, progress: bool = True) -> TrainResult:
     """Goes on with such a run that was interrupted: what is kept of its features is not computed again.
 
     Args:
@@ -109,7 +111,7 @@ def judge_again(run: Path, recipe: Recipe, *, progress: bool = True) -> dict[str
 
 
 @recipe_words()
-def evaluate_backbone_run(run: Path, overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
+def evaluate_backbone_run(run: Path, overrides: Sequence[str], *, trust: bool = False) -> Judged:
     """Judges the backbone of such a run once more, by another protocol or on other pictures.
 
     Args:
@@ -137,8 +139,9 @@ def evaluate_backbone_run(run: Path, overrides: Sequence[str], *, trust: bool = 
     same = judge.recipe.data.split_file == str(run / KEPT)
     notes = check_data(judge.recipe, first, run, ("test",)) if same else []
     notes += [*unread(asked, sorted(typed_keys(overrides))), *seen_notes(asked, first)]
-    more = {CHANGED: changed_settings(asked.model_dump(), first.model_dump()), "notes": notes}
-    return _judged(judge, run, Progress(1, "features", 0, sys.stderr, None, None).line, more)
+    changed = changed_settings(asked.model_dump(), first.model_dump())
+    say = Progress(1, "features", 0, sys.stderr, None, None).line
+    return _judged(judge, run, say, notes, changed)
 
 
 def _built(recipe: Recipe) -> Judge:
@@ -157,7 +160,7 @@ def _built(recipe: Recipe) -> Judge:
     return Judge(recipe, backbone, data)
 
 
-def _carry_out(judge: Judge, run: Path, show: bool, notes: Sequence[str]) -> dict[str, Any]:
+def _carry_out(judge: Judge, run: Path, show: bool, notes: Sequence[str]) -> TrainResult:
     started, log = time.perf_counter(), RunLog(run / "log.txt")
     update_manifest(run, status="running", diverged=False, ranks=1)
     seen = seen_notes(judge.recipe)
@@ -167,20 +170,14 @@ def _carry_out(judge: Judge, run: Path, show: bool, notes: Sequence[str]) -> dic
     for note in (*notes, *seen):
         teller.line(f"warning: {note}")
     with ending(run, log, teller):
-        metrics = _judged(judge, run, teller.line, {"notes": seen} if seen else {})
+        judged = _judged(judge, run, teller.line, seen or None)
     update_manifest(run, status="finished", reason=None)
-    return {
-        "run": str(run),
-        "steps": 0,
-        "metrics": metrics,
-        "tasks_per_second": None,
-        "plan": None,
-        "seconds": time.perf_counter() - started,
-        "notes": [*notes, *seen],
-    }
+    return TrainResult(run, 0, judged, None, None, time.perf_counter() - started, [*notes, *seen])
 
 
-def _judged(judge: Judge, run: Path, say: Say, more: Mapping[str, Any]) -> dict[str, Any]:
+def _judged(
+    judge: Judge, run: Path, say: Say, notes: Sequence[str] | None, changed: Mapping[str, Any] | None = None
+) -> Judged:
     """Features, heads and what needs no network, in a file of the run."""
     recipe, backbone, data = judge
     plan = Plan("loop", recipe.run.threads or available_cores())
@@ -198,10 +195,6 @@ def _judged(judge: Judge, run: Path, say: Say, more: Mapping[str, Any]) -> dict[
         keep=kept_tasks(recipe)[0],
     )
     weights = "" if backbone.weights == backbone.name else f" ({backbone.weights})"
-    protocol = protocol_of(recipe, norm, f"{backbone.name}{weights}")
-    entries = {
-        "protocol": {**protocol, "backbone": backbone.about()},
-        **beside(recipe, data, evaluation, plan),
-        **more,
-    }
-    return keep_evaluation(recipe, evaluation, run, entries, data)
+    protocol = {**protocol_of(recipe, norm, f"{backbone.name}{weights}"), "backbone": backbone.about()}
+    about = About(protocol, [], beside(recipe, data, evaluation, plan), changed or {}, notes)
+    return keep_evaluation(recipe, evaluation, run, about, data)

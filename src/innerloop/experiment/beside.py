@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from innerloop.core.types import Params
-from innerloop.evaluation.baselines import Start, trivial_baselines
+from innerloop.evaluation.baselines import Baseline, Start, trivial_baselines
 from innerloop.evaluation.scores import Evaluation
 from innerloop.execution.plan import Plan
 from innerloop.experiment.data import Data
@@ -22,8 +20,8 @@ from innerloop.recipes.schema import Recipe
 
 def beside(
     recipe: Recipe, data: Data, evaluation: Evaluation, plan: Plan, start: Start | None = None
-) -> dict[str, Any]:
-    """The entry ``baselines`` of an evaluation; nothing without pictures, or if the recipe wants none.
+) -> list[Baseline]:
+    """The baselines beside an evaluation; none without pictures, or if the recipe wants none.
 
     Args:
         recipe: which tasks.
@@ -33,10 +31,9 @@ def beside(
         start: the network before it was trained; None if nothing was trained.
     """
     if not wanted(recipe):
-        return {}
+        return []
     protocol = head_protocol(recipe, "none", recipe.eval.episodes)
-    told = trivial_baselines(by_heads(recipe, data, plan), protocol, evaluation, start)
-    return {"baselines": [baseline.as_dict() for baseline in told]}
+    return trivial_baselines(by_heads(recipe, data, plan), protocol, evaluation, start)
 
 
 def wanted(recipe: Recipe) -> bool:

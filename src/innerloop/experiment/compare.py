@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison, compare
 from innerloop.evaluation.episodes import differences
 from innerloop.experiment.backbone_run import judge_backbone
-from innerloop.experiment.judged import Judged, judged_from
+from innerloop.experiment.judged import Judged
+from innerloop.experiment.results import ComparedRuns
 from innerloop.experiment.run import evaluate_run
 
 
-def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
+def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = False) -> ComparedRuns:
     """Judges two runs by the same protocol, and compares them task by task.
 
     ``trust`` says whether code that their recipes name may be imported.
@@ -27,7 +27,8 @@ def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = 
     Raises:
         UserError: if they do not see the same episodes.
     """
-    return _compared(evaluate_run(run, overrides, trust=trust), run, other, overrides, trust)
+    first, second = (evaluate_run(each, overrides, trust=trust) for each in (run, other))
+    return ComparedRuns(first, other, compare_judged(first, second, (str(run), str(other))))
 
 
 def compare_backbone(
@@ -37,7 +38,7 @@ def compare_backbone(
     *,
     argv: list[str] | None = None,
     trust: bool = False,
-) -> dict[str, Any]:
+) -> ComparedRuns:
     """Judges a backbone in a run of its own on the tasks of another run, and compares the two task by task.
 
     Settings of tasks and of judging hold for both; those of the network and of the run are the backbone's.
@@ -52,18 +53,12 @@ def compare_backbone(
     Raises:
         UserError: if they do not see the same episodes.
     """
-    outcome = judge_backbone(backbone, overrides, other, argv=argv)
+    own = judge_backbone(backbone, overrides, other, argv=argv)
     both = [item for item in overrides if item.partition(".")[0] in ("data", "tasks", "inner", "eval")]
-    return _compared({**outcome["metrics"], "run": outcome["run"]}, Path(outcome["run"]), other, both, trust)
-
-
-def _compared(
-    result: dict[str, Any], run: Path, other: Path, overrides: list[str], trust: bool
-) -> dict[str, Any]:
-    """The result with the comparison of it and another run, which is judged now."""
-    second = judged_from(evaluate_run(other, overrides, trust=trust), other)
-    comparison = compare_judged(judged_from(result, run), second, (str(run), str(other)))
-    return {**result, "comparison": {"against": str(other), **comparison.as_dict()}}
+    comparison = compare_judged(
+        own.evaluation, evaluate_run(other, both, trust=trust), (str(own.run), str(other))
+    )
+    return ComparedRuns(own.evaluation, other, comparison, own.run)
 
 
 def compare_judged(first: Judged, second: Judged, names: tuple[str, str]) -> Comparison:

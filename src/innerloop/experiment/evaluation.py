@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
+from innerloop.evaluation.baselines import Baseline
 from innerloop.evaluation.protocol import kind_of
 from innerloop.evaluation.scores import Evaluation
 from innerloop.execution.plan import Plan
@@ -21,6 +22,7 @@ from innerloop.experiment.divergence import refuse_not_finite
 from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.fitting import judge
 from innerloop.experiment.heads import head_protocol
+from innerloop.experiment.judged import AfterSteps, Judged
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
@@ -30,7 +32,6 @@ from innerloop.experiment.run_data import test_digest
 from innerloop.experiment.weights import for_test
 from innerloop.learners.table import uses_head
 from innerloop.recipes.judged import refuse_mixed_ways, shapes_asked
-from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.files import write_json_new
 from innerloop.runs.manifest import now
@@ -88,10 +89,11 @@ def evaluate_parts(
     plan: Plan,
     run: Path,
     used: str,
-    more: Mapping[str, Any] | None = None,
+    changed: Mapping[str, Any] | None = None,
+    notes: Sequence[str] | None = None,
     trained: Recipe | None = None,
-) -> dict[str, Any]:
-    """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns its summary.
+) -> Judged:
+    """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns what is in it.
 
     Args:
         parts: how to evaluate, on which tasks.
@@ -99,7 +101,8 @@ def evaluate_parts(
         plan: how to run it.
         run: where the file goes.
         used: which weights these are, in words.
-        more: further entries of the file, such as the settings that are not the run's own.
+        changed: the settings that are not the run's own.
+        notes: warnings; the file has none where they are None.
         trained: what the run was trained by, if not by the recipe of the parts.
 
     Raises:
@@ -112,52 +115,70 @@ def evaluate_parts(
     if recipe.eval.head == "learner":
         curve.append((test_steps(recipe), evaluation.interval))
     start = before_training(parts, params) if wanted(recipe) else None
-    entries = {
-        "protocol": protocol_of(recipe, parts.network.norm, used, trained),
-        "by_step": [{"steps": n, "mean": i.mean, "ci95": i.ci95} for n, i in curve],
-        **beside(recipe, parts.data, evaluation, plan, start),
-        **(more or {}),
-    }
-    result = keep_evaluation(recipe, evaluation, run, entries, parts.data)
-    path = Path(result["file"])
-    refuse_not_finite(recipe, evaluation, {**params, **buffers}, test_steps(recipe), run, path)
-    return result
+    about = About(
+        protocol_of(recipe, parts.network.norm, used, trained),
+        [AfterSteps(steps, interval.mean, interval.ci95) for steps, interval in curve],
+        beside(recipe, parts.data, evaluation, plan, start),
+        changed or {},
+        notes,
+    )
+    judged = keep_evaluation(recipe, evaluation, run, about, parts.data)
+    refuse_not_finite(recipe, evaluation, {**params, **buffers}, test_steps(recipe), run, judged.file)
+    return judged
 
 
-def keep_evaluation(
-    recipe: Recipe, evaluation: Evaluation, run: Path, entries: Mapping[str, Any], data: Data
-) -> dict[str, Any]:
-    """Writes ``eval/<protocol>-<n>.json`` of a run; returns it with its place and without single scores.
+class About(NamedTuple):
+    """What an evaluation says besides its scores.
+
+    Attributes:
+        protocol: everything that the scores depend on besides the training.
+        by_step: scores after fewer inner steps.
+        baselines: what needs no training.
+        changed: settings that are not the run's own.
+        notes: warnings; None if the file is to have no such entry.
+    """
+
+    protocol: dict[str, Any]
+    by_step: list[AfterSteps]
+    baselines: list[Baseline]
+    changed: Mapping[str, Any]
+    notes: Sequence[str] | None
+
+
+def keep_evaluation(recipe: Recipe, evaluation: Evaluation, run: Path, about: About, data: Data) -> Judged:
+    """Writes ``eval/<protocol>-<n>.json`` of a run, and returns what is in it.
 
     Args:
         recipe: how it was judged, on which tasks.
         evaluation: the scores.
         run: where the file goes.
-        entries: ``protocol`` and whatever else belongs into the file.
+        about: what else belongs into the file.
         data: the tasks, of which the labels that were given are kept in a file of their own.
     """
-    result = {
-        "score": evaluation.score,
-        evaluation.score: evaluation.interval.mean,
-        "mean": evaluation.interval.mean,
-        "ci95": evaluation.interval.ci95,
-        "episodes": recipe.eval.episodes,
-        "drawn": episodes_of(recipe).as_dict(),
-        "by_step": [],
-        "not_finite": evaluation.not_finite,
-        CHANGED: {},
-        **entries,
-    }
-    if evaluation.grid:
-        *settings, ensemble = (row.as_dict() for row in evaluation.grid)
-        result |= {"grid": settings, "ensemble": {n: ensemble[n] for n in ("accuracy", "ci95")}}
-    if evaluation.unconverged:
-        result["unconverged_heads"] = evaluation.unconverged
-    content = {**result, "scores": evaluation.scores, "time": now()}
+    judged = Judged(
+        score=evaluation.score,
+        mean=evaluation.interval.mean,
+        ci95=evaluation.interval.ci95,
+        episodes=recipe.eval.episodes,
+        scores=evaluation.scores,
+        protocol=about.protocol,
+        by_step=about.by_step,
+        notes=[*(about.notes or ())],
+        file=run / "eval",  # until it has its name
+        drawn=episodes_of(recipe),
+        not_finite=evaluation.not_finite,
+        changed=about.changed,
+        baselines=about.baselines,
+        grid=evaluation.grid,
+        unconverged=evaluation.unconverged,
+    )
+    left_out = {"file"} if about.notes is not None else {"file", "notes"}
+    content = {name: value for name, value in judged.as_dict().items() if name not in left_out}
+    content |= {"scores": evaluation.scores, "time": now()}
     path = write_json_new(_names(run / "eval", _label(recipe)), content)
     if evaluation.predicted:
         keep_predictions(run, path, recipe, data, evaluation.predicted)
-    return {**result, "file": str(path)}
+    return judged._replace(file=path)
 
 
 def _curve(parts: Parts, params: Params, buffers: Buffers, plan: Plan) -> list[tuple[int, Interval]]:

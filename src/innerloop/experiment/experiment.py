@@ -59,7 +59,7 @@ class Experiment:
             UserError: parts do not fit together; found before anything is written.
             NonFiniteError: a loss is not finite; the last good checkpoint is kept.
         """
-        return Run(Path(train(self.recipe, progress=progress, notes=self._notes)["run"]), trust=True)
+        return Run(train(self.recipe, progress=progress, notes=self._notes).run, trust=True)
 
     def __repr__(self) -> str:
         return f"Experiment({self.recipe.name!r}, seed={self.recipe.run.seed})"

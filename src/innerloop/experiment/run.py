@@ -16,6 +16,7 @@ from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts
+from innerloop.experiment.judged import Judged
 from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
@@ -23,6 +24,7 @@ from innerloop.experiment.pictures import held_out
 from innerloop.experiment.planned import planned
 from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rates.auto import provisional, settled
+from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
 from innerloop.experiment.together import ranks_here, ranks_notes
 from innerloop.experiment.tracked import final_scores, tracked
@@ -32,7 +34,6 @@ from innerloop.learners.base import OWN_PREFIX
 from innerloop.recipes.backbone import NOTHING
 from innerloop.recipes.fitted import refuse_unfitted
 from innerloop.recipes.judged import refuse_mixed_ways
-from innerloop.recipes.protocols import CHANGED
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.started import look_at, recipe_of
 from innerloop.recipes.unread import rate_warning, refuse_stray_tables
@@ -51,7 +52,7 @@ from innerloop.training.state import TrainState, in_order, state_from
 @recipe_words()
 def train(
     recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True, notes: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> TrainResult:
     """Trains a recipe in a new run directory and evaluates the result.
 
     Args:
@@ -59,10 +60,6 @@ def train(
         argv: the command line, for the manifest.
         progress: whether to show progress on standard error.
         notes: warnings to give first, such as settings that are not read.
-
-    Returns:
-        ``run``, ``steps``, ``metrics`` (final evaluation), ``tasks_per_second``, ``plan``, ``seconds``,
-        ``notes``.
     """
     refuse_unfitted(recipe)
     if recipe.outer.objective == NOTHING:
@@ -85,7 +82,7 @@ def train(
 
 
 @recipe_words()
-def resume(run: Path, *, trust: bool = False, progress: bool = True, force: bool = False) -> dict[str, Any]:
+def resume(run: Path, *, trust: bool = False, progress: bool = True, force: bool = False) -> TrainResult:
     """Continues a run where its last checkpoint left it; the result is as if it had never stopped.
 
     Takes the run and nothing else: its recipe and its plan are in its directory.
@@ -166,7 +163,7 @@ def _manifest_or_new(run: Path, recipe: Recipe) -> dict[str, Any]:
 
 def _carry_out(
     recipe: Recipe, parts: Parts, run: Path, state: TrainState, show: bool, notes: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> TrainResult:
     started, log = time.perf_counter(), RunLog(run / "log.txt")
     before = read_manifest(run).get("ranks", 1) if state.step else None
     update_manifest(run, status="running", diverged=False, ranks=ranks_here())
@@ -192,21 +189,12 @@ def _carry_out(
                 seconds = time.perf_counter() - fitted_at
                 bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
                 weights, used = best_or_last(recipe, run, state)
-                more = {"notes": seen} if seen else None
-                evaluation = evaluate_parts(parts, weights, plan, run, used, more)
+                evaluation = evaluate_parts(parts, weights, plan, run, used, notes=seen or None)
                 metrics.tell(final_scores(evaluation, state.step))
     done = state.step - first_step
     speed = done * recipe.outer.batch / seconds if done else None
     update_manifest(run, status="finished", reason=None if state.step == steps else "validation stalled")
-    return {
-        "run": str(run),
-        "steps": state.step,
-        "metrics": evaluation,
-        "tasks_per_second": speed,
-        "plan": plan.as_dict(),
-        "seconds": time.perf_counter() - started,
-        "notes": notes,
-    }
+    return TrainResult(run, state.step, evaluation, speed, plan, time.perf_counter() - started, notes)
 
 
 def _fit(
@@ -243,7 +231,7 @@ def _warnings(recipe: Recipe) -> list[str]:
 
 
 @recipe_words()
-def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dict[str, Any]:
+def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> Judged:
     """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
 
     ``trust`` says whether code that the run's recipe names may be imported.
@@ -263,5 +251,6 @@ def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> dic
     notes = [*check_data(recipe, loaded.trained, run, ("test",)), *_warnings(recipe), *loaded.unread]
     notes += seen_notes(recipe, loaded.trained)
     weights, used = loaded.weights()
-    more = {CHANGED: loaded.changed, "notes": notes}
-    return evaluate_parts(loaded.parts, weights, loaded.plan, run, used, more, loaded.trained)
+    return evaluate_parts(
+        loaded.parts, weights, loaded.plan, run, used, loaded.changed, notes, loaded.trained
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from innerloop.experiment.judged import Judged
 from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.tracking import NO_TRACKER, Tracked
@@ -31,10 +31,6 @@ def tracked(recipe: Recipe, run: Path, say: Callable[[str], None]) -> Tracked | 
     return Tracked(by, project, str(known["name"]), recipe.model_dump(), run, before is not None, say)
 
 
-def final_scores(evaluation: Mapping[str, Any], step: int) -> dict[str, Any]:
-    """What a tracker is told of the test: the score and its interval.
-
-    >>> final_scores({"score": "mse", "mean": 0.5, "ci95": 0.01, "episodes": 600}, 100)
-    {'step': 100, 'test/mse': 0.5, 'test/ci95': 0.01}
-    """
-    return {"step": step, f"test/{evaluation['score']}": evaluation["mean"], "test/ci95": evaluation["ci95"]}
+def final_scores(evaluation: Judged, step: int) -> dict[str, float]:
+    """What a tracker is told of the test: the score and its interval."""
+    return {"step": step, f"test/{evaluation.score}": evaluation.mean, "test/ci95": evaluation.ci95}

@@ -73,8 +73,7 @@ class Run:
             settings: those of the section ``eval`` by their own names (``episodes=600``), others as a dict
                 per section (``inner={"test_steps": 10}``).
         """
-        evaluation = evaluate_run(self.path, self._items(items, settings), trust=self._trust)
-        return judged_from(evaluation, self.path)
+        return evaluate_run(self.path, self._items(items, settings), trust=self._trust)
 
     def compare(self, other: Run | str | Path, *items: str, **settings: Any) -> Comparison:
         """Judges this run and another with the same settings, and compares them task by task.
@@ -179,4 +178,4 @@ def judge_backbone(
     if data is not None:
         given += as_items({"data": {"name": str(data)}})
     run = None if like is None else (like if isinstance(like, Run) else load(like)).path
-    return Run(Path(backbone_run.judge_backbone(backbone, given, run, progress=progress)["run"]))
+    return Run(backbone_run.judge_backbone(backbone, given, run, progress=progress).run)

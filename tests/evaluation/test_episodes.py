@@ -349,15 +349,15 @@ def test_other_tasks_are_compared_nowhere(wave: Path, tmp_path: Path, setting: s
     assert f"other episodes ({told})" in str(not_compared.value)
     key, _, value = setting.partition("=")
     rows = table_of([judged_run({key: "as it is"}, wave), judged_run({key: value}, other)])
-    assert rows[1]["difference"] is None
-    assert rows[1]["reason"].startswith(f"other episodes ({told.split(' ')[0]} ")
+    assert rows[1].difference is None
+    assert rows[1].reason.startswith(f"other episodes ({told.split(' ')[0]} ")
 
 
 def test_seeds_of_one_row_are_averaged_only_over_the_same_episodes(wave: Path, tmp_path: Path) -> None:
     other = again(wave, tmp_path / "other", "eval.seed=1")
     rows = table_of([judged_run({"run.seed": 0}, wave), judged_run({"run.seed": 1}, other)])
-    assert rows[0]["difference"] is None
-    assert "seed 0 and 1" in rows[0]["reason"]
+    assert rows[0].difference is None
+    assert "seed 0 and 1" in rows[0].reason
     same_seed = again(wave, tmp_path / "same", "run.seed=1")
     assert len(seed_groups([load_run(wave), load_run(same_seed)])) == 1
     assert seed_groups([load_run(wave), load_run(other)]) == []

@@ -186,12 +186,12 @@ def test_a_sweep_keeps_going_and_lists_what_diverged(tmp_path: Path, monkeypatch
 
     monkeypatch.chdir(tmp_path)
     grid = ["inner.lr=[0.01,1e20]", *FIXED, *TINY]
-    rows = sweep("sine-maml", grid, jobs=1, progress=False)["table"]
-    assert [row["settings"]["inner.lr"] for row in rows] == [0.01, 1e20]
-    assert rows[1]["mean"] is None
-    assert rows[1]["over"] == "1 of 1 runs diverged"
+    rows = sweep("sine-maml", grid, jobs=1, progress=False).table
+    assert [row.settings["inner.lr"] for row in rows] == [0.01, 1e20]
+    assert rows[1].mean is None
+    assert rows[1].over == "1 of 1 runs diverged"
     again = sweep("sine-maml", grid, jobs=1, progress=False)
-    assert again["table"] == rows
+    assert again.table == rows
     with pytest.raises(UserError, match="none of the 1 runs"):
         sweep("sine-maml", ["inner.lr=[1e20]", *FIXED, *TINY], jobs=1, progress=False)
 

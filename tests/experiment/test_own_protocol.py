@@ -134,11 +134,11 @@ def test_a_sweep_compares_the_same_tasks_only() -> None:
         return SweptRun(settings, content, drawn)
 
     rows = table_of([judged({"tasks.shots": 1}, 1, 0.5), judged({"tasks.shots": 5}, 5, 0.7)])
-    assert rows[1]["reason"] == "other episodes (shots 1 and 5)"
-    assert rows[1]["difference"] is None
-    assert rows[0]["judged_by"] == "protonet, 5-way 5-shot, glyphs"
+    assert rows[1].reason == "other episodes (shots 1 and 5)"
+    assert rows[1].difference is None
+    assert rows[0].judged_by == "protonet, 5-way 5-shot, glyphs"
     rows = table_of([judged({"outer.lr": 1}, 1, 0.5), judged({"outer.lr": 2}, 1, 0.7)])
-    assert rows[1]["difference"] == pytest.approx(-0.2)
+    assert rows[1].difference == pytest.approx(-0.2)
 
 
 def test_differences_have_the_unit_of_the_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -217,7 +217,8 @@ def _work(where: str, out: str, kill_after: int = 0) -> None:
             return done
 
         run.save_checkpoint = saved
-    Path(out).write_text(json.dumps(sweep("sine-maml", GRID, jobs=1, progress=False, storage=where)))
+    result = sweep("sine-maml", GRID, jobs=1, progress=False, storage=where)
+    Path(out).write_text(json.dumps(result.as_dict()))
 
 
 def forked(*arguments: Any) -> Any:
@@ -243,9 +244,7 @@ def test_processes_join_and_the_run_of_a_killed_one_is_finished_by_another(tmp_p
     first, second = (json.loads(Path(f"{i}.json").read_text()) for i in range(2))
     assert first == second
     numbers = [(row["settings"], row["mean"], row["ci95"], row["validation"]) for row in first["table"]]
-    assert numbers == [
-        (row["settings"], row["mean"], row["ci95"], row["validation"]) for row in whole["table"]
-    ]
+    assert numbers == [(row.settings, row.mean, row.ci95, row.validation) for row in whole.table]
     assert (
         len(list(Path("shared").glob("*/*/*/manifest.json"))) == 3
     )  # the killed run went on in its directory
@@ -265,13 +264,13 @@ def test_random_draws_depend_on_their_number_and_more_can_be_drawn_later() -> No
     two = sweep("sine-maml", drawn, trials=2, storage="here", jobs=2, **options)
     three = sweep("sine-maml", drawn, trials=3, storage="here", jobs=1, **options)
     again = sweep("sine-maml", drawn, trials=3, storage="there", jobs=1, **options)
-    assert len(two["runs"]) == 2
-    assert len(three["runs"]) == 3
-    assert set(two["runs"]) < set(three["runs"])
-    points = [row["settings"] for row in three["table"]]
-    assert points == [row["settings"] for row in again["table"]]
+    assert len(two.runs) == 2
+    assert len(three.runs) == 3
+    assert set(two.runs) < set(three.runs)
+    points = [row.settings for row in three.table]
+    assert points == [row.settings for row in again.table]
     assert all(0.001 <= point["inner.lr"] <= 0.1 for point in points)
-    validations = [row["validation"] for row in three["table"]]
+    validations = [row.validation for row in three.table]
     assert validations == sorted(validations)
 
 
@@ -288,7 +287,7 @@ def test_a_run_that_fails_is_left_to_the_next_that_joins(monkeypatch: pytest.Mon
         with pytest.raises(UserError, match=r"lr=0.01 failed .*run the same sweep again"):
             sweep("sine-maml", GRID, jobs=1, progress=False, storage="here")
     done = sweep("sine-maml", GRID, jobs=1, progress=False, storage="here")
-    assert [row["mean"] is None for row in done["table"]] == [False] * 3
+    assert [row.mean is None for row in done.table] == [False] * 3
     states = [trial.state.name for trial in plain_study(Path("here")).trials]
     assert sorted(states) == ["COMPLETE", "COMPLETE", "COMPLETE", "FAIL"]
 

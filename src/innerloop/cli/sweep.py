@@ -99,7 +99,7 @@ def sweep(
             trials=trials,
             sampler=sampler,
             prune=prune,
-        )
+        ).as_dict()
 
     carry_out(json, work, _render)
 

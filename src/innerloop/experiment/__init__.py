@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from innerloop.experiment.run import resume as resume
     from innerloop.experiment.run import train as train
     from innerloop.experiment.sweeps.sweep import sweep as sweep
+    from innerloop.experiment.sweeps.table import SweepResult as SweepResult
+    from innerloop.experiment.sweeps.table import SweepRow as SweepRow
     from innerloop.experiment.takeaway.exporting import export_model as export_model
     from innerloop.experiment.trained import Run as Run
     from innerloop.experiment.trained import judge_backbone as judge_backbone
@@ -39,6 +41,7 @@ else:
             "innerloop.experiment.results": "TrainResult",
             "innerloop.experiment.run": "evaluate_run resume train",
             "innerloop.experiment.sweeps.sweep": "sweep",
+            "innerloop.experiment.sweeps.table": "SweepResult SweepRow",
             "innerloop.experiment.takeaway.exporting": "export_model",
             "innerloop.experiment.trained": "Run judge_backbone load",
         },

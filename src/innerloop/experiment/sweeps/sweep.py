@@ -23,7 +23,7 @@ from innerloop.experiment.sweeps.grid import (
 from innerloop.experiment.sweeps.journal import optuna_problem
 from innerloop.experiment.sweeps.runs import Child, judged, run_cell, stop
 from innerloop.experiment.sweeps.study import SAMPLERS
-from innerloop.experiment.sweeps.table import check_scores, table_of
+from innerloop.experiment.sweeps.table import SweepResult, check_scores, table_of
 from innerloop.experiment.sweeps.together import How, sweep_together
 from innerloop.experiment.words import recipe_words
 from innerloop.runs.progress import progress as show_progress
@@ -41,7 +41,7 @@ def sweep(
     trials: int | None = None,
     sampler: str | None = None,
     prune: bool = False,
-) -> dict[str, Any]:
+) -> SweepResult:
     """Trains every combination of the listed values, or this many runs that are drawn from ranges.
 
     Finished runs are kept, interrupted ones resumed. With ``storage`` any number of processes on any machines
@@ -57,10 +57,6 @@ def sweep(
         trials: how many runs are drawn from ranges and lists; every combination of the lists if omitted.
         sampler: how they are drawn: ``tpe`` (the default) or ``random``.
         prune: whether a run that is clearly worse than others at a validation is stopped.
-
-    Returns:
-        ``folder``, ``runs``, ``table`` and ``notes``; of a shared or drawn sweep also ``study``, ``journal``
-        and ``report``.
 
     Raises:
         UserError: with a line for every mistake; or a run failed.
@@ -106,7 +102,7 @@ def _values(cells: list[Cell]) -> dict[str, list[Any]]:
     }
 
 
-def _grid_here(cells: list[Cell], notes: list[str], jobs: int | None, progress: bool) -> dict[str, Any]:
+def _grid_here(cells: list[Cell], notes: list[str], jobs: int | None, progress: bool) -> SweepResult:
     """A grid in this process and its children."""
     jobs = max(1, min(jobs or available_cores(), len(cells)))
     share = max(1, available_cores() // jobs)
@@ -137,4 +133,4 @@ def _grid_here(cells: list[Cell], notes: list[str], jobs: int | None, progress: 
                 raise
     rows = table_of([judged(cell.settings, run) for cell, run in zip(cells, runs, strict=True)])
     check_scores(rows, len(runs), folder)
-    return {"folder": str(folder), "runs": [str(run) for run in runs], "table": rows, "notes": notes}
+    return SweepResult(folder, runs, rows, notes)

@@ -39,7 +39,74 @@ class SweptRun(NamedTuple):
     validation: float | None = None
 
 
-def table_of(results: list[SweptRun], by_validation: bool = False) -> list[dict[str, Any]]:
+class SweepRow(NamedTuple):
+    """All seeds of one setting.
+
+    Attributes:
+        settings: those that were swept, without the seed.
+        score: ``accuracy`` or ``mse``.
+        mean: over seeds, or over episodes of one; None where a run was lost.
+        ci95: half the width of its 95 % interval.
+        over: what the interval is over, or how many runs were lost, in words.
+        seeds: how many runs there are.
+        judged_by: the protocol in a few words.
+        validation: the mean of the best ones; None where a run has none.
+        reason: why there is no difference; empty if there is one.
+        difference: to the best row, episode by episode.
+        difference_ci95: half the width of its 95 % interval.
+    """
+
+    settings: dict[str, Any]
+    score: str
+    mean: float | None
+    ci95: float | None
+    over: str
+    seeds: int
+    judged_by: str
+    validation: float | None
+    reason: str = ""
+    difference: float | None = None
+    difference_ci95: float | None = None
+
+
+class SweepResult(NamedTuple):
+    """What a sweep came to.
+
+    Attributes:
+        folder: where its runs are.
+        runs: their directories.
+        table: one row per setting apart from the seed, best first.
+        notes: warnings.
+        study: what a shared or drawn sweep is called in the journal; None for any other.
+        journal: where that is.
+        drawn: whether runs were drawn, and are ordered by validation.
+        report: the page of a shared or drawn sweep.
+    """
+
+    folder: Path
+    runs: list[Path]
+    table: list[SweepRow]
+    notes: list[str]
+    study: str | None = None
+    journal: Path | None = None
+    drawn: bool = False
+    report: Path | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as ``innerloop sweep --json`` prints them."""
+        told = {
+            "folder": str(self.folder),
+            "runs": [str(run) for run in self.runs],
+            "table": [row._asdict() for row in self.table],
+            "notes": self.notes,
+        }
+        if self.study is None:
+            return told
+        shared = {"study": self.study, "journal": str(self.journal), "drawn": self.drawn}
+        return {**told, **shared, "report": str(self.report)}
+
+
+def table_of(results: list[SweptRun], by_validation: bool = False) -> list[SweepRow]:
     """One row per setting apart from the seed, best first.
 
     The interval is over seeds where there are several (training noise included), else over episodes.
@@ -59,7 +126,7 @@ def table_of(results: list[SweptRun], by_validation: bool = False) -> list[dict[
     >>> lost = {"score": "mse", "mean": None, "ci95": None, "scores": []}
     >>> runs = [({"inner.lr": 9}, lost), ({"inner.lr": 0.1}, hard), ({"inner.lr": 0.2}, easy)]
     >>> rows = table_of([SweptRun(settings, evaluation, sine) for settings, evaluation in runs])
-    >>> [row["difference"] for row in rows]
+    >>> [row.difference for row in rows]
     [0.0, 1.0, None]
     """
     groups: dict[str, list[SweptRun]] = {}
@@ -70,18 +137,21 @@ def table_of(results: list[SweptRun], by_validation: bool = False) -> list[dict[
     higher = results[0].evaluation["score"] == "accuracy"
     lines.sort(key=lambda line: _place(line[0], higher, by_validation))
     best = lines[0][1]
-    for row, group in lines:
-        row["reason"] = _incomparable(group, best)
-        difference = None if row["reason"] else paired_difference(_scores(group), _scores(best))
-        row["difference"] = difference.mean if difference else None
-        row["difference_ci95"] = difference.ci95 if difference else None
-    return [row for row, _ in lines]
+    return [_compared(row, group, best) for row, group in lines]
 
 
-def _place(row: dict[str, Any], higher: bool, by_validation: bool) -> tuple[bool, float]:
+def _compared(row: SweepRow, group: list[SweptRun], best: list[SweptRun]) -> SweepRow:
+    """A row with its difference to the best, or with the reason why there is none."""
+    if reason := _incomparable(group, best):
+        return row._replace(reason=reason)
+    difference = paired_difference(_scores(group), _scores(best))
+    return row._replace(difference=difference.mean, difference_ci95=difference.ci95)
+
+
+def _place(row: SweepRow, higher: bool, by_validation: bool) -> tuple[bool, float]:
     """Where a row stands: those without a mean last, those that did better on their way before the others."""
-    value = row["validation"] if by_validation or row["mean"] is None else row["mean"]
-    return row["mean"] is None, math.inf if value is None else -value if higher else value
+    value = row.validation if by_validation or row.mean is None else row.mean
+    return row.mean is None, math.inf if value is None else -value if higher else value
 
 
 def _incomparable(group: list[SweptRun], best: list[SweptRun]) -> str:
@@ -105,7 +175,7 @@ def _scores(group: list[SweptRun]) -> Scores:
     return mean
 
 
-def _row(group: list[SweptRun]) -> dict[str, Any]:
+def _row(group: list[SweptRun]) -> SweepRow:
     settings, first = group[0].settings, group[0].evaluation
     lost = [run for run in group if run.evaluation["mean"] is None]
     several = len(group) > 1
@@ -114,19 +184,19 @@ def _row(group: list[SweptRun]) -> dict[str, Any]:
     whole = f"{len(group)} seeds" if several else f"{len(first['scores'])} episodes"
     words = " or ".join(dict.fromkeys(run.lost or "diverged" for run in lost))
     known = [run.validation for run in group if run.validation is not None]
-    return {
-        "settings": settings,
-        "score": first["score"],
-        "mean": None if lost else over_seeds.mean,
-        "ci95": None if lost else over_seeds.ci95 if several else first["ci95"],
-        "over": f"{len(lost)} of {len(group)} runs {words}" if lost else whole,
-        "seeds": len(group),
-        "judged_by": brief(first),
-        "validation": sum(known) / len(known) if len(known) == len(group) else None,
-    }
+    return SweepRow(
+        settings,
+        score=first["score"],
+        mean=None if lost else over_seeds.mean,
+        ci95=None if lost else over_seeds.ci95 if several else first["ci95"],
+        over=f"{len(lost)} of {len(group)} runs {words}" if lost else whole,
+        seeds=len(group),
+        judged_by=brief(first),
+        validation=sum(known) / len(known) if len(known) == len(group) else None,
+    )
 
 
-def check_scores(rows: list[dict[str, Any]], runs: int, folder: Path) -> None:
+def check_scores(rows: list[SweepRow], runs: int, folder: Path) -> None:
     """Refuses a table in which nothing has a score.
 
     Args:
@@ -134,5 +204,5 @@ def check_scores(rows: list[dict[str, Any]], runs: int, folder: Path) -> None:
         runs: how many there are.
         folder: where they live, for the message.
     """
-    if all(row["mean"] is None for row in rows):
+    if all(row.mean is None for row in rows):
         raise UserError(f"none of the {runs} runs in {folder} has a finite score: sweep over smaller rates.")

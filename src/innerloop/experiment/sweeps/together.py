@@ -13,7 +13,7 @@ from innerloop.experiment.sweeps.points import Points
 from innerloop.experiment.sweeps.runs import judged, score_of
 from innerloop.experiment.sweeps.shared import work_on
 from innerloop.experiment.sweeps.study import Ended, SharedStudy
-from innerloop.experiment.sweeps.table import SweptRun, check_scores, table_of
+from innerloop.experiment.sweeps.table import SweepResult, SweepRow, SweptRun, check_scores, table_of
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.directory import MANIFEST, list_runs
 from innerloop.runs.files import write_json_atomic
@@ -44,7 +44,7 @@ class How(NamedTuple):
 
 def sweep_together(
     where: Path, space: SweepSpace, cells: list[Cell], notes: list[str], how: How
-) -> dict[str, Any]:
+) -> SweepResult:
     """Works on a sweep beside any number of other processes.
 
     Args:
@@ -53,9 +53,6 @@ def sweep_together(
         cells: the runs of a grid; where runs are drawn, those that the space was tried with.
         notes: warnings.
         how: what else was asked for.
-
-    Returns:
-        As :func:`innerloop.experiment.sweeps.sweep.sweep`.
     """
     scores = sorted({score_of(cell.recipe) for cell in cells})
     if len(scores) > 1:
@@ -73,7 +70,7 @@ def sweep_together(
 
 def _result(
     study: SharedStudy, where: Path, ended: list[Ended], notes: list[str], drawn: bool
-) -> dict[str, Any]:
+) -> SweepResult:
     newest = {run.parent.name: run for run in list_runs(study.folder)}
     whole = {each.cell.label: each for each in ended if not each.failed and each.cell.label in newest}
     results = [judged(each.cell.settings, newest[label]) for label, each in whole.items()]
@@ -86,17 +83,10 @@ def _result(
         f"{each.cell.label} failed ({printable(each.failed)}): the same command again tries it again"
         for each in failed
     ]
-    result = {
-        "folder": str(study.folder),
-        "runs": [str(run) for run in runs],
-        "table": rows,
-        "notes": [*notes, *again],
-        "study": study.name,
-        "journal": str(where / JOURNAL),
-        "drawn": drawn,
-    }
-    result["report"] = str(_page(study, runs))
-    write_json_atomic(study.folder / RESULT, result)
+    page = _page(study, runs)
+    told = [*notes, *again]
+    result = SweepResult(study.folder, runs, rows, told, study.name, where / JOURNAL, drawn, page)
+    write_json_atomic(study.folder / RESULT, result.as_dict())
     return result
 
 
@@ -105,10 +95,10 @@ def _lost(cell: Cell) -> SweptRun:
     return SweptRun(cell.settings, evaluation, None, "failed")
 
 
-def _place(cell: Cell, rows: list[dict[str, Any]]) -> int:
+def _place(cell: Cell, rows: list[SweepRow]) -> int:
     """The row that a run belongs to."""
     rest = {key: value for key, value in cell.settings.items() if key != SEED}
-    return next(i for i, row in enumerate(rows) if row["settings"] == rest)
+    return next(i for i, row in enumerate(rows) if row.settings == rest)
 
 
 def _page(study: SharedStudy, runs: list[Path]) -> Path:

@@ -25,6 +25,7 @@ from innerloop.pilot.shortlisting import random_field
 from innerloop.pilot.trials import Costs
 from innerloop.pilot.workers import in_processes
 from innerloop.recipes.library import names_recipe
+from innerloop.runs.files import plain
 from innerloop.runs.lock import sole_writer
 from innerloop.search import cell_space, count_parameters, random_candidate
 
@@ -153,8 +154,9 @@ def _same(first: dict[str, Any], second: dict[str, Any], *keys: str) -> bool:
 
 def test_validation_tells_every_score_and_goes_on_where_it_was() -> None:
     asked = _asked(*TINY, "cells=5", "steps=3", "episodes=4", validate=True)
-    result = search(asked, validate=True, workers=1, show=False)
-    run = Path(result["run"])
+    finished = search(asked, validate=True, workers=1, show=False)
+    run, result = finished.run, finished.as_dict()
+    assert _result(str(run)) == {key: value for key, value in plain(result).items() if key != "report"}
     assert {"metantk", "flops", "te-nas", "all"} <= {row["score"] for row in result["table"]}
     assert all(len(row["better_half"]) == 5 for row in result["table"])
     assert len(result["candidates"]) == 5
@@ -167,7 +169,7 @@ def test_validation_tells_every_score_and_goes_on_where_it_was() -> None:
     shutil.rmtree(run / "candidates" / "003")
     measured = (run / "scores.jsonl").read_text(encoding="utf-8").splitlines()
     (run / "scores.jsonl").write_text("\n".join(measured[:4]) + "\n", encoding="utf-8")
-    again = resume_search(run, workers=2, show=False)
+    again = resume_search(run, workers=2, show=False).as_dict()
     assert _same(result, again, "table", "candidates", "reliability", "protocol")
 
 
@@ -211,7 +213,7 @@ def test_a_race_chooses_a_recipe_that_trains(capsys: pytest.CaptureFixture[str])
 
 def test_an_interrupted_race_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _asked(*_race_items())
-    whole = search(asked, workers=1, show=False)
+    whole = search(asked, workers=1, show=False).as_dict()
     with monkeypatch.context() as patched:
         patched.setattr(dividing, "carry_out", _ends_after(5, dividing.carry_out))
         with pytest.raises(KeyboardInterrupt):
@@ -220,7 +222,7 @@ def test_an_interrupted_race_goes_on_to_the_same_bits(monkeypatch: pytest.Monkey
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["status"] == "interrupted"
     assert "innerloop resume" in manifest["reason"]
-    again = resume_search(run, workers=2, show=False)
+    again = resume_search(run, workers=2, show=False).as_dict()
     assert _same(whole, again, "shortlist", "chosen", "reliability", "rungs", "sentence")
     assert again["worth"]["seconds"]["scoring"] > 0  # what was scored before the interruption counts
     chosen = [(Path(each["run"]) / "chosen.toml").read_text(encoding="utf-8") for each in (whole, again)]

@@ -122,7 +122,7 @@ def _together(asked: Asked, ranks: int, patch: pytest.MonkeyPatch, *, validate: 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_race_on_ranks_ends_as_alone(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _asked()
-    alone = search(asked, workers=1, show=False)
+    alone = search(asked, workers=1, show=False).as_dict()
     result = _together(asked, ranks, monkeypatch)
     expected = {key: alone[key] for key in ("shortlist", "chosen", "sentence", "rungs", "reliability")}
     for each in result:
@@ -132,7 +132,7 @@ def test_a_race_on_ranks_ends_as_alone(ranks: int, monkeypatch: pytest.MonkeyPat
 def test_a_validation_on_ranks_ends_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     items = [*RACE[:5], "cells=5", "steps=3", "episodes=4", "tasks.ways=5"]
     asked = _asked(*items, validate=True)
-    alone = search(asked, validate=True, workers=1, show=False)
+    alone = search(asked, validate=True, workers=1, show=False).as_dict()
     first, second = _together(asked, 2, monkeypatch, validate=True)
     expected = _bare({key: alone[key] for key in ("table", "candidates", "reliability")})
     for each in (first, second):
@@ -150,7 +150,7 @@ def test_processes_find_what_one_finds_even_if_one_is_killed(
     killed: int | None, environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = [item for item in RACE if not item.startswith("steps")] + ["steps=400"]
-    alone = search(understand("glyphs", items, validate=False), workers=1, show=False)
+    alone = search(understand("glyphs", items, validate=False), workers=1, show=False).as_dict()
     folder, popen, started = tmp_path / "ranks", launching.subprocess.Popen, []
 
     def start(*arguments: Any, **options: Any) -> Any:

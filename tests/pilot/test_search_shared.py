@@ -141,7 +141,7 @@ def test_code_that_only_the_folder_names_is_not_imported(tmp_path: Path) -> None
 
 
 def test_one_process_finds_the_same_and_a_second_gives_its_answer(tmp_path: Path) -> None:
-    alone = search(_asked(), workers=1, show=False)
+    alone = search(_asked(), workers=1, show=False).as_dict()
     first = search_together(tmp_path / "shared", _asked(), workers=1, show=False)
     again = search_together(tmp_path / "shared", _asked(), workers=1, show=False)
     for key in SAME:
@@ -165,7 +165,7 @@ def test_processes_share_a_search_and_one_goes_on_where_another_is_killed(
     killed: int | None, tmp_path: Path
 ) -> None:
     items = [*RACE, "steps=400"]
-    alone = search(understand("glyphs", items, validate=False), workers=1, show=False)
+    alone = search(understand("glyphs", items, validate=False), workers=1, show=False).as_dict()
     folder = tmp_path / "shared"
     command = [sys.executable, "-m", "innerloop", "search", "glyphs", *items, "--storage", str(folder)]
 

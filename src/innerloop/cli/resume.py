@@ -64,7 +64,7 @@ def resume(
         if is_search(place):
             from innerloop.pilot.run import resume_search
 
-            return resume_search(place, trust=trust, show=not quiet, force=force)
+            return resume_search(place, trust=trust, show=not quiet, force=force).as_dict()
         if is_advice(place):
             from innerloop.advisor.run import resume_advice
 

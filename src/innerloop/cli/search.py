@@ -114,7 +114,9 @@ def search(
             )
         from innerloop.pilot.run import search as run_search
 
-        return run_search(asked, validate=validate, workers=jobs, argv=argv, show=show, started=began)
+        return run_search(
+            asked, validate=validate, workers=jobs, argv=argv, show=show, started=began
+        ).as_dict()
 
     carry_out(json, work, render_search)
 
@@ -136,7 +138,7 @@ def _problems(source: str, given: list[str], validate: bool) -> list[str]:
 def _keys(validate: bool, given: list[str]) -> list[dict[str, Any]]:
     from innerloop.pilot.asked import listed_keys
 
-    return listed_keys(validate, given)
+    return [row._asdict() for row in listed_keys(validate, given)]
 
 
 def render_search(result: Result) -> None:

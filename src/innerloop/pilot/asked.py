@@ -166,10 +166,19 @@ def _unfit(recipe: Recipe) -> list[str]:
     return said
 
 
-def listed_keys(validate: bool, items: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Every setting of a search with its default, what it takes and what it means."""
+class ListedKey(NamedTuple):
+    """A setting of a search, its default, what it takes and what it means."""
+
+    key: str
+    default: Any
+    takes: str
+    meaning: str
+
+
+def listed_keys(validate: bool, items: Sequence[str] = ()) -> list[ListedKey]:
+    """Every setting of a search."""
     model = model_for(validate, _space(_divided(items)[0]))
     return [
-        {"key": key, "default": field.default, "takes": allowed(field), "meaning": field.description or ""}
+        ListedKey(key, field.default, allowed(field), field.description or "")
         for key, field in settings_of(model).items()
     ]

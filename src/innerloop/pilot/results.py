@@ -9,6 +9,7 @@ from innerloop.pilot.agreement import Agreement
 from innerloop.pilot.describe import Described, PilotProtocol
 from innerloop.pilot.racers import Listed
 from innerloop.pilot.rungs import Rungs
+from innerloop.pilot.settings import Common
 from innerloop.pilot.trials import Reached
 from innerloop.pilot.worth import Worth
 
@@ -152,6 +153,50 @@ class Validation(NamedTuple):
             "protocol": self.protocol._asdict(),
             "scoring_seconds": self.scoring_seconds,
             "training_seconds": self.training_seconds,
+        }
+
+
+class SearchResult(NamedTuple):
+    """A search or a validation that has come to its end.
+
+    Attributes:
+        outcome: of the race, or of the validation.
+        ranks: that shared it.
+        notes: warnings.
+        source: what it was asked for: a dataset, a folder or a recipe.
+        settings: how.
+        seconds: what it took, of all its sittings.
+        workers: processes of one thread each.
+        run: its directory.
+        report: its page; None until that is written.
+    """
+
+    outcome: Race | Validation
+    ranks: int
+    notes: list[str]
+    source: str
+    settings: Common
+    seconds: float
+    workers: int
+    run: Path
+    report: Path | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as ``innerloop search --json`` prints them."""
+        budget = self.settings.seconds
+        return {
+            **self.outcome.as_dict(),
+            "validate": isinstance(self.outcome, Validation),
+            "ranks": self.ranks,
+            "notes": self.notes,
+            "source": self.source,
+            "budget": budget,
+            "seconds": self.seconds,
+            "over_budget": max(0.0, self.seconds - budget),
+            "workers": self.workers,
+            "settings": self.settings.model_dump(),
+            "run": str(self.run),
+            **({} if self.report is None else {"report": str(self.report)}),
         }
 
 

@@ -14,7 +14,7 @@ from innerloop.pilot.asked import Asked
 from innerloop.pilot.keep import KIND, RESULT, Sitting, begin, check_pictures, reopened, sit_down
 from innerloop.pilot.problem import Problem, pose
 from innerloop.pilot.race import race
-from innerloop.pilot.results import Race, Validation
+from innerloop.pilot.results import Race, SearchResult, Validation
 from innerloop.pilot.settings import Search, Validate
 from innerloop.pilot.validate import validate as validate_scores
 from innerloop.report.page import write_page
@@ -33,7 +33,7 @@ def search(
     show: bool = True,
     started: float | None = None,
     shared: bool = False,
-) -> dict[str, Any]:
+) -> SearchResult:
     """Searches for an architecture, or validates the scores that a search would use, in a new run directory.
 
     Args:
@@ -52,7 +52,7 @@ def search(
     problem = pose(asked)
     run = begin(asked, problem.draws.source, validate=validate, argv=argv)
     with sole_writer(run):
-        return _carry_on(run, asked, problem, validate, workers, show, started, asked.notes, shared=shared)
+        return _carry_on(run, asked, problem, workers, show, started, asked.notes, shared=shared)
 
 
 @recipe_words()
@@ -64,7 +64,7 @@ def resume_search(
     show: bool = True,
     force: bool = False,
     shared: bool = False,
-) -> dict[str, Any]:
+) -> SearchResult:
     """Goes on with a search that was interrupted; what it finds is what it would have found.
 
     Args:
@@ -81,24 +81,23 @@ def resume_search(
     """
     started = time.monotonic()
     with sole_writer(run) as locked_before:
-        asked, validate = reopened(run, trust=trust, alone=locked_before or force)
+        asked, _ = reopened(run, trust=trust, alone=locked_before or force)
         problem = pose(asked)
         check_pictures(run, problem.draws.source)
-        return _carry_on(run, asked, problem, validate, workers, show, started, shared=shared)
+        return _carry_on(run, asked, problem, workers, show, started, shared=shared)
 
 
 def _carry_on(
     run: Path,
     asked: Asked,
     problem: Problem,
-    validate: bool,
     workers: int | None,
     show: bool,
     started: float,
     notes: Sequence[str] = (),
     *,
     shared: bool = False,
-) -> dict[str, Any]:
+) -> SearchResult:
     remember_run(run)
     sitting, teller, log = sit_down(
         run, f"search {asked.source}", workers, show=show, started=started, shared=shared
@@ -111,29 +110,11 @@ def _carry_on(
                 outcome = answer(problem, asked, sitting._replace(ranks=ranks))
         finally:
             update_manifest(run, spent=sitting.seconds)
-    result = {
-        **outcome.as_dict(),
-        "validate": validate,
-        "ranks": ranks,
-        "notes": [*notes],
-        **_circumstances(asked, sitting),
-    }
-    write_json_atomic(run / RESULT, result)
+    settings, spent = asked.settings, sitting.seconds
+    result = SearchResult(outcome, ranks, [*notes], asked.source, settings, spent, sitting.workers, run)
+    write_json_atomic(run / RESULT, result.as_dict())
     update_manifest(run, status="finished")
-    return {**result, "report": str(write_page([run]))}
-
-
-def _circumstances(asked: Asked, sitting: Sitting) -> dict[str, Any]:
-    """What was asked, and what it took."""
-    return {
-        "source": asked.source,
-        "budget": asked.settings.seconds,
-        "seconds": sitting.seconds,
-        "over_budget": max(0.0, sitting.seconds - asked.settings.seconds),
-        "workers": sitting.workers,
-        "settings": asked.settings.model_dump(),
-        "run": str(sitting.run),
-    }
+    return result._replace(report=write_page([run]))
 
 
 def _call(run: Path, asked: Asked, workers: int | None) -> tuple[float, dict[str, Any]]:

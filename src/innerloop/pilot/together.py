@@ -37,6 +37,8 @@ def search_together(
 ) -> dict[str, Any]:
     """A search in a folder that other processes work on as well; every one of them gives its answer.
 
+    The answer is plain data, as in the file of the run: whoever does not lead reads it there.
+
     Args:
         storage: the folder; one search lives in it.
         asked: from :func:`~innerloop.pilot.asked.understand`; the same for all processes.
@@ -96,12 +98,13 @@ def _begun(storage: Path, asked: Asked, validate: bool, how: Leading) -> dict[st
         show=how.show,
         started=how.started,
         shared=True,
-    )
+    ).as_dict()
 
 
 def _resumed(run: Path, how: Leading) -> dict[str, Any]:
     """The claim says that whoever led before is gone."""
-    return resume_search(run, trust=how.trust, workers=how.workers, show=how.show, force=True, shared=True)
+    trust, workers, show = how.trust, how.workers, how.show
+    return resume_search(run, trust=trust, workers=workers, show=show, force=True, shared=True).as_dict()
 
 
 def _is_finished(run: Path) -> bool:

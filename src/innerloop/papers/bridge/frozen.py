@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Setting, judged
+from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Judged, Setting, judged
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row

@@ -44,7 +44,7 @@ def run(scale: str, say: Say) -> Reproduction:
     for (case, method, *_), outcome in two_at_a_time(_long, jobs):
         long.setdefault(case, {})[method] = outcome
         say(f"{case}, {method}: mse {_text(outcome.score)} after {outcome.steps} steps")
-    budget = max(SHARE * seconds * len(METHODS[scale]), 15.0 if scale == "smoke" else 0.0)
+    budget = max(SHARE * seconds * len(METHODS[scale]), 60.0 if scale == "smoke" else 0.0)
     problems = []
     for (case, *_), raced in two_at_a_time(_short, [(c, METHODS[scale], 0, budget) for c in long]):
         problems.append(judged(case, long[case], raced))

@@ -51,7 +51,7 @@ def run(scale: str, say: Say) -> Reproduction:
     for (case, method, seed, _, _), outcome in two_at_a_time(_long, jobs):
         long.setdefault((case, seed), {})[method] = outcome
         say(f"{case}, {method}, seed {seed}: {_percent(outcome.score)} after {outcome.steps} steps")
-    budget = max(SHARE * seconds * len(METHODS[scale]), 15.0 if scale == "smoke" else 0.0)
+    budget = max(SHARE * seconds * len(METHODS[scale]), 60.0 if scale == "smoke" else 0.0)
     problems = []
     races = [(case, METHODS[scale], seed, budget) for case, seed in long]
     for (case, _, seed, _), raced in two_at_a_time(_short, races):

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from innerloop.core.errors import UserError
 from innerloop.papers.further.advice_runs import Case, Long, Raced
 from innerloop.reproduce.rows import Row, row
 
@@ -55,10 +56,15 @@ def judged_by(
         raced: how the short race went.
         worst: the score of what diverged; zero where higher is better, infinity where lower is.
         regret: what a score loses against the best one.
+
+    Raises:
+        UserError: the short race had no time for any method.
     """
     reached = {name: worst if one.score is None else one.score for name, one in long.items()}
     best = min(reached, key=reached.__getitem__) if worst else max(reached, key=reached.__getitem__)
-    chosen = next(name for name in raced.order if name in reached)
+    chosen = next((name for name in raced.order if name in reached), None)
+    if chosen is None:
+        raise UserError(f"{case}: {'; '.join(raced.left_out)}.")
     whole = sum(one.seconds for one in long.values())
     lost = regret(reached[chosen], reached[best])
     share = raced.seconds / whole

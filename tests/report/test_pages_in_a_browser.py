@@ -62,8 +62,9 @@ def test_a_page_is_whole_at_any_width(tmp_path, kind):
 
 
 CELLS = ["space.cells=2", "space.channels=2", "data.size=8", "tasks.ways=5", "score=flops"]
+FEW = ["model.filters=4"]
 ASKED = {
-    "advised": ["advise", "glyphs", "budget=40s", "methods=[protonet,maml]", "tasks.ways=3", "model.filters=4"],
+    "advised": ["advise", "glyphs", "budget=40s", "methods=[protonet,maml]", "tasks.ways=3", *FEW],
     "searched": ["search", "glyphs", *CELLS, "k=1", "pool=3", "steps=3", "episodes=4", "budget=10m"],
 }
 

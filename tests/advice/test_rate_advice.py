@@ -463,7 +463,7 @@ def test_a_user_s_own_rate_is_checked(tmp_path: Path) -> None:
     assert read_manifest(fine)["rate"]["warning"] is None
     page = rate_view(read_manifest(fine)["rate"])
     assert page is not None
-    assert "set by hand" in page["sentences"][0]
+    assert "set by hand" in page.sentences[0]
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_the_sweep_of_a_run_takes_enough_steps_of_every_rate(
         assert any(rate == pytest.approx(tried) for tried in rates)
     page = rate_view(record)
     assert page is not None
-    assert len(page["tables"][0]["rows"]) == len(rates)
+    assert len(page.tables[0].rows) == len(rates)
 
 
 def test_a_run_killed_in_its_sweep_decides_again_as_it_did(

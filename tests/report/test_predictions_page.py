@@ -175,7 +175,7 @@ def test_a_damaged_file_is_said(tmp_path, change):
     kept, problem = kept_predictions(run, headline(run))
     assert kept is None
     assert problem.startswith("predictions/test-1.json is damaged")
-    assert status_view(run)["word"] == "finished"
+    assert status_view(run).word == "finished"
     if change == {"tasks": 3}:
         assert f"Could not be read: {problem}" in read(write_page([run.path])).text
 
@@ -187,8 +187,8 @@ def test_what_is_no_picture_has_no_address(text):
 
 def test_a_page_about_many_runs_shows_no_sample_tasks(trees):
     kept, evaluation = kept_of(trees[0]), headline(load_run(trees[0]))
-    assert len(labels_view(kept, evaluation, "r0")["samples"]) == 1
-    assert labels_view(kept, evaluation, "r0", with_pictures=False)["samples"] == []
+    assert len(labels_view(kept, evaluation, "r0").samples) == 1
+    assert labels_view(kept, evaluation, "r0", with_pictures=False).samples == []
 
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path):

@@ -13,8 +13,9 @@ from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.recipes.schema import Recipe
 from innerloop.report.differences import group_label, labels, pair, seed_groups
+from innerloop.report.differing import differing_settings
 from innerloop.report.page import MARKER
-from innerloop.report.read_run import differing_settings, load_run
+from innerloop.report.read_run import load_run
 from innerloop.report.words import interval
 from support.pages import read
 
@@ -217,9 +218,9 @@ def test_a_mean_made_by_few_episodes_is_marked(tmp_path):
 def test_only_settings_that_differ_are_listed():
     recipe = Recipe.model_validate({"inner": {"lr": 0.4}, "tasks": {"settings": {"dim": 3}}})
     rows = differing_settings(recipe.model_dump())
-    assert [(row["key"], row["value"]) for row in rows] == [("tasks.settings.dim", 3), ("inner.lr", 0.4)]
-    assert rows[1]["default"] == 0.01
-    assert "inner learning rate" in rows[1]["about"]
+    assert [(row.key, row.value) for row in rows] == [("tasks.settings.dim", 3), ("inner.lr", 0.4)]
+    assert rows[1].default == 0.01
+    assert "inner learning rate" in rows[1].about
 
 
 def test_paired_difference_is_that_of_the_same_episodes(tmp_path):

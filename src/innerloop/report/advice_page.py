@@ -12,6 +12,7 @@ from innerloop.report.figures import Picture
 from innerloop.report.progress_rows import environment_rows, time_rows
 from innerloop.report.read_run import RunData
 from innerloop.report.reproduction_page import ending_view
+from innerloop.report.views import ResultView, Table, Told, Verdict
 from innerloop.report.words import interval, number
 
 ENDINGS = {
@@ -21,7 +22,7 @@ ENDINGS = {
 }
 
 
-def advised_view(run: RunData, name: str) -> dict[str, Any]:
+def advised_view(run: RunData, name: str) -> ResultView:
     """Everything the template shows of one advice.
 
     Args:
@@ -31,31 +32,28 @@ def advised_view(run: RunData, name: str) -> dict[str, Any]:
     result, asked = run.result, _part(run.manifest, "asked")
     chosen = _part(result, "recommendation")
     sentence = " ".join(str(chosen.get(key) or "") for key in ("sentence", "sure")).strip()
-    return {
-        "kind": "advise",
-        "label": f"advise {asked.get('source') or ''}",
-        "id": run.path.absolute().name,
-        "redoes": f"What {result.get('tasks') or 'these tasks'} need, before training in earnest.",
-        "scale": "",
-        "status": ending_view(run, ENDINGS),
-        "problems": run.problems,
-        "verdict": {"text": sentence, "tone": "good", "statements": 0, "hold": 0, "recorded": 0}
-        if sentence
-        else None,
-        "tables": [_standing(result)] if result else [],
-        "parts": [{"kind": "pairs", "rows": _told(result, chosen)}] if result else [],
-        "pictures": _pictures(result, name),
-        "course": time_rows(run.manifest, result.get("seconds")),
-        "environment": environment_rows({**run.manifest, "recipe_sha256": None}),
-    }
+    return ResultView(
+        kind="advise",
+        label=f"advise {asked.get('source') or ''}",
+        id=run.path.absolute().name,
+        redoes=f"What {result.get('tasks') or 'these tasks'} need, before training in earnest.",
+        status=ending_view(run, ENDINGS),
+        problems=run.problems,
+        verdict=Verdict(sentence, "good") if sentence else None,
+        tables=[_standing(result)] if result else [],
+        parts=[Told("pairs", _told(result, chosen))] if result else [],
+        pictures=_pictures(result, name),
+        course=time_rows(run.manifest, result.get("seconds")),
+        environment=environment_rows({**run.manifest, "recipe_sha256": None}),
+    )
 
 
-def _standing(result: Mapping[str, Any]) -> dict[str, Any]:
+def _standing(result: Mapping[str, Any]) -> Table:
     what = str(result.get("score") or "accuracy")
     head = ["method", f"{what}{', %' if what == 'accuracy' else ''}", "tasks", "meta-steps", "parameters"]
     rows = [_row(row, what) for row in result.get("pilot") or [] if isinstance(row, Mapping)]
     title = "Methods and what needs no training, on the same validation tasks"
-    return {"title": title, "head": [*head, "whole training"], "rows": rows}
+    return Table(title, [*head, "whole training"], rows)
 
 
 def _row(row: Mapping[str, Any], what: str) -> list[str]:

@@ -18,6 +18,7 @@ from innerloop.report.render import MARKER, environment, render
 from innerloop.report.reproduction_page import overview_view, redone_view
 from innerloop.report.run_page import run_view
 from innerloop.report.search_page import searched_view
+from innerloop.report.views import ResultView
 from innerloop.runs.directory import is_run
 from innerloop.runs.files import write_text_atomic
 
@@ -31,7 +32,7 @@ MOST_WITH_SAMPLES = 4
 class Maker(NamedTuple):
     """What a kind of run shows on its page, and what several of them are called."""
 
-    view: Callable[[RunData, str], dict[str, Any]]
+    view: Callable[[RunData, str], ResultView]
     several: str
 
 
@@ -140,7 +141,7 @@ def _training_page(runs: list[RunData], held_out: HeldOut | None) -> str:
 def _results_page(runs: list[RunData]) -> str:
     views = [MAKERS[run.kind].view(run, f"r{i}") for i, run in enumerate(runs)]
     several = len(runs) > 1
-    kinds = {view["kind"] for view in views}
+    kinds = {view.kind for view in views}
     what = MAKERS[kinds.pop()].several if len(kinds) == 1 else "runs"
     overview = overview_view(views, [run.result.get("seconds") for run in runs]) if several else None
     return render(

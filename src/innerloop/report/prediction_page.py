@@ -109,42 +109,71 @@ def _lead(rows: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(told) + "."
 
 
-def _expected(expected: Mapping[str, Any] | None) -> dict[str, str] | None:
+class Expected(NamedTuple):
+    """How many labels are expected to be right: the share, its interval, and where both come from."""
+
+    main: str
+    half: str
+    words: str
+
+
+def _expected(expected: Mapping[str, Any] | None) -> Expected | None:
     if expected is None:
         return None
-    return {
-        "main": percent(expected["accuracy"]),
-        "half": f"{percent(expected['low'])} to {percent(expected['high'])}",
-        "words": f"from {_count(expected['examples'], 'example')}: one of every class was left out at a "
-        "time, five times over, and judged by a head that had not seen it; "
-        "95 % interval over examples (Wilson)",
-    }
+    return Expected(
+        main=percent(expected["accuracy"]),
+        half=f"{percent(expected['low'])} to {percent(expected['high'])}",
+        words=f"from {_count(expected['examples'], 'example')}: one of every class was left out at a time, "
+        "five times over, and judged by a head that had not seen it; 95 % interval over examples (Wilson)",
+    )
 
 
-def _card(row: Mapping[str, Any], picture: str) -> dict[str, Any]:
+class Card(NamedTuple):
+    """A picture with its label, how sure that is, and what else it may be."""
+
+    file: str
+    name: str
+    picture: str
+    label: str
+    probability: str
+    second: str
+    tone: str
+    mark: str
+
+
+def _card(row: Mapping[str, Any], picture: str) -> Card:
     others = sorted(row["probabilities"].items(), key=lambda item: -item[1])
     second = next((item for item in others if item[0] != str(row["label"])), None)
     mark = ("bad", "unknown?") if row["unknown"] else ("warn", "unsure") if row["unsure"] else ("", "")
-    return {
-        "file": readable(row["file"]),
-        "name": readable(Path(str(row["file"])).name),
-        "picture": picture,
-        "label": readable(row["label"]),
-        "probability": percent(row["probability"]),
-        "second": "" if second is None else f"{readable(second[0])} {percent(second[1])}",
-        "tone": mark[0],
-        "mark": mark[1],
-    }
+    return Card(
+        file=readable(row["file"]),
+        name=readable(Path(str(row["file"])).name),
+        picture=picture,
+        label=readable(row["label"]),
+        probability=percent(row["probability"]),
+        second="" if second is None else f"{readable(second[0])} {percent(second[1])}",
+        tone=mark[0],
+        mark=mark[1],
+    )
 
 
-def _class(one: Class, expected: Mapping[str, Any] | None) -> dict[str, Any]:
+class ClassView(NamedTuple):
+    """A class in words, the examples that are shown, and how many are not."""
+
+    name: str
+    words: str
+    shown: list[Example]
+    more: int
+
+
+def _class(one: Class, expected: Mapping[str, Any] | None) -> ClassView:
     share = None if expected is None else expected["by_class"].get(one.name)
     told = _count(one.total, "example")
     if share is not None:
         told += f"; {percent(share['accuracy'])} right when left out "
         told += f"({percent(share['low'])} to {percent(share['high'])})"
     shown = [Example(readable(file), text, readable(remark)) for file, text, remark in one.shown]
-    return {"name": readable(one.name), "words": told, "shown": shown, "more": one.total - len(one.shown)}
+    return ClassView(readable(one.name), told, shown, one.total - len(one.shown))
 
 
 def _pair(pair: Mapping[str, Any]) -> str:
@@ -152,20 +181,45 @@ def _pair(pair: Mapping[str, Any]) -> str:
     return f"{true} was taken for {said} in {percent(pair['share'])} of cases"
 
 
-def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Shares of every true class, with a level for the shade of their cells."""
+class HeatCell(NamedTuple):
+    """A share in words, and how dark its cell is, from 0 to 5."""
+
+    text: str
+    level: int
+
+
+class HeatRow(NamedTuple):
+    """What became of the pictures of one class."""
+
+    name: str
+    cells: list[HeatCell]
+
+
+class Heat(NamedTuple):
+    """Which class was taken for which: a row for what pictures are, a column for what they were taken for."""
+
+    names: list[str]
+    rows: list[HeatRow]
+
+
+def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> Heat | None:
+    """Shares of every true class."""
     if len(names) > MOST_CLASSES:
         return None
     rows = []
     for name, counts in zip(names, confusion, strict=True):
         total = sum(counts)
-        shares = [count / total if total else None for count in counts]
-        cells = [
-            {"text": "–" if share is None else percent(share) if share else "0", "level": level(share)}
-            for share in shares
-        ]
-        rows.append({"name": name, "cells": cells})
-    return {"names": list(names), "rows": rows}
+        rows.append(heat_row(name, [count / total if total else None for count in counts]))
+    return Heat(list(names), rows)
+
+
+def heat_row(name: str, shares: Sequence[float | None]) -> HeatRow:
+    """A row of a table of confusions; a share that is not known is a dash."""
+    return HeatRow(name, [HeatCell(_share(share), level(share)) for share in shares])
+
+
+def _share(share: float | None) -> str:
+    return "–" if share is None else percent(share) if share else "0"
 
 
 def level(share: float | None) -> int:

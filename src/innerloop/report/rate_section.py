@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from innerloop.report.views import Explained, Table
 from innerloop.report.words import number
 
 ROWS = (
@@ -22,10 +23,10 @@ ROWS = (
 )
 
 
-def rate_view(record: Any) -> dict[str, Any] | None:
+def rate_view(record: Any) -> Explained | None:
     """Sentences, rows and the sweep's table; None if the manifest says nothing about a rate.
 
-    >>> rate_view({"setting": 0.5, "low": 0.1, "high": 0.2, "warning": None})["sentences"][0]
+    >>> rate_view({"setting": 0.5, "low": 0.1, "high": 0.2, "warning": None}).sentences[0]
     'inner.lr=0.5 was set by hand; the estimated bracket is 0.1 to 0.2.'
     """
     if not isinstance(record, Mapping) or "low" not in record:
@@ -34,7 +35,7 @@ def rate_view(record: Any) -> dict[str, Any] | None:
         own, low, high = (number(record.get(key), 3) for key in ("setting", "low", "high"))
         sentence = f"inner.lr={own} was set by hand; the estimated bracket is {low} to {high}."
         warning = str(record.get("warning") or "")
-        return {"sentences": [sentence, *([f"{warning}"] if warning else [])], "rows": [], "tables": []}
+        return Explained([sentence, *([warning] if warning else [])], [], [])
     reasons = record.get("reasons")
     sentences = ["inner.lr=auto, estimated before the first step."]
     sentences += [f"{text[:1].upper()}{text[1:]}." for text in (reasons if isinstance(reasons, list) else [])]
@@ -42,10 +43,10 @@ def rate_view(record: Any) -> dict[str, Any] | None:
     interval = record.get("interval")
     if isinstance(interval, list):
         rows.insert(1, ("sampling error alone, 95 %", " to ".join(number(end, 3) for end in interval)))
-    return {"sentences": sentences, "rows": rows, "tables": _sweep(record.get("sweep"))}
+    return Explained(sentences, rows, _sweep(record.get("sweep")))
 
 
-def _sweep(sweep: Any) -> list[dict[str, Any]]:
+def _sweep(sweep: Any) -> list[Table]:
     tried = [row for row in sweep or [] if isinstance(row, Mapping)] if isinstance(sweep, list) else []
     if not tried:
         return []
@@ -60,7 +61,7 @@ def _sweep(sweep: Any) -> list[dict[str, Any]]:
         for row in tried
     ]
     head = ["rate", *([f"{score} before training"] if begun else []), score]
-    return [{"title": "Sweep on validation tasks", "head": head, "rows": cells}]
+    return [Table("Sweep on validation tasks", head, cells)]
 
 
 def _score(value: Any) -> str:

@@ -16,7 +16,6 @@ from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 
 WITHOUT_RECIPE = ("advise", "analyze", "reproduce", "reproduce-all", "search")
-_ABSENT = object()
 _LARGEST = 1e300  # a float can hold no more, and whole numbers of any size stand in JSON
 _ENTRIES: dict[str, Any] = {
     "score": str,
@@ -227,35 +226,6 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif not isinstance(value, Mapping):
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-def differing_settings(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Settings that differ from the schema's defaults: ``key``, ``value``, ``default``, ``about``."""
-    from innerloop.recipes.schema import Recipe
-
-    ours, defaults = flatten(recipe), flatten(Recipe.model_validate({}).model_dump())
-    about = _descriptions()
-    return [
-        {
-            "key": key,
-            "value": value,
-            "default": defaults.get(key),
-            "has_default": key in defaults,
-            "about": about.get(key, ""),
-        }
-        for key, value in ours.items()
-        if key not in ("name", "description", "run.folder") and defaults.get(key, _ABSENT) != value
-    ]
-
-
-def _descriptions() -> dict[str, str]:
-    from innerloop.recipes.schema import Recipe
-
-    words: dict[str, str] = {}
-    for section, field in Recipe.model_fields.items():
-        for key, inner in getattr(field.annotation, "model_fields", {}).items():
-            words[f"{section}.{key}"] = inner.description or ""
-    return words
 
 
 def _section(recipe: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.core.words import duration
 from innerloop.report.kept_figures import drawn_pictures
 from innerloop.report.progress_rows import environment_rows, time_rows
 from innerloop.report.read_run import RunData, flatten
+from innerloop.report.views import Ending, Pairs, ResultView, Statement, Verdict
 from innerloop.report.words import number
 
 SCALES = {
@@ -26,7 +27,7 @@ ENDINGS = {
 }
 
 
-def redone_view(run: RunData, name: str) -> dict[str, Any]:
+def redone_view(run: RunData, name: str) -> ResultView:
     """Everything the template shows of one reproduction.
 
     Args:
@@ -36,25 +37,28 @@ def redone_view(run: RunData, name: str) -> dict[str, Any]:
     result = run.result
     pictures, missing = drawn_pictures(run, name)
     scale = str(result.get("scale") or run.manifest.get("scale") or "")
-    protocol = result.get("protocol")
-    return {
-        "kind": "reproduce",
-        "label": title_of(run),
-        "id": run.path.absolute().name,
-        "redoes": str(result.get("redoes") or run.manifest.get("redoes") or ""),
-        "scale": scale,
-        "scale_words": SCALES.get(scale, ""),
-        "status": ending_view(run, ENDINGS),
-        "problems": [*run.problems, *missing],
-        "verdict": verdict_view(run),
-        "rows": [row_view(row) for row in rows_of(run)],
-        "pictures": pictures,
-        "protocol": [(key.replace("_", " "), cell(value)) for key, value in flatten(protocol).items()]
-        if isinstance(protocol, Mapping)
-        else [],
-        "course": time_rows(run.manifest, result.get("seconds")),
-        "environment": environment_rows({**run.manifest, "recipe_sha256": None}),
-    }
+    return ResultView(
+        kind="reproduce",
+        label=title_of(run),
+        id=run.path.absolute().name,
+        redoes=str(result.get("redoes") or run.manifest.get("redoes") or ""),
+        scale=scale,
+        scale_words=SCALES.get(scale, ""),
+        status=ending_view(run, ENDINGS),
+        problems=[*run.problems, *missing],
+        verdict=verdict_view(run),
+        rows=[row_view(row) for row in rows_of(run)],
+        pictures=pictures,
+        protocol=protocol_rows(result.get("protocol")),
+        course=time_rows(run.manifest, result.get("seconds")),
+        environment=environment_rows({**run.manifest, "recipe_sha256": None}),
+    )
+
+
+def protocol_rows(protocol: Any) -> Pairs:
+    """How something was judged, as a result keeps it; none where it does not."""
+    told = flatten(protocol) if isinstance(protocol, Mapping) else {}
+    return [(key.replace("_", " "), cell(value)) for key, value in told.items()]
 
 
 def title_of(run: RunData) -> str:
@@ -68,19 +72,14 @@ def rows_of(run: RunData) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
-def ending_view(run: RunData, endings: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """How it ended: a word, a tone for its colour, a sentence, the recorded reason."""
+def ending_view(run: RunData, endings: Mapping[str, tuple[str, str]]) -> Ending:
+    """How it ended, in the words of its kind."""
     good = ("good", "It ran to its end.") if run.status == "finished" else None
     tone, words = good or endings.get(run.status, ("warn", "The manifest does not say how it ended."))
-    return {
-        "word": run.status,
-        "tone": tone,
-        "sentence": words,
-        "reason": str(run.manifest.get("reason") or ""),
-    }
+    return Ending(run.status, tone, words, str(run.manifest.get("reason") or ""))
 
 
-def verdict_view(run: RunData) -> dict[str, Any] | None:
+def verdict_view(run: RunData) -> Verdict | None:
     """How many statements hold and how many of the findings are as recorded; None without rows."""
     rows = rows_of(run)
     if not rows:
@@ -95,11 +94,11 @@ def found_words(run: RunData) -> str:
     verdict = verdict_view(run) if run.kind == "reproduce" else None
     if verdict is None:
         return ""
-    of = verdict["statements"]
-    return f"{verdict['hold']} of {of} hold, {verdict['recorded']} of {of} as recorded"
+    of = verdict.statements
+    return f"{verdict.hold} of {of} hold, {verdict.recorded} of {of} as recorded"
 
 
-def verdict_words(statements: int, hold: int, recorded: int) -> dict[str, Any]:
+def verdict_words(statements: int, hold: int, recorded: int) -> Verdict:
     """The verdict as numbers and as a sentence.
 
     Args:
@@ -107,9 +106,9 @@ def verdict_words(statements: int, hold: int, recorded: int) -> dict[str, Any]:
         hold: how many of them hold here.
         recorded: how many findings are what the repository records.
 
-    >>> verdict_words(3, 2, 3)["text"]
+    >>> verdict_words(3, 2, 3).text
     '2 of 3 statements hold here; all 3 findings are as recorded.'
-    >>> verdict_words(1, 1, 0)["text"]
+    >>> verdict_words(1, 1, 0).text
     'The statement holds here; the finding is not as recorded.'
     """
     if statements == 1:
@@ -119,25 +118,20 @@ def verdict_words(statements: int, hold: int, recorded: int) -> dict[str, Any]:
         first = f"{'All' if hold == statements else f'{hold} of'} {statements} statements hold here"
         every = f"all {statements} findings are as recorded"
         second = every if recorded == statements else f"{recorded} of {statements} findings are as recorded"
-    return {
-        "text": f"{first}; {second}.",
-        "tone": "good" if recorded == statements else "bad",
-        "statements": statements,
-        "hold": hold,
-        "recorded": recorded,
-    }
+    tone = "good" if recorded == statements else "bad"
+    return Verdict(f"{first}; {second}.", tone, statements, hold, recorded)
 
 
-def row_view(row: Mapping[str, Any]) -> dict[str, Any]:
+def row_view(row: Mapping[str, Any]) -> Statement:
     """One line of the table."""
-    return {
-        "what": str(row.get("what", "")),
-        "paper": cell(row.get("paper")),
-        "ours": cell(row.get("ours")),
-        "holds": bool(row.get("holds")),
-        "ok": bool(row.get("ok")),
-        "reason": str(row.get("reason") or ""),
-    }
+    return Statement(
+        what=str(row.get("what", "")),
+        paper=cell(row.get("paper")),
+        ours=cell(row.get("ours")),
+        holds=bool(row.get("holds")),
+        ok=bool(row.get("ok")),
+        reason=str(row.get("reason") or ""),
+    )
 
 
 def cell(value: Any) -> str:
@@ -157,17 +151,39 @@ def cell(value: Any) -> str:
     return number(value)
 
 
-def overview_view(views: list[dict[str, Any]], seconds: list[Any]) -> dict[str, Any]:
-    """The table on top of a page of several: a line each, and all statements taken together."""
-    verdicts = [view["verdict"] for view in views if view.get("verdict")]
-    total = [sum(verdict[key] for verdict in verdicts) for key in ("statements", "hold", "recorded")]
-    lost = [view["label"] for view in views if view["kind"] == "reproduce" and not view["verdict"]]
+class Overview(NamedTuple):
+    """The table on top of a page of several.
+
+    Attributes:
+        verdict: on all statements taken together; None without any.
+        redone: whether there are reproductions among them.
+        scales: those that occur, and what each is for.
+        lost: reproductions without rows.
+        took: the time of each, in words.
+    """
+
+    verdict: Verdict | None
+    redone: bool
+    scales: Pairs
+    lost: list[str]
+    took: list[str]
+
+
+def overview_view(views: list[ResultView], seconds: list[Any]) -> Overview:
+    """The table on top of a page of several: a line each, and all statements taken together.
+
+    Args:
+        views: what is shown of each.
+        seconds: what each took, where it was measured.
+    """
+    verdicts = [view.verdict for view in views if view.verdict is not None]
+    statements, scales = sum(verdict.statements for verdict in verdicts), {view.scale for view in views}
+    hold, recorded = sum(v.hold for v in verdicts), sum(v.recorded for v in verdicts)
     took = [value if isinstance(value, int | float) else None for value in seconds]
-    return {
-        "verdict": verdict_words(total[0], total[1], total[2]) if total[0] else None,
-        "redone": any(view["kind"] == "reproduce" for view in views),
-        "scales": [(name, words) for name, words in SCALES.items() if name in {v["scale"] for v in views}],
-        "lost": lost,
-        "took": ["–" if value is None else duration(value) for value in took],
-        "seconds": duration(sum(value for value in took if value is not None)),
-    }
+    return Overview(
+        verdict=verdict_words(statements, hold, recorded) if statements else None,
+        redone=any(view.kind == "reproduce" for view in views),
+        scales=[(name, words) for name, words in SCALES.items() if name in scales],
+        lost=[view.label for view in views if view.kind == "reproduce" and view.verdict is None],
+        took=["–" if value is None else duration(value) for value in took],
+    )

@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.recipes.protocols import baselines_line, brief, is_own
+from innerloop.report.differing import differing_settings
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
 from innerloop.report.held_out_task import HeldOut, adapted_picture
 from innerloop.report.kept_predictions import kept_predictions
 from innerloop.report.predictions_section import difficulty_tables, labels_view
 from innerloop.report.progress_rows import course_rows, environment_rows
 from innerloop.report.rate_section import rate_view
-from innerloop.report.read_run import RunData, differing_settings, flatten, headline, others
+from innerloop.report.read_run import RunData, flatten, headline, others
+from innerloop.report.run_view import EvaluationRow, Headline, RunView
+from innerloop.report.views import Ending, Explained, SettingRow, Table
 from innerloop.report.words import finite_scores, interval, number, protocol_words, when
 
 SKEWED = 3.0
@@ -42,7 +45,7 @@ REASONED = {"finished": "It ended before its last step:", "failed": "It failed:"
 
 def run_view(
     run: RunData, name: str, label: str = "", held_out: HeldOut | None = None, samples: bool = True
-) -> dict[str, Any]:
+) -> RunView:
     """Everything the template shows of one run.
 
     Args:
@@ -55,28 +58,28 @@ def run_view(
     drawn, left_out = pictures(run, name, held_out)
     evaluation = headline(run)
     kept, problem = kept_predictions(run, evaluation)
-    return {
-        "label": label or run.name,
-        "name": run.name,
-        "description": str(run.recipe.get("description") or ""),
-        "id": run.path.absolute().name,
-        "status": status_view(run),
-        "problems": [*run.problems, *([problem] if problem else [])],
-        "headline": headline_view(run),
-        "evaluations": [
+    return RunView(
+        label=label or run.name,
+        name=run.name,
+        description=str(run.recipe.get("description") or ""),
+        id=run.path.absolute().name,
+        status=status_view(run),
+        problems=[*run.problems, *([problem] if problem else [])],
+        headline=headline_view(run),
+        evaluations=[
             evaluation_row(judged, run) for judged in [evaluation, *others(run)] if judged is not None
         ],
-        "pictures": drawn,
-        "left_out": left_out,
-        "labels": labels_view(kept, evaluation, name, samples) if kept and evaluation else None,
-        "difficulty": difficulty_tables(kept, evaluation),
-        "settings": settings_rows(run),
-        "plan": plan_view(run.manifest.get("plan")),
-        "rate": rate_view(run.manifest.get("rate")),
-        "course": course_rows(run),
-        "environment": environment_rows(run.manifest),
-        "recipe_text": run.recipe_text,
-    }
+        pictures=drawn,
+        left_out=left_out,
+        labels=labels_view(kept, evaluation, name, samples) if kept and evaluation else None,
+        difficulty=difficulty_tables(kept, evaluation),
+        settings=settings_rows(run),
+        plan=plan_view(run.manifest.get("plan")),
+        rate=rate_view(run.manifest.get("rate")),
+        course=course_rows(run),
+        environment=environment_rows(run.manifest),
+        recipe_text=run.recipe_text,
+    )
 
 
 def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[list[Picture], str]:
@@ -98,18 +101,18 @@ def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[
     return [picture for picture in [*drawn, task] if picture is not None], left_out
 
 
-def status_view(run: RunData) -> dict[str, str]:
-    """How it ended: a word, a tone for its colour, a sentence."""
+def status_view(run: RunData) -> Ending:
+    """How it ended."""
     tone, sentence = ENDINGS.get(run.status, ("warn", "The manifest does not say how it ended."))
     reason = str(run.manifest.get("reason") or "")
     if run.status == "interrupted":
         reason = reason if not reason.startswith("interrupted") else ""  # it would say the same again
     elif reason and run.status in REASONED:
         sentence = REASONED[run.status]
-    return {"word": run.status, "tone": tone, "sentence": sentence, "reason": reason}
+    return Ending(run.status, tone, sentence, reason)
 
 
-def headline_view(run: RunData) -> dict[str, str] | None:
+def headline_view(run: RunData) -> Headline | None:
     """The leading number with its protocol, or None if the run was not evaluated."""
     evaluation = headline(run)
     if evaluation is None:
@@ -119,15 +122,14 @@ def headline_view(run: RunData) -> dict[str, str] | None:
     main, _, rest = value.partition(" ± ")
     beside = baselines_line(evaluation)
     gains = (_gain(evaluation, score), _skew(evaluation, score), _sentence(beside) if beside else "")
-    return {
-        "score": SCORES.get(score, score),
-        "main": main,
-        "half": f"± {rest}" if rest else "",
-        "value": value,
-        "protocol": protocol_words(evaluation, run.seed),
-        "by": brief(evaluation),
-        "gain": " ".join(text for text in (*_caveats(run, evaluation), *gains) if text),
-    }
+    return Headline(
+        score=SCORES.get(score, score),
+        main=main,
+        half=f"± {rest}" if rest else "",
+        protocol=protocol_words(evaluation, run.seed),
+        by=brief(evaluation),
+        gain=" ".join(text for text in (*_caveats(run, evaluation), *gains) if text),
+    )
 
 
 def _caveats(run: RunData, evaluation: Mapping[str, Any]) -> list[str]:
@@ -168,41 +170,36 @@ def _skew(evaluation: Mapping[str, Any], score: str) -> str:
     )
 
 
-def evaluation_row(evaluation: Mapping[str, Any], run: RunData) -> dict[str, str]:
+def evaluation_row(evaluation: Mapping[str, Any], run: RunData) -> EvaluationRow:
     """One line of the table of evaluations."""
     score = str(evaluation.get("score", "score"))
-    return {
-        "file": str(evaluation.get("file", "")),
-        "score": score,
-        "value": interval(evaluation["mean"], evaluation.get("ci95"), score),
-        "by": brief(evaluation),
-        "own": "the recipe's own" if is_own(run.recipe, evaluation) else "another",
-        "protocol": protocol_words(evaluation, run.seed),
-        "time": when(evaluation.get("time")),
-    }
+    return EvaluationRow(
+        file=str(evaluation.get("file", "")),
+        score=score,
+        value=interval(evaluation["mean"], evaluation.get("ci95"), score),
+        by=brief(evaluation),
+        own="the recipe's own" if is_own(run.recipe, evaluation) else "another",
+        protocol=protocol_words(evaluation, run.seed),
+        time=when(evaluation.get("time")),
+    )
 
 
-def settings_rows(run: RunData) -> list[dict[str, str]]:
+def settings_rows(run: RunData) -> list[SettingRow]:
     """Settings that differ from the defaults."""
     return [
-        {
-            "key": row["key"],
-            "value": number(row["value"]),
-            "default": number(row["default"]) if row["has_default"] else "–",
-            "about": row["about"],
-        }
+        SettingRow(row.key, number(row.value), number(row.default) if row.has_default else "–", row.about)
         for row in differing_settings(run.recipe)
     ]
 
 
-def plan_view(plan: Any) -> dict[str, Any] | None:
+def plan_view(plan: Any) -> Explained | None:
     """What ``auto`` chose, the reason in words, and what was measured; None if nothing was recorded.
 
     Scalars become rows, whatever is nested becomes tables, so that a richer plan is shown in full.
     """
     if not isinstance(plan, Mapping) or not plan:
         return None
-    tables: list[dict[str, Any]] = []
+    tables: list[Table] = []
     rows: list[tuple[str, str]] = []
     remarks = plan.get("remarks")
     for key, value in plan.items():
@@ -212,15 +209,15 @@ def plan_view(plan: Any) -> dict[str, Any] | None:
             cells = [[str(k), number(v)] for k, v in flatten(value).items()]
             head = ["measured", f"{key} per meta-step" if key == "milliseconds" else str(key)]
             if cells:
-                tables.append({"title": "", "head": head, "rows": cells})
+                tables.append(Table("", head, cells))
         elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
             head = list(dict.fromkeys(k for row in value for k in row))
             cells = [[number(row.get(k)) if k in row else "–" for k in head] for row in value]
-            tables.append({"title": key, "head": [k.replace("_", " ") for k in head], "rows": cells})
+            tables.append(Table(key, [k.replace("_", " ") for k in head], cells))
         else:
             rows.append((str(key).replace("_", " "), number(value)))
     sentences = [str(plan.get("reason") or ""), *(remarks if isinstance(remarks, list) else [])]
-    return {"sentences": [_sentence(s) for s in sentences if s], "rows": rows, "tables": tables}
+    return Explained([_sentence(s) for s in sentences if s], rows, tables)
 
 
 def _sentence(text: Any) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 from innerloop.core.words import duration
 from innerloop.report.progress_rows import environment_rows, time_rows
-from innerloop.report.read_run import RunData, flatten
-from innerloop.report.reproduction_page import cell, ending_view
+from innerloop.report.read_run import RunData
+from innerloop.report.reproduction_page import cell, ending_view, protocol_rows
 from innerloop.report.search_figures import cell_pictures, pictures_of
+from innerloop.report.views import ResultView, Table, Verdict
 from innerloop.report.words import interval, number
 
 ENDINGS = {
@@ -19,7 +20,7 @@ ENDINGS = {
 }
 
 
-def searched_view(run: RunData, name: str) -> dict[str, Any]:
+def searched_view(run: RunData, name: str) -> ResultView:
     """Everything the template shows of one search, or of one validation of scores.
 
     Args:
@@ -29,27 +30,23 @@ def searched_view(run: RunData, name: str) -> dict[str, Any]:
     result, asked = run.result, run.manifest.get("asked")
     asked = asked if isinstance(asked, Mapping) else {}
     validate = bool(asked.get("validate"))
-    protocol = result.get("protocol")
-    return {
-        "kind": "search",
-        "label": f"search {asked.get('source') or ''}{' --validate' if validate else ''}",
-        "id": run.path.absolute().name,
-        "redoes": "Does a score predict? Random candidates, all trained alike, against every score."
+    return ResultView(
+        kind="search",
+        label=f"search {asked.get('source') or ''}{' --validate' if validate else ''}",
+        id=run.path.absolute().name,
+        redoes="Does a score predict? Random candidates, all trained alike, against every score."
         if validate
         else "The best candidates by a score, and random ones, trained briefly on the same tasks.",
-        "scale": "",
-        "status": ending_view(run, ENDINGS),
-        "problems": run.problems,
-        "verdict": _verdict(result, validate) if result else None,
-        "tables": (_validation_tables if validate else _search_tables)(result) if result else [],
-        "pictures": pictures_of(result, name, validate),
-        "cells": cell_pictures(result, name),
-        "protocol": [(key.replace("_", " "), cell(value)) for key, value in flatten(protocol).items()]
-        if isinstance(protocol, Mapping)
-        else [],
-        "course": [*time_rows(run.manifest, result.get("seconds")), *_budget_rows(result)],
-        "environment": environment_rows({**run.manifest, "recipe_sha256": None}),
-    }
+        status=ending_view(run, ENDINGS),
+        problems=run.problems,
+        verdict=_verdict(result, validate) if result else None,
+        tables=(_validation_tables if validate else _search_tables)(result) if result else [],
+        pictures=pictures_of(result, name, validate),
+        cells=cell_pictures(result, name),
+        protocol=protocol_rows(result.get("protocol")),
+        course=[*time_rows(run.manifest, result.get("seconds")), *_budget_rows(result)],
+        environment=environment_rows({**run.manifest, "recipe_sha256": None}),
+    )
 
 
 def _budget_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -60,7 +57,7 @@ def _budget_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("budget", f"{duration(budget)} ({late})")]
 
 
-def _verdict(result: Mapping[str, Any], validate: bool) -> dict[str, Any] | None:
+def _verdict(result: Mapping[str, Any], validate: bool) -> Verdict | None:
     """A sentence; counts of statements are for reproductions."""
     text = str(result.get("sentence") or "")
     table = result.get("table")
@@ -72,10 +69,10 @@ def _verdict(result: Mapping[str, Any], validate: bool) -> dict[str, Any] | None
             f"{agreement['low']:.2f} to {agreement['high']:.2f}), and "
             f"{first['better_half']['spearman']['value']:.2f} among the better half."
         )
-    return {"text": text, "tone": "good", "statements": 0, "hold": 0, "recorded": 0} if text else None
+    return Verdict(text, "good") if text else None
 
 
-def _validation_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _validation_tables(result: Mapping[str, Any]) -> list[Table]:
     head = ["score", "Spearman ρ", "Kendall τ", "nDCG", "regret, points", "τ between repeats"]
     whole, half = [], []
     for row in result.get("table") or []:
@@ -84,13 +81,9 @@ def _validation_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         half.append([row["score"], *_estimates(row["better_half"])])
     told = result.get("reliability") or {}
     return [
-        {
-            "title": "Among all candidates (95 % bootstrap intervals)",
-            "head": head,
-            "rows": whole,
-        },
-        {"title": "Among the better half of the candidates", "head": head[:-1], "rows": half},
-        {"title": "The accuracies themselves", "head": [], "rows": _pairs(told)},
+        Table("Among all candidates (95 % bootstrap intervals)", head, whole),
+        Table("Among the better half of the candidates", head[:-1], half),
+        Table("The accuracies themselves", [], _pairs(told)),
     ]
 
 
@@ -124,7 +117,7 @@ def _pairs(told: Mapping[str, Any]) -> list[list[str]]:
     return [[_WORDS.get(key, key.replace("_", " ")), text] for key, text in shown.items()]
 
 
-def _search_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _search_tables(result: Mapping[str, Any]) -> list[Table]:
     rows = []
     for entry in result.get("shortlist") or []:
         rungs = entry.get("rungs") or []
@@ -140,13 +133,13 @@ def _search_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             [name, entry.get("from"), scores, number(entry.get("parameters")), number(steps), reached]
         )
     head = ["candidate", "from", "scores", "parameters", "meta-steps", "accuracy, %"]
-    tables = [{"title": "Candidates, in the order in which they ended", "head": head, "rows": rows}]
+    tables = [Table("Candidates, in the order in which they ended", head, rows)]
     worth = result.get("worth") or {}
     if worth:
         kept = {key: worth[key] for key in ("sentence", "cost") if worth.get(key)}
-        tables.append({"title": "What the score was worth", "head": [], "rows": [[v] for v in kept.values()]})
+        tables.append(Table("What the score was worth", [], [[text] for text in kept.values()]))
     told = result.get("reliability") or {}
-    tables.append({"title": "How reliable the shortlist is", "head": [], "rows": _pairs(told)})
+    tables.append(Table("How reliable the shortlist is", [], _pairs(told)))
     if result.get("command"):
-        tables.append({"title": "Train it in full", "head": [], "rows": [[str(result["command"])]]})
+        tables.append(Table("Train it in full", [], [[str(result["command"])]]))
     return tables

@@ -12,8 +12,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.recipes.schema import Recipe
+from innerloop.report.changed_settings import differing_settings
 from innerloop.report.differences import group_label, labels, pair, seed_groups
-from innerloop.report.differing import differing_settings
 from innerloop.report.page import MARKER
 from innerloop.report.read_run import load_run
 from innerloop.report.words import interval

@@ -359,8 +359,8 @@ def test_new_pictures_are_labelled_by_the_head_that_was_asked_for(
             Image.fromarray(source.images[20 * c + i, :, :, 0]).save(folder / f"{i}.png")
     query = tmp_path / "support" / "class1" / "0.png"
     prediction = predict_pictures(run, tmp_path / "support", [query], [f"eval.head={head}"])
-    assert prediction["method"].startswith(head)
-    (answer,) = prediction["predictions"]
-    assert sum(answer["probabilities"].values()) == pytest.approx(1)
+    assert prediction.learned.method.startswith(head)
+    (answer,) = prediction.predictions
+    assert sum(answer.probabilities.values()) == pytest.approx(1)
     if head == "ridge":  # what it was fitted to, it knows
-        assert answer["label"] == "class1"
+        assert answer.label == "class1"

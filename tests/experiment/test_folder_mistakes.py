@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -13,6 +12,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.estimator import FewShotClassifier
 from innerloop.experiment.predicting.predict import predict_pictures
+from innerloop.experiment.predicting.told import PredictResult
 from innerloop.features import Backbone
 from support.picture_runs import random_backbone
 
@@ -28,7 +28,7 @@ def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     return net
 
 
-def labelled(*settings: str) -> dict[str, Any]:
+def labelled(*settings: str) -> PredictResult:
     return predict_pictures(None, Path("zoo"), [Path("new.png")], settings, backbone="conv4")
 
 
@@ -45,8 +45,8 @@ def test_examples_with_something_wrong_get_one_sentence(what: str, backbone: Bac
     assert words in line
     assert fix in line
     if fix.startswith("data."):
-        rows = labelled(fix if "skip" in fix else "data.leave_out=1")
-        assert rows["classes"] == ["animal00", "animal01", "animal02"]
+        result = labelled(fix if "skip" in fix else "data.leave_out=1")
+        assert result.learned.classes == ["animal00", "animal01", "animal02"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_pictures_to_label_that_cannot_be_read(backbone: Backbone) -> None:
     (Path("new") / "clip.mov").write_bytes(b"video")
     (Path("new") / "some" / "bad.jpg").write_bytes(b"no picture")
 
-    def label(*settings: str, more: tuple[Path, ...] = ()) -> dict[str, Any]:
+    def label(*settings: str, more: tuple[Path, ...] = ()) -> PredictResult:
         return predict_pictures(None, root, [Path("new"), *more], settings, backbone="conv4")
 
     (root / "eel").mkdir()
@@ -100,5 +100,5 @@ def test_pictures_to_label_that_cannot_be_read(backbone: Backbone) -> None:
         assert words in line
     assert "clip.mov (it is a video" in lines[2]
     made = label("data.on_bad=skip", "data.leave_out=1")
-    assert [Path(row["file"]).name for row in made["predictions"]] == ["0.png", "1.png"]
-    assert [Path(row["file"]).name for row in made["skipped"]] == ["clip.mov", "bad.jpg"]
+    assert [row.file.name for row in made.predictions] == ["0.png", "1.png"]
+    assert [Path(name).name for name, _ in made.skipped] == ["clip.mov", "bad.jpg"]

@@ -83,7 +83,7 @@ def export(
             trust=trust,
             command=typed_command(),
             say=None if quiet else say,
-        )
+        ).as_dict()
 
     carry_out(json, work, _render)
 

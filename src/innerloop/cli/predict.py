@@ -92,7 +92,7 @@ def predict(
             ),
             command=typed_command(),
             say=None if quiet else say,
-        )
+        ).as_dict()
 
     carry_out(json, work, _render)
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from innerloop.experiment.predicting.loading import predictor_from as predictor_from
     from innerloop.experiment.predicting.predict import predict_pictures as predict_pictures
     from innerloop.experiment.predicting.predictor import Predictor as Predictor
+    from innerloop.experiment.predicting.told import LabelledPicture as LabelledPicture
+    from innerloop.experiment.predicting.told import LearnedTold as LearnedTold
+    from innerloop.experiment.predicting.told import NetworkTold as NetworkTold
+    from innerloop.experiment.predicting.told import PredictResult as PredictResult
     from innerloop.experiment.results import TrainResult as TrainResult
     from innerloop.experiment.run import evaluate_run as evaluate_run
     from innerloop.experiment.run import resume as resume
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from innerloop.experiment.sweeps.sweep import sweep as sweep
     from innerloop.experiment.sweeps.table import SweepResult as SweepResult
     from innerloop.experiment.sweeps.table import SweepRow as SweepRow
+    from innerloop.experiment.takeaway.exporting import ExportResult as ExportResult
     from innerloop.experiment.takeaway.exporting import export_model as export_model
     from innerloop.experiment.trained import Run as Run
     from innerloop.experiment.trained import judge_backbone as judge_backbone
@@ -37,12 +42,13 @@ else:
             "innerloop.experiment.parts": "Parts",
             "innerloop.experiment.predicting.loading": "load_model predictor_from",
             "innerloop.experiment.predicting.predict": "predict_pictures",
+            "innerloop.experiment.predicting.told": "LabelledPicture LearnedTold NetworkTold PredictResult",
             "innerloop.experiment.predicting.predictor": "Predictor",
             "innerloop.experiment.results": "TrainResult",
             "innerloop.experiment.run": "evaluate_run resume train",
             "innerloop.experiment.sweeps.sweep": "sweep",
             "innerloop.experiment.sweeps.table": "SweepResult SweepRow",
-            "innerloop.experiment.takeaway.exporting": "export_model",
+            "innerloop.experiment.takeaway.exporting": "ExportResult export_model",
             "innerloop.experiment.trained": "Run judge_backbone load",
         },
     )

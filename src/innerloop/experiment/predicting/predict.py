@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from csv import writer as table_writer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,14 @@ from innerloop.experiment.predicting.support import (
     list_pictures,
     support_options,
 )
-from innerloop.experiment.predicting.told import learned_told, network_told, rows_told
+from innerloop.experiment.predicting.told import (
+    LabelledPicture,
+    LearnedTold,
+    PredictResult,
+    learned_told,
+    network_told,
+    rows_told,
+)
 from innerloop.experiment.takeaway.about import about_model
 from innerloop.experiment.takeaway.card import card, card_file
 from innerloop.experiment.takeaway.files import refuse_to_overwrite
@@ -77,7 +84,7 @@ def predict_pictures(
     wanted: Wanted | None = None,
     command: str = "",
     say: Say | None = None,
-) -> dict[str, Any]:
+) -> PredictResult:
     """Adapts a network to the classes of a folder and labels pictures.
 
     Args:
@@ -93,10 +100,6 @@ def predict_pictures(
         wanted: files to write.
         command: as it was typed, for the card and the page.
         say: told how far it is, where it takes long.
-
-    Returns:
-        ``classes``, ``method``, ``expected``, ``curve``, and ``predictions``: file, label, probability,
-        unsure, unknown, and all probabilities.
     """
     began = time.perf_counter()
     wanted = wanted or Wanted()
@@ -115,19 +118,19 @@ def predict_pictures(
         adapted = adapt_to_folder(loaded.predictor, support, progress, options)
     limit = loaded.unsure_below if unsure_below is None else unsure_below
     made = adapted.predict(list(files), limit, progress)
-    told = {**network_told(adapted, model), **learned_told(adapted)}
-    told["predictions"] = rows_told(adapted, files, made)
-    if skipped:
-        told["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
+    rows = rows_told(adapted, files, made)
+    told = PredictResult(network_told(adapted, model), learned_told(adapted), rows, skipped, 0.0)
     if wanted.save is not None:
         arguments = {**loaded.arguments, "unsure_below": limit}
-        told |= _saved(wanted.save, adapted, arguments, told, command)
+        saved = _saved(wanted.save, adapted, arguments, told.learned, command)
+        told = told._replace(saved=saved, card=card_file(saved))
     if wanted.csv is not None:
-        told["csv"] = str(_write_csv(wanted.csv, told["predictions"]))
-    told["seconds"] = time.perf_counter() - began
+        told = told._replace(csv=_write_csv(wanted.csv, rows))
+    told = told._replace(seconds=time.perf_counter() - began)
     if wanted.page is not None:
         examples = {} if support is None else examples_in(support, options)
-        told["page"] = str(write_labelled_page(wanted.page, adapted, told, examples, command))
+        page = write_labelled_page(wanted.page, adapted, told.as_dict(), examples, command)
+        told = told._replace(page=page)
     return told
 
 
@@ -150,19 +153,19 @@ def _opened(backbone: str, overrides: Sequence[str]) -> Saved:
 
 
 def _saved(
-    path: Path, adapted: Adapted, arguments: dict[str, Any], told: dict[str, Any], command: str
-) -> dict[str, str]:
+    path: Path, adapted: Adapted, arguments: Mapping[str, Any], learned: LearnedTold, command: str
+) -> Path:
     """Writes what was learned, and a card beside it."""
     file = write_predictor(path, adapted.predictor, adapted, arguments)
-    about = about_model(adapted, arguments["unsure_below"], told)
+    about = about_model(adapted, arguments["unsure_below"], learned)
     write_text_atomic(card_file(file), card(about, file.name, command))
-    return {"saved": str(file), "card": str(card_file(file))}
+    return file
 
 
-def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    columns = ("file", "label", "probability", "unsure", "unknown")
+def _write_csv(path: Path, rows: Sequence[LabelledPicture]) -> Path:
+    columns = LabelledPicture._fields[:-1]  # all but the probabilities of the other classes
     with path.open("x", newline="", encoding="utf-8") as file:
         writer = table_writer(file)
         writer.writerow(columns)
-        writer.writerows([row[name] for name in columns] for row in rows)
+        writer.writerows(row[:-1] for row in rows)
     return path

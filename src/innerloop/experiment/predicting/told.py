@@ -1,20 +1,130 @@
-"""What ``innerloop predict`` tells, as plain values: the network, what it learned, how sure it is, labels."""
+"""What ``innerloop predict`` tells: the network, what it learned, how sure it is, labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from innerloop.evaluation.sureness.curve import CurvePoint, learning_curve
+from innerloop.evaluation.sureness.expected import Expected, Share
 from innerloop.evaluation.sureness.heldout import HeldOut, hold_out
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
 from innerloop.experiment.predicting.adapted import Adapted, Prediction
 
 
-def network_told(adapted: Adapted, model: str | Path | None) -> dict[str, Any]:
+class NetworkTold(NamedTuple):
+    """Which network it was.
+
+    Attributes:
+        run: that trained it, if one was named.
+        model: the file that it was read from, if one was named.
+        backbone: what is known of a pretrained one.
+        weights: which, in words.
+        norm: its norm policy.
+    """
+
+    run: str | None
+    model: str | None
+    backbone: dict[str, Any] | None
+    weights: str
+    norm: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+class LearnedTold(NamedTuple):
+    """What it learned, and how sure it may be.
+
+    Attributes:
+        method: how it learned.
+        classes: their names.
+        support: how many examples each had.
+        expected: how often it will be right; None where that is not known.
+        curve: what fewer examples would have brought.
+    """
+
+    method: str
+    classes: list[Any]
+    support: dict[str, int]
+    expected: Expected | None
+    curve: list[CurvePoint]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        expected = None if self.expected is None else _plain_expected(self.expected)
+        return {**self._asdict(), "expected": expected, "curve": [point._asdict() for point in self.curve]}
+
+
+class LabelledPicture(NamedTuple):
+    """A picture and its label.
+
+    Attributes:
+        file: the picture.
+        label: the most probable class.
+        probability: of that.
+        unsure: whether it is less probable than asked for.
+        unknown: whether it is farther from every class than examples are from theirs.
+        probabilities: of all classes.
+    """
+
+    file: Path
+    label: Any
+    probability: float
+    unsure: bool
+    unknown: bool
+    probabilities: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {**self._asdict(), "file": str(self.file)}
+
+
+class PredictResult(NamedTuple):
+    """Labels of pictures, and what gave them.
+
+    Attributes:
+        network: which it was.
+        learned: the classes.
+        predictions: a row for every picture.
+        skipped: pictures that were left out, and why.
+        seconds: of all this.
+        saved: the file of what was learned, where one was wanted.
+        card: beside it.
+        csv: the table of the labels, where one was wanted.
+        page: with the pictures, where one was wanted.
+    """
+
+    network: NetworkTold
+    learned: LearnedTold
+    predictions: list[LabelledPicture]
+    skipped: list[tuple[str, str]]
+    seconds: float
+    saved: Path | None = None
+    card: Path | None = None
+    csv: Path | None = None
+    page: Path | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as ``innerloop predict --json`` prints them."""
+        skipped = [{"file": name, "reason": reason} for name, reason in self.skipped]
+        written = {name: getattr(self, name) for name in ("saved", "card", "csv")}
+        return {
+            **self.network.as_dict(),
+            **self.learned.as_dict(),
+            "predictions": [row.as_dict() for row in self.predictions],
+            **({"skipped": skipped} if skipped else {}),
+            **{name: str(file) for name, file in written.items() if file is not None},
+            "seconds": self.seconds,
+            **({} if self.page is None else {"page": str(self.page)}),
+        }
+
+
+def network_told(adapted: Adapted, model: str | Path | None) -> NetworkTold:
     """Which network it was.
 
     Args:
@@ -22,27 +132,25 @@ def network_told(adapted: Adapted, model: str | Path | None) -> dict[str, Any]:
         model: the run or the file that was named, if one was.
     """
     predictor = adapted.predictor
-    named: dict[str, Any] = {}
-    if model is not None:
-        named["run" if Path(predictor.source).is_dir() else "model"] = predictor.source
-    if predictor.backbone is not None:
-        named["backbone"] = predictor.backbone.about()
-    return {**named, "weights": predictor.weights, "norm": predictor.network.norm}
+    source, is_run = None if model is None else predictor.source, Path(predictor.source).is_dir()
+    backbone = None if predictor.backbone is None else predictor.backbone.about()
+    run, file = (source, None) if is_run else (None, source)
+    return NetworkTold(run, file, backbone, predictor.weights, predictor.network.norm)
 
 
-def learned_told(adapted: Adapted) -> dict[str, Any]:
+def learned_told(adapted: Adapted) -> LearnedTold:
     """What it learned, and how sure it may be."""
     names = [plain_label(name) for name in adapted.names]
-    return {
-        "method": adapted.method,
-        "classes": names,
-        "support": {str(name): n for name, n in zip(names, adapted.counts or [], strict=False)},
-        "expected": expected_told(adapted),
-        "curve": [point._asdict() for point in _curve(adapted)],
-    }
+    return LearnedTold(
+        method=adapted.method,
+        classes=names,
+        support={str(name): n for name, n in zip(names, adapted.counts or [], strict=False)},
+        expected=None if adapted.sureness is None else adapted.sureness.expected,
+        curve=_curve(adapted),
+    )
 
 
-def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list[dict[str, Any]]:
+def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list[LabelledPicture]:
     """A row for every picture.
 
     Args:
@@ -52,30 +160,26 @@ def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list
     """
     names = [str(plain_label(name)) for name in adapted.names]
     return [
-        {
-            "file": str(file),
-            "label": plain_label(label),
-            "probability": sure,
-            "unsure": unsure,
-            "unknown": unknown,
-            "probabilities": {name: float(value) for name, value in zip(names, row, strict=True)},
-        }
+        LabelledPicture(
+            file=file,
+            label=plain_label(label),
+            probability=sure,
+            unsure=unsure,
+            unknown=unknown,
+            probabilities={name: float(value) for name, value in zip(names, row, strict=True)},
+        )
         for file, label, sure, unsure, row, unknown in zip(files, *made, strict=True)
     ]
 
 
-def expected_told(adapted: Adapted) -> dict[str, Any] | None:
-    """How often it will be right; None where that is not known."""
-    expected = None if adapted.sureness is None else adapted.sureness.expected
-    if expected is None:
-        return None
-    whole = {
-        name: {"accuracy": share.value, "low": share.low, "high": share.high, "examples": share.n}
-        for name, share in {None: expected.accuracy, **expected.by_class}.items()
-    }
+def _plain_share(share: Share) -> dict[str, Any]:
+    return {"accuracy": share.value, "low": share.low, "high": share.high, "examples": share.n}
+
+
+def _plain_expected(expected: Expected) -> dict[str, Any]:
     return {
-        **whole.pop(None),
-        "by_class": {str(name): share for name, share in whole.items()},
+        **_plain_share(expected.accuracy),
+        "by_class": {str(name): _plain_share(share) for name, share in expected.by_class.items()},
         "confused": [
             {"true": str(pair.true), "said": str(pair.said), "share": pair.share}
             for pair in expected.confused

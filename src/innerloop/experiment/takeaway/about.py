@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from innerloop._version import __version__
 from innerloop.experiment.predicting.adapted import Adapted
-from innerloop.experiment.predicting.told import learned_told, plain_label
+from innerloop.experiment.predicting.told import LearnedTold, learned_told, plain_label
 from innerloop.experiment.takeaway.graph import Graph, preparation_of
 from innerloop.nets.pretrained import UNKNOWN
 from innerloop.runs.files import plain
@@ -19,15 +18,15 @@ FORMAT = "innerloop-export-1"
 About = dict[str, Any]
 
 
-def about_model(adapted: Adapted, unsure_below: float, told: Mapping[str, Any] | None = None) -> About:
+def about_model(adapted: Adapted, unsure_below: float, learned: LearnedTold | None = None) -> About:
     """What was learned from what, by which network, and how sure it may be.
 
     Args:
         adapted: what learned the classes.
         unsure_below: predictions less probable than this are unsure.
-        told: what ``learned_told`` says of it, where that was asked before.
+        learned: what ``learned_told`` says of it, where that was asked before.
     """
-    told, sure = told or learned_told(adapted), adapted.sureness
+    told, sure = (learned or learned_told(adapted)).as_dict(), adapted.sureness
     novelty = None if sure is None or sure.novelty is None else sure.novelty._asdict()
     return plain(
         {

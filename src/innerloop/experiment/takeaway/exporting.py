@@ -5,16 +5,54 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.data.layouts.layout import silent
 from innerloop.experiment.predicting.loading import load_model
 from innerloop.experiment.predicting.support import adapt_to_folder, learned_already, support_options
-from innerloop.experiment.predicting.told import network_told
+from innerloop.experiment.predicting.told import NetworkTold, network_told
+from innerloop.experiment.takeaway.about import About
 from innerloop.experiment.takeaway.files import check_target, export_adapted
 from innerloop.experiment.takeaway.usage import left_to_the_caller
 from innerloop.experiment.words import recipe_words
 from innerloop.features.progress import TimeLeft
+
+
+class ExportResult(NamedTuple):
+    """A graph that was written.
+
+    Attributes:
+        file: the graph.
+        card: about it, in words.
+        size: of the file in bytes.
+        network: that it was made from.
+        about: what the file says of itself: its classes, its input and its outputs.
+        caller: what is left to whoever runs it.
+        difference: the largest from what the model itself says.
+        seconds: of all this.
+    """
+
+    file: Path
+    card: Path
+    size: int
+    network: NetworkTold
+    about: About
+    caller: list[str]
+    difference: float
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as ``innerloop export --json`` prints them."""
+        return {
+            "file": str(self.file),
+            "card": str(self.card),
+            "bytes": self.size,
+            **self.network.as_dict(),
+            **{name: self.about[name] for name in ("classes", "method", "input", "outputs", "expected")},
+            "caller": self.caller,
+            "difference": self.difference,
+            "seconds": self.seconds,
+        }
 
 
 @recipe_words()
@@ -29,7 +67,7 @@ def export_model(
     trust: bool = False,
     command: str = "",
     say: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
+) -> ExportResult:
     """Writes a model that has learned classes as a graph, and a card beside it.
 
     Args:
@@ -42,9 +80,6 @@ def export_model(
         trust: whether code that the model's recipe names may be imported.
         command: as it was typed, for the card.
         say: told how far it is, where it takes long.
-
-    Returns:
-        ``file``, ``card``, ``classes``, ``input``, ``outputs``, ``caller``, ``difference``, ``bytes``.
     """
     began = time.perf_counter()
     check_target(out)
@@ -56,13 +91,13 @@ def export_model(
         adapted = adapt_to_folder(loaded.predictor, support, progress, support_options(overrides))
     limit = loaded.unsure_below if unsure_below is None else unsure_below
     made = export_adapted(adapted, out, unsure_below=limit, fixed=fixed, command=command)
-    return {
-        "file": str(made.file),
-        "card": str(made.card),
-        "bytes": made.file.stat().st_size,
-        **network_told(adapted, model),
-        **{name: made.about[name] for name in ("classes", "method", "input", "outputs", "expected")},
-        "caller": left_to_the_caller(made.about["input"]),
-        "difference": made.difference,
-        "seconds": time.perf_counter() - began,
-    }
+    return ExportResult(
+        file=made.file,
+        card=made.card,
+        size=made.file.stat().st_size,
+        network=network_told(adapted, model),
+        about=made.about,
+        caller=left_to_the_caller(made.about["input"]),
+        difference=made.difference,
+        seconds=time.perf_counter() - began,
+    )

@@ -17,6 +17,7 @@ from innerloop.evaluation.grid import grid_of
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.judges import (
     Judge,
+    Subject,
     by_cached_features,
     by_episode_features,
     by_features,
@@ -88,14 +89,14 @@ def evaluate_head(
         source, seed=protocol.seed, mean=mean, std=std, dtype=example.dtype, device=example.device
     )
     given, plan = plan, (plan or Plan())._replace(compile="off")
+    subject = Subject(network, params, buffers, pictures, protocol, plan)
     with torch_threads(given), torch.no_grad():
         if protocol.head == FINE_TUNING:
-            judge = by_fine_tuning(network, params, buffers, pictures, protocol, plan)
+            judge = by_fine_tuning(subject)
         elif network.norm in CACHEABLE:
-            used = _used_rows(episodes, protocol.episodes)
-            judge = by_cached_features(network, params, buffers, pictures, protocol, plan, used)
+            judge = by_cached_features(subject, _used_rows(episodes, protocol.episodes))
         else:
-            judge = by_episode_features(network, params, buffers, pictures, protocol, plan)
+            judge = by_episode_features(subject)
         # where episodes are judged one by one, ranks share them in smaller portions
         together = ALONE if protocol.head == FINE_TUNING and plan.ranks > 1 else TOGETHER
         return _evaluation(episodes, protocol, judge, together, plan.ranks, keep)

@@ -44,26 +44,29 @@ Judge = Callable[[EpisodeRows, int], Verdict]
 """``(rows of some episodes, ways) -> how well they are labelled``."""
 
 
-def by_cached_features(
-    network: Network,
-    params: Params,
-    buffers: Buffers,
-    pictures: Pictures,
-    protocol: Protocol,
-    plan: Plan,
-    used: tuple[Rows, Rows],
-) -> Judge:
-    """Features of the used rows (support, query), each computed once: for norm policies that allow it.
+class Subject(NamedTuple):
+    """What is judged, and how.
 
-    Args:
-        network: the frozen network.
+    Attributes:
+        network: that every episode starts from.
         params: its weights.
         buffers: its statistics.
         pictures: rows → what the network sees.
         protocol: the head, its settings, and the number of augmented copies.
-        plan: how features are computed.
-        used: rows of support and of query pictures.
+        plan: how features are computed, or episodes run.
     """
+
+    network: Network
+    params: Params
+    buffers: Buffers
+    pictures: Pictures
+    protocol: Protocol
+    plan: Plan
+
+
+def by_cached_features(subject: Subject, used: tuple[Rows, Rows]) -> Judge:
+    """Features of the used rows (support, query), each computed once: for norm policies that allow it."""
+    network, params, buffers, pictures, protocol, plan = subject
     copies = protocol.copies
     plain = used[1] if copies else np.union1d(*used)
     cache = cached_features(network, params, buffers, pictures.plain, plain, plan)
@@ -101,19 +104,9 @@ def by_features(support: FeatureCache, query: FeatureCache, protocol: Protocol) 
     return judge
 
 
-def by_episode_features(
-    network: Network, params: Params, buffers: Buffers, pictures: Pictures, protocol: Protocol, plan: Plan
-) -> Judge:
-    """Features of every episode anew: for statistics that depend on the episode.
-
-    Args:
-        network: the frozen network.
-        params: its weights.
-        buffers: its statistics.
-        pictures: rows → what the network sees.
-        protocol: the head, its settings, and the number of augmented copies.
-        plan: how episodes are run.
-    """
+def by_episode_features(subject: Subject) -> Judge:
+    """Features of every episode anew: for statistics that depend on the episode."""
+    network, params, buffers, pictures, protocol, plan = subject
     norm = network.norm
 
     def features(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
@@ -134,19 +127,9 @@ def by_episode_features(
     return judge
 
 
-def by_fine_tuning(
-    network: Network, params: Params, buffers: Buffers, pictures: Pictures, protocol: Protocol, plan: Plan
-) -> Judge:
-    """Gradient steps on the whole network, episode by episode.
-
-    Args:
-        network: the network that every episode starts from.
-        params: its weights.
-        buffers: its statistics.
-        pictures: rows → what the network sees.
-        protocol: rate and number of the steps, and the number of augmented copies.
-        plan: how episodes are run.
-    """
+def by_fine_tuning(subject: Subject) -> Judge:
+    """Gradient steps on the whole network, episode by episode."""
+    network, params, buffers, pictures, protocol, plan = subject
 
     def judge(rows: EpisodeRows, ways: int) -> Verdict:
         """Fine-tunes on every one of some episodes."""

@@ -33,7 +33,7 @@ def accuracy(candidate) -> il.Interval:
 for score, words in (("flops", "operations"), ("metantk", "condition number")):
     settings = {"names": (score,), "pool": space.total, "keep": space.total, "repeats": 3}
     ranking = search("shortlist", space, draws, settings=settings, workers=1)
-    print(f"by {words}: tau between draws {ranking.reliability['tau']:.1f}")
+    print(f"by {words}: tau between draws {ranking.reliability.tau:.1f}")
     for word, ranked in (("first", ranking.ranked[0]), ("last", ranking.ranked[-1])):
         reached = accuracy(ranked.candidate)
         print(f"  {word}: {space.describe(ranked.candidate)}")

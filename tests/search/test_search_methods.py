@@ -196,7 +196,7 @@ def test_the_fast_search_removes_what_the_slow_one_removes():
 
     fast = searched("published", draws=draws, data="round", repeats=2)
     slow = slow_prune(START, condition, regions, lambda number: number, 2)
-    assert [tuple(item) for stage in fast.rounds for item in stage["removed"]] == slow
+    assert [tuple(item) for stage in fast.rounds for item in stage.removed] == slow
     check_genotype(fast.ranked[0].candidate)
 
 
@@ -208,12 +208,12 @@ def whole():
 
 def test_a_race_spends_its_budget_where_decisions_are_close(whole):
     assert 18 < whole.measured <= 27  # nine candidates, two repeats each, up to three on average
-    assert [stage["candidates"] for stage in whole.rounds] == [6, 3]
-    edges = whole.reliability["edges"]
+    assert [stage.candidates for stage in whole.rounds] == [6, 3]
+    edges = whole.reliability.edges
     assert len(edges) == 4
-    assert all(edge["repeats"] >= 2 and 0 <= edge["again"] <= 1 for edge in edges)
-    assert all(edge["margin"] >= 0 and set(edge["removed"]) < set(edge["among"]) for edge in edges)
-    json.dumps([whole.reliability, whole.rounds], allow_nan=False)
+    assert all(edge.repeats >= 2 and 0 <= edge.again <= 1 for edge in edges)
+    assert all(edge.margin >= 0 and set(edge.removed) < set(edge.among) for edge in edges)
+    json.dumps([whole.reliability.as_dict(), whole.rounds], allow_nan=False)
     table = to_table(whole.ranked[0].candidate)
     assert table["normal"][0][1] == "conv_3x3(1)"
     assert table["reduce"][2] == ["conv_3x3(1)", "conv_3x3(3)"]
@@ -481,16 +481,16 @@ def test_a_shortlist_tells_how_far_repeats_agree():
     space = conv_space(*SHAPE, depths=(1, 2), widths=(2, 4, 8), kernels=(3,))
     sized = {"pool": 6, "keep": 2, "repeats": 3}
     by_size = search("shortlist", space, pictures(), settings={"names": ("parameters",), **sized}, workers=1)
-    assert by_size.reliability["tau"] == by_size.reliability["top_again"] == 1.0
+    assert by_size.reliability.tau == by_size.reliability.top_again == 1.0
     sizes = [ranked.scores["parameters"] for ranked in by_size.ranked]
     assert sizes == sorted(sizes, reverse=True)
     assert len(by_size.ranked) == 2
     noisy = search(
         "shortlist", space, pictures(), settings={"names": ("regions", "naswot"), **sized}, workers=1
     )
-    assert 0 < noisy.reliability["top_again"] <= 1
-    assert noisy.reliability["top_chance"] == pytest.approx(1 / 3)
-    json.dumps(noisy.reliability, allow_nan=False)
+    assert 0 < noisy.reliability.top_again <= 1
+    assert noisy.reliability.top_chance == pytest.approx(1 / 3)
+    json.dumps(noisy.reliability.as_dict(), allow_nan=False)
 
 
 def test_random_candidates_of_a_size_are_different_and_of_that_size():

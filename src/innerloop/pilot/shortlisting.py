@@ -79,7 +79,8 @@ def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
         say=sitting.say,
         ranks=sitting.ranks,
     )
-    told = {**pruned.reliability, "rounds": pruned.rounds}
+    clear = {} if pruned.reliability is None else pruned.reliability.as_dict()
+    told = {**clear, "rounds": [stage._asdict() for stage in pruned.rounds]}
     return Ranking([each.candidate for each in pruned.ranked], _seconds_of_scoring(sitting), lambda _: told)
 
 
@@ -113,7 +114,7 @@ def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Rankin
     return Ranking(
         [pool[place] for place in scores.order()],
         _seconds_of_scoring(sitting),
-        lambda k: shortlist_reliability(scores, k, problem.seed),
+        lambda k: shortlist_reliability(scores, k, problem.seed).as_dict(),
     )
 
 

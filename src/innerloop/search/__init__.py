@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from innerloop.search.draws import Draw as Draw
     from innerloop.search.draws import Draws as Draws
     from innerloop.search.draws import PictureDraws as PictureDraws
+    from innerloop.search.found import EdgeDecision as EdgeDecision
     from innerloop.search.found import Found as Found
+    from innerloop.search.found import PruningReliability as PruningReliability
     from innerloop.search.found import Ranked as Ranked
+    from innerloop.search.found import Round as Round
+    from innerloop.search.found import ShortlistReliability as ShortlistReliability
     from innerloop.search.methods import METHODS as METHODS
     from innerloop.search.methods import search as search
     from innerloop.search.scoring import Scores as Scores
@@ -35,7 +39,9 @@ else:
         __name__,
         {
             "innerloop.search.draws": "Draw Draws PictureDraws",
-            "innerloop.search.found": "Found Ranked",
+            "innerloop.search.found": (
+                "EdgeDecision Found PruningReliability Ranked Round ShortlistReliability"
+            ),
             "innerloop.search.methods": "METHODS search",
             "innerloop.search.scoring": "Scores score_candidates",
             "innerloop.search.size": "Size count_parameters network_size",

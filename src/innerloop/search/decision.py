@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from innerloop.search.found import EdgeDecision, Round
 from innerloop.search.importance import Numbers, Order, Rule, Table, changes, dropped, sorted_group
 from innerloop.search.reliability import RUNS, mean_of, mean_tau, other_runs
 from innerloop.search.stages import Group, Item, Stage
@@ -39,37 +40,37 @@ class Decision(NamedTuple):
         """How many measurements decided."""
         return sum(self.repeats)
 
-    def edges(self) -> list[dict[str, Any]]:
-        """Every group's decision as plain data."""
+    def edges(self) -> list[EdgeDecision]:
+        """Every group's decision."""
         return [self._edge(number, group) for number, group in enumerate(self.stage.groups)]
 
-    def _edge(self, number: int, group: Group) -> dict[str, Any]:
+    def _edge(self, number: int, group: Group) -> EdgeDecision:
         items = [self.stage.items[place] for place in group.places]
         gone = [item for item in items if item in self.removed]
-        return {
-            "stage": self.stage.name,
-            "kind": items[0].kind,
-            "node": items[0].node,
-            "removed": [f"{item.operator}({item.source})" for item in gone],
-            "among": [f"{item.operator}({item.source})" for item in items],
-            "margin": self.margins[number],
-            "tau": self.group_taus[number],
-            "again": self.again[number],
-            "chance": 1 / math.comb(len(items), group.drop),
-            "repeats": max(self.repeats[place] for place in group.places),
-        }
+        return EdgeDecision(
+            stage=self.stage.name,
+            kind=items[0].kind,
+            node=items[0].node,
+            removed=[f"{item.operator}({item.source})" for item in gone],
+            among=[f"{item.operator}({item.source})" for item in items],
+            margin=self.margins[number],
+            tau=self.group_taus[number],
+            again=self.again[number],
+            chance=1 / math.comb(len(items), group.drop),
+            repeats=max(self.repeats[place] for place in group.places),
+        )
 
-    def plain(self) -> dict[str, Any]:
-        """The stage in short, as plain data."""
-        return {
-            "stage": self.stage.name,
-            "candidates": len(self.stage.items),
-            "measured": self.measured,
-            "removed": [list(item) for item in self.removed],
-            "again": mean_of(self.again),
-            "tau": mean_of(self.group_taus),
-            "taus": self.taus,
-        }
+    def round(self) -> Round:
+        """The stage in short."""
+        return Round(
+            stage=self.stage.name,
+            candidates=len(self.stage.items),
+            measured=self.measured,
+            removed=self.removed,
+            again=mean_of(self.again),
+            tau=mean_of(self.group_taus),
+            taus=self.taus,
+        )
 
     def line(self) -> str:
         """For people."""

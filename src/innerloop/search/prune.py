@@ -11,7 +11,7 @@ from innerloop.core.errors import UserError
 from innerloop.nets.cells.genotype import Choices, genotype_of
 from innerloop.search.decision import Decision, decide
 from innerloop.search.draws import Draws
-from innerloop.search.found import Found, Means, Ranked
+from innerloop.search.found import Found, Means, PruningReliability, Ranked
 from innerloop.search.importance import race_rule, race_values, rank_rule, spreads
 from innerloop.search.measure import Job
 from innerloop.search.pool import Bench
@@ -78,7 +78,7 @@ def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, m
         "",
         [ranked],
         _reliability(decisions),
-        [d.plain() for d in decisions],
+        [decision.round() for decision in decisions],
         seconds,
         sum(decision.measured for decision in decisions),
     )
@@ -186,14 +186,14 @@ def _ranked(bench: Bench, settings: PruneSettings, choices: Choices) -> Ranked:
     return Ranked(genotype, scores)
 
 
-def _reliability(decisions: list[Decision]) -> dict[str, Any]:
+def _reliability(decisions: list[Decision]) -> PruningReliability:
     """What is reported of the whole search; ``edges`` has every single decision."""
     edges = [edge for decision in decisions for edge in decision.edges()]
-    return {
-        "again": mean_of(edge["again"] for edge in edges),
-        "chance": mean_of(edge["chance"] for edge in edges),
-        "tau": mean_of(edge["tau"] for edge in edges),
-        "tau_condition": mean_of(decision.taus.get("condition") for decision in decisions),
-        "tau_regions": mean_of(decision.taus.get("regions") for decision in decisions),
-        "edges": edges,
-    }
+    return PruningReliability(
+        again=mean_of(edge.again for edge in edges),
+        chance=mean_of(edge.chance for edge in edges),
+        tau=mean_of(edge.tau for edge in edges),
+        tau_condition=mean_of(decision.taus.get("condition") for decision in decisions),
+        tau_regions=mean_of(decision.taus.get("regions") for decision in decisions),
+        edges=edges,
+    )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
 from innerloop.search.draws import Draws
-from innerloop.search.found import Found, Means, Ranked
+from innerloop.search.found import Found, Means, Ranked, ShortlistReliability
 from innerloop.search.reliability import mean_tau, other_runs
 from innerloop.search.scores.ranks import rank_sums
 from innerloop.search.scoring import Scores, check_names, score_candidates
@@ -108,7 +108,7 @@ def random_search(
     pool = random_pool(space, settings.keep, seed, settings.parameters, settings.tolerance)
     scores = _scores(space, pool, settings.names, draws, settings.repeats, means) if settings.names else None
     ranked = _ranked(pool, scores, range(len(pool)))
-    return Found("random", ranked, {}, [], scores.seconds if scores else 0.0, 0)
+    return Found("random", ranked, None, [], scores.seconds if scores else 0.0, 0)
 
 
 def shortlist(space: Space[Any], draws: Draws, settings: ShortlistSettings, seed: int, means: Means) -> Found:
@@ -136,18 +136,13 @@ def shortlist(space: Space[Any], draws: Draws, settings: ShortlistSettings, seed
     return Found("shortlist", ranked[: settings.keep], told, [], scores.seconds, len(pool) * settings.repeats)
 
 
-def shortlist_reliability(scores: Scores, keep: int, seed: int) -> dict[str, Any]:
+def shortlist_reliability(scores: Scores, keep: int, seed: int) -> ShortlistReliability:
     """How far repeats agree on the order of candidates.
 
     Args:
         scores: of all candidates in all repeats.
         keep: how many are kept.
         seed: of the runs that are imagined.
-
-    Returns:
-        ``tau`` of the rank sums between single repeats, ``tau_by_score`` likewise, ``top`` (how many are
-        kept), ``top_again`` (the share of them that another run would name again), ``top_chance`` (what that
-        would be by chance), ``repeats`` and ``candidates``.
     """
     columns = {name: value.numpy() for name, value in scores.values.items()}
     candidates, repeats = next(iter(columns.values())).shape
@@ -157,15 +152,15 @@ def shortlist_reliability(scores: Scores, keep: int, seed: int) -> dict[str, Any
         return rank_sums({name: value[:, rows].mean(1).tolist() for name, value in columns.items()})
 
     alone = [sums(np.array([repeat])) for repeat in range(repeats)]
-    return {
-        "tau": mean_tau(alone),
-        "tau_by_score": {name: mean_tau(value.T.tolist()) for name, value in columns.items()},
-        "top": keep,
-        "top_again": _top_again(np.array(alone).T, scores.order()[:keep], seed) if repeats > 1 else None,
-        "top_chance": keep / candidates,
-        "repeats": repeats,
-        "candidates": candidates,
-    }
+    return ShortlistReliability(
+        tau=mean_tau(alone),
+        tau_by_score={name: mean_tau(value.T.tolist()) for name, value in columns.items()},
+        top=keep,
+        top_again=_top_again(np.array(alone).T, scores.order()[:keep], seed) if repeats > 1 else None,
+        top_chance=keep / candidates,
+        repeats=repeats,
+        candidates=candidates,
+    )
 
 
 def _top_again(values: NDArray[np.float64], top: list[int], seed: int) -> float:

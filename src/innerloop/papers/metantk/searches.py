@@ -73,7 +73,7 @@ def found_cell(
     return {
         "genotype": to_table(best.candidate),
         "scores": best.scores,
-        "reliability": result.reliability,
+        "reliability": {} if result.reliability is None else result.reliability.as_dict(),
         "measured": result.measured,
         "seconds": seconds if fresh else sum(each.seconds for each in read_kept(keep).values()),
         "parameters": network_size(space.build(best.candidate, "transductive"), space.shape).body,

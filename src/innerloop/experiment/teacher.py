@@ -124,4 +124,4 @@ def _weights(taught: Recipe, run: Path, recipe: Recipe) -> tuple[Params, Buffers
             for name, value in group_of(tensors, group).items()
         }
 
-    return for_test(placed(saved[0], "params"), placed(saved[0], "buffers"))
+    return for_test(placed(saved.tensors, "params"), placed(saved.tensors, "buffers"))

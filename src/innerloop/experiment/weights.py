@@ -56,7 +56,7 @@ def read_weights(source: str) -> dict[str, Tensor]:
         saved = load_checkpoint(path, "best") or load_checkpoint(path, "last")
         if saved is None:
             raise UserError(f"model.init={source}: that run has no checkpoint yet.")
-        params, buffers = for_test(group_of(saved[0], "params"), group_of(saved[0], "buffers"))
+        params, buffers = for_test(group_of(saved.tensors, "params"), group_of(saved.tensors, "buffers"))
         # learned rates and the like are the learner's, not the network's
         return {name: value for name, value in {**params, **buffers}.items() if not is_own(name)}
     if path.suffix == ".safetensors" and path.is_file():

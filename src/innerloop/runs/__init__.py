@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from innerloop.runs.checkpoints import Checkpoint as Checkpoint
     from innerloop.runs.checkpoints import load_checkpoint as load_checkpoint
     from innerloop.runs.directory import find_run as find_run
     from innerloop.runs.directory import list_runs as list_runs
@@ -19,7 +20,7 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "innerloop.runs.checkpoints": "load_checkpoint",
+            "innerloop.runs.checkpoints": "Checkpoint load_checkpoint",
             "innerloop.runs.directory": "find_run list_runs",
             "innerloop.runs.manifest": "read_manifest",
             "innerloop.runs.metrics": "read_metrics",

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.errors import UserError
+from innerloop.runs.exact import decoded, encoded
 from innerloop.runs.files import (
     DamagedFileError,
     check_plain_file,
@@ -40,7 +40,6 @@ TENSORS = "tensors.safetensors"
 STATE = "state.json"
 _TEMPORARY = ".tmp-"
 _READ_ATTEMPTS = 5
-_FLOAT = "__float__"
 _SUM = "sha256"
 _DIRECTORY = re.compile(r"step-\d+(-\d+)?")
 
@@ -71,7 +70,7 @@ def save_checkpoint(
     """
     folder = run / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    about = _encode({"step": step, "state": dict(state)})  # before anything is written: it may be refused
+    about = encoded({"step": step, "state": dict(state)})  # before anything is written: it may be refused
     temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder))
     try:
         _write_tensors(temporary / TENSORS, tensors)
@@ -92,7 +91,19 @@ def save_checkpoint(
     return final
 
 
-def load_checkpoint(run: Path, tag: str = "last") -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds.
+
+    Attributes:
+        tensors: by name.
+        state: plain data, by name.
+    """
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def load_checkpoint(run: Path, tag: str = "last") -> Checkpoint | None:
     """The tensors and state that ``tag`` names, or None where there is no such checkpoint yet.
 
     May be called while the run trains: if the checkpoint is replaced during the read, the new one is read.
@@ -106,7 +117,7 @@ def load_checkpoint(run: Path, tag: str = "last") -> tuple[dict[str, Tensor], di
         raise DamagedCheckpointError(f"{error}; {_way_out(run, tag)}.") from None
 
 
-def _load(folder: Path, tag: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def _load(folder: Path, tag: str) -> Checkpoint | None:
     problem: Exception | None = None
     for _ in range(_READ_ATTEMPTS):
         try:
@@ -128,15 +139,15 @@ def _load(folder: Path, tag: str) -> tuple[dict[str, Tensor], dict[str, Any]] | 
     )
 
 
-def _read(where: Path, expected: str | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read(where: Path, expected: str | None) -> Checkpoint:
     from innerloop.runs.tensors import read_tensors
 
     _verify(where / STATE, expected)
-    about = _decode(read_object(where / STATE))
+    about = decoded(read_object(where / STATE))
     _verify(where / TENSORS, about.get(_SUM))
     if not isinstance(about["state"], dict):
         raise ValueError(f"{STATE} holds no state")
-    return read_tensors(where / TENSORS), about["state"]
+    return Checkpoint(read_tensors(where / TENSORS), about["state"])
 
 
 def _name(pointer: Mapping[str, Any]) -> str:
@@ -222,26 +233,3 @@ def _clean(folder: Path) -> None:
             ".tmp"
         ):  # a pointer that a kill left half-written
             path.unlink(missing_ok=True)
-
-
-def _encode(value: Any) -> Any:
-    """Plain data with non-finite floats as ``{"__float__": "inf"}``, because JSON has no such numbers."""
-    if isinstance(value, Mapping):
-        return {str(key): _encode(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encode(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {_FLOAT: repr(float(value))}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise TypeError(
-        f"checkpoint state holds a {type(value).__name__}: put tensors in `tensors`, keep state plain."
-    )
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, dict):
-        if value.keys() == {_FLOAT}:
-            return float(value[_FLOAT])
-        return {key: _decode(item) for key, item in value.items()}
-    return [_decode(item) for item in value] if isinstance(value, list) else value

@@ -49,7 +49,7 @@ def recorded_rate(run: Path) -> float | None:
         rate = None
     if rate is None:
         saved = load_checkpoint(run, "last")
-        rate = saved[1].get("inner_lr") if saved else None
+        rate = saved.state.get("inner_lr") if saved else None
     return None if rate is None else float(rate)
 
 

@@ -110,12 +110,12 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = No
     return {"cases": rows, "machine": harness.machine()}
 
 
-def _row(name: str, found: Measured) -> Row:
+def _row(name: str, measurement: Measured) -> Row:
     """Milliseconds are per 1,000 episodes."""
-    ours, peer = found.timings[name], found.timings["numpy"]
+    ours, peer = measurement.timings[name], measurement.timings["numpy"]
     speeds = f"{1e6 / ours.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"
     case = f"1,000 episodes, {WAYS}-way {SHOTS}-shot {QUERIES}-query, {name}"
-    notes = [speeds, *busy(found.bystanders)]
+    notes = [speeds, *busy(measurement.bystanders)]
     return comparison(case, "numpy gather", ours, peer, AT_LEAST[name], notes)
 
 

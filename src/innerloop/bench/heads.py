@@ -151,9 +151,9 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
     return rows
 
 
-def _notes(dtype: str, found: Measured, answer: dict[str, Any], off: dict[str, float]) -> list[str]:
+def _notes(dtype: str, measurement: Measured, answer: dict[str, Any], off: dict[str, float]) -> list[str]:
     """All times of the peer, whether ours converged, and how the solutions differ where that is known."""
-    peers = [t for name, t in found.timings.items() if name.startswith("scikit-learn")]
+    peers = [t for name, t in measurement.timings.items() if name.startswith("scikit-learn")]
     told = ", ".join(f"{t.side.name.removeprefix('scikit-learn ')} {t.ms:,.0f} ms" for t in peers)
     notes = [f"scikit-learn's better of {told}"]
     notes += [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
@@ -162,7 +162,7 @@ def _notes(dtype: str, found: Measured, answer: dict[str, Any], off: dict[str, f
             f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10",
             f"{100 * off[f'labels {dtype}']:.2f} % of labels the same",
         ]
-    return [*notes, *busy(found.bystanders)]
+    return [*notes, *busy(measurement.bystanders)]
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class NtkWorker(Worker):
         keep_freed_memory()
         torch.set_num_threads(spec["threads"])
         build({**spec, "sizes": {"width": 8, "samples": 2, "depth": 2}})()  # what it imports counts as there
-        return self.begin(build(spec), gradient, lambda found: [found])
+        return self.begin(build(spec), gradient, lambda kernel: [kernel])
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:

@@ -60,7 +60,7 @@ class SearchWorker(Worker):
         keep_freed_memory()
         if spec["part"] != "round":  # ours keeps processes, which are started once
             build({**spec, "sizes": SMALL})()
-        return self.begin(build(spec), gradient, lambda found: [found])
+        return self.begin(build(spec), gradient, lambda answer: [answer])
 
     def whole(self, sizes: dict[str, int], quick: bool) -> dict[str, Any]:
         """A robust search, or what it would take."""

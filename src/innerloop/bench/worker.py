@@ -90,7 +90,7 @@ class Worker:
         keep_freed_memory()
         if spec.get("compile") != "full":  # imports whatever the side needs, so that it counts as a library
             sides.build({**spec, "sizes": TINY[spec["workload"]]})()
-        return self.begin(sides.build(spec), gradient, lambda found: [found[name] for name in sorted(found)])
+        return self.begin(sides.build(spec), gradient, lambda grads: [grads[name] for name in sorted(grads)])
 
     def begin(self, call: Callable[[], Any], file: str | None, tensors: Callable[[Any], list[Any]]) -> Answer:
         """Runs what will be timed once, and writes the tensors that it finds to a file, one after another.

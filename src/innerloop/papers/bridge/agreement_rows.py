@@ -116,17 +116,19 @@ def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
     ]
 
 
-def picture_rows(found: dict[str, Any], scale: str) -> list[Row]:
+def picture_rows(pictures: dict[str, Any], scale: str) -> list[Row]:
     """Labels of pictures."""
-    gap, floor = found["gap"], max(found[m]["agreement"] for m in METHODS)
-    accuracy = ", ".join(f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in found["accuracy"].items())
+    gap, floor = pictures["gap"], max(pictures[m]["agreement"] for m in METHODS)
+    accuracy = ", ".join(
+        f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in pictures["accuracy"].items()
+    )
     return [
         row(
             "Conv4, 5-way 5-shot: ANIL and MTL give the same labels as often as two seeds of one do",
             "close",
             f"{100 * gap['agreement']:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
             f"both methods); probabilities {gap['distance']:.3f} apart against "
-            f"{min(found[m]['distance'] for m in METHODS):.3f}; accuracy {accuracy}",
+            f"{min(pictures[m]['distance'] for m in METHODS):.3f}; accuracy {accuracy}",
             gap["agreement"] >= floor,
             expected=RECORDED[scale]["pictures"],
         )

@@ -61,14 +61,14 @@ def mean(run: Mapping[str, Any], shots: str) -> float:
     return mean_interval(run["scores"][shots]).mean
 
 
-def percent(found: Interval) -> str:
+def percent(accuracy: Interval) -> str:
     """An accuracy for people, with its interval where there is one.
 
     >>> percent(Interval(0.7, 0.011, 3)), percent(Interval(0.7, float("nan"), 1))
     ('70.0 ± 1.1 %', '70.0 %')
     """
-    spread = f" ± {100 * found.ci95:.1f}" if found.ci95 == found.ci95 else ""
-    return f"{100 * found.mean:.1f}{spread} %"
+    spread = f" ± {100 * accuracy.ci95:.1f}" if accuracy.ci95 == accuracy.ci95 else ""
+    return f"{100 * accuracy.mean:.1f}{spread} %"
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]], shots: str) -> Interval:

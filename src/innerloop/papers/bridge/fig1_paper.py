@@ -63,9 +63,9 @@ def compute(scale: str, say: Say) -> dict[str, Any]:
     }
 
 
-def rows(found: dict[str, Any], scale: str) -> list[Row]:
+def rows(drawn: dict[str, Any], scale: str) -> list[Row]:
     """What Figure 1 shows, beside what its own computation gives."""
-    width, by_depth = found["width"], [one["mean"] for one in found["by_depth"]]
+    width, by_depth = drawn["width"], [one["mean"] for one in drawn["by_depth"]]
     slope = log_slope([float(d) for d in DEPTHS], by_depth)
     how = f"empirical kernels of width {width}, inputs not rescaled"
     out = [
@@ -76,12 +76,12 @@ def rows(found: dict[str, Any], scale: str) -> list[Row]:
             by_depth[-1] < by_depth[0],
         )
     ]
-    for name, gaps in found["by_time"].items():
+    for name, gaps in drawn["by_time"].items():
         means = [one["mean"] for one in gaps]
         if name.startswith("as printed"):
             out.append(_printed_row(f"Figure 1, right, the paper's way: Lemma 1 {name}", means))
         elif name == LEMMA:
-            out.append(_cancelled_row(means[0], found["by_time"]["as printed, float64"]))
+            out.append(_cancelled_row(means[0], drawn["by_time"]["as printed, float64"]))
         else:
             what = f"Figure 1, right, the paper's way: {name}"
             out.append(time_row(what, means, name in RISES[scale]))
@@ -115,23 +115,23 @@ def _printed_row(what: str, means: list[float]) -> Row:
     )
 
 
-def panels(found: dict[str, Any]) -> list[Panel]:
+def panels(drawn: dict[str, Any]) -> list[Panel]:
     """The same two panels as with analytic kernels."""
-    by_depth = found["by_depth"]
+    by_depth = drawn["by_depth"]
     return [
         panel(
             "depth L",
-            f"‖F_ANIL − F_MTL‖, λτ = 0, width {found['width']}",
+            f"‖F_ANIL − F_MTL‖, λτ = 0, width {drawn['width']}",
             [line("empirical kernels", DEPTHS, [one["mean"] for one in by_depth])],
             log_x=True,
             log_y=True,
         ),
         panel(
             "λτ",
-            f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {found['width']}",
+            f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {drawn['width']}",
             [
                 line(name, PRINTED_TIMES[: len(gaps)], [one["mean"] for one in gaps])
-                for name, gaps in found["by_time"].items()
+                for name, gaps in drawn["by_time"].items()
             ],
             log_y=True,
         ),

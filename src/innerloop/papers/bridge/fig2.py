@@ -51,17 +51,17 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"bridge-fig2": _figure(points, peer)}, data, protocol(scale))
 
 
-def _point(work: Work, found: dict[str, Any], shots: str, peer_seconds: float) -> dict[str, Any]:
+def _point(work: Work, trained_run: dict[str, Any], shots: str, peer_seconds: float) -> dict[str, Any]:
     from innerloop.papers.bridge.methods import recipe_for
 
-    score = mean_interval(found["scores"][shots])
+    score = mean_interval(trained_run["scores"][shots])
     return {
         "batch": recipe_for(work).outer.batch,
-        "steps": found["steps"],
+        "steps": trained_run["steps"],
         "accuracy": score.mean,
         "ci95": score.ci95,
-        "seconds": found["seconds"],
-        "speedup": peer_seconds / found["seconds"],
+        "seconds": trained_run["seconds"],
+        "speedup": peer_seconds / trained_run["seconds"],
     }
 
 

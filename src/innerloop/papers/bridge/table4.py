@@ -55,8 +55,8 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, protocol(scale))
 
 
-def _plain(found: Run) -> Run:
-    return {name: found[name] for name in ("curve", "seconds", "best_seconds", "best_step", "steps")}
+def _plain(trained_run: Run) -> Run:
+    return {name: trained_run[name] for name in ("curve", "seconds", "best_seconds", "best_step", "steps")}
 
 
 def curves_figure(by_method: dict[str, list[Run]]) -> Figure:

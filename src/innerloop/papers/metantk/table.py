@@ -94,23 +94,23 @@ def _by_task(runs: Sequence[Mapping[str, Any]], shots: str) -> list[float]:
     return [fmean(scores) for scores in zip(*(r["training"]["scores"][shots] for r in runs), strict=True)]
 
 
-def accuracies(found: Sequence[Mapping[str, Any]], shots: str) -> Spread:
+def accuracies(runs: Sequence[Mapping[str, Any]], shots: str) -> Spread:
     """Over independent runs, in percent."""
-    return spread(accuracy(run, shots) for run in found)
+    return spread(accuracy(run, shots) for run in runs)
 
 
-def line_of(found: Sequence[Mapping[str, Any]], cells: int) -> dict[str, Any]:
+def line_of(runs: Sequence[Mapping[str, Any]], cells: int) -> dict[str, Any]:
     """A line of the table: parameters, search cost, and accuracies with standard deviations."""
-    costs = [run["search"]["seconds"] for run in found if run["search"] is not None]
+    costs = [run["search"]["seconds"] for run in runs if run["search"] is not None]
     return {
         "cells": cells,
-        "parameters": fmean(run["training"]["parameters"] for run in found),
+        "parameters": fmean(run["training"]["parameters"] for run in runs),
         "search_minutes": fmean(costs) / 60 if costs else None,
-        "training_minutes": fmean(run["training"]["seconds"] for run in found) / 60,
-        "runs": len(found),
-        "accuracy": {shots: accuracies(found, shots)._asdict() for shots in shots_of(found[0])},
-        "genotypes": [run["genotype"] for run in found],
-        "reliability": [run["search"]["reliability"] for run in found if run["search"] is not None],
+        "training_minutes": fmean(run["training"]["seconds"] for run in runs) / 60,
+        "runs": len(runs),
+        "accuracy": {shots: accuracies(runs, shots)._asdict() for shots in shots_of(runs[0])},
+        "genotypes": [run["genotype"] for run in runs],
+        "reliability": [run["search"]["reliability"] for run in runs if run["search"] is not None],
     }
 
 

@@ -131,8 +131,8 @@ def test_ratios_are_taken_within_rounds():
 
 def test_a_row_has_the_promised_keys_in_order():
     """What `innerloop bench NAME --json` prints is read by others."""
-    found = rows.comparison("c", "p", timing("a@2", [1.0], threads=2), timing("p@1", [3.0]), 2.0, ["x", "y"])
-    assert list(found.items()) == [
+    row = rows.comparison("c", "p", timing("a@2", [1.0], threads=2), timing("p@1", [3.0]), 2.0, ["x", "y"])
+    assert list(row.items()) == [
         ("case", "c"),
         ("peer", "p"),
         ("ours_ms", 1.0),
@@ -153,8 +153,8 @@ def test_blocks_become_a_timing():
         {"seconds": [0.3, 0.1, 0.2], "peak_mb": 90.0, "empty_mb": 60.0, "others": 0.4},
         {"seconds": [0.4], "peak_mb": 95.0, "empty_mb": 60.0, "others": None},
     ]
-    found = rows.timing(Side("a", {}), blocks, 1.5, scale=10.0)
-    assert found == Timing(Side("a", {}), [pytest.approx(2000.0), pytest.approx(4000.0)], 95.0, 60.0, 4, 1.5)
+    timed = rows.timing(Side("a", {}), blocks, 1.5, scale=10.0)
+    assert timed == Timing(Side("a", {}), [pytest.approx(2000.0), pytest.approx(4000.0)], 95.0, 60.0, 4, 1.5)
     assert rows.bystanders(blocks) == 0.4
     assert rows.bystanders(blocks[1:]) is None
 

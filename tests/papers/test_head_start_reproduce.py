@@ -48,9 +48,9 @@ def test_an_order_that_matters_to_equal_rows_is_told() -> None:
 def test_what_is_called_no_drop(lost: float, holds: bool) -> None:
     scores = [0.4, 0.5, 0.6, 0.7]
     runs = {
-        "learned": [{"scores": scores, "moved": 0.1}],
-        "frozen": [{"scores": [score - lost for score in scores], "moved": 0.0}],
+        "learned": [bridge_frozen.Judged(scores, moved=0.1)],
+        "frozen": [bridge_frozen.Judged([score - lost for score in scores], moved=0.0)],
     }
-    found = bridge_frozen._drop(runs, "cpu")
-    assert found.holds == holds
-    assert f"{-100 * lost:+.2f} ± 0.00 points; by seed {-100 * lost:+.1f}" in found.ours
+    row = bridge_frozen._drop(runs, "cpu")
+    assert row.holds == holds
+    assert f"{-100 * lost:+.2f} ± 0.00 points; by seed {-100 * lost:+.1f}" in row.ours

@@ -17,9 +17,9 @@ from innerloop.papers.further import maml_permutations
 def test_the_smallest_scale_is_as_recorded(name: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", name, "--scale", "smoke", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert all(row["ok"] for row in found["rows"])
-    assert (tmp_path / found["figure"]).stat().st_size > 10_000
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert all(row["ok"] for row in told["rows"])
+    assert (tmp_path / told["figure"]).stat().st_size > 10_000
 
 
 def permuted(rows: list[list[float]], averaged: list[float]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Measured, Say
 from innerloop.bench.rows import Report, Row, Side, busy, comparison
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 
 WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
 CLASSES, DRAWINGS, SIDE = 1028, 20, 28  # Omniglot, training classes of Vinyals' split
@@ -76,7 +76,7 @@ def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
 class EpisodesWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:  # noqa: ARG002
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:  # noqa: ARG002
         """Builds a side on one thread, and calls it once."""
         import torch
 
@@ -89,7 +89,7 @@ class EpisodesWorker(Worker):
         return {"first_call_s": time.perf_counter() - start}
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = None) -> Report:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """All sides take turns, each in a process of its own with one thread.
 
     Args:

@@ -17,7 +17,7 @@ from innerloop.core.errors import UserError
 from innerloop.reproduce import REPRODUCTIONS, check
 from innerloop.reproduce.carry_out import begin, carry_on
 from innerloop.reproduce.members import finished_before, in_turn, made_by
-from innerloop.reproduce.results import Member, Outcome, Result, Summary
+from innerloop.reproduce.results import Member, Result, Summary
 from innerloop.reproduce.rows import Say
 from innerloop.reproduce.sharing import Sharing
 from innerloop.runs.directory import create_run
@@ -136,7 +136,7 @@ def carry_out_batch(batch: Path, argv: list[str] | None, say: Say, sharing: Shar
 def _carry_out_member(entry: Member, run: Path, scale: str, say: Say) -> None:
     """Redoes one of them; its entry says how it ended, whatever happens."""
     try:
-        entry |= {**_outcome(carry_on(run, entry["name"], scale, say)), "status": "finished"}
+        entry |= _finished(entry, carry_on(run, entry["name"], scale, say))
     except UserError as error:
         entry |= {"status": "failed", "reason": str(error)}
     except Exception as error:
@@ -153,20 +153,23 @@ def _finished_elsewhere(folder: Path, name: str, scale: str) -> Member | None:
     if finished is None:
         return None
     run, result = finished
-    about: Member = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
+    entry: Member = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
+    entry["made_by"] = made_by(name)
     try:
-        return {**about, "made_by": made_by(name), **_outcome(result), "status": "finished"}
+        return _finished(entry, result)
     except KeyError:  # a damaged file
         return None
 
 
-def _outcome(result: Result) -> Outcome:
+def _finished(entry: Member, result: Result) -> Member:
     return {
+        **entry,
         "redoes": result["redoes"],
         "rows": result["rows"],
         "figures": result["figures"],
         "protocol": result["protocol"],
         "seconds": result["seconds"],
+        "status": "finished",
     }
 
 

@@ -31,18 +31,8 @@ class Result(TypedDict):
     run: str
 
 
-class Outcome(TypedDict, total=False):
-    """What a batch keeps of a :class:`Result`."""
-
-    redoes: str
-    rows: list[dict[str, Any]]
-    figures: list[str]
-    protocol: dict[str, Any]
-    seconds: float
-
-
-class Member(Outcome, total=False):
-    """A reproduction in a batch; its outcome is there once it has finished.
+class Member(TypedDict, total=False):
+    """A reproduction in a batch; what is kept of its :class:`Result` is there once it has finished.
 
     Attributes:
         name: of it.
@@ -51,6 +41,11 @@ class Member(Outcome, total=False):
         made_by: the source and the libraries.
         status: ``finished``, ``failed`` or ``interrupted``.
         reason: why it did not finish.
+        redoes: as in its result.
+        rows: as in its result.
+        figures: as in its result.
+        protocol: as in its result.
+        seconds: as in its result.
     """
 
     name: Required[str]
@@ -59,6 +54,11 @@ class Member(Outcome, total=False):
     made_by: dict[str, str | None]
     status: str
     reason: str
+    redoes: str
+    rows: list[dict[str, Any]]
+    figures: list[str]
+    protocol: dict[str, Any]
+    seconds: float
 
 
 class Summary(TypedDict, total=False):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from typing import NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Setting, judged
+from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Judged, Setting, judged
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
@@ -27,13 +26,6 @@ NO_DROP = {"cpu": False, "paper": True}
 """What is recorded for each scale; nobody has run the last one here."""
 
 
-class Judged(NamedTuple):
-    """One run: the accuracy of every test task, and how far the last layer moved in training."""
-
-    scores: list[float]
-    moved: float
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """Trains ANIL from each start on the same episodes, and compares them task by task."""
     setting, seeds = SETTINGS[scale], SEEDS[scale]
@@ -43,7 +35,7 @@ def run(scale: str, say: Say) -> Reproduction:
     for seed in range(seeds):
         for start in STARTS:
             given = {"setting": setting, "start": start, "seed": seed}
-            runs[start].append(Judged(**remembered(NAME, judged, given)))
+            runs[start].append(Judged(*remembered(NAME, judged, given)))
             say(f"{start}, seed {seed}: {statistics.fmean(runs[start][-1].scores):.3f}")
     rows = _identities(runs)
     if scale != "smoke":
@@ -61,8 +53,8 @@ def run(scale: str, say: Say) -> Reproduction:
         for start in STARTS
     ]
     figure = panels_figure([panel("training seed", "accuracy of ANIL", lines)], columns=1, width=5.8)
-    data = {start: [each_run._asdict() for each_run in each] for start, each in runs.items()}
-    return Reproduction(rows, {NAME: figure}, data, protocol)
+    kept = {start: [one._asdict() for one in some] for start, some in runs.items()}
+    return Reproduction(rows, {NAME: figure}, kept, protocol)
 
 
 def _identities(runs: dict[str, list[Judged]]) -> list[Row]:

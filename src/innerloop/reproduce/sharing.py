@@ -189,7 +189,7 @@ def shared(folder: Path) -> Iterator[Sharing]:
             setattr(parts, name, function)
 
 
-def _put_in_place(sharing: Sharing) -> dict[str, Any]:
+def _put_in_place(sharing: Sharing) -> dict[str, Callable[..., Any]]:
     """Lets ``parts`` share; gives what was there before."""
     before = {name: getattr(parts, name) for name in ("remembered", "two_at_a_time")}
     _SHARING.set(sharing)

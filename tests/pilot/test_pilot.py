@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -299,6 +300,7 @@ def test_the_command_understands_what_was_asked_once(trust: bool, monkeypatch: p
         return understand(*given, trust=trust, **more)
 
     monkeypatch.setattr("innerloop.pilot.asked.understand", counted)
-    monkeypatch.setattr("innerloop.pilot.run.search", lambda *_, **__: {"keys": []})
+    listed = SimpleNamespace(as_dict=lambda: {"keys": []})
+    monkeypatch.setattr("innerloop.pilot.run.search", lambda *_, **__: listed)
     assert main(["search", "glyphs", "budget=60s", *(["--trust"] if trust else [])]) == 0
     assert asked == [trust]

@@ -290,7 +290,9 @@ def pretrained(folder: Path, *settings: str) -> Path:
 
 
 def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
+    from innerloop.experiment.judged import judged_from
     from innerloop.experiment.run import evaluate_run
+    from innerloop.runs.files import plain, read_json
 
     run = pretrained(tmp_path)
     (file,) = (run / "eval").glob("*.json")
@@ -300,6 +302,12 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
     assert first["protocol"]["method"] == "logistic head"
     assert {"C", "normalise", "copies", "norm", "kind", "seed", "ways"} <= set(first["protocol"])
     assert evaluate_run(run, []).mean == first["mean"]
+    grid = evaluate_run(run, ["eval.C_grid=[0.1,1.0]"])
+    assert {row.C for row in grid.grid[:-1]} >= {0.1, 1.0}
+    assert grid.grid[-1].C is None
+    read_again = judged_from({**read_json(grid.file), "file": grid.file}, run)
+    assert read_again == grid._replace(protocol=plain(grid.protocol))
+    assert [baseline.name for baseline in grid.baselines] == ["pixels", "colours", "untrained"]
     for head in [*HEADS, "finetune", "learner"]:
         evaluation = evaluate_run(run, [f"eval.head={head}", "eval.head_steps=1"])
         assert 0 <= evaluation.mean <= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,8 +65,8 @@ class Judged(NamedTuple):
     drawn: Episodes | None
     not_finite: int
     changed: Mapping[str, Any]
-    baselines: Sequence[Baseline]
-    grid: Sequence[GridRow]
+    baselines: list[Baseline]
+    grid: tuple[GridRow, ...]
     unconverged: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def _baseline(row: Mapping[str, Any]) -> Baseline:
     )
 
 
-def _grid(result: Mapping[str, Any]) -> list[GridRow]:
+def _grid(result: Mapping[str, Any]) -> tuple[GridRow, ...]:
     rows, count = result.get("grid") or [], result["episodes"]
-    return [
+    return tuple(
         GridRow(row.get("C"), row.get("normalise"), Interval(row["accuracy"], row["ci95"], count))
         for row in ([*rows, result["ensemble"]] if rows else [])
-    ]
+    )

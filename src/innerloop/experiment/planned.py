@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.execution.auto import choose_plan
-from innerloop.execution.plan import Plan
+from innerloop.execution.plan import Plan, compiler_works
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.together import own_tasks
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress
+
+
+def check_kept_plan(run: Path, plan: Mapping[str, Any]) -> None:
+    """A resumed run keeps its plan, so it needs the compiler that the plan was made with."""
+    if plan.get("compile") == "full" and not (outcome := compiler_works()).works:
+        raise UserError(
+            f"{run} was compiled to C++, and here {outcome.reason}: resume it where a compiler works, or "
+            "name one in $CXX."
+        )
 
 
 def planned(parts: Parts, run: Path, bar: Progress) -> Plan:

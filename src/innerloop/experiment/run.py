@@ -10,7 +10,7 @@ from typing import Any
 
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
-from innerloop.execution.plan import Plan, check_compiler, compiler_works
+from innerloop.execution.plan import Plan, check_compiler
 from innerloop.execution.warned import worker_warnings
 from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
 from innerloop.experiment.divergence import rate_words
@@ -21,7 +21,7 @@ from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
-from innerloop.experiment.planned import planned
+from innerloop.experiment.planned import check_kept_plan, planned
 from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rates.auto import provisional, settled
 from innerloop.experiment.results import TrainResult
@@ -111,7 +111,7 @@ def resume(run: Path, *, trust: bool = False, progress: bool = True, force: bool
             _refuse_running(run, manifest)
         if recipe.outer.objective == NOTHING:
             return judge_again(run, recipe, progress=progress)
-        _check_plan(run, manifest.get("plan") or {})
+        check_kept_plan(run, manifest.get("plan") or {})
         check_followers(recipe.run.tensorboard, recipe.run.track)
         recipe, notes = _same_data(recipe, run)
         parts = build(provisional(recipe))
@@ -141,15 +141,6 @@ def _same_data(recipe: Recipe, run: Path) -> tuple[Recipe, list[str]]:
     """The recipe with the split that the run kept, and remarks; refuses where any of it has changed."""
     kept = with_kept_data(recipe, recipe, run)
     return kept, check_data(kept, recipe, run, ("train", "validation", "test"))
-
-
-def _check_plan(run: Path, plan: dict[str, Any]) -> None:
-    """A resumed run keeps its plan, so it needs the compiler that the plan was made with."""
-    if plan.get("compile") == "full" and not (outcome := compiler_works()).works:
-        raise UserError(
-            f"{run} was compiled to C++, and here {outcome.reason}: resume it where a compiler works, or "
-            "name one in $CXX."
-        )
 
 
 def _manifest_or_new(run: Path, recipe: Recipe) -> dict[str, Any]:

@@ -207,8 +207,8 @@ def test_a_diverged_run_of_rate_regret_counts_as_a_guess(monkeypatch: Any) -> No
     monkeypatch.setattr(rate_runs, "fitted", lambda recipe: Done)
     monkeypatch.setattr(rate_runs, "judged", lambda outcome: Interval(math.nan, math.nan, 10))
     outcome = rate_runs.trained(rate_runs.Case("glyphs", 5, "none", 1), 10.0, 0, rate_runs.Size(4, 2, 10))
-    assert outcome["accuracy"] == pytest.approx(0.2)
-    assert outcome["diverged"]
+    assert outcome.accuracy == pytest.approx(0.2)
+    assert outcome.diverged
 
 
 # ---- negative rates, and combinations that cannot work ----

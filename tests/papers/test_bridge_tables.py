@@ -20,7 +20,7 @@ from innerloop.papers.bridge.cells import (
     time_to_reach,
 )
 from innerloop.papers.bridge.methods import METHODS, PENALTIES, SIZES, Work, recipe_for
-from innerloop.papers.bridge.picture_run import ValidationPoint, PictureRun, picture_run
+from innerloop.papers.bridge.picture_run import PictureRun, ValidationPoint, picture_run
 from innerloop.papers.bridge.runs import Watch, trained
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe

@@ -17,7 +17,7 @@ from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.validation import validation_of
-from innerloop.papers.bridge.picture_run import ValidationPoint, PictureRun
+from innerloop.papers.bridge.picture_run import PictureRun, ValidationPoint
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import plan_for
 from innerloop.training.state import TrainState
@@ -84,9 +84,8 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[ValidationPoint], TrainState, f
     def log(record: dict[str, Any]) -> None:
         """Keeps a point of the curve."""
         if "validation" in record:
-            curve.append(
-                ValidationPoint(record["step"], record["validation"], record["ci95"], watch.seconds())
-            )
+            score_and_interval = record["validation"], record["ci95"]
+            curve.append(ValidationPoint(record["step"], *score_and_interval, watch.seconds()))
 
     def save(state: TrainState, tags: tuple[str, ...]) -> None:
         """Keeps the best state."""

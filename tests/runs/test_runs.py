@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import math
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from innerloop.runs.checkpoints import (
 )
 from innerloop.runs.directory import create_run, find_run, list_runs
 from innerloop.runs.files import read_json, write_json_atomic, write_text_atomic
-from innerloop.runs.interrupts import SIGNALS, held_interrupts
+from innerloop.runs.interrupts import SIGNALS, held_interrupts, interrupt_when_told
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, read_metrics, truncate_after
 from innerloop.runs.progress import RunLog, progress
@@ -465,6 +467,31 @@ def test_other_threads_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert done == [True]
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_an_import(
+    kind: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The C code of a module that is interrupted may say that it could not be imported."""
+    text = f"import os, time\nos.kill(os.getpid(), {int(kind)})\ntime.sleep(0.2)\nWHOLE = True\n"
+    (tmp_path / "interrupted_by_itself.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        interrupt_when_told()
+        with pytest.raises(KeyboardInterrupt):
+            _import_and_wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert sys.modules.pop("interrupted_by_itself").WHOLE
+
+
+def _import_and_wait() -> None:
+    importlib.import_module("interrupted_by_itself")
+    time.sleep(PATIENCE)
 
 
 # ---- metrics ----

@@ -51,9 +51,9 @@ def test_figures_10_and_12_have_one_set_of_settings() -> None:
 
 def test_figure_10_says_where_the_best_rate_lies() -> None:
     case = next(iter(CASES))
-    found = {"rates": (0.002, 0.02, 0.2), "scores": [scored(3), scored(1), scored(2)], "ours": [0.1, 0.3]}
-    inside, ours = adaptlr_fig10._rows(case, {**found, "h19": [0.01, 0.1]}, "paper")
-    outside, _ = adaptlr_fig10._rows(case, {**found, "h19": [0.03, 0.1]}, "paper")
+    results = {"rates": (0.002, 0.02, 0.2), "scores": [scored(3), scored(1), scored(2)], "ours": [0.1, 0.3]}
+    inside, ours = adaptlr_fig10._rows(case, {**results, "h19": [0.01, 0.1]}, "paper")
+    outside, _ = adaptlr_fig10._rows(case, {**results, "h19": [0.03, 0.1]}, "paper")
     assert (inside.holds, outside.holds, ours.holds) == (True, False, False)
 
 
@@ -77,10 +77,10 @@ def test_figure_3_compares_the_same_model_early_and_at_the_end(
     printed: list[float], expected: list[bool]
 ) -> None:
     """What comes after the drawn iterations does not count as faster."""
-    found = curves(
+    by_choice = curves(
         default=[0.5, 0.89], printed=printed, entries=[0.4, 0.9], plain=[0.45, 0.9], ours=[0.5, 0.9]
     )
-    rows = adaptlr_fig3._rows(found, "paper")
+    rows = adaptlr_fig3._rows(by_choice, "paper")
     assert [r.holds for r in rows] == [*expected, True]
 
 
@@ -105,5 +105,5 @@ def test_an_online_rate_that_has_not_moved_is_the_fixed_one_on_normalised_featur
     fixed = anil(with_last_layer(network, "normalised"), loss, 0.1, 4)
     online = online_anil(network, loss, 0.1, 4, "h3")
     expected, _ = fixed.predict(fixed.adapt(params, buffers, x, y), q)
-    found, _ = online.predict(online.adapt(params, own, x, y), q)
-    assert_close(found, expected)
+    outputs, _ = online.predict(online.adapt(params, own, x, y), q)
+    assert_close(outputs, expected)

@@ -288,8 +288,8 @@ def test_rows_of_the_study_judge_paired_gains_over_seeds() -> None:
 
     def rows(share: list[float]) -> dict[str, Row]:
         arms = {"plain": runs([0.3, 0.5, 0.4]), "share": runs(share), "weight": runs([0.3, 0.5, 0.4])}
-        found = dict.fromkeys(landscape_hard_runs.CASES, arms)
-        return {row.what: row for row in landscape_hard_share._rows(found, "paper")}
+        by_case = dict.fromkeys(landscape_hard_runs.CASES, arms)
+        return {row.what: row for row in landscape_hard_share._rows(by_case, "paper")}
 
     words = f"alphabets: {landscape_hard_share.SAID['share']}: gain on hard test tasks, points"
     better = rows([0.34, 0.55, 0.45])  # by 4, 5 and 5 points, though seeds differ by 20

@@ -67,43 +67,43 @@ def _mean_distance(points: Tensor, optima: Tensor) -> list[float]:
     return [float((w - optima).norm(dim=1).mean()) for w in points]
 
 
-def _rows(name: str, found: dict[str, Any]) -> list[Row]:
-    start, best, there = found["distance"][0], min(found["distance"]), found["limit_distance"]
-    falls = found["distance"][1] < start
+def _rows(name: str, case: dict[str, Any]) -> list[Row]:
+    start, best, there = case["distance"][0], min(case["distance"]), case["limit_distance"]
+    falls = case["distance"][1] < start
     share = (start - there) / (start - best) if start > best else 0.0
     return [
         row(
             f"{name}: mean distance to task optima falls as α leaves 0",
             "falls",
-            f"{start:.4f} → {found['distance'][1]:.4f}",
+            f"{start:.4f} → {case['distance'][1]:.4f}",
             falls,
         ),
         row(
             f"{name}: w_m(α*_lim) takes most of the possible gain in distance",
             "α*_lim is the nearest point",
-            f"{100 * share:.0f} % of the gain; nearest at α = {found['nearest']:.4g}, "
-            f"α*_lim = {found['limit']:.4g}",
+            f"{100 * share:.0f} % of the gain; nearest at α = {case['nearest']:.4g}, "
+            f"α*_lim = {case['limit']:.4g}",
             share > 0.5,
             reason="holds if α*_lim has more than half of the largest gain; the paper shows no number",
         ),
     ]
 
 
-def _panels(name: str, found: dict[str, Any]) -> list[Panel]:
-    x, y = zip(*found["optima"], strict=True)
-    px, py = zip(*found["path"], strict=True)
-    where = found["at_limit"]
+def _panels(name: str, case: dict[str, Any]) -> list[Panel]:
+    x, y = zip(*case["optima"], strict=True)
+    px, py = zip(*case["path"], strict=True)
+    where = case["at_limit"]
     return [
         panel(
             "first coordinate",
-            f"{name}: {found['laws']}",
+            f"{name}: {case['laws']}",
             [line("task optima", x, y, dots=True), line("w_m(α)", px, py)],
             [mark("w_r (α = 0)", px[0], py[0]), mark("w_m(α*_lim)", where[0], where[1])],
         ),
         panel(
             "α",
             "mean distance to the task optima",
-            [line("w_m(α)", found["rates"], found["distance"])],
-            [mark("α*_lim", found["limit"])],
+            [line("w_m(α)", case["rates"], case["distance"])],
+            [mark("α*_lim", case["limit"])],
         ),
     ]

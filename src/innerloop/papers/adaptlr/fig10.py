@@ -69,26 +69,28 @@ def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
     }
 
 
-def _errors(found: dict[str, Any]) -> list[float]:
+def _errors(results: dict[str, Any]) -> list[float]:
     """Mean errors along the grid; where training failed, infinity."""
-    means = (score["mean"] for score in found["scores"])
+    means = (score["mean"] for score in results["scores"])
     return [mean if mean is not None and math.isfinite(mean) else math.inf for mean in means]
 
 
-def _best(found: dict[str, Any]) -> float:
-    errors = _errors(found)
-    return float(found["rates"][errors.index(min(errors))])
+def _best(results: dict[str, Any]) -> float:
+    errors = _errors(results)
+    return float(results["rates"][errors.index(min(errors))])
 
 
-def _smoke_rows(case: str, found: dict[str, Any]) -> list[Row]:
+def _smoke_rows(case: str, results: dict[str, Any]) -> list[Row]:
     """Twenty steps teach nothing: what was computed is checked."""
-    again = [scored(case, rate, found["steps"], found["episodes"])["mean"] for rate in found["rates"][:2]]
-    pairs = list(zip(_errors(found)[:2], again, strict=True))
+    again = [
+        scored(case, rate, results["steps"], results["episodes"])["mean"] for rate in results["rates"][:2]
+    ]
+    pairs = list(zip(_errors(results)[:2], again, strict=True))
     return [same_row(f"{case}: training once more gives the same errors, at two rates", pairs)]
 
 
-def _rows(case: str, found: dict[str, Any], scale: str) -> list[Row]:
-    best, (low, high), ours = _best(found), found["h19"], found["ours"]
+def _rows(case: str, results: dict[str, Any], scale: str) -> list[Row]:
+    best, (low, high), ours = _best(results), results["h19"], results["ours"]
     return [
         row(
             f"{case}: the range of H.18 and H.19 contains the best rate",
@@ -107,11 +109,11 @@ def _rows(case: str, found: dict[str, Any], scale: str) -> list[Row]:
     ]
 
 
-def _panel(case: str, found: dict[str, Any]) -> Panel:
-    errors, (low, high) = _errors(found), found["h19"]
+def _panel(case: str, results: dict[str, Any]) -> Panel:
+    errors, (low, high) = _errors(results), results["h19"]
     finite = [i for i, error in enumerate(errors) if math.isfinite(error)]
-    half = [found["scores"][i]["ci95"] for i in finite]
-    rates = [found["rates"][i] for i in finite]
-    curve = line(f"{found['steps']} meta-steps", rates, [errors[i] for i in finite], half=half)
+    half = [results["scores"][i]["ci95"] for i in finite]
+    rates = [results["rates"][i] for i in finite]
+    curve = line(f"{results['steps']} meta-steps", rates, [errors[i] for i in finite], half=half)
     title = f"{case}: error after one step (shaded: H.19)"
     return panel("α", title, [curve], span=(low, high), log_x=True, log_y=True)

@@ -63,15 +63,15 @@ def _suggested() -> dict[str, float]:
     return {"ν = 0": excess.least(0, 1), "σ = 0": excess.least(1, 0), "both": excess.least(NU, SIGMA)}
 
 
-def _near(found: dict[str, Any], rate: float) -> int:
+def _near(curves: dict[str, Any], rate: float) -> int:
     """The place of the grid nearest to a rate."""
-    return min(range(len(found["rates"])), key=lambda i: abs(found["rates"][i] - rate))
+    return min(range(len(curves["rates"])), key=lambda i: abs(curves["rates"][i] - rate))
 
 
-def _rows(found: dict[str, Any]) -> list[Row]:
-    best, same = found["best"], found["same"]["mean"]
-    losses = {way: min(found[way]["mean"]) for way in WAYS}
-    near = _near(found, found["estimate"])
+def _rows(curves: dict[str, Any]) -> list[Row]:
+    best, same = curves["best"], curves["same"]["mean"]
+    losses = {way: min(curves[way]["mean"]) for way in WAYS}
+    near = _near(curves, curves["estimate"])
     return [
         row(
             "same α in training and testing: the best is positive",
@@ -82,8 +82,8 @@ def _rows(found: dict[str, Any]) -> list[Row]:
         row(
             "same α: the estimate is near the best",
             "near",
-            f"H.1 {found['estimate']:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
-            f"least {min(same):.4g}, without adaptation {found['before']:.4g}",
+            f"H.1 {curves['estimate']:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
+            f"least {min(same):.4g}, without adaptation {curves['before']:.4g}",
             same[near] < 1.05 * min(same),
             reason="H.1 knows neither noise nor a mean of w; holds if within 5 % of the least loss",
         ),
@@ -116,13 +116,13 @@ def _rows(found: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _second_rows(found: dict[str, Any]) -> list[Row]:
-    low, high, both = found["range"].values()
-    fixed, same = found["fixed test"]["mean"], found["same"]["mean"]
-    at_ends = [fixed[_near(found, rate)] for rate in (low, high)]
-    at_estimate = same[_near(found, found["estimate"])]
-    step = found["rates"][1] - found["rates"][0]
-    best = found["best"]["fixed test"]
+def _second_rows(curves: dict[str, Any]) -> list[Row]:
+    low, high, both = curves["range"].values()
+    fixed, same = curves["fixed test"]["mean"], curves["same"]["mean"]
+    at_ends = [fixed[_near(curves, rate)] for rate in (low, high)]
+    at_estimate = same[_near(curves, curves["estimate"])]
+    step = curves["rates"][1] - curves["rates"][0]
+    best = curves["best"]["fixed test"]
     return [
         row(
             f"second row: with the test rate at {FIXED} the best training rate lies in Bernacchia's range",
@@ -142,14 +142,14 @@ def _second_rows(found: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _panels(found: dict[str, Any]) -> list[Panel]:
+def _panels(curves: dict[str, Any]) -> list[Panel]:
     def curve(way: str, name: str = "test loss") -> Line:
         """The test loss along the rates."""
-        return line(name, found["rates"], found[way]["mean"], half=found[way]["half"])
+        return line(name, curves["rates"], curves[way]["mean"], half=curves[way]["half"])
 
-    best = found["best"]
-    ends = [mark("no spread of tasks", found["range"]["ν = 0"]), mark("no noise", found["range"]["σ = 0"])]
-    estimate = mark("H.1", found["estimate"])
+    best = curves["best"]
+    ends = [mark("no spread of tasks", curves["range"]["ν = 0"]), mark("no noise", curves["range"]["σ = 0"])]
+    estimate = mark("H.1", curves["estimate"])
     return [
         panel("α (½ · mean)", "same α in training and testing", [curve("same")], [estimate]),
         panel(

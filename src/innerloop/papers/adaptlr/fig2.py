@@ -46,29 +46,29 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"adaptlr-fig2": panels_figure(panels)}, data, protocol)
 
 
-def _rows(name: str, found: dict[str, Any]) -> list[Row]:
+def _rows(name: str, case: dict[str, Any]) -> list[Row]:
     return [
         row(
             f"{name}: the estimate H.15 is nearly optimal",
             "nearly optimal",
-            f"H.15 {found['h15']:.3g}, optimum {found['best']:.3g}; loss there {found['there']:.3g}, "
-            f"least {found['least']:.3g}, unadapted {found['before']:.3g}",
-            found["there"] < 1.1 * found["least"],
+            f"H.15 {case['h15']:.3g}, optimum {case['best']:.3g}; loss there {case['there']:.3g}, "
+            f"least {case['least']:.3g}, unadapted {case['before']:.3g}",
+            case["there"] < 1.1 * case["least"],
             expected=False,
             reason="H.15 scales as 1/(NK), while the best step of one task does not know N",
         ),
         row(
             f"{name}: the optimal α is positive",
             "positive",
-            f"{found['best']:.3g}; H.1 gives {found['h1']:.3g} (loss {found['at_h1']:.3g})",
-            found["best"] > 0,
+            f"{case['best']:.3g}; H.1 gives {case['h1']:.3g} (loss {case['at_h1']:.3g})",
+            case["best"] > 0,
         ),
     ]
 
 
-def _panel(name: str, found: dict[str, Any]) -> Panel:
-    curve = line("loss after one step", found["rates"], found["losses"], half=found["half"])
-    return panel("α", name, [curve], [mark("optimum", found["best"]), mark("H.1", found["h1"])])
+def _panel(name: str, case: dict[str, Any]) -> Panel:
+    curve = line("loss after one step", case["rates"], case["losses"], half=case["half"])
+    return panel("α", name, [curve], [mark("optimum", case["best"]), mark("H.1", case["h1"])])
 
 
 def _tasks(seed: int, count: int, shots: int) -> TaskBatch:

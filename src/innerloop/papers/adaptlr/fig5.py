@@ -44,8 +44,8 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"adaptlr-fig5": panels_figure(_panels(data))}, data, protocol)
 
 
-def _rows(law: str, found: dict[str, Any], draws: int) -> list[Row]:
-    test, training, shares = found["test"], found["training"], found["shares"]
+def _rows(law: str, gaps: dict[str, Any], draws: int) -> list[Row]:
+    test, training, shares = gaps["test"], gaps["training"], gaps["shares"]
     return [
         row(
             f"{law}: MAML's loss is above ERM's before adaptation, below it after a few steps",
@@ -68,8 +68,8 @@ def _rows(law: str, found: dict[str, Any], draws: int) -> list[Row]:
         row(
             f"{law}: F_t(w_m) < F_t(w_r) for every t, averaged over {draws} draws",
             "always smaller",
-            f"t = 0: {found['distance'][0]:.2g} ± {found['error'][0]:.1g}; last: {found['distance'][-1]:.2g}",
-            all(gap < 0 for gap in found["distance"]),
+            f"t = 0: {gaps['distance'][0]:.2g} ± {gaps['error'][0]:.1g}; last: {gaps['distance'][-1]:.2g}",
+            all(gap < 0 for gap in gaps["distance"]),
             reason="Theorem 2 is about the mean over draws of training tasks",
         ),
     ]

@@ -57,8 +57,8 @@ def _coefficients() -> dict[str, Any]:
     return {"g1": counts((1, 1), DIM), "g2": counts((3, 1, 2), DIM), "g3": counts((1, 1, 1), DIM)}
 
 
-def _figure_rows(found: dict[str, Any]) -> list[Row]:
-    g1, g2, g3 = found["g1"], found["g2"], found["g3"]
+def _figure_rows(coefficients: dict[str, Any]) -> list[Row]:
+    g1, g2, g3 = coefficients["g1"], coefficients["g2"], coefficients["g3"]
     same = all(printed_g1(d, i) == g for d in range(1, DIM + 1) for i, g in enumerate(counts((1, 1), d)))
     small = [i for i, g in enumerate(g1) if g2[2 * i] <= g]
     return [
@@ -119,14 +119,13 @@ def _slopes(x: list[float], y: list[float]) -> list[float]:
     return [(d - b) / (c - a) for (a, b), (c, d) in pairwise(logs)]
 
 
-def _example_1(found: dict[str, Any]) -> list[Row]:
+def _example_1(polynomials: dict[str, Any]) -> list[Row]:
     rows = []
-    for name, rates in found["along σ²"].items():
-        slopes = _slopes(found["variances"], rates)
+    for name, rates in polynomials["along σ²"].items():
+        variances = polynomials["variances"]
+        slopes = _slopes(variances, rates)
         what = f"Example 1, d = {SIZE}, {name}"
-        ours = (
-            f"{rates[0]:.3g} at σ² = {found['variances'][0]:g}, {rates[-1]:.2g} at {found['variances'][-1]:g}"
-        )
+        ours = f"{rates[0]:.3g} at σ² = {variances[0]:g}, {rates[-1]:.2g} at {variances[-1]:g}"
         rows.append(row(f"{what}: α*_lim falls as σ² grows", "inverse relationship", ours, _falls(rates)))
         rows.append(
             row(
@@ -140,7 +139,7 @@ def _example_1(found: dict[str, Any]) -> list[Row]:
             )
         )
     for v, expected in (("1", (True, True)), ("0.1", (True, False))):
-        for (name, rates), holds in zip(found[f"along d, σ² = {v}"].items(), expected, strict=True):
+        for (name, rates), holds in zip(polynomials[f"along d, σ² = {v}"].items(), expected, strict=True):
             ours = (
                 ", ".join(f"{rate:.3g}" for rate in rates[:5])
                 + f" for d = 1 … 5; {rates[-1]:.2g} at the last"
@@ -148,7 +147,7 @@ def _example_1(found: dict[str, Any]) -> list[Row]:
             what = f"Example 1, σ² = {v}, {name}: α*_lim falls as d grows"
             reason = "" if holds else "it rises from d = 1 to 2 and from 3 to 4, by less than a hundredth"
             rows.append(row(what, "inverse relationship", ours, _falls(rates), expected=holds, reason=reason))
-    exact, printed = found["exact, d = 3"], found["as printed, d = 3"]
+    exact, printed = polynomials["exact, d = 3"], polynomials["as printed, d = 3"]
     ours = "; ".join(f"{k}: {printed[k]:.4g} from the printed, {exact[k]:.4g} from the trace" for k in exact)
     same = all(math.isclose(exact[k], printed[k], rel_tol=1e-6) for k in exact)
     reason = (
@@ -171,12 +170,12 @@ def _matrices() -> dict[str, Any]:
     return rates
 
 
-def _example_2(found: dict[str, Any]) -> list[Row]:
-    laws = {name: found[name] for name in MOMENTS}
+def _example_2(matrices: dict[str, Any]) -> list[Row]:
+    laws = {name: matrices[name] for name in MOMENTS}
     ratio = {n: [rate / law["printed, K = 1"] for rate in law["exact, K = 1"]] for n, law in laws.items()}
     large = {n: law["large"] for n, law in laws.items()}
     share = {n: large[n] / law["E[Y⁴]/E[Y⁶]"] for n, law in laws.items()}
-    last = found["dims"][-1]
+    last = matrices["dims"][-1]
     constant = max(share.values()) < 1.1 * min(share.values())
     return [
         row(
@@ -194,7 +193,7 @@ def _example_2(found: dict[str, Any]) -> list[Row]:
             reason="E.12 drops all terms with two or three columns: E S² has d² of them, E S³ has d³",
         ),
         row(
-            f"Example 2, K = d = {found['K = d']}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
+            f"Example 2, K = d = {matrices['K = d']}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
             "the same factor for all laws",
             "α*_lim / that: " + ", ".join(f"{n} {share[n]:.3f} (α*_lim {large[n]:.4f})" for n in share),
             constant,
@@ -204,8 +203,8 @@ def _example_2(found: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _panels(found: dict[str, Any]) -> list[Panel]:
-    six, one, two = found["figure 6"], found["example 1"], found["example 2"]
+def _panels(parts: dict[str, Any]) -> list[Panel]:
+    six, one, two = parts["figure 6"], parts["example 1"], parts["example 2"]
 
     def coefficients(*names: str) -> Panel:
         """A panel of some of the coefficients."""

@@ -80,11 +80,11 @@ def _slope(counts: list[int], gaps: list[float]) -> float:
     return float((x * y).sum() / x.square().sum())
 
 
-def _rows(found: dict[str, Any]) -> list[Row]:
-    counts, (low, high) = found["counts"], found["proved"]
+def _rows(results: dict[str, Any]) -> list[Row]:
+    counts, (low, high) = results["counts"], results["proved"]
     rows = []
     for name in ("α*_lim", "half the proof's end"):
-        part = found[name]
+        part = results[name]
         slope = _slope(counts[1:], part["gap"][1:])
         rows.append(
             row(
@@ -97,7 +97,7 @@ def _rows(found: dict[str, Any]) -> list[Row]:
                 reason="holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more",
             )
         )
-    part = found["α*_lim"]
+    part = results["α*_lim"]
     slope = _slope(counts[1:], part["excess"][1:])
     rows.append(
         row(
@@ -109,11 +109,11 @@ def _rows(found: dict[str, Any]) -> list[Row]:
             reason="outside the rates of B.13, for which it is proved; holds as the rows above",
         )
     )
-    return [*rows, *_bound_rows(found), _range_row(found["limit"], low, high), _epsilon_row(found["ε"])]
+    return [*rows, *_bound_rows(results), _range_row(results["limit"], low, high), _epsilon_row(results["ε"])]
 
 
-def _bound_rows(found: dict[str, Any]) -> list[Row]:
-    part = found["half the proof's end"]
+def _bound_rows(results: dict[str, Any]) -> list[Row]:
+    part = results["half the proof's end"]
 
     def one(key: str, what: str, reason: str) -> Row:
         """A row for one bound."""
@@ -158,17 +158,17 @@ def _epsilon_row(values: dict[str, float]) -> Row:
     )
 
 
-def _panels(found: dict[str, Any]) -> list[Any]:
-    counts = found["counts"]
-    start = found["α*_lim"]["gap"][0]
+def _panels(results: dict[str, Any]) -> list[Any]:
+    counts = results["counts"]
+    start = results["α*_lim"]["gap"][0]
     guide = line("1/N", counts, [start * counts[0] / n for n in counts])
-    inside = found["half the proof's end"]
+    inside = results["half the proof's end"]
     bound = [line("(3.4) as printed", counts, inside["bound"]), line("with ε", counts, inside["corrected"])]
     return [
         panel(
             "number of tasks N",
             "α*_lim: 95 % quantile of the gap",
-            [line("gap", counts, found["α*_lim"]["gap"]), guide],
+            [line("gap", counts, results["α*_lim"]["gap"]), guide],
             log_x=True,
             log_y=True,
         ),

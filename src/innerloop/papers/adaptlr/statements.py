@@ -128,9 +128,9 @@ def _theorem_2(draws: int) -> dict[str, Any]:
     return {"rate": rate, "gain": [float(gained) * s for s in shrink], "bound / d²": bound}
 
 
-def _theorem_rows(found: dict[str, Any]) -> list[Row]:
+def _theorem_rows(theorem: dict[str, Any]) -> list[Row]:
     """The gain is a sum over coordinates, the printed bound goes with d²."""
-    gains, per_square = found["gain"], found["bound / d²"]
+    gains, per_square = theorem["gain"], theorem["bound / d²"]
     rows = []
     for d in DIMS:
         ratios = [gain * d / (bound * d**2) for gain, bound in zip(gains, per_square, strict=True)]
@@ -139,7 +139,7 @@ def _theorem_rows(found: dict[str, Any]) -> list[Row]:
             row(
                 f"Theorem 2, d = {d}: E[F_t(w_r) − F_t(w_m)] ≥ (3.8) for t = {', '.join(map(str, STEPS))}",
                 "gap / bound at least 1",
-                ", ".join(f"{ratio:.3g}" for ratio in ratios) + f" (α = {found['rate']:.3g}, the largest)",
+                ", ".join(f"{ratio:.3g}" for ratio in ratios) + f" (α = {theorem['rate']:.3g}, the largest)",
                 min(ratios) >= 1,
                 expected=holds,
                 reason="" if holds else "G.27 has a d too many: the gap grows with d, the bound with d²",
@@ -162,13 +162,13 @@ def _proposition_5() -> dict[str, Any]:
     return {"rates": rates, "rest": rest, "moved": [rate * float(slope.norm()) for rate in rates]}
 
 
-def _linear_row(found: dict[str, Any]) -> Row:
-    order = math.log(found["rest"][-2] / found["rest"][-1]) / math.log(4)
+def _linear_row(linear: dict[str, Any]) -> Row:
+    order = math.log(linear["rest"][-2] / linear["rest"][-1]) / math.log(4)
     return row(
         "Proposition 5, eq. 3.7: w_m(α) = w_r + α∇w_m(0) up to O(α²)",
         "order 2",
-        f"order {order:.3f}; at α = {found['rates'][-1]:.2g} the rest is "
-        f"{found['rest'][-1] / found['moved'][-1]:.2%} of the first term",
+        f"order {order:.3f}; at α = {linear['rates'][-1]:.2g} the rest is "
+        f"{linear['rest'][-1] / linear['moved'][-1]:.2%} of the first term",
         abs(order - 2) < 0.05,
         reason="F.1's sum; its w_s is w_r",
     )

@@ -94,16 +94,16 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> dict[str, Any]:
     return out
 
 
-def _rows(shots: int, found: dict[str, Any], steps: int, scale: str) -> list[Row]:
+def _rows(shots: int, column: dict[str, Any], steps: int, scale: str) -> list[Row]:
     from innerloop.papers.landscape.linear import ends_row
 
     low, high = NEARER[shots]
-    middle = [i for i, r in enumerate(found["rho"]) if low <= r <= high]
-    nearer = all(found["maml"]["coordinate"][i] > 0 for i in middle)
-    gain = max(n / m for n, m in zip(found["nal"]["risk"], found["maml"]["risk"], strict=True))
-    always = max(found["nal"]["coordinate"]) <= 1e-9
-    start = found["maml"]["nearly_zero"][0]
-    left = [found[name]["nearly_zero"][1] / max(found[name]["risk"]) for name in ("nal", "maml")]
+    middle = [i for i, r in enumerate(column["rho"]) if low <= r <= high]
+    nearer = all(column["maml"]["coordinate"][i] > 0 for i in middle)
+    gain = max(n / m for n, m in zip(column["nal"]["risk"], column["maml"]["risk"], strict=True))
+    always = max(column["nal"]["coordinate"]) <= 1e-9
+    start = column["maml"]["nearly_zero"][0]
+    left = [column[name]["nearly_zero"][1] / max(column[name]["risk"]) for name in ("nal", "maml")]
     rows = [
         row(f"m={shots}: MAML starts nearer the hard task for ρ_H in {low}–{high}", "yes", nearer, nearer),
         row(
@@ -127,9 +127,9 @@ def _rows(shots: int, found: dict[str, Any], steps: int, scale: str) -> list[Row
         ),
     ]
     if scale == "smoke":
-        rows.append(ends_row(f"m={shots}", found["ends_off"], steps))
+        rows.append(ends_row(f"m={shots}", column["ends_off"], steps))
     else:
-        gap = max(found[name]["largest_gap"] for name in ("nal", "maml"))
+        gap = max(column[name]["largest_gap"] for name in ("nal", "maml"))
         rows.append(
             row(
                 f"m={shots}: SGD's mean coordinate from the closed form, at most",

@@ -115,8 +115,8 @@ def _task_fields(tasks: Any, points: int) -> list[Any]:
     ]
 
 
-def _rows(found: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:
-    even, one, near, far = (found[name] for name in names)
+def _rows(solved: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:
+    even, one, near, far = (solved[name] for name in names)
     closer, further = one["to_hard"]["MAML"], one["to_hard"]["NAL"]
     clear = "holds above 1.3; the paper shows pictures, no number"
     return [

@@ -22,30 +22,30 @@ def run(scale: str, say: Say) -> Reproduction:
 
     runs, grid, steps, draws = SIZES[scale]
     settings = {"runs": runs, "grid": grid, "steps": steps, "draws": draws}
-    measured = remembered("landscape-fig8", _measure, settings)
-    say("ratios of the excess risks: " + ", ".join(f"{r:.2f}" for r in _ratios(measured)))
+    ends = remembered("landscape-fig8", _measure, settings)
+    say("ratios of the excess risks: " + ", ".join(f"{r:.2f}" for r in _ratios(ends)))
     protocol = {
         "labels": "drawn from the true logistic model with optima 1 and −1 (not stated in the paper)",
         "inner rate": f"{RATE:g} = 1/(ρ_E/4), one over the easy task's smoothness (not stated)",
         "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = {SHOTS}, rates {OUTER_RATES}, {runs} repeats",
         "excess risk": f"after a step on {SHOTS} samples, {draws} support sets; loss by quadrature",
     }
-    figures = {"landscape-fig8": panels_figure(_panels(measured), width=3.6, height=2.9, shared_legend=True)}
-    return Reproduction(_rows(measured), figures, {"found": measured}, protocol)
+    figures = {"landscape-fig8": panels_figure(_panels(ends), width=3.6, height=2.9, shared_legend=True)}
+    return Reproduction(_rows(ends), figures, {"found": ends}, protocol)
 
 
-def _middle(found: dict[str, Any]) -> list[int]:
+def _middle(ends: dict[str, Any]) -> list[int]:
     """The places of the grid that the statements are about."""
-    return [i for i, rho in enumerate(found["rho"]) if 0.1 <= rho <= 0.6]
+    return [i for i, rho in enumerate(ends["rho"]) if 0.1 <= rho <= 0.6]
 
 
-def _ratios(found: dict[str, Any]) -> list[float]:
-    return [found["nal"]["risk"][i] / found["maml"]["risk"][i] for i in _middle(found)]
+def _ratios(ends: dict[str, Any]) -> list[float]:
+    return [ends["nal"]["risk"][i] / ends["maml"]["risk"][i] for i in _middle(ends)]
 
 
-def _rows(found: dict[str, Any]) -> list[Row]:
-    nal, maml = found["nal"]["coordinate"], found["maml"]["coordinate"]
-    nearer, ratio = all(maml[i] > nal[i] for i in _middle(found)), max(_ratios(found))
+def _rows(ends: dict[str, Any]) -> list[Row]:
+    nal, maml = ends["nal"]["coordinate"], ends["maml"]["coordinate"]
+    nearer, ratio = all(maml[i] > nal[i] for i in _middle(ends)), max(_ratios(ends))
     start = "MAML starts nearer the hard task than NAL (ρ_H in 0.1–0.6)"
     risk = "MAML's excess risk is smaller for suitable ρ_H; largest ratio"
     return [
@@ -54,13 +54,13 @@ def _rows(found: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _panels(found: dict[str, Any]) -> list[Panel]:
+def _panels(ends: dict[str, Any]) -> list[Panel]:
     from innerloop.plots.landscape import INKS
     from innerloop.plots.panels import Line, line, panel, points
 
     def curve(method: str, what: str) -> Line:
         """One method's line, with its points."""
-        values, rho, name = found[method], found["rho"], method.upper()
+        values, rho, name = ends[method], ends["rho"], method.upper()
         measured = points(rho, values[what], values[f"{what}_ci95"])
         return line(name, rho, values[what], ink=INKS[name], points=measured)
 
@@ -69,7 +69,7 @@ def _panels(found: dict[str, Any]) -> list[Panel]:
         curves = [curve(method, what) for method in ("nal", "maml")]
         return panel("ρ_H (ρ_E = 1)", title, curves, heights=heights, limits=limits)
 
-    top = 1.2 * max(found["nal"]["risk"])
+    top = 1.2 * max(ends["nal"]["risk"])
     return [
         one("coordinate", "average coordinate", {"hard": 1.0, "easy": -1.0}, (-1.1, 1.1)),
         one("risk", "excess risk after one step", {}, (0.0, top)),

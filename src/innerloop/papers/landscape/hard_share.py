@@ -41,13 +41,13 @@ def run(scale: str, say: Say) -> Reproduction:
     from innerloop.reproduce.parts import two_at_a_time
 
     jobs = [Job(scale, case, arm, seed) for seed in range(SEEDS[scale]) for case in CASES for arm in ARMS]
-    runs: dict[str, dict[str, list[dict[str, Any]]]] = {case: {arm: [] for arm in ARMS} for case in CASES}
+    by_case: dict[str, dict[str, list[dict[str, Any]]]] = {case: {arm: [] for arm in ARMS} for case in CASES}
     for job, one in two_at_a_time(_part, jobs):
-        runs[job.case][job.arm].append(one)
+        by_case[job.case][job.arm].append(one)
         means = ", ".join(f"{kind} {100 * _mean(one['scores'][kind]):.1f}" for kind in KINDS)
         say(f"{job.case}, {job.arm}, seed {job.seed}: {means}")
-    rows = [_whole(runs, scale)] + (_smoke_rows(runs) if scale == "smoke" else _rows(runs, scale))
-    return Reproduction(rows, {NAME: _figure(runs)}, runs, _protocol(runs, scale))
+    rows = [_whole(by_case, scale)] + (_smoke_rows(by_case) if scale == "smoke" else _rows(by_case, scale))
+    return Reproduction(rows, {NAME: _figure(by_case)}, by_case, _protocol(by_case, scale))
 
 
 def _part(job: Job) -> dict[str, Any]:
@@ -60,22 +60,22 @@ def _mean(scores: list[float]) -> float:
     return math.fsum(scores) / len(scores)
 
 
-def gain(found: dict[str, list[dict[str, Any]]], arm: str, kind: str) -> Interval:
+def gain(by_arm: dict[str, list[dict[str, Any]]], arm: str, kind: str) -> Interval:
     """Points above plain training on the same tasks and from the same first weights, over seeds.
 
     Args:
-        found: runs by arm.
+        by_arm: runs by arm.
         arm: which one.
         kind: of test tasks.
     """
-    pairs = zip(found[arm], found["plain"], strict=True)
+    pairs = zip(by_arm[arm], by_arm["plain"], strict=True)
     return mean_interval([100 * (_mean(a["scores"][kind]) - _mean(b["scores"][kind])) for a, b in pairs])
 
 
-def _whole(found: dict[str, Any], scale: str) -> Row:
+def _whole(by_case: dict[str, Any], scale: str) -> Row:
     scores = [
         (_mean(one["scores"][kind]), WAYS * QUERIES * BUDGETS[scale].episodes)
-        for arms in found.values()
+        for arms in by_case.values()
         for runs in arms.values()
         for one in runs
         for kind in KINDS
@@ -83,10 +83,10 @@ def _whole(found: dict[str, Any], scale: str) -> Row:
     return counts_row(scores)
 
 
-def _smoke_rows(found: dict[str, Any]) -> list[Row]:
+def _smoke_rows(by_case: dict[str, Any]) -> list[Row]:
     """What must hold however little was trained."""
     again = trained("smoke", "alphabets", "weight", BUDGETS["smoke"], 0)
-    mine = found["alphabets"]["weight"][0]["scores"]
+    mine = by_case["alphabets"]["weight"][0]["scores"]
     pairs = [pair for kind in KINDS for pair in zip(mine[kind], again["scores"][kind], strict=True)]
     rows = [same_row("alphabets, weight: trained again, every task has the same accuracy", pairs)]
     for case in CASES:
@@ -96,9 +96,9 @@ def _smoke_rows(found: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _rows(found: dict[str, Any], scale: str) -> list[Row]:
+def _rows(by_case: dict[str, Any], scale: str) -> list[Row]:
     rows = []
-    for case, arms in found.items():
+    for case, arms in by_case.items():
         plain = {k: mean_interval([100 * _mean(one["scores"][k]) for one in arms["plain"]]) for k in KINDS}
         what = f"{case}: plain training is worse on hard test tasks than on easy ones"
         said = f"{plain['hard'].mean:.1f} against {plain['easy'].mean:.1f} %"
@@ -109,13 +109,13 @@ def _rows(found: dict[str, Any], scale: str) -> list[Row]:
     return rows
 
 
-def _effect(of: str, kind: str, found: Interval, scale: str) -> Row:
+def _effect(of: str, kind: str, gained: Interval, scale: str) -> Row:
     """Better beyond its interval; on easy tasks, not worse beyond it."""
-    holds = found.mean + found.ci95 >= 0 if kind == "easy" else found.mean - found.ci95 > 0
+    holds = gained.mean + gained.ci95 >= 0 if kind == "easy" else gained.mean - gained.ci95 > 0
     what = f"{of}: {'no loss on easy' if kind == 'easy' else f'gain on {kind}'} test tasks, points"
     paper = {"hard": "improves (§6, of others' work)", "easy": "not stated", "all": "not stated"}[kind]
     expected = scale != "cpu" or what not in FAILS
-    return row(what, paper, str(found), holds, expected=expected, reason=REASON)
+    return row(what, paper, str(gained), holds, expected=expected, reason=REASON)
 
 
 REASON = "paired with plain training: same first weights, same test tasks; interval over seeds decides"
@@ -131,12 +131,12 @@ FAILS: tuple[str, ...] = (
 """What is not shown at `cpu`: no gain is beyond its interval, and one loss is."""
 
 
-def _figure(found: dict[str, Any]) -> Figure:
+def _figure(by_case: dict[str, Any]) -> Figure:
     from innerloop.plots.landscape import bars_figure
 
     groups = {
         f"{case}, {kind} test tasks": {arm: _bar(runs, kind) for arm, runs in arms.items()}
-        for case, arms in found.items()
+        for case, arms in by_case.items()
         for kind in KINDS
     }
     title = "Hard tasks more often, or with more weight: accuracy on test tasks, %"
@@ -148,9 +148,9 @@ def _bar(runs: list[dict[str, Any]], kind: str) -> tuple[float, float]:
     return interval.mean, interval.ci95
 
 
-def _protocol(found: dict[str, Any], scale: str) -> dict[str, Any]:
+def _protocol(by_case: dict[str, Any], scale: str) -> dict[str, Any]:
     budget = BUDGETS[scale]
-    hard = {case: ", ".join(arms["share"][0]["hard groups"]) for case, arms in found.items()}
+    hard = {case: ", ".join(arms["share"][0]["hard groups"]) for case, arms in by_case.items()}
     return {
         "tasks": "alphabets: Omniglot, 5-way 1-shot within an alphabet; superclasses: CIFAR-FS, 5-way "
         f"5-shot, a task's classes all of hard superclasses or all of others; {QUERIES} queries a class",

@@ -31,8 +31,8 @@ def run(scale: str, say: Say) -> Reproduction:
     from innerloop.plots.panels import panels_figure
 
     trials, steps = SIZES[scale]
-    results = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
-    for name, values in results.items():
+    by_method = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
+    for name, values in by_method.items():
         say(f"{name}: coordinate {values['coordinate']:.3f} ± {values['deviation']:.3f}, {values['errors']}")
     protocol = {
         "environment": f"d = {DIM}, ρ_H = {RHO_HARD}, ρ_E = {RHO_EASY}, optima N(2, I), N(0, I), ν² = 0.01",
@@ -42,14 +42,16 @@ def run(scale: str, say: Say) -> Reproduction:
         "ζ": "weights normalised within each batch of 10 tasks",
         "test error": "excess risk in closed form; test samples are not stated: m = 2000 and 500",
     }
-    figures = {"landscape-table3": panels_figure(_panels(results), width=3.6, height=2.9, shared_legend=True)}
-    return Reproduction(_rows(results, trials, scale), figures, {"found": results}, protocol)
+    figures = {
+        "landscape-table3": panels_figure(_panels(by_method), width=3.6, height=2.9, shared_legend=True)
+    }
+    return Reproduction(_rows(by_method, trials, scale), figures, {"found": by_method}, protocol)
 
 
-def _panels(found: dict[str, dict[str, Any]]) -> list[Panel]:
+def _panels(by_method: dict[str, dict[str, Any]]) -> list[Panel]:
     from innerloop.plots.panels import panel
 
-    mine = [found[name] for name in PUBLISHED]
+    mine = [by_method[name] for name in PUBLISHED]
     coordinate, deviation, error, spread = (list(column) for column in zip(*PUBLISHED.values(), strict=True))
     coordinates = [
         _points("ours", [one["coordinate"] for one in mine], [one["deviation"] for one in mine]),
@@ -100,16 +102,16 @@ def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:
     return {"coordinate": float(mean.mean()), "deviation": float(mean.std()), "errors": errors}
 
 
-def _rows(found: dict[str, dict[str, Any]], trials: int, scale: str) -> list[Row]:
+def _rows(by_method: dict[str, dict[str, Any]], trials: int, scale: str) -> list[Row]:
     rows = []
     for name, (coordinate, deviation, error, spread) in PUBLISHED.items() if scale != "smoke" else ():
-        mine = found[name]
+        mine = by_method[name]
         shown = f"{mine['coordinate']:.3f} ± {mine['deviation']:.3f} over {trials} trials"
         rows.append(_near(f"{name}: average coordinate", coordinate, deviation, mine["coordinate"], shown))
         for m, value in mine["errors"].items():
             rows.append(_near(f"{name}: test error at m = {m}", error, spread, value, f"{value:.3f}"))
-    order = [found[name]["coordinate"] for name in PUBLISHED]
-    falls = [found[name]["errors"]["2000"] for name in PUBLISHED]
+    order = [by_method[name]["coordinate"] for name in PUBLISHED]
+    falls = [by_method[name]["errors"]["2000"] for name in PUBLISHED]
     rising = all(a < b for a, b in itertools.pairwise(order))
     falling = all(a > b for a, b in itertools.pairwise(falls))
     shown = " → ".join(f"{v:.2f}" for v in order)

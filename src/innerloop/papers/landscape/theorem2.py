@@ -84,16 +84,16 @@ def _distances(dim: int, tasks: int, samples: int, draws: int) -> dict[str, torc
     return {name: torch.cat(values) for name, values in by_name.items()}
 
 
-def _summary(found: dict[str, torch.Tensor]) -> dict[str, float]:
-    squares = {name: values.square() for name, values in found.items()}
-    out = {name: sure_distance(values) for name, values in found.items()}
+def _summary(distances: dict[str, torch.Tensor]) -> dict[str, float]:
+    squares = {name: values.square() for name, values in distances.items()}
+    out = {name: sure_distance(values) for name, values in distances.items()}
     out |= {f"rms_{name}": float(values.mean().sqrt()) for name, values in squares.items()}
     spread = float(squares["whole"].std()) / len(squares["whole"]) ** 0.5
     return {**out, "rms_error": spread / (2 * out["rms_whole"])}
 
 
-def _column(found: list[dict[str, float]], name: str) -> list[float]:
-    return [one[name] for one in found]
+def _column(summaries: list[dict[str, float]], name: str) -> list[float]:
+    return [one[name] for one in summaries]
 
 
 def _rows(data: dict[str, Any], near: float) -> list[Row]:

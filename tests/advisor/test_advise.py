@@ -28,6 +28,7 @@ from innerloop.pilot import dividing
 from innerloop.pilot.trials import Costs, Trial, on_pilot_tasks
 from innerloop.testing.tolerance import SINGLE_SUMMED
 from support.commands import answer
+from support.picture_runs import draw_splits
 
 GLYPHS = ["tasks.ways=3", "tasks.shots=1", "tasks.queries=2"]
 
@@ -86,6 +87,19 @@ def test_a_recipe_that_is_named_races_with_its_own_network() -> None:
     problem = pose(understand("omniglot-protonet", ["data.name=glyphs", "model.filters=8", *GLYPHS]))
     assert problem.entrants[0].name == "yours"
     assert {e.recipe.model.filters for e in problem.entrants} == {8}
+
+
+def test_only_what_learns_pictures_by_heart_is_augmented(tmp_path: Path) -> None:
+    """Unless ``data.augment`` is typed: then it holds for all."""
+    draw_splits(tmp_path / "pets", [(28, 28)] * 4)
+    asked = understand("pets", [])
+    chosen = {e.name: e.recipe.data.augment for e in pose(asked).entrants}
+    assert {name for name, how in chosen.items() if how == "lee2019"} == {"protonet", "supervised", "mtl"}
+    assert "they see the pictures as they are" in asked.lines[-1]
+    for how in ("none", "lee2019"):
+        typed = understand("pets", [f"data.augment={how}"])
+        assert {e.recipe.data.augment for e in pose(typed).entrants} == {how}
+        assert "they see" not in typed.lines[-1]
 
 
 def test_every_method_gets_as_many_seconds() -> None:

@@ -29,6 +29,7 @@ class Asked(NamedTuple):
         named: whether a recipe was named, so that its own method races.
         lines: what follows from the pictures, for people.
         notes: warnings.
+        said: keys of the recipe that were typed: they hold for every method.
     """
 
     source: str
@@ -37,6 +38,7 @@ class Asked(NamedTuple):
     named: bool
     lines: list[str]
     notes: list[str]
+    said: frozenset[str] = frozenset()
 
     @property
     def kind(self) -> Kind:
@@ -72,8 +74,9 @@ def understand(source: str, items: Sequence[str], *, trust: bool = False) -> Ask
     problems.add(*reading.problems)
     problems.refuse()
     assert recipe is not None
-    notes = unread(recipe, sorted(typed_keys(of_recipe))) if named else []
-    return Asked(source, reading.model, recipe, named, lines, notes)
+    said = typed_keys(of_recipe)
+    notes = unread(recipe, sorted(said)) if named else []
+    return Asked(source, reading.model, recipe, named, lines, notes, frozenset(said))
 
 
 def _is_of_recipe(item: str) -> bool:
@@ -108,7 +111,10 @@ def _of_pictures(source: str, items: Sequence[str]) -> tuple[Recipe, list[str]]:
     data["data"] = {"name": source, "auto": True, "standardise": True}
     data["model"] = {**NETWORK, **data["model"]}
     name = user_path(source).name or "pictures"
-    return fitted_recipe({"name": f"advise-{name}", **data}, items, source)
+    recipe, lines = fitted_recipe({"name": f"advise-{name}", **data}, items, source)
+    if recipe.data.augment != "none" and "data.augment" not in typed_keys(items):
+        lines.append("MAML, ANIL and R2D2 do not learn them by heart: they see the pictures as they are")
+    return recipe, lines
 
 
 def _of_family(source: str, items: Sequence[str]) -> Recipe:

@@ -12,6 +12,7 @@ from innerloop.advisor.settings import YOURS
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.experiment.parts import build
+from innerloop.recipes.fitted import learns_by_heart
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 
@@ -119,7 +120,8 @@ def with_method(asked: Asked, method: Method) -> dict[str, Any]:
     """Plain data of a recipe: the tasks and the network of what was asked, and the method's own settings.
 
     Where a recipe was named, its network stays, with a norm policy that suits the method if it has one of
-    batches; the steps of training stay those of the method.
+    batches; the steps of training stay those of the method. Where none was, few pictures are augmented for
+    the methods that learn them by heart, unless ``data.augment`` was typed.
     """
     base = asked.recipe.model_dump(exclude_none=True)
     sections = {name: dict(values) for name, values in method.settings.items()}
@@ -131,7 +133,10 @@ def with_method(asked: Asked, method: Method) -> dict[str, Any]:
         kept |= {key: value for key, value in wanted.items() if key in ("norm", "last_layer")}
     tasks = {**base["tasks"], **sections.pop("tasks", {})}
     judged = {**base["eval"], **_shape(asked.recipe), **sections.pop("eval", {})}
-    whole = {"name": base["name"], "data": base["data"], "run": base["run"]}
+    whole = {"name": base["name"], "data": dict(base["data"]), "run": base["run"]}
+    free = not asked.named and "data.augment" not in asked.said
+    if free and not learns_by_heart(tasks["family"], sections["inner"]["method"]):
+        whole["data"]["augment"] = "none"
     return {**whole, "tasks": tasks, "model": kept, "eval": judged, **sections}
 
 

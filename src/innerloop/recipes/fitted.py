@@ -77,7 +77,7 @@ def fit(recipe: Recipe, said: Collection[str]) -> Fit:
     _check_classes(seen)
     pictures = sum(seen.counts[name] for name in seen.splits["train"])
     grey = recipe.data.colour == "grey" if "data.colour" in said else seen.grey
-    by_heart = recipe.tasks.family == "supervised" or recipe.inner.method == "protonet"
+    by_heart = learns_by_heart(recipe.tasks.family, recipe.inner.method)
     free: dict[str, dict[str, Any]] = {
         "data": {
             "size": seen.side,
@@ -95,6 +95,15 @@ def fit(recipe: Recipe, said: Collection[str]) -> Fit:
         for section, values in free.items()
     }
     return Fit(settings, _lines(seen, with_settings(recipe, settings), said))
+
+
+def learns_by_heart(family: str, method: str) -> bool:
+    """Whether few pictures are learnt by heart, so that they are augmented: see :data:`FEW`.
+
+    >>> learns_by_heart("few-shot", "protonet"), learns_by_heart("few-shot", "maml")
+    (True, False)
+    """
+    return family == "supervised" or method == "protonet"
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Mapping[str, Any]]) -> Recipe:

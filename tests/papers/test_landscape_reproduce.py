@@ -11,6 +11,7 @@ import torch
 
 from innerloop.bench import landscape as bench
 from innerloop.core.losses import get_loss
+from innerloop.core.statistics import Interval
 from innerloop.core.types import TaskBatch
 from innerloop.data.catalogue import class_list
 from innerloop.data.glyphs import glyphs
@@ -79,7 +80,7 @@ def test_figure_8_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_rows_of_table_3_say_their_rule_and_keep_to_it() -> None:
     by_method = {
-        name: {"coordinate": c + 1.9 * d, "deviation": d, "errors": {"2000": e, "500": e + 2.1 * s}}
+        name: table3.Trials(c + 1.9 * d, d, {"2000": e, "500": e + 2.1 * s})
         for name, (c, d, e, s) in table3.PUBLISHED.items()
     }
     rows = [row for row in table3._rows(by_method, 5, "cpu") if "within 2 published" in row.what]
@@ -270,14 +271,14 @@ def test_rows_say_what_is_not_as_published() -> None:
     assert "2% of the paper's 20,000 of 8" in table1.deviations("cpu")
     assert "0.5% of C.5's 20,000 steps of 8 tasks" in table2.deviations("cpu")
     assert "would make it 4%" in table2.deviations("cpu")
-    interval = {"mean": 50.0, "ci95": 1.0, "n": 3}
-    data = {
+    interval = Interval(50.0, 1.0, 3)
+    accuracies = {
         f"{setting} {name}": dict.fromkeys(table1.JUDGED, interval)
         for setting in ("Large", "Small")
         for name in table1.METHODS["cpu"]
     }
-    data["Large MAML by Adam"] = dict.fromkeys(table1.JUDGED, interval | {"mean": 60.0})
-    rows = {row.what: row for row in table1._rows(data, "cpu", {})[1:]}
+    accuracies["Large MAML by Adam"] = dict.fromkeys(table1.JUDGED, interval._replace(mean=60.0))
+    rows = {row.what: row for row in table1._rows(accuracies, "cpu", {})[1:]}
     assert all("nearest neighbours" in row.reason for row in rows.values())
     judged = rows["Large: MAML above NAL-10 on test hard tasks, points"]
     assert (judged.ours, judged.holds, judged.paper) == ("0.0 (by Adam 10.0)", False, 33.3)

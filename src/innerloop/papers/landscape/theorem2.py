@@ -182,12 +182,12 @@ def _rows(results: Results, near: float) -> list[Row]:
 def _figure(results: Results) -> Figure:
     tasks, by_samples, by_tasks = results.tasks, results.by_samples, results.by_tasks
     given, whole = [one.given for one in by_samples], [one.whole for one in by_samples]
-    by_dim = {"tasks given": [one.rms_given for one in results.by_dim]}
+    by_dim = [one.rms_given for one in results.by_dim]
     return panels_figure(
         [
             law_panel("tasks T", tasks, {"n = ∞": [one.between for one in by_tasks]}),
             law_panel("samples n of each task", results.samples, {"tasks given": given, "whole": whole}),
-            law_panel("dimension d", results.dims, by_dim, 0.5),
+            law_panel("dimension d", results.dims, {"tasks given": by_dim}, 0.5),
             law_panel("tasks T", tasks, {f"tasks given, n = {SAMPLES}": [one.given for one in by_tasks]}),
         ]
     )

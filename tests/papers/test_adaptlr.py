@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
@@ -23,8 +22,8 @@ from innerloop.papers.adaptlr.shared import (
 from innerloop.papers.adaptlr.table2 import floor
 from innerloop.papers.further import rate_regret
 from innerloop.papers.further.rate_regret import cases
-from innerloop.papers.further.rate_runs import Case, source
-from innerloop.papers.further.rate_table import GRID, needed_factor, summary
+from innerloop.papers.further.rate_runs import Case, Reached, source
+from innerloop.papers.further.rate_table import GRID, Entry, summary
 from innerloop.plots.panels import line, mark, panel, panels_figure
 from innerloop.reproduce import find
 from innerloop.testing.closeness import assert_close, assert_mean
@@ -66,18 +65,8 @@ def test_the_regret_study_runs_on_the_embedded_glyphs_and_remembers(
     assert [row.ours for row in again.rows] == [row.ours for row in first.rows]
 
 
-def regret_entry(case: Case, rate: float, at: float) -> dict[str, Any]:
-    scores = [0.5 if r == at else 0.3 for r in GRID]
-    found = {
-        "case": case,
-        "scores": scores,
-        "best": 0.5,
-        "at": at,
-        "auto": 0.45,
-        "rate": rate,
-        "regret": 0.05,
-    }
-    return {**found, "factor": needed_factor(found), "divided": 0.05, "undivided": 0.05}
+def regret_entry(case: Case, rate: float, at: float) -> Entry:
+    return Entry(case, [0.5 if r == at else 0.3 for r in GRID], 0.45, rate)
 
 
 def test_the_stated_uncertainty_is_held_against_the_cases() -> None:
@@ -94,13 +83,12 @@ def test_the_stated_uncertainty_is_held_against_the_cases() -> None:
 def test_regret_is_read_off_for_other_ways_to_divide() -> None:
     case = Case("quickdraw", 5, "none", 4)
     scores = dict(zip(GRID, [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2], strict=True))
-    results = {(case, rate, 0): {"accuracy": score, "rate": rate} for rate, score in scores.items()}
-    results[case, "auto", 0] = {"accuracy": 0.45, "rate": 0.15}
-    found = summary(case, results, 1)
+    results = {(case, rate, 0): Reached(score, 0.01, rate, False) for rate, score in scores.items()}
+    entry = summary(case, {**results, (case, "auto", 0): Reached(0.45, 0.01, 0.15, False)}, 1)
     at = numpy.interp(numpy.log([0.075, 0.3]), numpy.log(GRID), list(scores.values()))
-    assert found["regret"] == pytest.approx(0.05)
-    assert [found["divided"], found["undivided"]] == pytest.approx(list(0.5 - at))
-    assert found["factor"] == pytest.approx(2.0)
+    assert entry.regret == pytest.approx(0.05)
+    assert [entry.divided, entry.undivided] == pytest.approx(list(0.5 - at))
+    assert entry.factor == pytest.approx(2.0)
 
 
 def test_the_regret_study_covers_what_it_says() -> None:

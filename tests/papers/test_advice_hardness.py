@@ -8,7 +8,7 @@ import pytest
 
 from innerloop import glyphs
 from innerloop.papers.further.advice_hardness import _row
-from innerloop.papers.further.hardness_runs import without_half
+from innerloop.papers.further.hardness_runs import Errors, without_half
 from innerloop.reproduce import find
 from innerloop.tasks.hard_groups import groups_of
 
@@ -27,7 +27,7 @@ def test_halves_share_no_group_and_are_swapped() -> None:
 def test_the_row_can_come_out_either_way(order: int, holds: bool) -> None:
     before = {f"group {i}": i / 40 for i in range(20)}
     after = {name: 0.5 + order * error / 2 for name, error in before.items()}
-    found = _row("omniglot", "maml", [{"before": before, "trained": after}], "cpu")
+    found = _row("omniglot", "maml", [Errors(before, after)], "cpu")
     assert found.holds is holds
     assert found.ours.startswith("1.00 [1.00" if holds else "-1.00 [")
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from innerloop.papers.further import advice_numbers
 from innerloop.papers.further.advice_race import _rows, judged
-from innerloop.papers.further.advice_runs import Case
+from innerloop.papers.further.advice_rows import Judged
+from innerloop.papers.further.advice_runs import Case, Long, Raced
 from innerloop.reproduce import find
 
 
-def problems(regret: float, decided: bool, seconds: float) -> list[dict[str, Any]]:
-    long = {"a": {"accuracy": 0.7, "seconds": 60.0}, "b": {"accuracy": 0.7 - regret, "seconds": 60.0}}
-    raced = {"order": ["b", "a"], "decided": decided, "seconds": seconds}
+def problems(regret: float, decided: bool, seconds: float) -> list[Judged]:
+    long = {"a": Long(0.7, 0.01, 9, 60.0), "b": Long(0.7 - regret, 0.01, 9, 60.0)}
+    raced = Raced(["b", "a"], decided, {}, [], seconds)
     return [judged(Case("glyphs", 5, 1), seed, long, raced) for seed in range(10)]
 
 
@@ -42,13 +42,13 @@ def test_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_numbers_a_tenth_above_the_best_is_close() -> None:
     errors = {"a": 1.0, "b": 1.05, "c": None}
-    long = {name: {"mse": error, "seconds": 40.0} for name, error in errors.items()}
-    case, raced = Case("sine", 0, 5), {"order": ["b", "a", "c"], "decided": True, "seconds": 12.0}
+    long = {name: Long(error, 0.01, 9, 40.0) for name, error in errors.items()}
+    case, raced = Case("sine", 0, 5), Raced(["b", "a", "c"], True, {}, [], 12.0)
     near = advice_numbers.judged(case, long, raced)
-    assert near["regret"] == pytest.approx(0.05)
-    assert advice_numbers.judged(case, long, {**raced, "order": ["c", "b", "a"]})["regret"] == math.inf
+    assert near.regret == pytest.approx(0.05)
+    assert advice_numbers.judged(case, long, raced._replace(order=["c", "b", "a"])).regret == math.inf
     assert [row.holds for row in advice_numbers._rows([near] * 10, "cpu")] == [True] * 4
-    far = {**near, "regret": 0.5}
+    far = near._replace(regret=0.5)
     assert [row.holds for row in advice_numbers._rows([far] * 10, "cpu")] == [True, False, True, False]
 
 

@@ -11,6 +11,7 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.papers.bridge import frozen as bridge_frozen
 from innerloop.papers.further import maml_permutations
+from innerloop.papers.further.head_starts import Judged, Permuted
 
 
 @pytest.mark.parametrize("name", ["bridge-frozen", "maml-permutations"])
@@ -22,8 +23,8 @@ def test_the_smallest_scale_is_as_recorded(name: str, tmp_path: Path, monkeypatc
     assert (tmp_path / found["figure"]).stat().st_size > 10_000
 
 
-def permuted(rows: list[list[float]], averaged: list[float]) -> dict[str, Any]:
-    return {"scores": rows, "averaged": averaged, "equal rows": averaged}
+def permuted(rows: list[list[float]], averaged: list[float]) -> Permuted:
+    return Permuted(rows, averaged, averaged)
 
 
 @pytest.mark.parametrize(("spread", "holds"), [(0.2, True), (0.02, False)])
@@ -48,8 +49,8 @@ def test_an_order_that_matters_to_equal_rows_is_told() -> None:
 def test_what_is_called_no_drop(lost: float, holds: bool) -> None:
     scores = [0.4, 0.5, 0.6, 0.7]
     runs = {
-        "learned": [{"scores": scores, "moved": 0.1}],
-        "frozen": [{"scores": [score - lost for score in scores], "moved": 0.0}],
+        "learned": [Judged(scores, 0.1)],
+        "frozen": [Judged([score - lost for score in scores], 0.0)],
     }
     found = bridge_frozen._drop(runs, "cpu")
     assert found.holds == holds

@@ -8,40 +8,37 @@ from pathlib import Path
 import pytest
 
 from innerloop.papers.further.rate_runs import Case
-from innerloop.papers.further.rate_table import GRID
-from innerloop.papers.further.rate_unseen import _rows, cases, rules_of
+from innerloop.papers.further.rate_table import GRID, Entry
+from innerloop.papers.further.rate_unseen import Unseen, _rows, cases
 from innerloop.reproduce import find
 
 SCORES = [0.2, 0.2, 0.3, 0.4, 0.5, 0.4, 0.3, 0.2]
 
 
 def test_rules_are_read_off_between_the_rates_of_the_grid() -> None:
-    entry = {
-        "case": Case("omniglot", 5, "none", 4, 5),
-        "scores": SCORES,
-        "best": 0.5,
-        "forms": {"gradient": 0.2, "trace": 1.8},
-    }
-    found = rules_of(entry)  # the middle is 0.6, the ends 0.2 and 1.8; the root of the steps is 2
-    assert found["the point"] == pytest.approx(0.0)
-    assert found["the lower end"] == pytest.approx(0.1)
+    entry = Entry(Case("omniglot", 5, "none", 4, 5), SCORES, auto=0.5, rate=0.3)
+    regrets = Unseen(entry, {"gradient": 0.2, "trace": 1.8}).rules()
+    # the middle is 0.6, the ends 0.2 and 1.8; the root of the steps is 2
+    assert regrets["the point"] == pytest.approx(0.0)
+    assert regrets["the lower end"] == pytest.approx(0.1)
     share = math.log(0.6 / 0.3) / math.log(1 / 0.3)
-    assert found["not divided"] == pytest.approx(0.1 * share)
+    assert regrets["not divided"] == pytest.approx(0.1 * share)
     share = math.log(0.3 / 0.15) / math.log(0.3 / 0.1)
-    assert found["divided by the steps"] == pytest.approx(0.1 * share)
+    assert regrets["divided by the steps"] == pytest.approx(0.1 * share)
 
 
 @pytest.mark.parametrize(("regret", "holds"), [(0.005, True), (0.02, False)])
 def test_rows_can_come_out_either_way(regret: float, holds: bool) -> None:
-    rules = dict.fromkeys(rules_of({**_entry(cases("cpu")[0]), "scores": SCORES, "best": 0.5}), regret)
-    table = [{**_entry(case), "regret": regret, "rules": rules} for case in cases("cpu")]
+    """At every rate but the best the accuracy is lower by the same, and no rule hits the best."""
+    scores = [0.5 - regret] * len(GRID)
+    scores[-1] = 0.5
+    table = [
+        Unseen(Entry(case, scores, 0.5 - regret, 0.1), {"gradient": 0.1, "trace": 0.3})
+        for case in cases("cpu")
+    ]
     rows = _rows(table)
     assert [row.holds for row in rows] == [holds] * len(rows)
     assert f"{16 * 2 if holds else 0} of 32 within one" in rows[4].ours
-
-
-def _entry(case: Case) -> dict[str, object]:
-    return {"case": case, "forms": {"gradient": 0.1, "trace": 0.3}}
 
 
 def test_the_study_covers_what_it_says() -> None:

@@ -8,6 +8,8 @@ from test_predictions_page import with_predictions
 from test_report import make_run, write_evaluation
 from test_report_results import analysed, redone
 
+from innerloop.advisor import race, rungs
+from innerloop.cli.main import main
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.plots.files import write_figures
 from innerloop.plots.panels import line, panel, panels_figure
@@ -50,13 +52,50 @@ def made(kind, folder):
 def test_a_page_is_whole_at_any_width(tmp_path, kind):
     page = made(kind, tmp_path)
     for width, dark in ((390, False), (390, True), (1100, False)):
-        found = measured(page, width, dark)
-        assert found.console == []
-        assert found.reach <= width
-        assert all(natural > 0 for natural in found.images)
-        assert all(one["width"] > 200 and one["marks"] > 10 for one in found.drawings)
+        seen = measured(page, width, dark)
+        assert seen.console == []
+        assert seen.reach <= width
+        assert all(natural > 0 for natural in seen.images)
+        assert all(one["width"] > 200 and one["marks"] > 10 for one in seen.drawings)
     drawn = {"one": 4 - 1, "labels": 3, "failed": 1, "interrupted": 1, "reproduced": 1, "analysed": 0}
-    assert len(found.drawings) == drawn.get(kind, len(found.drawings))
+    assert len(seen.drawings) == drawn.get(kind, len(seen.drawings))
+
+
+CELLS = ["space.cells=2", "space.channels=2", "data.size=8", "tasks.ways=5", "score=flops"]
+FEW = ["model.filters=4"]
+ASKED = {
+    "advised": ["advise", "glyphs", "budget=40s", "methods=[protonet,maml]", "tasks.ways=3", *FEW],
+    "searched": ["search", "glyphs", *CELLS, "k=1", "pool=3", "steps=3", "episodes=4", "budget=10m"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ASKED)
+def test_what_a_command_found_is_whole_at_any_width(tmp_path, monkeypatch, capsys, kind):
+    """Pages that only whole commands write: a race of methods, and one of cells, which are drawn."""
+    monkeypatch.chdir(tmp_path)
+    for module in (rungs, race):  # a race that tells nothing, on a busy machine too
+        monkeypatch.setattr(module, "LEAST_STEPS", 2)
+    monkeypatch.setattr(rungs, "LEAST_EPISODES", 4)
+    assert main([*ASKED[kind], "--jobs", "1", "-q", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    page = tmp_path / told["run"] / "report.html"
+    for width, dark in ((390, False), (390, True), (1100, False)):
+        seen = measured(page, width, dark)
+        assert seen.console == []
+        assert seen.reach <= width
+        assert all(one["width"] > 200 and one["marks"] > 10 for one in seen.drawings)
+    document = opened(page).document
+    if kind == "searched":
+        assert len(seen.drawings) == 1 + len(told["shortlist"])  # the race, and every cell
+        assert all(entry["name"] in document for entry in told["shortlist"])
+    else:
+        assert len(seen.drawings) >= 1
+        scores = [
+            f"{100 * entry['accuracy']:.1f}" for entry in told["pilot"] if entry["accuracy"] is not None
+        ]
+        assert len(scores) > 2
+        assert all(score in document for score in scores)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import tomllib
 from datetime import date
 
 from innerloop import __version__
+from innerloop.cli.doctor import EXTRAS
 from support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -27,6 +28,10 @@ def test_every_extra_says_why_it_is_there():
     wanted = [line for line in table.splitlines() if re.search(r'"[\w.-]+[>=]=', line)]
     assert [line for line in wanted if "#" not in line and not line.startswith("peers")] == []
     assert len(wanted) > 20
+
+
+def test_the_doctor_knows_every_extra():
+    assert EXTRAS.keys() == PROJECT["project"]["optional-dependencies"].keys() - {"dev"}
 
 
 def test_the_source_archive_has_what_its_tests_and_pages_need():

@@ -100,17 +100,17 @@ def landscape_part(problem: Problem) -> LandscapePart:
     data = build_data(recipe)
     try:
         view = look_at(data.train.episodes(range(TASKS)), build_network(recipe, data.sizes))
-        found = task_landscape(view, Step(problem.recipe.tasks.shots, problem.recipe.tasks.shots))
+        closed = task_landscape(view, Step(problem.recipe.tasks.shots, problem.recipe.tasks.shots))
     except UserError as error:
         return LandscapePart(False, str(error).splitlines()[0])
     reason = (
-        f"{found.reason}; one inner step of {found.inner_lr:.3g}, {found.rate}"
-        if found.applies
-        else found.reason
+        f"{closed.reason}; one inner step of {closed.inner_lr:.3g}, {closed.rate}"
+        if closed.applies
+        else closed.reason
     )
-    if not found.applies:
+    if not closed.applies:
         return LandscapePart(False, reason)
-    return LandscapePart(True, reason, found.gain.value, (found.gain.low, found.gain.high))
+    return LandscapePart(True, reason, closed.gain.value, (closed.gain.low, closed.gain.high))
 
 
 def _with_more_samples(recipe: Recipe) -> Recipe:

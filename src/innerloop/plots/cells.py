@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
@@ -143,11 +144,15 @@ def _arrow(axes: Axes, source: CellBox, target: CellBox, words: str, bend: float
         },
     )
     if words:
+        x, y, angle = _on_arrow(start, end, bend, {-0.2: 0.75, 0.25: 0.5}.get(bend, 0.42))
         axes.text(
-            *_on_arrow(start, end, bend, {-0.2: 0.75, 0.25: 0.5}.get(bend, 0.42)),
+            x,
+            y,
             words,
             ha="center",
-            va="bottom" if abs(end[1] - start[1]) < 0.6 else "center",
+            va="bottom",
+            rotation=angle,
+            rotation_mode="anchor",
             fontsize=TEXT - 1.5,
             color=INK,
             zorder=3,
@@ -156,10 +161,11 @@ def _arrow(axes: Axes, source: CellBox, target: CellBox, words: str, bend: float
 
 def _on_arrow(
     start: tuple[float, float], end: tuple[float, float], bend: float, share: float
-) -> tuple[float, float]:
-    """The point at this share of matplotlib's ``arc3``, a quadratic Bézier curve."""
+) -> tuple[float, float, float]:
+    """The point at this share of matplotlib's ``arc3``, a quadratic Bézier curve, and its slope."""
     dx, dy = end[0] - start[0], end[1] - start[1]
     control = (start[0] + dx / 2 + bend * dy, start[1] + dy / 2 - bend * dx)
     a, b, c = (1 - share) ** 2, 2 * share * (1 - share), share**2
     x, y = (a * p + b * q + c * r for p, q, r in zip(start, control, end, strict=True))
-    return x, y
+    along = [(1 - share) * (q - p) + share * (r - q) for p, q, r in zip(start, control, end, strict=True)]
+    return x, y, math.degrees(math.atan2(along[1], along[0]))

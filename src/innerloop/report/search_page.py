@@ -90,7 +90,7 @@ def _validation_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             "rows": whole,
         },
         {"title": "Among the better half of the candidates", "head": head[:-1], "rows": half},
-        {"title": "The accuracies themselves", "head": ["", ""], "rows": _pairs(told)},
+        {"title": "The accuracies themselves", "head": [], "rows": _pairs(told)},
     ]
 
 
@@ -120,7 +120,8 @@ _WORDS = {
 
 def _pairs(told: Mapping[str, Any]) -> list[list[str]]:
     flat = {key: value for key, value in told.items() if not isinstance(value, Mapping)}
-    return [[_WORDS.get(key, key.replace("_", " ")), number(value, 3)] for key, value in flat.items()]
+    shown = {key: cell(value) if isinstance(value, bool) else number(value, 3) for key, value in flat.items()}
+    return [[_WORDS.get(key, key.replace("_", " ")), text] for key, text in shown.items()]
 
 
 def _search_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -145,7 +146,7 @@ def _search_tables(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         kept = {key: worth[key] for key in ("sentence", "cost") if worth.get(key)}
         tables.append({"title": "What the score was worth", "head": [], "rows": [[v] for v in kept.values()]})
     told = result.get("reliability") or {}
-    tables.append({"title": "How reliable the shortlist is", "head": ["", ""], "rows": _pairs(told)})
+    tables.append({"title": "How reliable the shortlist is", "head": [], "rows": _pairs(told)})
     if result.get("command"):
         tables.append({"title": "Train it in full", "head": [], "rows": [[str(result["command"])]]})
     return tables

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Setting, judged
+from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Judged, Setting, judged
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
@@ -30,14 +29,14 @@ NO_DROP = {"cpu": False, "paper": True}
 def run(scale: str, say: Say) -> Reproduction:
     """Trains ANIL from each start on the same episodes, and compares them task by task."""
     setting, seeds = SETTINGS[scale], SEEDS[scale]
-    runs: dict[str, list[dict[str, Any]]] = {start: [] for start in STARTS}
+    runs: dict[str, list[Judged]] = {start: [] for start in STARTS}
     every = [{"setting": setting, "start": start, "seed": seed} for seed in range(seeds) for start in STARTS]
     ahead(NAME, judged, every)
     for seed in range(seeds):
         for start in STARTS:
             given = {"setting": setting, "start": start, "seed": seed}
-            runs[start].append(remembered(NAME, judged, given))
-            say(f"{start}, seed {seed}: {statistics.fmean(runs[start][-1]['scores']):.3f}")
+            runs[start].append(Judged(*remembered(NAME, judged, given)))
+            say(f"{start}, seed {seed}: {statistics.fmean(runs[start][-1].scores):.3f}")
     rows = _identities(runs)
     if scale != "smoke":
         rows.append(_drop(runs, scale))
@@ -50,17 +49,18 @@ def run(scale: str, say: Say) -> Reproduction:
         "intervals": "95 % over test tasks and seeds together, paired by task",
     }
     lines = [
-        line(start, list(range(seeds)), [statistics.fmean(each_run["scores"]) for each_run in runs[start]])
+        line(start, list(range(seeds)), [statistics.fmean(each_run.scores) for each_run in runs[start]])
         for start in STARTS
     ]
     figure = panels_figure([panel("training seed", "accuracy of ANIL", lines)], columns=1, width=5.8)
-    return Reproduction(rows, {NAME: figure}, runs, protocol)
+    kept = {start: [one._asdict() for one in some] for start, some in runs.items()}
+    return Reproduction(rows, {NAME: figure}, kept, protocol)
 
 
-def _identities(runs: dict[str, list[dict[str, Any]]]) -> list[Row]:
+def _identities(runs: dict[str, list[Judged]]) -> list[Row]:
     """What must hold however little was trained."""
-    shares = [(score, WAYS * TEST_QUERIES) for each_run in runs["learned"] for score in each_run["scores"]]
-    moved = {start: max(each_run["moved"] for each_run in runs[start]) for start in STARTS}
+    shares = [(score, WAYS * TEST_QUERIES) for each_run in runs["learned"] for score in each_run.scores]
+    moved = {start: max(each_run.moved for each_run in runs[start]) for start in STARTS}
     return [
         counts_row(shares),
         row(
@@ -72,12 +72,11 @@ def _identities(runs: dict[str, list[dict[str, Any]]]) -> list[Row]:
     ]
 
 
-def _drop(runs: dict[str, list[dict[str, Any]]], scale: str) -> Row:
-    learned, frozen = ([score for gap in runs[start] for score in gap["scores"]] for start in STARTS)
+def _drop(runs: dict[str, list[Judged]], scale: str) -> Row:
+    learned, frozen = ([score for each_run in runs[start] for score in each_run.scores] for start in STARTS)
     gap = paired_difference(frozen, learned)
     seeds = [
-        statistics.fmean(b["scores"]) - statistics.fmean(a["scores"])
-        for a, b in zip(*runs.values(), strict=True)
+        statistics.fmean(b.scores) - statistics.fmean(a.scores) for a, b in zip(*runs.values(), strict=True)
     ]
     return row(
         "ANIL with a frozen head has no performance drop",

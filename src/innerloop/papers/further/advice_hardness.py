@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from innerloop.papers.further.hardness_runs import METHODS, Budget, errors_of
+from innerloop.papers.further.hardness_runs import METHODS, Budget, Errors, errors_of
 from innerloop.pilot.agreement import agreement
 from innerloop.plots.panels import line, panel, panels_figure, points
 from innerloop.reproduce.parts import remembered, two_at_a_time
@@ -40,10 +40,10 @@ def run(scale: str, say: Say) -> Reproduction:
         for seed in range(seeds)
         for fold in FOLDS
     ]
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    by_kind: dict[tuple[str, str], list[Errors]] = {}
     for (data, method, fold, seed, _), errors in two_at_a_time(_part, jobs):
-        found.setdefault((data, method), []).append(errors)
-        middle = statistics.fmean(errors["trained"].values())
+        by_kind.setdefault((data, method), []).append(errors)
+        middle = statistics.fmean(errors.trained.values())
         say(f"{data}, {method}, fold {fold}, seed {seed}: mean error within unseen groups {middle:.3f}")
     protocol = {
         "meta-steps": budget.steps,
@@ -52,20 +52,21 @@ def run(scale: str, say: Say) -> Reproduction:
         "test tasks of a group": budget.episodes,
         "seeds": seeds,
     }
-    rows = [_row(*key, some, scale) for key, some in found.items()]
-    panels = [_panel(f"{data}, {method}", some) for (data, method), some in found.items()]
+    rows = [_row(*key, some, scale) for key, some in by_kind.items()]
+    panels = [_panel(f"{data}, {method}", some) for (data, method), some in by_kind.items()]
+    kept = {" ".join(key): [one._asdict() for one in some] for key, some in by_kind.items()}
     figures = {NAME: panels_figure(panels, columns=2, width=3.6, height=3.0)}
-    return Reproduction(rows, figures, {"errors": {" ".join(k): v for k, v in found.items()}}, protocol)
+    return Reproduction(rows, figures, {"errors": kept}, protocol)
 
 
-def _part(job: tuple[str, str, int, int, Budget]) -> dict[str, Any]:
+def _part(job: tuple[str, str, int, int, Budget]) -> Errors:
     settings = dict(zip(("data", "method", "fold", "seed", "budget"), job, strict=True))
-    return dict(remembered(NAME, errors_of, settings))
+    return Errors(*remembered(NAME, errors_of, settings))
 
 
-def _row(data: str, method: str, folds: Sequence[Mapping[str, Any]], scale: str) -> Row:
+def _row(data: str, method: str, folds: Sequence[Errors], scale: str) -> Row:
     """Rank correlation over all groups, each judged by a network that has not seen it."""
-    before, after = (_pooled(folds, key) for key in ("before", "trained"))
+    before, after = _pooled([each.before for each in folds]), _pooled([each.trained for each in folds])
     if scale == "smoke":
         names = sorted(before) == sorted(after)
         return row(f"{data}, {method}: every group has both errors", len(before), len(after), names)
@@ -83,16 +84,14 @@ FAILS = ("omniglot protonet", "omniglot maml", "cifar100 protonet", "cifar100 ma
 """Where less was reached at `cpu`."""
 
 
-def _pooled(folds: Sequence[Mapping[str, Any]], key: str) -> dict[str, float]:
+def _pooled(folds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Means over seeds, of all groups."""
-    names = dict.fromkeys(name for errors in folds for name in errors[key])
-    return {
-        name: statistics.fmean(errors[key][name] for errors in folds if name in errors[key]) for name in names
-    }
+    names = dict.fromkeys(name for errors in folds for name in errors)
+    return {name: statistics.fmean(errors[name] for errors in folds if name in errors) for name in names}
 
 
-def _panel(title: str, folds: Sequence[Mapping[str, Any]]) -> Any:
-    before, after = (_pooled(folds, key) for key in ("before", "trained"))
+def _panel(title: str, folds: Sequence[Errors]) -> Any:
+    before, after = _pooled([each.before for each in folds]), _pooled([each.trained for each in folds])
     groups = points([before[name] for name in before], [after[name] for name in before])
     return panel(
         "error of raw pixels", f"error after training: {title}", [line("groups", [], [], points=groups)]

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.advisor.methods import NUMBERS
-from innerloop.papers.further.advice_rows import SHARE, counted_row, race_rows
-from innerloop.papers.further.advice_runs import Case, long_run, short_race
+from innerloop.papers.further.advice_rows import SHARE, Judged, counted_row, judged_by, race_rows
+from innerloop.papers.further.advice_runs import Case, Long, Raced, long_run, short_race
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.plots.style import INK
 from innerloop.reproduce.parts import remembered, two_at_a_time
@@ -40,16 +40,16 @@ def run(scale: str, say: Say) -> Reproduction:
     """Long runs two at a time, then the short races; every part is kept."""
     seconds, episodes = SIZES[scale]
     jobs = [(case, method, 0, seconds, episodes) for case in cases(scale) for method in METHODS[scale]]
-    long: dict[Case, dict[str, Any]] = {}
+    long: dict[Case, dict[str, Long]] = {}
     for (case, method, *_), outcome in two_at_a_time(_long, jobs):
         long.setdefault(case, {})[method] = outcome
-        say(f"{case}, {method}: mse {_text(outcome['mse'])} after {outcome['steps']} steps")
-    budget = max(SHARE * seconds * len(METHODS[scale]), 15.0 if scale == "smoke" else 0.0)
+        say(f"{case}, {method}: mse {_text(outcome.score)} after {outcome.steps} steps")
+    budget = max(SHARE * seconds * len(METHODS[scale]), 60.0 if scale == "smoke" else 0.0)
     problems = []
     for (case, *_), raced in two_at_a_time(_short, [(c, METHODS[scale], 0, budget) for c in long]):
         problems.append(judged(case, long[case], raced))
         one = problems[-1]
-        say(f"{case}: the race chose {one['chosen']}, {one['regret']:.0%} above {one['best']}")
+        say(f"{case}: the race chose {one.chosen}, {one.regret:.0%} above {one.best}")
     protocol = {
         "problems": [str(case) for case in cases(scale)],
         "methods": list(METHODS[scale]),
@@ -58,20 +58,21 @@ def run(scale: str, say: Say) -> Reproduction:
         "network": "two hidden layers of 40 or 64; rates of the recipes sine-NAME",
         "seeds": 1,
     }
-    return Reproduction(_rows(problems, scale), {NAME: _figure(problems)}, {"problems": problems}, protocol)
+    kept = {"problems": [one._asdict() for one in problems]}
+    return Reproduction(_rows(problems, scale), {NAME: _figure(problems)}, kept, protocol)
 
 
-def _long(job: tuple[Case, str, int, float, int]) -> dict[str, Any]:
+def _long(job: tuple[Case, str, int, float, int]) -> Long:
     names = ("case", "method", "seed", "seconds", "episodes")
-    return dict(remembered(NAME, long_run, dict(zip(names, job, strict=True))))
+    return Long(*remembered(NAME, long_run, dict(zip(names, job, strict=True))))
 
 
-def _short(job: tuple[Case, tuple[str, ...], int, float]) -> dict[str, Any]:
+def _short(job: tuple[Case, tuple[str, ...], int, float]) -> Raced:
     settings = dict(zip(("case", "methods", "seed", "seconds"), job, strict=True))
-    return dict(remembered(NAME, short_race, settings))
+    return Raced(*remembered(NAME, short_race, settings))
 
 
-def judged(case: Case, long: Mapping[str, Any], raced: Mapping[str, Any]) -> dict[str, Any]:
+def judged(case: Case, long: Mapping[str, Long], raced: Raced) -> Judged:
     """A problem: what the race chose, what was best, and by which share its error is above the best.
 
     What diverged in long training has an infinite error.
@@ -79,32 +80,20 @@ def judged(case: Case, long: Mapping[str, Any], raced: Mapping[str, Any]) -> dic
     Args:
         case: the problem.
         long: errors after long training, by method.
-        raced: what the short race found.
+        raced: how the short race went.
 
-    >>> long = {"a": {"mse": 0.6, "seconds": 60.0}, "b": {"mse": 0.5, "seconds": 60.0}}
-    >>> one = judged(Case("sine", 0, 5), long, {"order": ["a", "b"], "decided": True, "seconds": 12.0})
-    >>> one["chosen"], one["best"], round(one["regret"], 3), one["share"]
+    >>> long = {"a": Long(0.6, 0.01, 9, 60.0), "b": Long(0.5, 0.01, 9, 60.0)}
+    >>> one = judged(Case("sine", 0, 5), long, Raced(["a", "b"], True, {}, [], 12.0))
+    >>> one.chosen, one.best, round(one.regret, 3), one.share
     ('a', 'b', 0.2, 0.1)
     """
-    reached = {name: math.inf if one["mse"] is None else one["mse"] for name, one in long.items()}
-    best = min(reached, key=lambda name: reached[name])
-    chosen = next(name for name in raced["order"] if name in reached)
-    return {
-        "problem": str(case),
-        "chosen": chosen,
-        "best": best,
-        "regret": reached[chosen] / reached[best] - 1,
-        "decided": raced["decided"],
-        "share": raced["seconds"] / sum(one["seconds"] for one in long.values()),
-        "long": reached,
-        "order": raced["order"],
-    }
+    return judged_by(case, 0, long, raced, worst=math.inf, regret=lambda score, best: score / best - 1)
 
 
-def _rows(problems: Sequence[Mapping[str, Any]], scale: str) -> list[Row]:
+def _rows(problems: Sequence[Judged], scale: str) -> list[Row]:
     if scale == "smoke":
         return [counted_row(problems)]
-    regrets = [one["regret"] for one in problems]
+    regrets = [one.regret for one in problems]
     what = "the error of the first choice is at most a tenth above the best of the long race"
     said = f"median {statistics.median(regrets):.0%}, worst {max(regrets):.0%} above"
     return race_rows(problems, CLOSE, what, said, FAILS)
@@ -114,14 +103,13 @@ FAILS: tuple[str, ...] = ()
 """What does not hold at `cpu`."""
 
 
-def _figure(problems: Sequence[Mapping[str, Any]]) -> Any:
+def _figure(problems: Sequence[Judged]) -> Any:
     places = list(range(len(problems)))
-    methods = list(dict.fromkeys(name for one in problems for name in one["long"]))
+    methods = list(dict.fromkeys(name for one in problems for name in one.long))
     lines = [
-        line(name, places, [one["long"].get(name, math.nan) for one in problems], dots=True)
-        for name in methods
+        line(name, places, [one.long.get(name, math.nan) for one in problems], dots=True) for name in methods
     ]
-    chosen = [one["long"][one["chosen"]] for one in problems]
+    chosen = [one.long[one.chosen] for one in problems]
     lines.append(line("chosen by the race", places, chosen, ink=INK))
     return panels_figure([panel("problem", "mse after long training", lines, log_y=True)], width=6.5)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.advisor.methods import PICTURES
-from innerloop.papers.further.advice_rows import SHARE, counted_row, race_rows
-from innerloop.papers.further.advice_runs import Case, long_run, short_race
+from innerloop.papers.further.advice_rows import SHARE, Judged, counted_row, judged_by, race_rows
+from innerloop.papers.further.advice_runs import Case, Long, Raced, long_run, short_race
 from innerloop.papers.further.rate_runs import PHOTOGRAPHS, source
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.plots.style import INK
@@ -46,83 +47,70 @@ def run(scale: str, say: Say) -> Reproduction:
         source(case.data)  # missing data are told at once
     chosen = chosen[: int(os.environ.get(PART, "0")) or None]
     jobs = [(c, m, seed, seconds, episodes) for c in chosen for seed in range(seeds) for m in METHODS[scale]]
-    long: dict[tuple[Case, int], dict[str, Any]] = {}
+    long: dict[tuple[Case, int], dict[str, Long]] = {}
     for (case, method, seed, _, _), outcome in two_at_a_time(_long, jobs):
         long.setdefault((case, seed), {})[method] = outcome
-        say(f"{case}, {method}, seed {seed}: {_percent(outcome['accuracy'])} after {outcome['steps']} steps")
-    budget = max(SHARE * seconds * len(METHODS[scale]), 15.0 if scale == "smoke" else 0.0)
-    found = []
+        say(f"{case}, {method}, seed {seed}: {_percent(outcome.score)} after {outcome.steps} steps")
+    budget = max(SHARE * seconds * len(METHODS[scale]), 60.0 if scale == "smoke" else 0.0)
+    problems = []
     races = [(case, METHODS[scale], seed, budget) for case, seed in long]
     for (case, _, seed, _), raced in two_at_a_time(_short, races):
         one = judged(case, seed, long[case, seed], raced)
-        found.append(one)
+        problems.append(one)
         say(
-            f"{case}, seed {seed}: the race chose {one['chosen']}, {100 * one['regret']:.1f} points below "
-            f"{one['best']} after long training"
+            f"{case}, seed {seed}: the race chose {one.chosen}, {100 * one.regret:.1f} points below "
+            f"{one.best} after long training"
         )
-    return Reproduction(_rows(found, scale), {NAME: _figure(found)}, {"problems": found}, _protocol(scale))
+    kept = {"problems": [one._asdict() for one in problems]}
+    return Reproduction(_rows(problems, scale), {NAME: _figure(problems)}, kept, _protocol(scale))
 
 
-def _long(job: tuple[Case, str, int, float, int]) -> dict[str, Any]:
+def _long(job: tuple[Case, str, int, float, int]) -> Long:
     names = ("case", "method", "seed", "seconds", "episodes")
     settings = dict(zip(names, job, strict=True))
-    return dict(remembered(NAME, long_run, settings, seen={"data": job[0].content}))
+    return Long(*remembered(NAME, long_run, settings, seen={"data": job[0].content}))
 
 
-def _short(job: tuple[Case, tuple[str, ...], int, float]) -> dict[str, Any]:
+def _short(job: tuple[Case, tuple[str, ...], int, float]) -> Raced:
     settings = dict(zip(("case", "methods", "seed", "seconds"), job, strict=True))
-    return dict(remembered(NAME, short_race, settings, seen={"data": job[0].content}))
+    return Raced(*remembered(NAME, short_race, settings, seen={"data": job[0].content}))
 
 
-def judged(case: Case, seed: int, long: dict[str, Any], raced: dict[str, Any]) -> dict[str, Any]:
+def judged(case: Case, seed: int, long: Mapping[str, Long], raced: Raced) -> Judged:
     """A problem: what the race chose, what was best, and how far apart they are after long training.
 
     Args:
         case: the problem.
         seed: of the runs.
         long: accuracies after long training, by method.
-        raced: what the short race found.
+        raced: how the short race went.
 
-    >>> long = {"a": {"accuracy": 0.5, "seconds": 60.0}, "b": {"accuracy": 0.6, "seconds": 60.0}}
-    >>> one = judged(Case("glyphs", 5, 1), 0, long, {"order": ["a", "b"], "decided": True, "seconds": 12.0})
-    >>> one["chosen"], one["best"], round(one["regret"], 3), one["share"]
+    >>> long = {"a": Long(0.5, 0.01, 9, 60.0), "b": Long(0.6, 0.01, 9, 60.0)}
+    >>> one = judged(Case("glyphs", 5, 1), 0, long, Raced(["a", "b"], True, {}, [], 12.0))
+    >>> one.chosen, one.best, round(one.regret, 3), one.share
     ('a', 'b', 0.1, 0.1)
     """
-    reached = {name: one["accuracy"] or 0.0 for name, one in long.items()}
-    best = max(reached, key=lambda name: reached[name])
-    chosen = next(name for name in raced["order"] if name in reached)
-    whole = sum(one["seconds"] for one in long.values())
-    return {
-        "problem": str(case),
-        "seed": seed,
-        "chosen": chosen,
-        "best": best,
-        "regret": reached[best] - reached[chosen],
-        "decided": raced["decided"],
-        "share": raced["seconds"] / whole,
-        "long": reached,
-        "order": raced["order"],
-    }
+    return judged_by(case, seed, long, raced, worst=0.0, regret=lambda score, best: best - score)
 
 
-def _rows(found: list[dict[str, Any]], scale: str) -> list[Row]:
+def _rows(problems: Sequence[Judged], scale: str) -> list[Row]:
     if scale == "smoke":
-        return [counted_row(found)]
-    regrets = [one["regret"] for one in found]
+        return [counted_row(problems)]
+    regrets = [one.regret for one in problems]
     what = "the first choice is within a point of the best method of the long race"
     said = f"median {100 * statistics.median(regrets):.1f}, worst {100 * max(regrets):.1f} points below"
-    return race_rows(found, CLOSE, what, said, FAILS)
+    return race_rows(problems, CLOSE, what, said, FAILS)
 
 
 FAILS: tuple[str, ...] = ()
 """What does not hold at `cpu`."""
 
 
-def _figure(found: list[dict[str, Any]]) -> Any:
-    places = list(range(len(found)))
-    methods = list(found[0]["long"]) if found else []
-    lines = [line(name, places, [100 * one["long"][name] for one in found], dots=True) for name in methods]
-    chosen = [100 * one["long"][one["chosen"]] for one in found]
+def _figure(problems: Sequence[Judged]) -> Any:
+    places = list(range(len(problems)))
+    methods = list(problems[0].long) if problems else []
+    lines = [line(name, places, [100 * one.long[name] for one in problems], dots=True) for name in methods]
+    chosen = [100 * one.long[one.chosen] for one in problems]
     lines.append(line("chosen by the race", places, chosen, ink=INK))
     return panels_figure([panel("problem", "accuracy after long training, %", lines)], width=6.5)
 

@@ -3,43 +3,97 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
+from innerloop.core.errors import UserError
+from innerloop.papers.further.advice_runs import Case, Long, Raced
 from innerloop.reproduce.rows import Row, row
+
+Regret = Callable[[float, float], float]
 
 SHARE = 0.1
 """Of the time of the long race, that the short one has."""
 ENOUGH = 0.8
 """Share of problems on which the first choice must be close to the best."""
 
-Problems = Sequence[Mapping[str, Any]]
-"""Each with ``chosen``, ``long``, ``regret``, ``decided`` and ``share``."""
+
+class Judged(NamedTuple):
+    """A problem: what the race chose, what was best, and how far apart they are after long training.
+
+    Attributes:
+        problem: in words.
+        seed: of the runs.
+        chosen: the first of the short race.
+        best: of the long one.
+        regret: what the choice loses by.
+        decided: whether its lead was called more than chance.
+        share: of the time of the long race, that the short one took.
+        long: what every method reached after long training.
+        order: of the short race.
+    """
+
+    problem: str
+    seed: int
+    chosen: str
+    best: str
+    regret: float
+    decided: bool
+    share: float
+    long: dict[str, float]
+    order: list[str]
 
 
-def counted_row(problems: Problems) -> Row:
+def judged_by(
+    case: Case, seed: int, long: Mapping[str, Long], raced: Raced, *, worst: float, regret: Regret
+) -> Judged:
+    """Holds the first choice of a short race against the best method of a long one.
+
+    Args:
+        case: the problem.
+        seed: of the runs.
+        long: what every method reached after long training.
+        raced: how the short race went.
+        worst: the score of what diverged; zero where higher is better, infinity where lower is.
+        regret: what a score loses against the best one.
+
+    Raises:
+        UserError: the short race had no time for any method.
+    """
+    reached = {name: worst if one.score is None else one.score for name, one in long.items()}
+    best = min(reached, key=reached.__getitem__) if worst else max(reached, key=reached.__getitem__)
+    chosen = next((name for name in raced.order if name in reached), None)
+    if chosen is None:
+        raise UserError(f"{case}: {'; '.join(raced.left_out)}.")
+    whole = sum(one.seconds for one in long.values())
+    lost = regret(reached[chosen], reached[best])
+    share = raced.seconds / whole
+    return Judged(str(case), seed, chosen, best, lost, raced.decided, share, reached, raced.order)
+
+
+def counted_row(problems: Sequence[Judged]) -> Row:
     """That every problem was decided, however little was trained."""
     what = "every problem has a choice among the methods that were trained for long"
-    chosen = sum(one["chosen"] in one["long"] for one in problems)
+    chosen = sum(one.chosen in one.long for one in problems)
     return row(what, len(problems), chosen, bool(problems) and chosen == len(problems))
 
 
 def race_rows(
-    problems: Problems, close: float, what: str, said: str, fails: Collection[str] = ()
+    problems: Sequence[Judged], close: float, what: str, said: str, fails: Collection[str] = ()
 ) -> list[Row]:
     """Whether first choices are close to the best, races cheap, and leads that were called decided right.
 
     Args:
-        problems: what was found.
+        problems: first choices, and what they lose by.
         close: the regret that is close.
         what: the statement about first choices.
         said: median and worst regret in words.
         fails: of ``aim``, ``cost`` and ``decided``, what is recorded as not holding.
     """
-    near = sum(one["regret"] <= close for one in problems)
-    wrong = [one for one in problems if one["decided"] and one["regret"] > close]
-    decided = sum(one["decided"] for one in problems)
-    share = statistics.median(one["share"] for one in problems)
+    near = sum(one.regret <= close for one in problems)
+    wrong = [one for one in problems if one.decided and one.regret > close]
+    decided = sum(one.decided for one in problems)
+    share = statistics.median(one.share for one in problems)
     return [
         counted_row(problems),
         row(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.advisor.asked import understand
 from innerloop.advisor.problem import Problem, pose
@@ -56,7 +56,41 @@ class Case(NamedTuple):
         return pose(understand(source(self.data), [*shape, "backbone=none", *items]))
 
 
-def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) -> dict[str, Any]:
+class Long(NamedTuple):
+    """What a method reached when it was trained for long.
+
+    Attributes:
+        score: accuracy or error on validation tasks; None if it diverged.
+        ci95: half the width of its interval.
+        steps: of training.
+        seconds: that they took.
+    """
+
+    score: float | None
+    ci95: float | None
+    steps: int
+    seconds: float
+
+
+class Raced(NamedTuple):
+    """How a short race went.
+
+    Attributes:
+        order: of the methods, the best first.
+        decided: whether the lead of the first is more than chance.
+        steps: of training, by method.
+        left_out: methods that did not race, and why, as sentences.
+        seconds: that all of it took.
+    """
+
+    order: list[str]
+    decided: bool
+    steps: dict[str, int]
+    left_out: list[str]
+    seconds: float
+
+
+def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) -> Long:
     """A method trained for this many seconds of one core: its score on validation tasks, and what it took.
 
     Args:
@@ -73,10 +107,10 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
     with tempfile.TemporaryDirectory() as folder:
         recipe = entrant.short(steps, problem.queries)
         reached = carry_out(Trial(recipe, Path(folder), "long", steps, episodes, LONG_SEED))
-    return {problem.score: reached.mean, "ci95": reached.ci95, "steps": steps, "seconds": reached.seconds}
+    return Long(reached.mean, reached.ci95, steps, reached.seconds)
 
 
-def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> dict[str, Any]:
+def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> Raced:
     """The race of all methods within this many seconds of one core: their order, and whether it was decided.
 
     Args:
@@ -92,13 +126,8 @@ def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) ->
         took = sitting.clock()
     rows = [trained_row(racer, 0) for racer in went.racers]
     gap = ahead_of(rows[0], rows[1], problem.better) if len(rows) > 1 else None
-    return {
-        "order": [row.method for row in rows],
-        "decided": is_beyond_chance(gap),
-        "steps": {row.method: row.steps for row in rows},
-        "left_out": went.left_out,
-        "seconds": took,
-    }
+    steps = {row.method: row.steps for row in rows}
+    return Raced([row.method for row in rows], is_beyond_chance(gap), steps, went.left_out, took)
 
 
 @contextmanager

@@ -87,7 +87,19 @@ def without_half(source: ImageSource, fold: int) -> ImageSource:
     return source._replace(splits={"train": train, "validation": test, "test": test})
 
 
-def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> dict[str, dict[str, float]]:
+class Errors(NamedTuple):
+    """Errors within groups, by their names.
+
+    Attributes:
+        before: of raw pixels.
+        trained: of a network that has not seen the group.
+    """
+
+    before: dict[str, float]
+    trained: dict[str, float]
+
+
+def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> Errors:
     """Errors within every group that was not trained on: of raw pixels before training, and of a network.
 
     Args:
@@ -101,7 +113,7 @@ def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> d
     pictures = without_half(build_data(recipe).pictures, fold)
     parts, plan = Parts(recipe, build_data(recipe, pictures)), Plan("loop")
     state, scale = fit_parts(parts, plan=plan), parts.data.scale
-    learner, trained = parts.learner_after(1), {}
+    learner, trained = parts.learner_after(1), dict[str, float]()
     before = group_errors(pictures, "test", WAYS, GROUP_EPISODES)
     for name in before:
         kind = Kind(Shape(WAYS, 1, QUERIES), "one-group", (name,))
@@ -109,4 +121,4 @@ def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> d
         stream = few_shot_sampler(pictures, "test", seed=seeded, kinds=[kind], mean=scale.mean, std=scale.std)
         judged = evaluate(learner, state.params, state.buffers, stream, parts.loss, budget.episodes, plan)
         trained[name] = 1 - sum(judged.scores) / len(judged.scores)
-    return {"before": before, "trained": trained}
+    return Errors(before, trained)

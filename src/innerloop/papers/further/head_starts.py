@@ -6,7 +6,7 @@ They stand apart from the rows that are made of them, so that finished runs outl
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.types import Params
@@ -76,7 +76,33 @@ def trained(setting: Setting, start: str, seed: int) -> Fitted:
     return fitted(recipe)
 
 
-def judged(setting: Setting, start: str, seed: int) -> dict[str, Any]:
+class Judged(NamedTuple):
+    """A trained learner on the test tasks.
+
+    Attributes:
+        scores: accuracies, one for each task.
+        moved: the largest change of a weight of the last layer in training.
+    """
+
+    scores: list[float]
+    moved: float
+
+
+class Permuted(NamedTuple):
+    """A trained learner on the test tasks, in many orders of their labels.
+
+    Attributes:
+        scores: accuracies by task and order.
+        averaged: by task, of predictions averaged over the orders.
+        equal_rows: by task, with the mean row of the trained last layer in the place of each.
+    """
+
+    scores: list[list[float]]
+    averaged: list[float]
+    equal_rows: list[float]
+
+
+def judged(setting: Setting, start: str, seed: int) -> Judged:
     """Accuracies on the test tasks, one each, and how far the last layer moved in training.
 
     Args:
@@ -86,10 +112,10 @@ def judged(setting: Setting, start: str, seed: int) -> dict[str, Any]:
     """
     outcome = trained(setting, start, seed)
     state = _state(outcome)
-    return {"scores": _scores(outcome.parts, state, start), "moved": _moved(outcome.parts, state.params)}
+    return Judged(_scores(outcome.parts, state, start), _moved(outcome.parts, state.params))
 
 
-def permuted(setting: Setting, start: str, seed: int, orders: int) -> dict[str, Any]:
+def permuted(setting: Setting, start: str, seed: int, orders: int) -> Permuted:
     """Accuracies on the test tasks in every order of their labels, averaged over orders, and of equal rows.
 
     ``equal rows`` are those of the trained last layer in the place of each: another start at test only.
@@ -112,11 +138,8 @@ def permuted(setting: Setting, start: str, seed: int, orders: int) -> dict[str, 
         setting.tests,
         plan_for(outcome.recipe),
     )
-    return {
-        "scores": by_order.scores.tolist(),
-        "averaged": by_order.averaged.tolist(),
-        "equal rows": _scores(parts, state, "one-vector"),
-    }
+    equal_rows = _scores(parts, state, "one-vector")
+    return Permuted(by_order.scores.tolist(), by_order.averaged.tolist(), equal_rows)
 
 
 def _scores(parts: Parts, state: TrainState, start: str) -> list[float]:
@@ -127,12 +150,11 @@ def _scores(parts: Parts, state: TrainState, start: str) -> list[float]:
     return evaluate(learner, state.params, state.buffers, parts.data.test, parts.loss, tests, plan).scores
 
 
-def _state(found: Fitted) -> TrainState:
-    if found.state is None:
-        raise NonFiniteError(
-            f"training of {found.recipe.inner.method} went to infinity: lower its inner rate."
-        )
-    return found.state
+def _state(outcome: Fitted) -> TrainState:
+    if outcome.state is None:
+        method = outcome.recipe.inner.method
+        raise NonFiniteError(f"training of {method} went to infinity: lower its inner rate.")
+    return outcome.state
 
 
 def _moved(parts: Parts, params: Params) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from innerloop.core.statistics import mean_interval, paired_difference
-from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Setting, permuted
+from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.papers.further.head_starts import TEST_QUERIES, WAYS, Permuted, Setting, permuted
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
@@ -25,6 +25,9 @@ SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
 HUGE = 0.05
 """A mean distance of the best from the worst order that is called huge here: five points."""
 
+Runs = dict[str, list[Permuted]]
+"""By the start of the last layer, one for each seed."""
+
 STARTS = ("learned", "one-vector")
 AVERAGING = {"cpu": True, "paper": True}
 BETTER = {"cpu": True, "paper": True}
@@ -34,14 +37,14 @@ BETTER = {"cpu": True, "paper": True}
 def run(scale: str, say: Say) -> Reproduction:
     """Trains from both starts, and judges the same test tasks in many orders of their labels."""
     setting, orders, seeds = SETTINGS[scale], ORDERS[scale], SEEDS[scale]
-    runs: dict[str, list[dict[str, Any]]] = {start: [] for start in STARTS}
+    runs: Runs = {start: [] for start in STARTS}
     pairs = list(zip(STARTS, orders, strict=True))
     every = [_given(setting, start, seed, count) for seed in range(seeds) for start, count in pairs]
     ahead(NAME, permuted, every)
     for seed in range(seeds):
         for start, count in pairs:
             given = _given(setting, start, seed, count)
-            runs[start].append(remembered(NAME, permuted, given))
+            runs[start].append(Permuted(*remembered(NAME, permuted, given)))
             mean = statistics.fmean(flat(runs[start][-1:]))
             say(f"{start}, seed {seed}: accuracy {mean:.3f}")
     rows = _identities(runs, scale) + ([] if scale == "smoke" else _rows(runs, scale))
@@ -54,33 +57,37 @@ def run(scale: str, say: Say) -> Reproduction:
         "net": "strided Conv4-32, norm=transductive, tasks per meta-step: 2",
         "intervals": "95 % over test tasks and seeds together",
     }
-    return Reproduction(rows, {NAME: _figure(runs)}, runs, protocol)
+    kept = {
+        start: [
+            {"scores": one.scores, "averaged": one.averaged, "equal rows": one.equal_rows} for one in some
+        ]
+        for start, some in runs.items()
+    }
+    return Reproduction(rows, {NAME: _figure(runs)}, kept, protocol)
 
 
 def _given(setting: Setting, start: str, seed: int, orders: int) -> dict[str, Any]:
     return {"setting": setting, "start": start, "seed": seed, "orders": orders}
 
 
-def flat(runs: list[dict[str, Any]]) -> list[float]:
+def flat(runs: list[Permuted]) -> list[float]:
     """Per test task and seed, the mean over orders."""
-    return [statistics.fmean(task) for each_run in runs for task in each_run["scores"]]
+    return [statistics.fmean(task) for each_run in runs for task in each_run.scores]
 
 
-def spreads(runs: list[dict[str, Any]]) -> list[float]:
+def spreads(runs: list[Permuted]) -> list[float]:
     """Per test task and seed, the best order's accuracy less the worst's.
 
-    >>> [round(value, 2) for value in spreads([{"scores": [[0.2, 0.6, 0.4], [0.5, 0.5, 0.5]]}])]
+    >>> [round(value, 2) for value in spreads([Permuted([[0.2, 0.6, 0.4], [0.5, 0.5, 0.5]], [], [])])]
     [0.4, 0.0]
     """
-    return [max(task) - min(task) for each_run in runs for task in each_run["scores"]]
+    return [max(task) - min(task) for each_run in runs for task in each_run.scores]
 
 
-def _identities(runs: dict[str, list[dict[str, Any]]], scale: str) -> list[Row]:
+def _identities(runs: Runs, scale: str) -> list[Row]:
     """What must hold however little was trained."""
     answers = WAYS * TEST_QUERIES
-    shares = [
-        (score, answers) for each_run in runs["learned"] for task in each_run["scores"] for score in task
-    ]
+    shares = [(score, answers) for each_run in runs["learned"] for task in each_run.scores for score in task]
     changed = sum(value > 0 for value in spreads(runs["one-vector"]))
     return [
         counts_row(shares),
@@ -94,16 +101,14 @@ def _identities(runs: dict[str, list[dict[str, Any]]], scale: str) -> list[Row]:
     ]
 
 
-def _rows(runs: dict[str, list[dict[str, Any]]], scale: str) -> list[Row]:
+def _rows(runs: Runs, scale: str) -> list[Row]:
     learned, shared = runs["learned"], runs["one-vector"]
     plain, spread = flat(learned), mean_interval(spreads(learned))
-    deviation = statistics.fmean(
-        statistics.pstdev(task) for each_run in learned for task in each_run["scores"]
-    )
+    deviation = statistics.fmean(statistics.pstdev(task) for each_run in learned for task in each_run.scores)
     mean = mean_interval(plain)
-    averaged = paired_difference([score for each_run in learned for score in each_run["averaged"]], plain)
+    averaged = paired_difference([score for each_run in learned for score in each_run.averaged], plain)
     better = paired_difference(flat(shared), plain)
-    equal = paired_difference([score for each_run in learned for score in each_run["equal rows"]], plain)
+    equal = paired_difference([score for each_run in learned for score in each_run.equal_rows], plain)
     apart = [
         statistics.fmean(flat([a])) - statistics.fmean(flat([b]))
         for a, b in zip(shared, learned, strict=True)
@@ -144,19 +149,17 @@ def _rows(runs: dict[str, list[dict[str, Any]]], scale: str) -> list[Row]:
     ]
 
 
-def _points(interval: Any) -> str:
+def _points(interval: Interval) -> str:
     return f"{100 * interval.mean:.1f} ± {100 * interval.ci95:.1f}"
 
 
-def _signed(interval: Any) -> str:
+def _signed(interval: Interval) -> str:
     return f"{100 * interval.mean:+.1f} ± {100 * interval.ci95:.1f}"
 
 
-def _figure(runs: dict[str, list[dict[str, Any]]]) -> Any:
+def _figure(runs: Runs) -> Any:
     """Tasks in the order of their mean accuracy: mean, best and worst over the orders of their labels."""
-    tasks = sorted(
-        (task for each_run in runs["learned"] for task in each_run["scores"]), key=statistics.fmean
-    )
+    tasks = sorted((task for each_run in runs["learned"] for task in each_run.scores), key=statistics.fmean)
     places = list(range(1, len(tasks) + 1))
     lines = [
         line("best order", places, [max(task) for task in tasks]),

@@ -12,8 +12,8 @@ import statistics
 from typing import Any
 
 from innerloop.advice.rate import NORMALISED, UNNORMALISED
-from innerloop.papers.further.rate_runs import QUERIES, Case, Size, content, source, trained
-from innerloop.papers.further.rate_table import GRID, MEDIAN, WORST, panel_of, plain, summary
+from innerloop.papers.further.rate_runs import QUERIES, Case, Reached, Size, content, source, trained
+from innerloop.papers.further.rate_table import GRID, MEDIAN, WORST, Entry, panel_of, summary
 from innerloop.plots.panels import panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
@@ -51,10 +51,10 @@ def run(scale: str, say: Say) -> Reproduction:
         source(case.data)  # missing data are told at once
     chosen = chosen[: int(os.environ.get(PART, "0")) or None]
     jobs = [(case, rate, seed, scale) for case in chosen for seed in range(seeds) for rate in ("auto", *GRID)]
-    results: dict[tuple[Case, Any, int], dict[str, Any]] = {}
+    results: dict[tuple[Case, Any, int], Reached] = {}
     for job, outcome in two_at_a_time(_part, jobs):
         results[job[:3]] = outcome
-        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome['accuracy']:.3f} (rate {outcome['rate']:.3g})")
+        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
     again = _again(results, scale) if scale == "smoke" else []
     table = [summary(case, results, seeds) for case in chosen]
     protocol = {
@@ -69,38 +69,38 @@ def run(scale: str, say: Say) -> Reproduction:
     panels = [panel_of(entry) for entry in table]
     figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
     rows = _smoke_rows(table, again) if scale == "smoke" else _rows(table, scale)
-    return Reproduction(rows, {NAME: figure}, {"table": [plain(entry) for entry in table]}, protocol)
+    return Reproduction(rows, {NAME: figure}, {"table": [entry.as_dict() for entry in table]}, protocol)
 
 
-def _again(results: dict[tuple[Case, Any, int], dict[str, Any]], scale: str) -> list[float]:
+def _again(results: dict[tuple[Case, Any, int], Reached], scale: str) -> list[float]:
     """Accuracies of runs at the numbers that ``auto`` settled on, given as numbers."""
-    settled = [(*key[:1], outcome["rate"], *key[2:]) for key, outcome in results.items() if key[1] == "auto"]
-    return [outcome["accuracy"] for _, outcome in two_at_a_time(_part, [(*key, scale) for key in settled])]
+    settled = [(*key[:1], outcome.rate, *key[2:]) for key, outcome in results.items() if key[1] == "auto"]
+    return [outcome.accuracy for _, outcome in two_at_a_time(_part, [(*key, scale) for key in settled])]
 
 
-def _smoke_rows(table: list[dict[str, Any]], again: list[float]) -> list[Row]:
+def _smoke_rows(table: list[Entry], again: list[float]) -> list[Row]:
     """What must hold however little was trained: four meta-steps rank no rates."""
     _, _, tests, seeds = SIZES["smoke"]
     judged = [
-        (accuracy, entry["case"].ways * QUERIES * tests * seeds)
+        (accuracy, entry.case.ways * QUERIES * tests * seeds)
         for entry in table
-        for accuracy in (*entry["scores"], entry["auto"])
+        for accuracy in (*entry.scores, entry.auto)
     ]
-    pairs = list(zip((entry["auto"] for entry in table), again, strict=True))
+    pairs = list(zip((entry.auto for entry in table), again, strict=True))
     what = "inner.lr=auto and the number that it settled on give the same accuracy"
     return [counts_row(judged), same_row(what, pairs, "one seed: each accuracy is a single run's")]
 
 
-def _rows(table: list[dict[str, Any]], scale: str) -> list[Row]:
+def _rows(table: list[Entry], scale: str) -> list[Row]:
     recorded = scale == "cpu"
     rows = [
         row(
-            str(entry["case"]),
+            str(entry.case),
             "best of the grid",
-            f"auto {entry['auto']:.3f} (rate {entry['rate']:.3g}), best {entry['best']:.3f} "
-            f"at {entry['at']:g}: regret {100 * entry['regret']:.1f} points",
-            entry["regret"] <= WORST,
-            expected=not (recorded and entry["case"] in FAR_OFF),
+            f"auto {entry.auto:.3f} (rate {entry.rate:.3g}), best {entry.best:.3f} "
+            f"at {entry.at:g}: regret {100 * entry.regret:.1f} points",
+            entry.regret <= WORST,
+            expected=not (recorded and entry.case in FAR_OFF),
             reason="holds if within 3 points of the best fixed rate, which is chosen with hindsight",
         )
         for entry in table
@@ -110,22 +110,22 @@ def _rows(table: list[dict[str, Any]], scale: str) -> list[Row]:
         (f"{HAD} divided by the steps, not by their root {HINDSIGHT}", "divided"),
         (f"{HAD} not divided {HINDSIGHT}", "undivided"),
     ):
-        regrets = [entry[key] for entry in table]
+        regrets = [getattr(entry, key) for entry in table]
         middle, worst = statistics.median(regrets), max(regrets)
         said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points"
         rows.append(row(what, "aim", said, middle <= MEDIAN and worst <= WORST, expected=not recorded))
     return rows + _uncertainty(table)
 
 
-def _uncertainty(table: list[dict[str, Any]]) -> list[Row]:
+def _uncertainty(table: list[Entry]) -> list[Row]:
     """Rows that hold the factors which ``auto`` states against these cases."""
     rows = []
     for words, normalised, stated in (("with", True, NORMALISED), ("without", False, UNNORMALISED)):
-        chosen = [entry for entry in table if entry["case"].normalised is normalised]
+        chosen = [entry for entry in table if entry.case.normalised is normalised]
         if not chosen:
             continue
-        needed = sorted(entry["factor"] for entry in chosen)
-        best = sorted(max(entry["at"] / entry["rate"], entry["rate"] / entry["at"]) for entry in chosen)
+        needed = sorted(entry.factor for entry in chosen)
+        best = sorted(max(entry.at / entry.rate, entry.rate / entry.at) for entry in chosen)
         rows.append(
             row(
                 f"{words} normalisation, some rate within the stated factor is within 1 point of the best",
@@ -144,7 +144,7 @@ FAR_OFF = (Case("cifar-fs", 5, "none", 1), Case("cifar-fs", 5, "none", 5))
 """Where ``auto`` was more than three points below the best rate at ``cpu``."""
 
 
-def _part(job: tuple[Case, Any, int, str]) -> dict[str, Any]:
+def _part(job: tuple[Case, Any, int, str]) -> Reached:
     case, rate, seed, scale = job
     settings = {"case": case, "rate": rate, "seed": seed, "size": Size(*SIZES[scale][:3])}
-    return dict(remembered(NAME, trained, settings, seen={"content": content(case.data)}))
+    return Reached(*remembered(NAME, trained, settings, seen={"content": content(case.data)}))

@@ -54,7 +54,23 @@ class Size(NamedTuple):
     tests: int
 
 
-def trained(case: Case, rate: Any, seed: int, size: Size) -> dict[str, Any]:
+class Reached(NamedTuple):
+    """What training at a rate has reached.
+
+    Attributes:
+        accuracy: on test tasks; that of a guess if it diverged.
+        ci95: half the width of its interval.
+        rate: that was trained at.
+        diverged: whether it did, in training or when it adapted.
+    """
+
+    accuracy: float
+    ci95: float
+    rate: float
+    diverged: bool
+
+
+def trained(case: Case, rate: Any, seed: int, size: Size) -> Reached:
     """Accuracy on test tasks after training at a rate, or at ``auto``.
 
     Args:
@@ -66,13 +82,9 @@ def trained(case: Case, rate: Any, seed: int, size: Size) -> dict[str, Any]:
     outcome = fitted(recipe_of(case, rate, seed, size))
     score = judged(outcome)
     chance = 1 / case.ways
-    diverged = not math.isfinite(score.mean)  # in training, or when it adapts: worth a guess
-    return {
-        "accuracy": chance if diverged else score.mean,
-        "ci95": score.ci95,
-        "rate": outcome.recipe.inner.lr,
-        "diverged": diverged,
-    }
+    diverged = not math.isfinite(score.mean)
+    accuracy = chance if diverged else score.mean
+    return Reached(accuracy, score.ci95, float(outcome.recipe.inner.lr), diverged)
 
 
 def recipe_of(case: Case, rate: Any, seed: int, size: Size) -> Recipe:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
-from innerloop.papers.further.rate_runs import Case
+from innerloop.papers.further.rate_runs import Case, Reached
 from innerloop.plots.panels import line, mark, panel
 from innerloop.theory.rate.bracket import step_divisor
 
@@ -17,38 +17,88 @@ GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MEDIAN, WORST = 0.01, 0.03
 """The aim: regrets of this much in the median and at worst."""
 
-Results = Mapping[tuple[Case, Any, int], dict[str, Any]]
+Results = Mapping[tuple[Case, Any, int], Reached]
 """What was reached, by case, rate (a number or ``auto``) and seed."""
 
 
-def needed_factor(entry: Mapping[str, Any]) -> float:
-    """The factor between ``auto``'s rate and the nearest of the grid within one point of the best.
+class Entry(NamedTuple):
+    """A problem: accuracies at the rates of the grid and at ``auto``, means over seeds.
 
-    It is one where ``auto`` itself is that good.
-
-    >>> entry = {"regret": 0.02, "rate": 0.1, "best": 0.5, "scores": [0.1] * 4 + [0.495, 0.5, 0.3, 0.2]}
-    >>> round(needed_factor(entry), 2)
-    3.0
+    Attributes:
+        case: the problem.
+        scores: at the rates of the grid.
+        auto: at the rate of ``auto``.
+        rate: that it chose.
     """
-    if entry["regret"] <= MEDIAN:
-        return 1.0
-    good = [r for r, score in zip(GRID, entry["scores"], strict=True) if score >= entry["best"] - MEDIAN]
-    return min(max(r / entry["rate"], entry["rate"] / r) for r in good)
+
+    case: Case
+    scores: list[float]
+    auto: float
+    rate: float
+
+    @property
+    def best(self) -> float:
+        """The highest of the grid, chosen on the same test tasks, which favours it."""
+        return max(self.scores)
+
+    @property
+    def at(self) -> float:
+        """The rate of the grid that is best."""
+        return GRID[self.scores.index(self.best)]
+
+    @property
+    def regret(self) -> float:
+        """What ``auto`` loses against the best rate of the grid."""
+        return max(0.0, self.best - self.auto)
+
+    @property
+    def factor(self) -> float:
+        """The factor between ``auto``'s rate and the nearest of the grid within one point of the best.
+
+        It is one where ``auto`` itself is that good.
+
+        >>> scores = [0.1] * 4 + [0.495, 0.5, 0.3, 0.2]
+        >>> round(Entry(Case("glyphs", 5, "none", 1), scores, 0.48, 0.1).factor, 2)
+        3.0
+        """
+        if self.regret <= MEDIAN:
+            return 1.0
+        good = [r for r, score in zip(GRID, self.scores, strict=True) if score >= self.best - MEDIAN]
+        return min(max(r / self.rate, self.rate / r) for r in good)
+
+    @property
+    def divided(self) -> float:
+        """The regret, had the rate been divided by the steps and not by their root."""
+        return self._elsewhere(self.rate / step_divisor(self.case.steps))
+
+    @property
+    def undivided(self) -> float:
+        """The regret, had the rate not been divided."""
+        return self._elsewhere(self.rate * step_divisor(self.case.steps))
+
+    def _elsewhere(self, other: float) -> float:
+        """With one step nothing is divided."""
+        return self.between(other) if self.case.steps > 1 else self.regret
+
+    def between(self, rate: float) -> float:
+        """The regret at a rate, read off between those of the grid.
+
+        >>> scores = [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2]
+        >>> entry = Entry(Case("glyphs", 5, "none", 1), scores, 0.5, 0.3)
+        >>> round(entry.between(0.3), 3), round(entry.between(math.sqrt(0.3)), 3)
+        (0.0, 0.05)
+        """
+        known = numpy.interp(math.log(rate), [math.log(r) for r in GRID], self.scores)
+        return max(0.0, self.best - float(known))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For files."""
+        figures = ("scores", "best", "at", "auto", "rate", "regret", "factor", "divided", "undivided")
+        return {"case": str(self.case), **{name: getattr(self, name) for name in figures}}
 
 
-def between(entry: Mapping[str, Any], rate: float) -> float:
-    """The regret at a rate, read off between those of the grid.
-
-    >>> entry = {"scores": [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2], "best": 0.5}
-    >>> round(between(entry, 0.3), 3), round(between(entry, math.sqrt(0.3)), 3)
-    (0.0, 0.05)
-    """
-    known = numpy.interp(math.log(rate), [math.log(r) for r in GRID], entry["scores"])
-    return max(0.0, entry["best"] - float(known))
-
-
-def summary(case: Case, results: Results, seeds: int) -> dict[str, Any]:
-    """Means over seeds; the best rate of the grid is chosen on the same test tasks, which favours it.
+def summary(case: Case, results: Results, seeds: int) -> Entry:
+    """Means over seeds.
 
     Args:
         case: the problem.
@@ -58,46 +108,19 @@ def summary(case: Case, results: Results, seeds: int) -> dict[str, Any]:
 
     def mean(rate: Any) -> float:
         """The mean accuracy at a rate."""
-        return statistics.fmean(results[(case, rate, seed)]["accuracy"] for seed in range(seeds))
+        return statistics.fmean(results[(case, rate, seed)].accuracy for seed in range(seeds))
 
-    scores = [mean(rate) for rate in GRID]
-    best = max(range(len(GRID)), key=scores.__getitem__)
-    rate = statistics.fmean(results[(case, "auto", seed)]["rate"] for seed in range(seeds))
-    entry: dict[str, Any] = {
-        "case": case,
-        "scores": scores,
-        "best": scores[best],
-        "at": GRID[best],
-        "auto": mean("auto"),
-        "rate": rate,
-    }
-
-    def elsewhere(other: float) -> float:
-        """Regret at another rate; with one step nothing is divided."""
-        return between(entry, other) if case.steps > 1 else max(0.0, scores[best] - entry["auto"])
-
-    root = step_divisor(case.steps)  # what auto divided by
-    entry["regret"] = max(0.0, scores[best] - entry["auto"])
-    return {
-        **entry,
-        "factor": needed_factor(entry),
-        "divided": elsewhere(rate / root),
-        "undivided": elsewhere(rate * root),
-    }
+    rate = statistics.fmean(results[(case, "auto", seed)].rate for seed in range(seeds))
+    return Entry(case, [mean(rate) for rate in GRID], mean("auto"), rate)
 
 
-def panel_of(entry: Mapping[str, Any]) -> Any:
+def panel_of(entry: Entry) -> Any:
     """Accuracy against the rate."""
-    name = "test accuracy: " + str(entry["case"]).replace(", ", "\n", 1)
+    name = "test accuracy: " + str(entry.case).replace(", ", "\n", 1)
     return panel(
         "inner rate",
         name,
-        [line("fixed", GRID, entry["scores"])],
-        [mark("auto", entry["rate"], entry["auto"])],
+        [line("fixed", GRID, entry.scores)],
+        [mark("auto", entry.rate, entry.auto)],
         log_x=True,
     )
-
-
-def plain(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """For files."""
-    return {**entry, "case": str(entry["case"])}

@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.papers.further.rate_runs import (
     PHOTOGRAPHS,
     QUERIES,
     Case,
+    Reached,
     Size,
     content,
     estimated,
     source,
     trained,
 )
-from innerloop.papers.further.rate_table import GRID, MEDIAN, WORST, between, panel_of, plain, summary
+from innerloop.papers.further.rate_table import GRID, MEDIAN, WORST, Entry, panel_of, summary
 from innerloop.plots.panels import panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row
@@ -52,6 +53,32 @@ def _middle(forms: Forms) -> float:
     return math.sqrt(forms["gradient"] * forms["trace"])
 
 
+class Unseen(NamedTuple):
+    """A problem, and what other rules would have made of its two forms.
+
+    Attributes:
+        entry: accuracies at the rates of the grid and at ``auto``.
+        forms: the gradient form and the trace form of one step.
+    """
+
+    entry: Entry
+    forms: Forms
+
+    @property
+    def case(self) -> Case:
+        """Which problem."""
+        return self.entry.case
+
+    def rules(self) -> dict[str, float]:
+        """The regret of every rule, read off between the rates of the grid."""
+        rates = {name: rule(self.forms, self.case.steps) for name, rule in RULES.items()}
+        return {name: self.entry.between(rate) for name, rate in rates.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For files."""
+        return {**self.entry.as_dict(), "forms": dict(self.forms), "rules": self.rules()}
+
+
 def cases(scale: str) -> list[Case]:
     """All of them, 32; at smoke scale one on the embedded glyphs."""
     if scale == "smoke":
@@ -72,13 +99,11 @@ def run(scale: str, say: Say) -> Reproduction:
     for case in chosen:
         source(case.data)  # missing data are reported at once
     jobs = [(case, rate, seed, scale) for case in chosen for seed in range(seeds) for rate in ("auto", *GRID)]
-    results: dict[tuple[Case, Any, int], dict[str, Any]] = {}
+    results: dict[tuple[Case, Any, int], Reached] = {}
     for job, outcome in two_at_a_time(_part, jobs):
         results[job[:3]] = outcome
-        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome['accuracy']:.3f} (rate {outcome['rate']:.3g})")
-    table = [{**summary(case, results, seeds), "forms": _forms(case, seeds)} for case in chosen]
-    for entry in table:
-        entry["rules"] = rules_of(entry)
+        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
+    table = [Unseen(summary(case, results, seeds), _forms(case, seeds)) for case in chosen]
     protocol = {
         "meta-steps": steps,
         "batch": batch,
@@ -88,16 +113,16 @@ def run(scale: str, say: Say) -> Reproduction:
         "grid": list(GRID),
         "net": "strided Conv4-32",
     }
-    panels = [panel_of(entry) for entry in table]
+    panels = [panel_of(one.entry) for one in table]
     figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
     rows = _smoke_rows(table) if scale == "smoke" else _rows(table)
-    return Reproduction(rows, {NAME: figure}, {"table": [plain(entry) for entry in table]}, protocol)
+    return Reproduction(rows, {NAME: figure}, {"table": [one.as_dict() for one in table]}, protocol)
 
 
-def _part(job: tuple[Case, Any, int, str]) -> dict[str, Any]:
+def _part(job: tuple[Case, Any, int, str]) -> Reached:
     case, rate, seed, scale = job
     settings = {"case": case, "rate": rate, "seed": seed, "size": Size(*SIZES[scale][:3])}
-    return dict(remembered(NAME, trained, settings, seen={"content": content(case.data)}))
+    return Reached(*remembered(NAME, trained, settings, seen={"content": content(case.data)}))
 
 
 def _forms(case: Case, seeds: int) -> dict[str, float]:
@@ -107,35 +132,31 @@ def _forms(case: Case, seeds: int) -> dict[str, float]:
     return {name: statistics.geometric_mean(forms[name] for forms in each) for name in each[0]}
 
 
-def rules_of(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The regret of every rule in a case, read off between the rates of the grid."""
-    return {name: between(entry, rule(entry["forms"], entry["case"].steps)) for name, rule in RULES.items()}
-
-
-def _smoke_rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _smoke_rows(table: Sequence[Unseen]) -> list[Row]:
     """What must hold however little was trained: shares of so many queries, and the rate of the formula."""
     _, _, tests, seeds = SIZES["smoke"]
     judged = [
-        (accuracy, entry["case"].ways * QUERIES * tests * seeds)
-        for entry in table
-        for accuracy in (*entry["scores"], entry["auto"])
+        (accuracy, one.case.ways * QUERIES * tests * seeds)
+        for one in table
+        for accuracy in (*one.entry.scores, one.entry.auto)
     ]
-    rates = [(entry["rate"], RULES["the point"](entry["forms"], entry["case"].steps)) for entry in table]
+    rates = [(one.entry.rate, RULES["the point"](one.forms, one.case.steps)) for one in table]
     same = all(math.isclose(a, b, rel_tol=1e-6) for a, b in rates)
     said = ", ".join(f"{a:.6g} and {b:.6g}" for a, b in rates)
     return [counts_row(judged), row("auto trains at the point of the two forms", "equal", said, same)]
 
 
-def _rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _rows(table: Sequence[Unseen]) -> list[Row]:
     """``auto`` by kind of problem against the aim; then other rules, in hindsight."""
     rows = []
     for normalised, words in ((True, "batch norm"), (False, "no normalisation")):
         for shots in SHOTS:
-            some = [e for e in table if e["case"].normalised is normalised and e["case"].shots == shots]
-            rows.append(_against_aim(f"auto, {words}, {shots}-shot", [e["regret"] for e in some]))
-    rows.append(_against_aim("auto, all", [entry["regret"] for entry in table]))
+            some = [e for e in table if e.case.normalised is normalised and e.case.shots == shots]
+            rows.append(_against_aim(f"auto, {words}, {shots}-shot", [e.entry.regret for e in some]))
+    rows.append(_against_aim("auto, all", [one.entry.regret for one in table]))
+    by_rule = [one.rules() for one in table]
     for name in list(RULES)[1:]:
-        regrets = [entry["rules"][name] for entry in table]
+        regrets = [regrets_of[name] for regrets_of in by_rule]
         rows.append(_against_aim(f"{name}, all (between grid rates, in hindsight)", regrets))
     return rows
 

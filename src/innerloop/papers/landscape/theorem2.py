@@ -128,10 +128,17 @@ def _distances(dim: int, tasks: int, samples: int, draws: int) -> Distances:
 
 def _summary(distances: Distances) -> Summary:
     squares = Distances(*(values.square() for values in distances))
-    sure = [sure_distance(values) for values in distances]
-    rms = [float(values.mean().sqrt()) for values in squares]
+    rms_whole, rms_given, rms_between = (float(values.mean().sqrt()) for values in squares)
     spread = float(squares.whole.std()) / len(squares.whole) ** 0.5
-    return Summary(*sure, *rms, spread / (2 * rms[0]))
+    return Summary(
+        whole=sure_distance(distances.whole),
+        given=sure_distance(distances.given),
+        between=sure_distance(distances.between),
+        rms_whole=rms_whole,
+        rms_given=rms_given,
+        rms_between=rms_between,
+        rms_error=spread / (2 * rms_whole),
+    )
 
 
 def _rows(results: Results, near: float) -> list[Row]:

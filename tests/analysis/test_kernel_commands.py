@@ -23,15 +23,15 @@ def answer(words, capsys, code=0):
 
 def test_analyze_kernels_has_its_keys_and_can_be_repeated(capsys):
     words = ["analyze", "kernels", "tasks=bridge-quadratic", *SMALL]
-    found = answer(words, capsys)
-    assert found["mtl_anil_gap"] > 0
-    assert found["mtl_anil_gap_se"] > 0
-    assert len(found["eigenvalues"]) == 12
-    assert found["condition"] == pytest.approx(found["eigenvalues"][0] / found["eigenvalues"][-1])
-    assert found["condition"] == found["conditions"]["mtl"]
-    assert answer(words, capsys)["mtl_anil_gap"] == found["mtl_anil_gap"]
-    mean = sum(found["gap_by_repeat"]) / 3
-    assert found["mtl_anil_gap"] == pytest.approx(mean)
+    told = answer(words, capsys)
+    assert told["mtl_anil_gap"] > 0
+    assert told["mtl_anil_gap_se"] > 0
+    assert len(told["eigenvalues"]) == 12
+    assert told["condition"] == pytest.approx(told["eigenvalues"][0] / told["eigenvalues"][-1])
+    assert told["condition"] == told["conditions"]["mtl"]
+    assert answer(words, capsys)["mtl_anil_gap"] == told["mtl_anil_gap"]
+    mean = sum(told["gap_by_repeat"]) / 3
+    assert told["mtl_anil_gap"] == pytest.approx(mean)
 
 
 def test_inner_time_cancels_in_the_command_too(capsys):
@@ -47,16 +47,16 @@ def test_inner_time_cancels_in_the_command_too(capsys):
 
 def test_a_finite_width_uses_a_drawn_network(capsys):
     words = ["analyze", "kernels", "depth=2", *(word for word in SMALL if not word.startswith("depth"))]
-    found, limit = answer([*words, "width=64"], capsys), answer(words, capsys)
-    assert found["mtl_anil_gap"] != limit["mtl_anil_gap"]
-    assert found["conditions"]["ntk"] == pytest.approx(limit["conditions"]["ntk"], rel=2.0)
+    wide, limit = answer([*words, "width=64"], capsys), answer(words, capsys)
+    assert wide["mtl_anil_gap"] != limit["mtl_anil_gap"]
+    assert wide["conditions"]["ntk"] == pytest.approx(limit["conditions"]["ntk"], rel=2.0)
 
 
 def test_analyze_kernels_with_a_split_has_mamls_kernel(capsys):
     words = ["analyze", "kernels", *SMALL, "split=true", "queries=3", "kernel=maml", "inner_time=0.1"]
-    found = answer(words, capsys)
-    assert len(found["eigenvalues"]) == 12
-    assert set(found["conditions"]) == {"ntk", "nngp", "mtl", "anil", "maml"}
+    told = answer(words, capsys)
+    assert len(told["eigenvalues"]) == 12
+    assert set(told["conditions"]) == {"ntk", "nngp", "mtl", "anil", "maml"}
 
 
 @pytest.mark.parametrize(
@@ -90,34 +90,34 @@ def test_analyze_convergence_trains_under_its_bound(method, capsys):
         "queries=3",
         "steps=20",
     ]
-    found = answer(words, capsys)
-    assert found["holds"]
-    assert len(found["loss"]) == len(found["bound"]) == 21
-    assert found["loss"][-1] < found["bound"][-1] < found["loss"][0]
-    assert found["eta0"] == pytest.approx(2 / (found["sigma_min"] + found["sigma_max"]))
-    assert 0 < found["kernel_drift_relative"] < 1
+    told = answer(words, capsys)
+    assert told["holds"]
+    assert len(told["loss"]) == len(told["bound"]) == 21
+    assert told["loss"][-1] < told["bound"][-1] < told["loss"][0]
+    assert told["eta0"] == pytest.approx(2 / (told["sigma_min"] + told["sigma_max"]))
+    assert 0 < told["kernel_drift_relative"] < 1
     limit = answer([*words[:3], "width=inf", *words[4:]], capsys)
-    assert limit["sigma_min"] == pytest.approx(found["sigma_min"])
+    assert limit["sigma_min"] == pytest.approx(told["sigma_min"])
     assert "movement" not in limit
 
 
 def test_anil_without_a_split_is_judged_on_all_samples(capsys):
     words = ["analyze", "convergence", "method=anil", "n_tasks=2", "shots=3", "queries=4", "steps=5"]
-    found = answer([*words, "split=false", "width=inf"], capsys)
-    assert len(found["eigenvalues"]) == 14
+    limit = answer([*words, "split=false", "width=inf"], capsys)
+    assert len(limit["eigenvalues"]) == 14
     trained = answer([*words, "split=false", "width=256"], capsys)
     assert trained["kernel_error"] < 0.5
-    assert trained["distance"] == pytest.approx(found["linear_distance"], rel=1.0)
+    assert trained["distance"] == pytest.approx(limit["linear_distance"], rel=1.0)
 
 
 @pytest.mark.parametrize("network", ["residual", "residual-norm", "residual-prenorm"])
 def test_residual_networks_in_the_command(network, capsys):
     words = ["analyze", "kernels", f"network={network}", *SMALL]
-    limit, found = answer(words, capsys), answer([*words, "width=256"], capsys)
+    limit, wide = answer(words, capsys), answer([*words, "width=256"], capsys)
     mlp = answer(["analyze", "kernels", *SMALL], capsys)
     assert limit["mtl_anil_gap"] != mlp["mtl_anil_gap"]
-    assert found["mtl_anil_gap"] == pytest.approx(limit["mtl_anil_gap"], rel=0.5)
-    assert found["conditions"]["ntk"] == pytest.approx(limit["conditions"]["ntk"], rel=0.7)
+    assert wide["mtl_anil_gap"] == pytest.approx(limit["mtl_anil_gap"], rel=0.5)
+    assert wide["conditions"]["ntk"] == pytest.approx(limit["conditions"]["ntk"], rel=0.7)
 
 
 def test_what_people_see(capsys):
@@ -148,14 +148,14 @@ def test_standard_errors_are_over_draws():
 )
 def test_reproductions_are_as_recorded(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    found = answer(["reproduce", name, "--scale", "smoke"], capsys)
-    assert all(row["ok"] for row in found["rows"])
-    assert (tmp_path / found["figure"]).stat().st_size > 10_000
+    told = answer(["reproduce", name, "--scale", "smoke"], capsys)
+    assert all(row["ok"] for row in told["rows"])
+    assert (tmp_path / told["figure"]).stat().st_size > 10_000
 
 
 @pytest.mark.slow
 def test_bench_metakernel_runs_and_both_sides_agree():
-    found = metakernel.run(quick=True, say=lambda _: None, sizes={"tasks": 20, "looped": 10, "points": 250})
-    assert [row["peer"] for row in found["cases"]] == ["pair-loop"] * 2
-    assert all(row["ratio"] > 1 for row in found["cases"])
-    assert found["growth"]["points"] == [250]
+    report = metakernel.run(quick=True, say=lambda _: None, sizes={"tasks": 20, "looped": 10, "points": 250})
+    assert [row["peer"] for row in report["cases"]] == ["pair-loop"] * 2
+    assert all(row["ratio"] > 1 for row in report["cases"])
+    assert report["growth"]["points"] == [250]

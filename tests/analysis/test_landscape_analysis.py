@@ -32,7 +32,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
 
 
 def test_json_has_the_keys_and_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    found = command(
+    told = command(
         capsys,
         "dim=7",
         "inner_lr=0.8",
@@ -44,19 +44,19 @@ def test_json_has_the_keys_and_the_papers_numbers(capsys: pytest.CaptureFixture[
         "r_easy=0.9",
     )
     nal, maml = equations_10_and_11(7, 0.2, 1.1, 1.7, 0.4, 0.9, 0.8, 30)
-    assert found["nal"]["risk"] == pytest.approx(nal, rel=ROUNDED)
-    assert found["maml"]["risk"] == pytest.approx(maml, rel=ROUNDED)
-    assert found["gain"] == pytest.approx(nal / maml, rel=ROUNDED)
-    assert len(found["maml"]["solution"]) == 7
+    assert told["nal"]["risk"] == pytest.approx(nal, rel=ROUNDED)
+    assert told["maml"]["risk"] == pytest.approx(maml, rel=ROUNDED)
+    assert told["gain"] == pytest.approx(nal / maml, rel=ROUNDED)
+    assert len(told["maml"]["solution"]) == 7
     for part in ("nal", "maml"):
-        assert found[part]["risk"] == pytest.approx((found[part]["risk_hard"] + found[part]["risk_easy"]) / 2)
+        assert told[part]["risk"] == pytest.approx((told[part]["risk_hard"] + told[part]["risk_easy"]) / 2)
     q = 0.2 / 1.1
-    assert found["condition"]["hardness"] == pytest.approx(q * (1 - q) ** 2)
-    assert found["condition"]["dimension_per_shot"] == pytest.approx(7 / 30)
-    assert found["condition"]["effective_dimension"] == 7
-    assert found["condition"]["effective_per_shot"] == pytest.approx(7 / 30)
-    assert found["irreducible"]["noise"] == pytest.approx(0.005)
-    assert {"kind", "settings", "seconds"} <= set(found)
+    assert told["condition"]["hardness"] == pytest.approx(q * (1 - q) ** 2)
+    assert told["condition"]["dimension_per_shot"] == pytest.approx(7 / 30)
+    assert told["condition"]["effective_dimension"] == 7
+    assert told["condition"]["effective_per_shot"] == pytest.approx(7 / 30)
+    assert told["irreducible"]["noise"] == pytest.approx(0.005)
+    assert {"kind", "settings", "seconds"} <= set(told)
 
 
 def test_table_3_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,9 +94,9 @@ def test_mistakes_are_answered_in_a_sentence(setting: str, message: str) -> None
 # ---- a recipe's own tasks ----
 
 
-def kept_words(found: dict[str, Any]) -> str:
+def kept_words(told: dict[str, Any]) -> str:
     """What the terminal said of a saved result."""
-    kept = json.loads((Path(found["run"]) / "result.json").read_text(encoding="utf-8"))
+    kept = json.loads((Path(told["run"]) / "result.json").read_text(encoding="utf-8"))
     return "\n".join(kept["words"])
 
 
@@ -108,33 +108,33 @@ def test_linear_tasks_give_their_geography_back(
         "tasks.settings={dim=5, rho_hard=0.1, rho_easy=1.0, R=2.0, r_hard=0.5, r_easy=0.5}",
         "tasks.noise=0.1",
     ]
-    found = command(
+    told = command(
         capsys, "linear-maml", *settings, "tasks=400", "components=5", "shots=100", "inner_lr=1.0", "--save"
     )
     exact = analyse("dim=5", "rho_hard=0.1", "rho_easy=1", "R=2", "r_hard=0.5", "r_easy=0.5", "shots=100")
-    low, high = found["gain_interval"]
+    low, high = told["gain_interval"]
     assert low <= exact["gain"] <= high
-    assert found["gain"] == pytest.approx(exact["gain"], rel=0.2)
-    place = {key: value[0] for key, value in found["geography"].items()}
+    assert told["gain"] == pytest.approx(exact["gain"], rel=0.2)
+    place = {key: value[0] for key, value in told["geography"].items()}
     assert place["R"] == pytest.approx(2, rel=0.1)
     assert place["rho_hard"] == pytest.approx(0.1, rel=0.05)
     assert place["rho_easy"] == pytest.approx(1.0, rel=0.05)
-    assert found["condition"]["dimension_per_shot"] == pytest.approx(5 / 100)
-    assert found["condition"]["effective_dimension"] == pytest.approx(5, rel=0.05)  # inputs are isotropic
-    assert "effective dimension" in kept_words(found)
-    assert found["applies"]
-    assert set(found["hardness"]["measures"]) == {
+    assert told["condition"]["dimension_per_shot"] == pytest.approx(5 / 100)
+    assert told["condition"]["effective_dimension"] == pytest.approx(5, rel=0.05)  # inputs are isotropic
+    assert "effective dimension" in kept_words(told)
+    assert told["applies"]
+    assert set(told["hardness"]["measures"]) == {
         "loss after 1 step",
         "loss after 10 steps",
         "nearest-neighbour error",
         "smallest eigenvalue",
     }
-    assert sorted(found["hardness"]["ranking"]) == list(range(400))
+    assert sorted(told["hardness"]["ranking"]) == list(range(400))
 
 
 @pytest.mark.parametrize("features", ["network", "tangent"])
 def test_sinusoids_in_feature_spaces(features: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = command(
+    told = command(
         capsys,
         "sine-maml",
         "model.hidden=[12,12]",
@@ -143,16 +143,16 @@ def test_sinusoids_in_feature_spaces(features: str, capsys: pytest.CaptureFixtur
         "components=4",
         "inner_lr=0.1",
     )
-    assert found["gain"] > 0
-    assert len(found["nal"]["solution"]) == found["components"] <= 4
-    assert "untrained network" in found["reason"]
+    assert told["gain"] > 0
+    assert len(told["nal"]["solution"]) == told["components"] <= 4
+    assert "untrained network" in told["reason"]
 
 
 def test_permuted_classes_are_predicted_to_gain_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = command(
+    told = command(
         capsys,
         "omniglot-maml",
         "data.name=glyphs",
@@ -164,11 +164,11 @@ def test_permuted_classes_are_predicted_to_gain_nothing(
         "tasks.queries=5",
         "--save",
     )
-    assert found["gain"] == 1
-    assert not found["applies"]
-    assert "permuted" in found["reason"]
-    assert found["checked"]["gain"] == pytest.approx(1, abs=CHAINED)
-    assert "by symmetry" in kept_words(found)
+    assert told["gain"] == 1
+    assert not told["applies"]
+    assert "permuted" in told["reason"]
+    assert told["checked"]["gain"] == pytest.approx(1, abs=CHAINED)
+    assert "by symmetry" in kept_words(told)
 
 
 def test_a_recipe_and_an_environment_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,9 +218,9 @@ def test_moving_the_sliders_moves_the_numbers(tmp_path: Path) -> None:
     """By the address, which sets what the sliders set."""
     page = tmp_path / "landscape.html"
     page.write_text(landscape.page(analyse()), encoding="utf-8")
-    found = in_browser(page, "rho_hard=0.4&R=1.25&shots=60&r_easy=3")
-    assert differing(found, analyse("rho_hard=0.4", "R=1.25", "shots=60", "r_easy=3")) == []
-    assert differing(found, analyse()) != []
+    told = in_browser(page, "rho_hard=0.4&R=1.25&shots=60&r_easy=3")
+    assert differing(told, analyse("rho_hard=0.4", "R=1.25", "shots=60", "r_easy=3")) == []
+    assert differing(told, analyse()) != []
 
 
 def test_the_report_of_a_saved_run_is_the_page(
@@ -228,17 +228,17 @@ def test_the_report_of_a_saved_run_is_the_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     settings = ("rho_hard=0.07", "R=1.3", "shots=41", "inner_shots=19", "noise=0.3", "dim=6")
-    found = command(capsys, *settings, "--save")
+    told = command(capsys, *settings, "--save")
     for _ in range(2):  # ours, so it may be made again
-        assert main(["report", found["run"], "--json"]) == 0
+        assert main(["report", told["run"], "--json"]) == 0
     report = Path(json.loads(capsys.readouterr().out.splitlines()[-1])["report"])
-    assert report == Path(found["run"]) / "report.html"
-    assert differing(in_browser(report), found) == []
+    assert report == Path(told["run"]) / "report.html"
+    assert differing(in_browser(report), told) == []
     moved = in_browser(report, "rho_hard=0.4&R=1.25&shots=60")
     expected = analyse("rho_hard=0.4", "R=1.25", "shots=60", "inner_shots=19", "noise=0.3", "dim=6")
     assert differing(moved, expected) == []
     text = report.read_text(encoding="utf-8")
-    assert f"gain {found['gain']:.3f}: NAL&#39;s excess risk" in text  # the words of the terminal
+    assert f"gain {told['gain']:.3f}: NAL&#39;s excess risk" in text  # the words of the terminal
     assert not re.search(r'(src|href)\s*=\s*"', text)
 
 
@@ -246,22 +246,22 @@ def test_the_report_of_a_recipes_tasks_has_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = command(capsys, "linear-maml", "tasks=24", "components=3", "--save")
-    assert main(["report", found["run"]]) == 0
-    text = (Path(found["run"]) / "report.html").read_text(encoding="utf-8")
-    assert f"predicted gain {found['gain']:.3f}" in text
+    told = command(capsys, "linear-maml", "tasks=24", "components=3", "--save")
+    assert main(["report", told["run"]]) == 0
+    text = (Path(told["run"]) / "report.html").read_text(encoding="utf-8")
+    assert f"predicted gain {told['gain']:.3f}" in text
     assert "rank correlation with that" in text
     assert "linear-maml" in text
 
 
-def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+def differing(told: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     """Numbers of the page that are not Python's, to nine digits."""
     pairs = {
         f"{p} {k}": (v, expected[p][k])
         for p in ("nal", "maml", "condition", "irreducible")
-        for k, v in found[p].items()
+        for k, v in told[p].items()
     }
-    pairs |= {key: (found[key], expected[key]) for key in ("gain", "limiting_gain")}
+    pairs |= {key: (told[key], expected[key]) for key in ("gain", "limiting_gain")}
     assert len(pairs) == 15
     return [name for name, (a, b) in pairs.items() if a != pytest.approx(b, rel=CHAINED, abs=0)]
 

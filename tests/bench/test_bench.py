@@ -25,7 +25,7 @@ from innerloop.bench import (
 )
 from innerloop.bench.child import Child
 from innerloop.bench.harness import Comparison
-from innerloop.bench.rows import Side, Timing
+from innerloop.bench.rows import Block, Side, Timing
 from innerloop.core.errors import UserError
 from innerloop.core.types import stack_tasks
 from innerloop.execution.processes import Processes
@@ -131,8 +131,8 @@ def test_ratios_are_taken_within_rounds():
 
 def test_a_row_has_the_promised_keys_in_order():
     """What `innerloop bench NAME --json` prints is read by others."""
-    found = rows.comparison("c", "p", timing("a@2", [1.0], threads=2), timing("p@1", [3.0]), 2.0, ["x", "y"])
-    assert list(found.items()) == [
+    row = rows.comparison("c", "p", timing("a@2", [1.0], threads=2), timing("p@1", [3.0]), 2.0, ["x", "y"])
+    assert list(row.items()) == [
         ("case", "c"),
         ("peer", "p"),
         ("ours_ms", 1.0),
@@ -150,11 +150,11 @@ def test_a_row_has_the_promised_keys_in_order():
 def test_blocks_become_a_timing():
     """The median of each round, scaled to the whole work; the most memory; all calls."""
     blocks = [
-        {"seconds": [0.3, 0.1, 0.2], "peak_mb": 90.0, "empty_mb": 60.0, "others": 0.4},
-        {"seconds": [0.4], "peak_mb": 95.0, "empty_mb": 60.0, "others": None},
+        Block([0.3, 0.1, 0.2], peak_mb=90.0, empty_mb=60.0, others=0.4),
+        Block([0.4], peak_mb=95.0, empty_mb=60.0),
     ]
-    found = rows.timing(Side("a", {}), blocks, 1.5, scale=10.0)
-    assert found == Timing(Side("a", {}), [pytest.approx(2000.0), pytest.approx(4000.0)], 95.0, 60.0, 4, 1.5)
+    timed = rows.timing(Side("a", {}), blocks, 1.5, scale=10.0)
+    assert timed == Timing(Side("a", {}), [pytest.approx(2000.0), pytest.approx(4000.0)], 95.0, 60.0, 4, 1.5)
     assert rows.bystanders(blocks) == 0.4
     assert rows.bystanders(blocks[1:]) is None
 
@@ -187,7 +187,7 @@ class Fake:
 
     def ask(self, do, repeats):
         self.asked.append((self.name, repeats))
-        return {"seconds": [0.1] * repeats}
+        return {"seconds": [0.1] * repeats, "peak_mb": 90.0, "empty_mb": 60.0}
 
 
 def test_sides_take_turns():
@@ -202,13 +202,13 @@ def test_disturbed_rounds_are_taken_again(monkeypatch):
     monkeypatch.setattr(harness, "wait_for_quiet", lambda deadline: None)
     monkeypatch.setattr(harness, "Bystanders", lambda pids: SimpleNamespace(cores=lambda: next(others)))
     blocks = harness.take_turns({"a": Fake("a", [])}, rounds=3, block_seconds=0.5, patience=1e6)
-    assert [answer["others"] for answer in blocks["a"]] == [0.0, 0.05, 0.02]
+    assert [block.others for block in blocks["a"]] == [0.0, 0.05, 0.02]
 
 
 def test_without_patience_a_busy_machine_is_measured_as_it_is(monkeypatch):
     monkeypatch.setattr(harness, "Bystanders", lambda pids: SimpleNamespace(cores=lambda: 1.5))
     blocks = harness.take_turns({"a": Fake("a", [])}, rounds=2, block_seconds=0.5, patience=0)
-    assert [answer["others"] for answer in blocks["a"]] == [1.5, 1.5]
+    assert [block.others for block in blocks["a"]] == [1.5, 1.5]
 
 
 def test_bystanders_are_what_is_busy_and_not_ours(monkeypatch):

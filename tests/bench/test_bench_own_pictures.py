@@ -21,12 +21,12 @@ def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "threads": 1,
             "folder": str(tmp_path / "a"),
         }
-        found = {side: own_pictures.build({**spec, "side": side})() for side in ("first", "again", "script")}
-    assert found["script"].shape == (2, 1280)
-    assert own_pictures._distance({"script@1": found["script"], "ours": found["first"]}) < SOLVED_ROUGHLY
-    np.testing.assert_array_equal(found["first"], found["again"])
+        rows = {side: own_pictures.build({**spec, "side": side})() for side in ("first", "again", "script")}
+    assert rows["script"].shape == (2, 1280)
+    assert own_pictures._distance({"script@1": rows["script"], "ours": rows["first"]}) < SOLVED_ROUGHLY
+    np.testing.assert_array_equal(rows["first"], rows["again"])
     with pytest.raises(RuntimeError, match="differ from the script"):
-        own_pictures._distance({"script@1": found["script"], "ours": found["first"] * 1.1})
+        own_pictures._distance({"script@1": rows["script"], "ours": rows["first"] * 1.1})
 
 
 def test_real_photographs_are_taken_where_they_are(
@@ -42,10 +42,10 @@ def test_real_photographs_are_taken_where_they_are(
 def test_it_runs_and_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_pictures.harness, "machine", lambda: {"cores": 1})
     few = {"pictures": 25 * 7, "episodes": 6, "looped": 3, "shots": 1, "queries": 2}
-    found = own_pictures.run(quick=True, say=lambda _: None, sizes=few)
-    first, again, episodes, *command = found["cases"]
+    report = own_pictures.run(quick=True, say=lambda _: None, sizes=few)
+    first, again, episodes, *command = report["cases"]
     assert (first["peer"], again["peer"], episodes["peer"]) == ("script", "ours, first time", "scikit-learn")
-    assert all(row["ratio"] > 0 for row in found["cases"])
+    assert all(row["ratio"] > 0 for row in report["cases"])
     assert "ms a picture" in first["notes"]
     assert "that of the loop differs by" in episodes["notes"]
     assert all("% of the labels are right" in row["notes"] for row in command)

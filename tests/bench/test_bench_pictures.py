@@ -23,9 +23,9 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow  # eight processes, each with torch or scikit-learn to import
 def test_heads_run_and_report() -> None:
     sizes = {"problems": 12, "looped": 4, "dimensions": 30}
-    found = heads.run(quick=True, say=lambda _: None, sizes=sizes)
-    assert len(found["cases"]) == 4
-    for row in found["cases"]:
+    report = heads.run(quick=True, say=lambda _: None, sizes=sizes)
+    assert len(report["cases"]) == 4
+    for row in report["cases"]:
         assert set(row) >= ROW
         assert row["ratio"] > 0
         assert row["at_least"] == 20
@@ -54,9 +54,9 @@ def test_both_sides_of_heads_get_the_same_problems() -> None:
 
 @pytest.mark.slow
 def test_episodes_run_and_report() -> None:
-    found = episodes.run(quick=True, say=lambda _: None, sizes={"classes": 30})
-    assert [row["at_least"] for row in found["cases"]] == [1.3, 2.0]
-    for row in found["cases"]:
+    report = episodes.run(quick=True, say=lambda _: None, sizes={"classes": 30})
+    assert [row["at_least"] for row in report["cases"]] == [1.3, 2.0]
+    for row in report["cases"]:
         assert set(row) >= ROW
         assert "episodes a second" in row["notes"]
 

@@ -32,7 +32,7 @@ def programme(seed: int = 0) -> tuple[torch.Tensor, ...]:
 def test_the_dense_solver_finds_scipys_minimum() -> None:
     Q, p, G, h, A, b = (t.numpy() for t in programme())
     x, slack, multiplier = (t.numpy() for t in interior_point(*programme()))
-    found = minimize(
+    solution = minimize(
         lambda v: 0.5 * v @ Q @ v + p @ v,
         np.zeros(10),
         jac=lambda v: Q @ v + p,
@@ -43,8 +43,8 @@ def test_the_dense_solver_finds_scipys_minimum() -> None:
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    assert found.success
-    np.testing.assert_allclose(x, found.x, atol=SOLVED_FINELY)
+    assert solution.success
+    np.testing.assert_allclose(x, solution.x, atol=SOLVED_FINELY)
     assert 0 < (slack < SOLVED_FINELY).sum() < 12, "some inequalities bind and some do not"
     assert (multiplier >= 0).all()
 
@@ -72,17 +72,17 @@ def test_the_dense_solvers_gradients_are_slopes() -> None:
 @pytest.mark.parametrize("part", ["head", "programmes"])
 def test_all_sides_have_one_gradient(part: str) -> None:
     sides = ["ours", "dense"] + (["qpth"] if find_spec("qpth") else [])
-    found = {
+    by_side = {
         side: np.concatenate([g.double().flatten().numpy() for g in call()])
         for side in sides
         for call in [qp_sides.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})]
     }
-    assert harness.disagreement(found, "ours") < SOLVED_ROUGHLY
+    assert harness.disagreement(by_side, "ours") < SOLVED_ROUGHLY
 
 
 def test_the_ridge_side_is_the_learner() -> None:
     data = qp_sides.drawn(**SMALL)
-    found = qp_sides.ridge_ours(data)()
+    gradients = qp_sides.ridge_ours(data)()
     passing = Network(lambda g: ({}, {}), lambda p, b, x, s: (x, b), lambda p, z: z, (), "none")
     learner = r2d2(passing, qp_sides.WAYS)
     params = learner.init({"w": torch.ones(())})
@@ -91,7 +91,7 @@ def test_the_ridge_side_is_the_learner() -> None:
         outputs, _ = learner.predict(learner.adapt(params, {}, at[0], data.y, True), at[1], True)
         expected = torch.autograd.grad(F.cross_entropy(outputs, data.y_query) / SMALL["tasks"], at)
         torch.testing.assert_close(
-            [g[i] for g in found[:2]], list(expected), rtol=SOLVED_ROUGHLY, atol=CONDITIONED
+            [g[i] for g in gradients[:2]], list(expected), rtol=SOLVED_ROUGHLY, atol=CONDITIONED
         )
 
 

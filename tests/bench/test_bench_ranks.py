@@ -38,17 +38,17 @@ def timing(name, rounds, threads=1):
 
 
 def timings(one, two, others=(1.0, 1.0)):
-    found = {name: timing(name, list(others), 2) for name in ranks.PEERS}
-    found |= {ranks.ONE: timing(ranks.ONE, one), ranks.TWO: timing(ranks.TWO, two)}
-    return found | {f"{ranks.SOME}2": timing("2", [101.0]), f"{ranks.SOME}1": timing("1", [51.0])}
+    by_side = {name: timing(name, list(others), 2) for name in ranks.PEERS}
+    by_side |= {ranks.ONE: timing(ranks.ONE, one), ranks.TWO: timing(ranks.TWO, two)}
+    return by_side | {f"{ranks.SOME}2": timing("2", [101.0]), f"{ranks.SOME}1": timing("1", [51.0])}
 
 
 def test_the_all_reduce_is_the_last_ranks_time_and_the_rest_is_waiting():
     """Two calls of 100 and 200 ms; rank 1 comes 10 and 30 ms after rank 0, the exchange takes 2 and 4 ms."""
-    found = ranks.share_of_steps([0.1, 0.2], [[0.012, 0.034], [0.002, 0.004]])
-    assert found.exchange == pytest.approx(0.02)
-    assert found.waiting == pytest.approx((0.005 / 0.1 + 0.015 / 0.2) / 2)
-    assert found.waited_s == pytest.approx(0.010)
+    share = ranks.share_of_steps([0.1, 0.2], [[0.012, 0.034], [0.002, 0.004]])
+    assert share.exchange == pytest.approx(0.02)
+    assert share.waiting == pytest.approx((0.005 / 0.1 + 0.015 / 0.2) / 2)
+    assert share.waited_s == pytest.approx(0.010)
 
 
 def test_a_row_sets_two_ranks_beside_one():
@@ -71,15 +71,15 @@ def test_the_model_is_made_of_what_was_measured():
     share = ranks.Share(0.0, 0.0, waited_s=2e-3)
     case_timings = timings([201.0], [110.0], (1.0,))
     rows = [ranks.row_of(5, ranks.TWO, case_timings, share, [])]
-    found = ranks.model(ranks.Case(rows, case_timings, share, 1000), LINK, fixed=0.5e-3)
-    step = Step(**found["step"])
+    told = ranks.model(ranks.Case(rows, case_timings, share, 1000), LINK, fixed=0.5e-3)
+    step = Step(**told["step"])
     assert (step.task, step.fixed, step.size) == (pytest.approx(0.05), pytest.approx(1.5e-3), 4000.0)
     # half the median distance of the sums of two tasks each, on two ranks
     generator = np.random.default_rng(0)
     drawn = generator.normal(0.0, step.spread, (200_000, 2, 2)).sum(-1)
     assert np.median(np.abs(drawn[:, 0] - drawn[:, 1])) / 2 == pytest.approx(2e-3, rel=0.01)
-    assert found["measured_speed_up"] == {1: 1.0, 2: pytest.approx(201 / 110)}
-    assert json.loads(json.dumps(found))["link"] == LINK._asdict()
+    assert told["measured_speed_up"] == {1: 1.0, 2: pytest.approx(201 / 110)}
+    assert json.loads(json.dumps(told))["link"] == LINK._asdict()
 
 
 def test_all_ways_compute_the_same_step_and_parts_of_it_are_fewer_tasks():
@@ -94,8 +94,8 @@ def test_two_ranks_of_the_benchmark_have_the_gradient_of_one(monkeypatch):
     spec = {"workload": "conv", "side": "ours", "steps": 2, "mode": "loop", "threads": 1, "dtype": "float64"}
     spec["sizes"] = TINY
     expected = sides.build(spec)()
-    for found in in_ranks(2, lambda rank: sides.build({**spec, "ranks": 2})(), monkeypatch):
-        torch.testing.assert_close(found, expected, rtol=SUMMED, atol=ROUNDED / 10)
+    for gradient in in_ranks(2, lambda rank: sides.build({**spec, "ranks": 2})(), monkeypatch):
+        torch.testing.assert_close(gradient, expected, rtol=SUMMED, atol=ROUNDED / 10)
 
 
 def test_a_step_without_its_tasks_still_exchanges_and_updates(monkeypatch):
@@ -120,16 +120,16 @@ def test_a_step_without_its_tasks_still_exchanges_and_updates(monkeypatch):
 
 @pytest.mark.slow  # a dozen processes, each with torch to import
 def test_runs_and_reports():
-    found = ranks.run(True, lambda _: None, TINY)
-    assert len(found["cases"]) == 2 * len(ranks.PEERS)
-    for row in found["cases"]:
+    report = ranks.run(True, lambda _: None, TINY)
+    assert len(report["cases"]) == 2 * len(ranks.PEERS)
+    for row in report["cases"]:
         assert row["ratio"] > 0
         assert 50 < row["ours_mb"] < 5000
-    assert 0 < found["cases"][0]["all_reduce_share"] < 1
-    assert {e["ranks"] for e in found["exchanges"]} == {2, 4}
-    assert all(e["seconds"] > 0 for e in found["exchanges"])
-    assert set(found["models"]) == {"5", "1"}
-    assert cost_table.cost_figure(found).axes
+    assert 0 < report["cases"][0]["all_reduce_share"] < 1
+    assert {e["ranks"] for e in report["exchanges"]} == {2, 4}
+    assert all(e["seconds"] > 0 for e in report["exchanges"])
+    assert set(report["models"]) == {"5", "1"}
+    assert cost_table.cost_figure(report).axes
 
 
 @pytest.mark.slow
@@ -221,13 +221,13 @@ def test_the_table_has_every_way_and_the_picture_shows_it():
     for row in rows:
         assert row["efficiency"] == pytest.approx(row["speed_up"] / row["cores"])
     assert max(row["cores"] for row in rows) == 512
-    found = {"step": STEP._asdict(), "link": LINK._asdict(), "measured_speed_up": {1: 1.0, 2: 1.8}}
-    left, right = cost_table.cost_panels({"5": found, "1": found})
+    modelled = {"step": STEP._asdict(), "link": LINK._asdict(), "measured_speed_up": {1: 1.0, 2: 1.8}}
+    left, right = cost_table.cost_panels({"5": modelled, "1": modelled})
     assert left["lines"][-1]["name"] == "4 tasks, measured here"
     assert left["lines"][-1]["points"] == {"x": [1.0, 2.0], "y": [1.0, 1.8], "half": []}
     assert len(right["lines"]) == len(cost_table.ways(LINK))
-    assert cost_table.cost_figure({"models": {"5": found, "1": found}}).axes
-    told = cost_table.sentences(5, {**found, "extrapolated": rows})
+    assert cost_table.cost_figure({"models": {"5": modelled, "1": modelled}}).axes
+    told = cost_table.sentences(5, {**modelled, "extrapolated": rows})
     assert "a task takes 50.0 ms (± 1.0)" in told[0]
     assert "1.80× measured" in told[1]
     assert "256 cores" in told[2]

@@ -15,23 +15,23 @@ SMALL = {"channels": 2, "cells": 2, "side": 8, "crops": 40, "candidates": 2}
 @pytest.mark.parametrize("part", search.PARTS)
 def test_both_sides_compute_the_same(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("innerloop.search.pool.available_cores", lambda: 1)
-    found = {}
+    by_side = {}
     for side in ("ours", "peer"):
         call = search_sides.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})
-        found[side] = call().double().numpy()
-        assert np.isfinite(found[side]).all()
+        by_side[side] = call().double().numpy()
+        assert np.isfinite(by_side[side]).all()
     if part in search.PAIRS:
-        assert found["ours"] == found["peer"]
-    assert harness.disagreement(found, "peer") < 1e-3
+        assert by_side["ours"] == by_side["peer"]
+    assert harness.disagreement(by_side, "peer") < 1e-3
 
 
 @pytest.mark.skipif(not search_modules.has_opacus(), reason="Opacus is not installed")
 def test_gradients_by_patches_are_opacus_own(monkeypatch: pytest.MonkeyPatch) -> None:
     x = search_sides.noise_draw(0, 8, 1).tasks.x_query.flatten(0, 1)
-    found = [search_sides._module(all_choices(), SMALL, 1)(x)]
+    outputs = [search_sides._module(all_choices(), SMALL, 1)(x)]
     monkeypatch.setattr(search_modules, "has_opacus", lambda: False)
-    found.append(search_sides._module(all_choices(), SMALL, 1)(x))
-    torch.testing.assert_close(*found)
+    outputs.append(search_sides._module(all_choices(), SMALL, 1)(x))
+    torch.testing.assert_close(*outputs)
 
 
 def test_candidates_are_spread_over_the_round() -> None:
@@ -46,7 +46,7 @@ def test_our_round_measures_anew_at_every_call(monkeypatch: pytest.MonkeyPatch) 
     measured = []
     real = search_sides.Bench._record
     monkeypatch.setattr(
-        search_sides.Bench, "_record", lambda self, key, found: (measured.append(key), real(self, key, found))
+        search_sides.Bench, "_record", lambda self, key, one: (measured.append(key), real(self, key, one))
     )
     call = search_sides.part_of_round(True, {**SMALL, "candidates": 1})
     assert torch.equal(call(), call())
@@ -82,6 +82,6 @@ def test_a_search_of_glyphs_that_fails_says_why(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_quick_robust_search_is_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("innerloop.search.pool.available_cores", lambda: 1)
-    found = search_whole.robust_seconds({**SMALL, "candidates": 1}, quick=True)
-    assert found["seconds"] > 0
-    assert found["notes"] == "extrapolated from 2 measurements of the first round"
+    cost = search_whole.robust_seconds({**SMALL, "candidates": 1}, quick=True)
+    assert cost.seconds > 0
+    assert cost.notes == "extrapolated from 2 measurements of the first round"

@@ -63,12 +63,12 @@ def opened() -> list[str]:
 
 
 def gotten() -> list[str]:
-    assert get("pets")["already"]
+    assert get("pets").already
     return opened()
 
 
 def listed() -> list[str]:
-    assert "pets" in {row["name"] for row in list_datasets()}
+    assert "pets" in {row.name for row in list_datasets()}
     return opened()
 
 

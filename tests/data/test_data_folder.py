@@ -44,7 +44,7 @@ def test_one_folder_per_class(tmp_path: Path) -> None:
     assert source.images.shape == (16, 20, 20, 3)  # all are 20×20
     assert source.files(4) == "dog/001.png"
     np.testing.assert_array_equal(source.images[4], picture(1001, 20))
-    assert {part: len(found) for part, found in source.splits.items()} == {
+    assert {part: len(ids) for part, ids in source.splits.items()} == {
         "train": 3,
         "validation": 1,
         "test": 1,
@@ -69,7 +69,7 @@ def test_split_folders(tmp_path: Path) -> None:
     root = class_folders(tmp_path / "x", {"train/cat": 2, "train/dog": 2, "val/owl": 2, "test/eel": 2})
     source = open_source(root)
     assert source.class_names == ("eel", "cat", "dog", "owl")
-    named = {part: [source.class_names[c] for c in found] for part, found in source.splits.items()}
+    named = {part: [source.class_names[c] for c in ids] for part, ids in source.splits.items()}
     assert named == {"test": ["eel"], "train": ["cat", "dog"], "validation": ["owl"]}
     class_folders(root, {"test/cat": 2})
     with pytest.raises(UserError, match="the class 'cat' is in several"):
@@ -80,7 +80,7 @@ def test_a_split_file(tmp_path: Path) -> None:
     root = class_folders(tmp_path / "x", {"cat": 2, "dog": 2, "owl": 2})
     (tmp_path / "splits.json").write_text(json.dumps({"train": ["cat", "owl"], "test": ["dog"]}))
     source = open_source(root, split_file=tmp_path / "splits.json")
-    assert {part: found.tolist() for part, found in source.splits.items()} == {"train": [0, 2], "test": [1]}
+    assert {part: ids.tolist() for part, ids in source.splits.items()} == {"train": [0, 2], "test": [1]}
     assert open_source(root, splits="all").splits["all"].tolist() == [0, 1, 2]
     with pytest.raises(UserError, match="no published split 'vinyals'"):
         open_source(root, splits="vinyals")

@@ -40,11 +40,11 @@ def cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_get_check_and_tampering(cifar: Path, tmp_path: Path) -> None:
     first = get("cifar-fs", [cifar])
-    assert first["status"] == "repacked"  # the right content, not the published checksum
-    assert first["origin"][0]["checksum"] == "differs from the published one"
-    assert not first["already"]
-    assert get("cifar-fs")["already"]
-    assert check("cifar-fs")["ok"]
+    assert first.stored.status == "repacked"  # the right content, not the published checksum
+    assert first.stored.origin[0]["checksum"] == "differs from the published one"
+    assert not first.already
+    assert get("cifar-fs").already
+    assert check("cifar-fs") == first.stored
     images = tmp_path / "data" / "cifar100" / "images.npy"
     blob = bytearray(images.read_bytes())
     blob[-1] ^= 1
@@ -52,8 +52,8 @@ def test_get_check_and_tampering(cifar: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has changed on disk .* --again"):
         check("cifar-fs")
     again = get("cifar-fs", [cifar], again=True)
-    assert again["content_sha256"] == first["content_sha256"]
-    assert check("cifar-fs")["ok"]
+    assert again.stored.content_sha256 == first.stored.content_sha256
+    assert check("cifar-fs") == again.stored
 
 
 def catalogue_row(name: str) -> Entry:
@@ -67,9 +67,9 @@ def test_the_published_checksum(cifar: Path, monkeypatch: pytest.MonkeyPatch) ->
     published = entry.archives[0]._replace(md5=md5)
     changed = entry._replace(archives=(published,))
     monkeypatch.setattr("innerloop.data.get.catalogue", lambda: {"cifar-fs": changed})
-    result = get("cifar-fs", [cifar])
-    assert result["status"] == "as published"
-    assert result["origin"][0]["checksum"] == "as torchvision states it"
+    stored = get("cifar-fs", [cifar]).stored
+    assert stored.status == "as published"
+    assert stored.origin[0]["checksum"] == "as torchvision states it"
 
 
 def test_wrong_content_is_refused_in_one_sentence(cifar: Path, tmp_path: Path) -> None:
@@ -93,14 +93,14 @@ def test_wrong_content_is_refused_in_one_sentence(cifar: Path, tmp_path: Path) -
 def test_a_dataset_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
     folder = class_folders(tmp_path / "pets", {"cat": 3, "dog": 4, "owl": 2})
-    made = get("my-pets", [folder])
-    assert (made["classes"], made["images"], made["status"]) == (3, 9, "your own")
+    made = get("my-pets", [folder]).stored
+    assert (made.classes, made.images, made.status) == (3, 9, "your own")
     shutil.rmtree(folder)
     source = open_source("my-pets")
     assert source.class_names == ("cat", "dog", "owl")
-    assert check("my-pets")["ok"]
+    assert check("my-pets") == made
     np.savez(tmp_path / "x.npz", images=np.zeros((4, 8, 8), np.uint8), labels=[0, 1, 0, 1])
-    assert get("blanks", [tmp_path / "x.npz"])["images"] == 4
+    assert get("blanks", [tmp_path / "x.npz"]).stored.images == 4
     (tmp_path / "x.zip").write_bytes(b"")
     for name, paths in (("omniglt", [tmp_path / "x.zip"]), ("../x", [tmp_path / "x.npz"]), ("new", [])):
         with pytest.raises(UserError, match=r"no dataset is called"):
@@ -178,7 +178,7 @@ def test_a_download(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     archive = entry.archives[0]._replace(url=f"{server}/whole")
     whole = entry._replace(archives=(archive,))
     monkeypatch.setattr("innerloop.data.get.catalogue", lambda: {"cifar-fs": whole})
-    assert get("cifar-fs", progress=progress)["images"] == 12
+    assert get("cifar-fs", progress=progress).stored.images == 12
     size = len(Server.blob)
     assert ("downloading whole", size, size) in seen
     assert [file.name for file in (tmp_path / "data").iterdir()] == ["cifar100"]  # the archive is not kept

@@ -29,11 +29,11 @@ def photographs() -> dict[str, list[bytes]]:
     table = np.load(packed)
     jpeg, offsets, numbers = table["jpeg"], table["offsets"], table["labels"]
     wnids = table["wnids"].tolist()
-    found: dict[str, list[bytes]] = {}
+    by_name: dict[str, list[bytes]] = {}
     for name in SYNSETS:
         rows = np.flatnonzero(numbers == wnids.index(name))[:5]
-        found[name] = [jpeg[offsets[row] : offsets[row + 1]].tobytes() for row in rows]
-    return found
+        by_name[name] = [jpeg[offsets[row] : offsets[row + 1]].tobytes() for row in rows]
+    return by_name
 
 
 @pytest.mark.parametrize("old", [True, False], ids=["numpy.core", "numpy._core"])
@@ -123,7 +123,7 @@ def tiered_members(photographs: dict[str, list[bytes]], form: str) -> dict[str, 
 def test_tiered_imagenet(form: str, photographs: dict[str, list[bytes]], tmp_path: Path) -> None:
     path = write_tar(tmp_path / "tiered-imagenet.tar", tiered_members(photographs, form), "w")
     source = adopted("tiered-imagenet", SYNSETS, 20, [path], tmp_path / "store")
-    assert {part: found.tolist() for part, found in source.splits.items()} == {
+    assert {part: ids.tolist() for part, ids in source.splits.items()} == {
         "train": [0, 1],
         "validation": [2],
         "test": [3],

@@ -158,7 +158,7 @@ def test_published_splits_reach_the_source(tmp_path: Path, monkeypatch: pytest.M
     path = write_zip(tmp_path / "x.zip", omniglot_members(OMNIGLOT))
     adopt(entry, classes, [path], tmp_path / "data" / "omniglot")
     vinyals = open_source("omniglot")
-    assert {part: found.tolist() for part, found in vinyals.splits.items()} == {"train": [2], "test": [0, 1]}
+    assert {part: ids.tolist() for part, ids in vinyals.splits.items()} == {"train": [2], "test": [0, 1]}
     alphabet = open_source("omniglot", splits="alphabet")
     assert alphabet.splits["train"].tolist() == [0, 1]
     assert open_source("omniglot", splits="all").splits["all"].tolist() == [0, 1, 2]

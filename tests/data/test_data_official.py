@@ -56,9 +56,9 @@ def test_omniglots_small_drawings_are_the_large_ones_resized(shared_data: Path) 
 def test_cifars_hash_is_that_of_the_packed_copy(shared_data: Path) -> None:
     pixels = cifar_pixels(shared_data)
     assert pixels.shape == (60_000, 32, 32, 3)
-    found = content_hash(pixels)
+    computed = content_hash(pixels)
     for name in ("cifar100", "cifar-fs", "fc100"):
-        assert catalogue()[name].content_sha256 == found
+        assert catalogue()[name].content_sha256 == computed
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,10 @@ def test_omniglot_from_its_archives(
     zips = [archives / "images_background.zip", archives / "images_evaluation.zip"]
     with pytest.raises(UserError, match="lacks 659 of Omniglot's 1623 characters"):
         get("omniglot", zips[:1])
-    result = get("omniglot", zips)
-    assert result["status"] == "repacked"
-    assert result["content_sha256"] == catalogue()["omniglot"].content_sha256
-    assert check("omniglot")["ok"]
+    stored = get("omniglot", zips).stored
+    assert stored.status == "repacked"
+    assert stored.content_sha256 == catalogue()["omniglot"].content_sha256
+    assert check("omniglot") == stored
     source = open_source("omniglot")
     packed = np.load(shared_data / "omniglot_28.npz")
     np.testing.assert_array_equal(source.images[..., 0], packed["images"].reshape(-1, 28, 28))
@@ -121,11 +121,11 @@ def test_cifar100_from_its_archive(
 ) -> None:
     monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path))
     result = get("cifar-fs", [archives / "cifar-100-python.tar.gz"])
-    assert result["status"] == "repacked"
-    assert get("fc100")["already"]  # one store for all three
+    assert result.stored.status == "repacked"
+    assert get("fc100").already  # one store for all three
     fs, fc = open_source("cifar-fs"), open_source("fc100")
     np.testing.assert_array_equal(fs.images, cifar_pixels(shared_data))
-    assert [len(found) for found in fs.splits.values()] == [64, 16, 20]
-    assert [len(found) for found in fc.splits.values()] == [60, 20, 20]
+    assert [len(ids) for ids in fs.splits.values()] == [64, 16, 20]
+    assert [len(ids) for ids in fc.splits.values()] == [60, 20, 20]
     assert (np.bincount(labels(fs)) == 600).all()
     assert open_source("cifar100").splits["all"].tolist() == list(range(100))

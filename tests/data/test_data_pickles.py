@@ -38,9 +38,9 @@ ARRAYS = [
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
 def test_arrays_come_back_exactly(array: np.ndarray, protocol: int) -> None:
     back = load(pickle.dumps({"x": array, "n": [1, "two", b"three", (4.5, None, True)]}, protocol))
-    found = back[b"x"] if b"x" in back else back["x"]
-    np.testing.assert_array_equal(found, array)
-    assert found.dtype == array.dtype
+    read = back[b"x"] if b"x" in back else back["x"]
+    np.testing.assert_array_equal(read, array)
+    assert read.dtype == array.dtype
 
 
 def test_both_of_numpys_module_names() -> None:

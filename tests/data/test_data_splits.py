@@ -34,7 +34,7 @@ def test_every_row_is_consistent(name: str) -> None:
         numbers = published_splits(entry, split)
         together = np.concatenate(list(numbers.values()))
         assert len(together) == len(set(together.tolist()))  # no class in two parts
-        assert {part: len(found) for part, found in numbers.items()} == {
+        assert {part: len(ids) for part, ids in numbers.items()} == {
             part: len(names) for part, names in parts.items()
         }
         assert split in classes.sources
@@ -70,7 +70,7 @@ def test_the_cifar_lists_are_the_published_ones(shared_data: Path) -> None:
             assert numbers[PARTS[part]].tolist() == sorted(theirs["labels"])
             assert set(classes.splits[name][PARTS[part]]) == set(theirs["names"])
     coarse = np.array(classes.groups)
-    parts = [set(coarse[found].tolist()) for found in published_splits(catalogue()["fc100"]).values()]
+    parts = [set(coarse[ids].tolist()) for ids in published_splits(catalogue()["fc100"]).values()]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 20  # FC100 splits superclasses
 
 
@@ -83,7 +83,7 @@ def test_omniglots_lists_are_the_published_ones(shared_data: Path) -> None:
     vinyals = published_splits(entry)
     for part, key in (("train", "vinyals_train"), ("validation", "vinyals_val"), ("test", "vinyals_test")):
         assert vinyals[part].tolist() == sorted(table[key].tolist())
-    assert [len(found) for found in vinyals.values()] == [1028, 172, 423]
+    assert [len(ids) for ids in vinyals.values()] == [1028, 172, 423]
     alphabet = published_splits(entry, "alphabet")
     assert alphabet["train"].tolist() == np.flatnonzero(~table["is_evaluation"]).tolist()
     assert alphabet["test"].tolist() == np.flatnonzero(table["is_evaluation"]).tolist()
@@ -92,12 +92,12 @@ def test_omniglots_lists_are_the_published_ones(shared_data: Path) -> None:
 def test_division_depends_on_the_names_only() -> None:
     names = [f"class {i}" for i in range(50)]
     splits = divide(names)
-    assert {part: len(found) for part, found in splits.items()} == {"train": 30, "validation": 10, "test": 10}
+    assert {part: len(ids) for part, ids in splits.items()} == {"train": 30, "validation": 10, "test": 10}
     turned = divide(names[::-1])
-    for part, found in splits.items():
-        assert {names[c] for c in found} == {names[::-1][c] for c in turned[part]}
+    for part, ids in splits.items():
+        assert {names[c] for c in ids} == {names[::-1][c] for c in turned[part]}
     assert divide(["a", "b"]) == {"all": (0, 1)}
-    assert [len(found) for found in divide(["a", "b", "c"]).values()] == [1, 1, 1]
+    assert [len(ids) for ids in divide(["a", "b", "c"]).values()] == [1, 1, 1]
 
 
 def test_split_files(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -13,8 +14,15 @@ import pytest
 import torch
 
 import innerloop
+from innerloop.core.errors import UserError
 from innerloop.execution import starting
-from innerloop.execution.starting import differentiates_when_forked, process_pool, start_method
+from innerloop.execution.starting import (
+    beginning,
+    differentiates_when_forked,
+    process_pool,
+    start_method,
+)
+from oracles.patience import PATIENCE, wait_until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
@@ -88,6 +96,60 @@ def test_pools_are_started_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with process_pool(1, int) as pool:
         name = pool.submit(eval, "__import__('multiprocessing').current_process().name").result()
     assert name.startswith("SpawnProcess")
+
+
+@linux
+def test_interrupts_are_the_business_of_the_parent(capfd: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C reaches all processes of a terminal: a worker goes on, and writes nothing."""
+    before = signal.signal(signal.SIGTERM, _raise)
+    try:
+        with pytest.raises(UserError, match="was killed"):
+            _signalled()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capfd.readouterr().err == ""
+
+
+def _raise(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _signalled() -> None:
+    with process_pool(1, int) as pool:
+        with beginning():
+            worker = pool.submit(os.getpid).result()
+        os.kill(worker, signal.SIGINT)
+        assert pool.submit(abs, -1).result() == 1
+        os.kill(worker, signal.SIGTERM)  # what its parent would raise, it does not
+        pool.submit(time.sleep, PATIENCE).result()
+
+
+@linux
+def test_a_signal_waits_until_a_worker_knows_what_to_do_with_it() -> None:
+    with process_pool(1, int) as pool:
+        with beginning():
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+            job = pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, set())
+        after = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+        assert {signal.SIGINT, signal.SIGTERM} <= blocked
+        assert not {signal.SIGINT, signal.SIGTERM} & {*after, *job.result()}
+
+
+@linux
+def test_an_interrupt_ends_what_is_under_way() -> None:
+    started, workers = time.monotonic(), list[int]()
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted(workers)
+    wait_until(lambda: not Path(f"/proc/{workers[0]}/exe").exists())
+    assert time.monotonic() - started < PATIENCE
+
+
+def _interrupted(workers: list[int]) -> None:
+    with process_pool(1, int) as pool:
+        with beginning():
+            workers.append(pool.submit(os.getpid).result())
+            pool.submit(time.sleep, 10 * PATIENCE)
+        raise KeyboardInterrupt
 
 
 def test_there_is_one_place_that_makes_pools() -> None:

@@ -70,12 +70,12 @@ def by_hand(backbone: Backbone, files: list[Path]) -> torch.Tensor:
 
 def test_features_are_those_of_a_loop(tmp_path: Path) -> None:
     files, net = save_pictures(tmp_path / "pictures"), small()
-    found = extract(net, files, cache=tmp_path / "cache", batch=3)
-    assert found.values.dtype == np.float32
-    assert_close(torch.from_numpy(found.values).double(), by_hand(net, files), (SINGLE_SUMMED, SINGLE))
-    assert found.names == [str(file) for file in files]
-    assert found.rows.tolist() == list(range(10))
-    assert (found.computed, found.skipped) == (10, [])
+    features = extract(net, files, cache=tmp_path / "cache", batch=3)
+    assert features.values.dtype == np.float32
+    assert_close(torch.from_numpy(features.values).double(), by_hand(net, files), (SINGLE_SUMMED, SINGLE))
+    assert features.names == [str(file) for file in files]
+    assert features.rows.tolist() == list(range(10))
+    assert (features.computed, features.skipped) == (10, [])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -172,9 +172,9 @@ def test_the_same_pictures_go_together_after_an_interruption(tmp_path: Path) -> 
     pairs = dict(zip(digests, zip(items, digests, strict=True), strict=True))
 
     def together(kept: list[int]) -> list[list[int]]:
-        found = {digests[i] for i in kept}
-        waiting = [pairs[digest] for digest in digests if digest not in found]
-        parts = _parts(waiting, found, [*digests, digests[0], "damaged"], 4)
+        known = {digests[i] for i in kept}
+        waiting = [pairs[digest] for digest in digests if digest not in known]
+        parts = _parts(waiting, known, [*digests, digests[0], "damaged"], 4)
         return [[digests.index(digest) for _, digest in part] for part in parts]
 
     undisturbed = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
@@ -198,16 +198,16 @@ def test_half_a_row_is_not_read_and_the_next_writer_mends_it(cut: str, tmp_path:
         if cut in (name[2:], "both"):
             os.truncate(tmp_path / name, 4 * size + 5)
     with FeatureFiles(tmp_path, 3) as files:
-        found = files.find(digests)
-        assert list(found) == digests[:4]
+        rows = files.find(digests)
+        assert list(rows) == digests[:4]
         files.add([b"x" * 32], values[:1] + 1)
         files.add(digests[4:], values[4:])
     with FeatureFiles(tmp_path, 3) as files:
-        found = files.find([*digests, b"x" * 32])
-    assert len(found) == 6
+        rows = files.find([*digests, b"x" * 32])
+    assert len(rows) == 6
     for digest, row in zip(digests, values, strict=True):
-        np.testing.assert_array_equal(found[digest], row)
-    np.testing.assert_array_equal(found[b"x" * 32], values[0] + 1)
+        np.testing.assert_array_equal(rows[digest], row)
+    np.testing.assert_array_equal(rows[b"x" * 32], values[0] + 1)
 
 
 def test_a_damaged_row_is_computed_again(tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_where_nothing_can_be_kept_features_are_computed_all_the_same(
 ) -> None:
     files, net = save_pictures(tmp_path / "pictures", 3), small()
     (tmp_path / "cache").write_text("a file where a folder is wanted")
-    found = extract(net, files, cache=tmp_path / "cache", batch=1)
-    assert found.computed == 3
+    features = extract(net, files, cache=tmp_path / "cache", batch=1)
+    assert features.computed == 3
     assert capsys.readouterr().err.count("features are not kept") == 1
 
 
@@ -260,17 +260,17 @@ def test_damaged_pictures_are_all_named_or_left_out(tmp_path: Path) -> None:
     for name in ("1.png (it is of no known format)", "2.png (", "4.png (there is no such file)", "empty.png"):
         assert name in str(refused.value)
     assert "\n" not in str(refused.value)
-    found = extract(net, asked, cache=tmp_path / "cache", on_bad="skip")
-    assert found.computed == 0  # those that could be read were kept
-    assert found.rows.tolist() == [0, 3, 5]
-    assert [Path(name).name for name, _ in found.skipped] == [
+    features = extract(net, asked, cache=tmp_path / "cache", on_bad="skip")
+    assert features.computed == 0  # those that could be read were kept
+    assert features.rows.tolist() == [0, 3, 5]
+    assert [Path(name).name for name, _ in features.skipped] == [
         "1.png",
         "2.png",
         "4.png",
         "empty.png",
         "pictures",
     ]
-    assert found.values.shape == (3, net.dimension)
+    assert features.values.shape == (3, net.dimension)
 
 
 def test_nothing_is_asked_and_nothing_comes(tmp_path: Path) -> None:

@@ -39,15 +39,15 @@ def test_it_is_what_pillow_does(way: str, resample: Any) -> None:
     for height, width in SIZES:
         picture = noise(height, width, 3)
         expected = prepare(Image.fromarray(picture), how)
-        found = resized(torch.from_numpy(picture)[None], how)[0].permute(1, 2, 0).numpy()
-        assert np.array_equal(found, expected), (height, width)
+        ours = resized(torch.from_numpy(picture)[None], how)[0].permute(1, 2, 0).numpy()
+        assert np.array_equal(ours, expected), (height, width)
 
 
 def test_several_pictures_and_grey_ones() -> None:
     how = Preprocessing((9, 9), "fill", resample="lanczos", colour="grey")
     pictures = np.stack([noise(21, 34, 1), noise(21, 34, 1)[::-1]])
-    found = resized(torch.from_numpy(pictures), how)
-    for picture, made in zip(pictures, found, strict=True):
+    resized_together = resized(torch.from_numpy(pictures), how)
+    for picture, made in zip(pictures, resized_together, strict=True):
         expected = fit_picture(Image.fromarray(picture[..., 0]), 9, "grey")  # as runs read their files
         assert np.array_equal(made.permute(1, 2, 0).numpy(), expected)
 

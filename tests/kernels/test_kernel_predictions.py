@@ -152,8 +152,8 @@ def test_tasks_of_unequal_number_get_a_sentence(short, monkeypatch):
 def test_to_convergence_training_tasks_are_met():
     """F on the training tasks themselves is Y: MAML with its own support sets as test tasks."""
     fitted = fit(KERNEL, TRAIN, "maml", inner=Descent(0.3))
-    found = predict_tasks(fitted, TRAIN.x_query, TRAIN.x_support, TRAIN.y_support)
-    assert_close(found, TRAIN.y_query, (DEEP, SUMMED))
+    predicted = predict_tasks(fitted, TRAIN.x_query, TRAIN.x_support, TRAIN.y_support)
+    assert_close(predicted, TRAIN.y_query, (DEEP, SUMMED))
 
 
 # ---- networks trained in the lazy regime ----
@@ -176,8 +176,8 @@ def small(tasks):
     return tasks._replace(y_support=EPSILON * tasks.y_support, y_query=EPSILON * tasks.y_query)
 
 
-def assert_lazily_close(found, expected):
-    off = float((found - expected).norm() / expected.norm())
+def assert_lazily_close(outputs, expected):
+    off = float((outputs - expected).norm() / expected.norm())
     assert off < LAZY, f"{off:.2g} of the norm"
 
 
@@ -206,14 +206,14 @@ def test_trained_anil_networks_predict_f_anil_in_both_protocols(head, split):
         trained = {**trained, **{name: params[name] for name in net.head_names}}
     options = {"inner": INNER, "outer": OUTER, "test": FAR, "split": split, "test_head": head}
     fitted = fit(kernel, tasks, "anil", **options)
-    found = meta_outputs(tester, trained, test)
-    assert_lazily_close(found, predict_tasks(fitted, test.x_query, test.x_support, test.y_support))
+    outputs = meta_outputs(tester, trained, test)
+    assert_lazily_close(outputs, predict_tasks(fitted, test.x_query, test.x_support, test.y_support))
     other = fit(
         kernel, tasks, "anil", **{**options, "test_head": "trained" if head == "initial" else "initial"}
     )
     wrong = predict_tasks(other, test.x_query, test.x_support, test.y_support)
     assert (
-        float((found - wrong).norm() / found.norm()) > 20 * LAZY
+        float((outputs - wrong).norm() / outputs.norm()) > 20 * LAZY
     )  # the other protocol is another prediction
 
 
@@ -223,9 +223,9 @@ def test_trained_multi_head_networks_predict_f_mtl():
     started = objective.init(params, torch.Generator().manual_seed(0))
     trained = descend(objective_loss(objective, tasks), started, rate(OUTER), OUTER.steps)
     tester = anil(net, LOSS, rate(FAR), FAR.steps)
-    found = meta_outputs(tester, {name: trained[name] for name in params}, test)
+    outputs = meta_outputs(tester, {name: trained[name] for name in params}, test)
     fitted = fit(kernel, tasks, "mtl", outer=OUTER, test=FAR)
-    assert_lazily_close(found, predict_tasks(fitted, test.x_query, test.x_support, test.y_support))
+    assert_lazily_close(outputs, predict_tasks(fitted, test.x_query, test.x_support, test.y_support))
 
 
 def test_trained_maml_networks_predict_f_maml():
@@ -242,8 +242,8 @@ def test_a_network_with_a_test_head_of_its_own_predicts_g_alone():
     """Slip 3: with independent heads Φ' → 0, so training the body in the lazy regime changes nothing."""
     train, test = slow.regression_tasks(4, 3, 4, outputs=1), slow.regression_tasks(3, 2, 5, outputs=1)
     fitted = fit(KERNEL, train, "mtl", test=Descent(0.8), heads="independent")
-    found = predict_tasks(fitted, test.x_query, test.x_support, test.y_support)
-    assert_close(stack(found), slow.adapted_labels(KERNEL, test, 0.8, "nngp"))
+    predicted = predict_tasks(fitted, test.x_query, test.x_support, test.y_support)
+    assert_close(stack(predicted), slow.adapted_labels(KERNEL, test, 0.8, "nngp"))
 
 
 # ---- the learner ----
@@ -262,11 +262,11 @@ def test_the_kernel_learner_is_scored_like_any_other(mode):
     sampler = make_sampler(
         FAMILIES["bridge-quadratic"], seed=0, split="test", shots=5, queries=10, dtype=torch.float32
     )
-    found = evaluate(kernel_learner(fitted), {}, {}, sampler, get_loss("mse"), episodes=4, plan=Plan(mode))
+    judged = evaluate(kernel_learner(fitted), {}, {}, sampler, get_loss("mse"), episodes=4, plan=Plan(mode))
     test = sampler.episodes(range(4)).to(dtype=torch.float64)
     expected = predict_tasks(fitted, test.x_query, test.x_support, test.y_support)
     scores = (expected - test.y_query).square().sum(-1).mean(-1)
-    assert_close(torch.tensor(found.scores), scores.float(), (SINGLE_SUMMED, SINGLE_SUMMED))
+    assert_close(torch.tensor(judged.scores), scores.float(), (SINGLE_SUMMED, SINGLE_SUMMED))
 
 
 def test_the_kernel_learner_classifies():
@@ -311,15 +311,15 @@ def test_inner_time_cancels_from_f_anil_trained_to_convergence():
     """(EΘE)⁻¹E = E⁻¹Θ⁻¹: formed naively from the kernels, F_ANIL at t = ∞ is the same for every λτ."""
     tasks = without_query(TRAIN)
     x, y = stack(tasks.x_support), stack(tasks.y_support)
-    base, found = KERNEL(x, x), []
+    base, answers = KERNEL(x, x), []
     for time in (0.0, 0.01, 0.03):
         phi = anil_kernel_without_split(base.ntk, base.nngp, 4, Descent(time))
         cross, _ = slow.bridge_cross(KERNEL, TEST, tasks.x_support, time, 0.8, "initial")
         own = tasks._replace(x_query=tasks.x_support)
         left = y - slow.adapted_labels(KERNEL, own, time, "nngp") if time else y
-        found.append(cross @ torch.linalg.solve(phi, left))
-    assert_close(found[1], found[0], (DEEP, SUMMED))
-    assert_close(found[2], found[0], (DEEP, SUMMED))
+        answers.append(cross @ torch.linalg.solve(phi, left))
+    assert_close(answers[1], answers[0], (DEEP, SUMMED))
+    assert_close(answers[2], answers[0], (DEEP, SUMMED))
     finite = [
         fit(KERNEL, tasks, "anil", inner=Descent(t), outer=Descent(0.5), test=Descent(0.8))
         for t in (0.0, 0.03)

@@ -84,8 +84,8 @@ def head_gram(width: int, heads: str, seed: int = 0):
 
 
 def test_slip_3_shared_heads_give_the_papers_kernel_exactly():
-    found, base = head_gram(64, "shared")
-    assert_close(found, mtl_kernel(base.ntk, base.nngp, 3), (CHAINED, CHAINED))
+    gram, base = head_gram(64, "shared")
+    assert_close(gram, mtl_kernel(base.ntk, base.nngp, 3), (CHAINED, CHAINED))
 
 
 def test_slip_3_independent_heads_share_less_and_less_with_width():
@@ -94,8 +94,8 @@ def test_slip_3_independent_heads_share_less_and_less_with_width():
     for width in widths:
         draws = []
         for seed in range(6):
-            found, base = head_gram(width, "independent", seed)
-            off = found - from_blocks(diagonal_blocks(found, 3))
+            gram, base = head_gram(width, "independent", seed)
+            off = gram - from_blocks(diagonal_blocks(gram, 3))
             body = base.ntk - base.nngp
             draws.append(float(off.norm() / (body - from_blocks(diagonal_blocks(body, 3))).norm()))
         shares.append(sum(draws) / len(draws))
@@ -106,14 +106,14 @@ def test_slip_3_independent_heads_share_less_and_less_with_width():
 def test_slip_5_the_rate_and_its_condition():
     phi = torch.diag(torch.tensor([0.5, 2.0, 4.0], dtype=torch.float64))
     start = torch.ones(3, 1, dtype=torch.float64)
-    found, times = rates(phi), torch.arange(200, dtype=torch.float64)
-    assert found.eta0 == pytest.approx(2 / 4.5)
-    good = linear_loss(phi, start, found.eta0, times)
-    assert (good <= loss_bound(times, found.eta0, 0.5, float(good[0]))).all()
-    small = linear_loss(phi, start, found.eta0 / 100, times)
-    assert (small <= loss_bound(times, found.eta0 / 100, 0.5, float(small[0]))).all()
-    assert not (small <= loss_bound(times, found.eta0, 0.5, float(small[0]))).all()  # the rate must carry η
-    above = linear_loss(phi, start, 1.2 * found.eta0, times)  # "η > η₀", as printed
+    own, times = rates(phi), torch.arange(200, dtype=torch.float64)
+    assert own.eta0 == pytest.approx(2 / 4.5)
+    good = linear_loss(phi, start, own.eta0, times)
+    assert (good <= loss_bound(times, own.eta0, 0.5, float(good[0]))).all()
+    small = linear_loss(phi, start, own.eta0 / 100, times)
+    assert (small <= loss_bound(times, own.eta0 / 100, 0.5, float(small[0]))).all()
+    assert not (small <= loss_bound(times, own.eta0, 0.5, float(small[0]))).all()  # the rate must carry η
+    above = linear_loss(phi, start, 1.2 * own.eta0, times)  # "η > η₀", as printed
     assert above[-1] > above[0]
     with pytest.raises(UserError, match="at most eta0"):
         loss_bound(times, 10.0, 0.5, 1.0)
@@ -142,13 +142,13 @@ def test_slip_6_the_sign_in_eq_84():
     params = double(net.init(torch.Generator().manual_seed(0))[0])
     task = slow.regression_tasks(1, 3, 2, outputs=1).task(0)
     learner = maml(net, get_loss("half-sse"), 0.1, 4)
-    found = learner.predict(learner.adapt(params, {}, task.x_support, task.y_support), task.x_query)[0]
+    adapted = learner.predict(learner.adapt(params, {}, task.x_support, task.y_support), task.x_query)[0]
     kernel = empirical_kernel(net, params)
     first, at_support = apply(net, params, {}, task.x_query)[0], apply(net, params, {}, task.x_support)[0]
     T = response(kernel(task.x_support, task.x_support).ntk, Descent(0.4, 4))
     move = kernel(task.x_query, task.x_support).ntk @ T @ (at_support - task.y_support)
-    assert_close(found, first - move, (CHAINED, MULTIPLIED))
-    assert relative(first + move, found) > 0.1
+    assert_close(adapted, first - move, (CHAINED, MULTIPLIED))
+    assert relative(first + move, adapted) > 0.1
 
 
 def test_slip_6_eqs_61_and_62_need_squared_singular_values():

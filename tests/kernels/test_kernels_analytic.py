@@ -54,8 +54,8 @@ def inputs_of(case: dict[str, object]) -> tuple[Tensor, Tensor]:
 def test_equals_independent_values(case: dict[str, object]) -> None:
     """neural-tangents between different inputs; 50 digits (convolutions: 30) of inputs with themselves."""
     kernel, (x1, x2) = kernel_of(case), inputs_of(case)
-    for found, names in ((kernel(x1, x2), ("nngp", "ntk")), (kernel(x1, x1), ("nngp_11", "ntk_11"))):
-        for value, name in zip(found, names, strict=True):
+    for kernels, names in ((kernel(x1, x2), ("nngp", "ntk")), (kernel(x1, x1), ("nngp_11", "ntk_11"))):
+        for value, name in zip(kernels, names, strict=True):
             expected = tensor(case[name])
             assert float(((value - expected) / expected).abs().max()) < TABULATED, name
 
@@ -91,10 +91,10 @@ def test_one_convolution_is_the_mean_of_random_networks(readout: str, stride: in
         h = F.conv2d(x, w * math.sqrt(weight_var / 27), b * math.sqrt(bias_var), stride, padding=1).relu()
         h = h.mean((2, 3)) if readout == "gap" else h.flatten(1)
         sample.append(weight_var * h @ h.T / h.shape[1] + bias_var)
-    found = torch.stack(sample)
+    drawn = torch.stack(sample)
     for i in range(2):
         for j in range(2):
-            assert_mean(found[:, i, j], float(exact.nngp[i, j]))
+            assert_mean(drawn[:, i, j], float(exact.nngp[i, j]))
 
 
 @pytest.mark.parametrize("name", ["relu", "erf", "linear"])
@@ -169,9 +169,9 @@ def test_pictures_choose_small_blocks() -> None:
 def test_batches_of_tasks_by_vmap() -> None:
     x = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
     kernel = mlp_kernel(3, bias_var=0.1)
-    found = torch.vmap(lambda a: tuple(kernel(a, a)))(x)
+    mapped = torch.vmap(lambda a: tuple(kernel(a, a)))(x)
     for i in range(3):
-        for a, b in zip(found, kernel(x[i], x[i]), strict=True):
+        for a, b in zip(mapped, kernel(x[i], x[i]), strict=True):
             assert_close(a[i], b)
 
 

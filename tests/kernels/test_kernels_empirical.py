@@ -70,10 +70,10 @@ def test_every_way_is_the_loop_of_gradients(name: str) -> None:
     own, cross = ntk(f, params, x1, x1), ntk(f, params, x1, x2)
     for output in OUTPUTS:
         for method in METHODS:
-            found = empirical_ntk(network, params, x1, buffers=buffers, method=method, output=output)
-            assert_close(found, reduced(own, output), (MULTIPLIED, 0.0))
-            found = empirical_ntk(network, params, x1, x2, buffers=buffers, method=method, output=output)
-            assert_close(found, reduced(cross, output), (MULTIPLIED, 0.0))
+            theta = empirical_ntk(network, params, x1, buffers=buffers, method=method, output=output)
+            assert_close(theta, reduced(own, output), (MULTIPLIED, 0.0))
+            theta = empirical_ntk(network, params, x1, x2, buffers=buffers, method=method, output=output)
+            assert_close(theta, reduced(cross, output), (MULTIPLIED, 0.0))
 
 
 @pytest.mark.parametrize("name", ["mlp", "conv4 group", "branching"])
@@ -100,19 +100,19 @@ def test_little_memory_gives_the_same(
             assert memory < 2**24
     for k in range(3):
         for second, expected in zip((None, x2), whole, strict=True):
-            found = empirical_ntk(network, params, x1, second, memory=memory * 2**k, **options)
-            assert_close(found, expected, (MULTIPLIED, 0.0))
+            theta = empirical_ntk(network, params, x1, second, memory=memory * 2**k, **options)
+            assert_close(theta, expected, (MULTIPLIED, 0.0))
 
 
 def test_places_and_gradients_contract_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     network, params, buffers, x1, x2 = problem("conv4 group")
-    found = []
+    kernels = []
     for choice in (True, False):
         monkeypatch.setattr(factors, "places_pay", lambda a, b, choice=choice: choice)
-        found.append(
+        kernels.append(
             empirical_ntk(network, params, x1, x2, buffers=buffers, method="layerwise", output="full")
         )
-    assert_close(found[0], found[1], (MULTIPLIED, 0.0))
+    assert_close(kernels[0], kernels[1], (MULTIPLIED, 0.0))
 
 
 def test_the_cheaper_contraction_is_taken() -> None:
@@ -165,8 +165,8 @@ def test_products_with_vectors() -> None:
     network, params, buffers, x1, x2 = problem("mlp")
     v = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     theta = empirical_ntk(network, params, x1, x2, output="full")
-    found = ntk_times(tangent(network, params, x1, buffers), x1, x2, v)
-    assert_close(found, torch.einsum("ijab,jb->ia", theta, v), (MULTIPLIED, 0.0))
+    product = ntk_times(tangent(network, params, x1, buffers), x1, x2, v)
+    assert_close(product, torch.einsum("ijab,jb->ia", theta, v), (MULTIPLIED, 0.0))
 
 
 def test_batch_statistics_are_refused_or_taken_as_one_batch() -> None:
@@ -183,8 +183,8 @@ def test_batch_statistics_are_refused_or_taken_as_one_batch() -> None:
         grads = torch.autograd.grad(value, list(leaves.values()), retain_graph=True)
         rows.append(torch.cat([g.flatten() for g in grads]))
     J = torch.stack(rows).view(3, 2, -1)
-    found = empirical_ntk(network, params, x, method="jacobian", output="full")
-    assert_close(found, torch.einsum("iap,jbp->ijab", J, J), (CHAINED, ROUNDED))
+    theta = empirical_ntk(network, params, x, method="jacobian", output="full")
+    assert_close(theta, torch.einsum("iap,jbp->ijab", J, J), (CHAINED, ROUNDED))
     running = conv4(1, 16, 2, filters=3, norm="running")
     params, buffers = drawn(running)
     with pytest.raises(UserError, match="batch statistics"):
@@ -209,14 +209,14 @@ def test_a_misunderstanding_is_noticed() -> None:
     module = Transposed().double()
     x = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     for count in (1, 3, 4, 5):
-        found = empirical_ntk(module, None, x[:count], method="layerwise")
-        assert_close(found, empirical_ntk(module, None, x[:count], method="jacobian"), (MULTIPLIED, 0.0))
+        theta = empirical_ntk(module, None, x[:count], method="layerwise")
+        assert_close(theta, empirical_ntk(module, None, x[:count], method="jacobian"), (MULTIPLIED, 0.0))
     x = x[:, :2]
     for count in (2, 3):
         with pytest.raises(UserError, match="does not understand"):
             empirical_ntk(module, None, x[:count], method="layerwise")
-        found = empirical_ntk(module, None, x[:count])
-        assert_close(found, empirical_ntk(module, None, x[:count], method="jacobian"), (MULTIPLIED, 0.0))
+        theta = empirical_ntk(module, None, x[:count])
+        assert_close(theta, empirical_ntk(module, None, x[:count], method="jacobian"), (MULTIPLIED, 0.0))
 
 
 def test_modules_are_taken_as_they_are() -> None:
@@ -236,9 +236,9 @@ def test_other_ranks_of_convolutions() -> None:
     three = nn.Sequential(nn.Conv3d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(16, 2)).double()
     for module, shape in ((one, (2, 5)), (three, (1, 3, 3, 3))):
         x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
-        found = [empirical_ntk(module, None, x, method=m, output="full") for m in METHODS[:3]]
-        assert_close(found[2], found[0], (MULTIPLIED, 0.0))
-        assert_close(found[1], found[0], (MULTIPLIED, 0.0))
+        kernels = [empirical_ntk(module, None, x, method=m, output="full") for m in METHODS[:3]]
+        assert_close(kernels[2], kernels[0], (MULTIPLIED, 0.0))
+        assert_close(kernels[1], kernels[0], (MULTIPLIED, 0.0))
 
 
 def test_float32_follows_its_inputs() -> None:
@@ -246,9 +246,9 @@ def test_float32_follows_its_inputs() -> None:
     exact = empirical_ntk(network, params, x1, x2, buffers=buffers)
     single = {name: p.float() for name, p in params.items()}
     for method in METHODS:
-        found = empirical_ntk(network, single, x1.float(), x2.float(), buffers=buffers, method=method)
-        assert found.dtype == torch.float32
-        assert_close(found.double(), exact, (SINGLE_CHAINED, 0.0))
+        theta = empirical_ntk(network, single, x1.float(), x2.float(), buffers=buffers, method=method)
+        assert theta.dtype == torch.float32
+        assert_close(theta.double(), exact, (SINGLE_CHAINED, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -324,8 +324,8 @@ def test_nothing_is_held_afterwards(method: str) -> None:
     seen: list[weakref.ref[Tensor]] = []
 
     def features(p: dict[str, Tensor], b: dict[str, Tensor], a: Tensor, s: Any) -> Any:
-        found, changed = network.features(p, b, a, s)
-        kept = torch.relu(found)
+        made, changed = network.features(p, b, a, s)
+        kept = torch.relu(made)
         seen.append(weakref.ref(kept))
         return kept, changed
 
@@ -340,23 +340,23 @@ def test_a_resnet_12_of_full_width() -> None:
     network = resnet12(3, 32, 5, norm="group")
     params, buffers = drawn(network)
     x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    found = [
+    kernels = [
         empirical_ntk(network, params, x, buffers=buffers, method=method)
         for method in ("jacobian", "layerwise")
     ]
-    assert_close(found[1], found[0], (MULTIPLIED, 0.0))
+    assert_close(kernels[1], kernels[0], (MULTIPLIED, 0.0))
 
 
 def test_pooling_is_torchs_with_equal_values_too() -> None:
     draw = torch.Generator().manual_seed(7)
     x = torch.randint(0, 3, (2, 3, 7, 6), generator=draw).double()
-    found = []
+    both = []
     for pool in (F.max_pool2d, lambda a, _: pooling.max_pool2d(a)):
         leaf = x.clone().requires_grad_()
         y = pool(leaf, 2)
         weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
-        found.append((y.detach(), torch.autograd.grad((y * weights).sum(), leaf)[0]))
-    for ours, torchs in zip(found[1], found[0], strict=True):
+        both.append((y.detach(), torch.autograd.grad((y * weights).sum(), leaf)[0]))
+    for ours, torchs in zip(both[1], both[0], strict=True):
         assert torch.equal(ours, torchs)
 
 
@@ -394,5 +394,5 @@ def test_what_is_done_faster_is_the_same(output: str) -> None:
     x = torch.randn(3, 2, 9, 11, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     params = dict(module.named_parameters())
     theta = ntk(lambda p, a: torch.func.functional_call(module, p, (a,)), params, x, x)
-    found = empirical_ntk(module, None, x, method="layerwise", output=output)
-    assert_close(found, reduced(theta, output), (MULTIPLIED, 0.0))
+    layerwise = empirical_ntk(module, None, x, method="layerwise", output=output)
+    assert_close(layerwise, reduced(theta, output), (MULTIPLIED, 0.0))

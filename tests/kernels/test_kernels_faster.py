@@ -61,8 +61,8 @@ def test_convolutions_and_their_derivatives_are_torchs(name: str) -> None:
     for sample, back in zip(x, d, strict=True):
         leaf = weight.clone().requires_grad_()
         rows.append(torch.autograd.grad(F.conv2d(sample[None], leaf, bias, *call[1:]), leaf, back[None])[0])
-    found = factors._conv_gradients(left, fewer.detach(), d)
-    assert_close(found, torch.stack(rows).flatten(1))
+    ours = factors._conv_gradients(left, fewer.detach(), d)
+    assert_close(ours, torch.stack(rows).flatten(1))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_convolutions_and_their_derivatives_are_torchs(name: str) -> None:
 @pytest.mark.parametrize("kind", ["max", "mean"])
 def test_windows_are_torchs_with_equal_values_too(kind: str, windows: pooling.Windows) -> None:
     whole = torch.randint(0, 3, (2, 3, 7, 6), generator=torch.Generator().manual_seed(7)).to(DOUBLE)
-    found = []
+    both = []
     for ours in (True, False):
         leaf = whole.clone().requires_grad_()
         if kind == "max":
@@ -80,8 +80,8 @@ def test_windows_are_torchs_with_equal_values_too(kind: str, windows: pooling.Wi
             y = pooling.mean_windows(leaf, windows)
         else:
             y = F.avg_pool2d(leaf, *windows, count_include_pad=False)
-        found.append((y.detach(), torch.autograd.grad(y, leaf, drawn(*y.shape))[0]))
-    for mine, torchs in zip(*found, strict=True):
+        both.append((y.detach(), torch.autograd.grad(y, leaf, drawn(*y.shape))[0]))
+    for mine, torchs in zip(*both, strict=True):
         assert_close(mine, torchs)
 
 
@@ -129,7 +129,7 @@ def test_what_is_computed_twice_is_computed_once(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(pooling, name, lambda *a, n=name, r=real: (counted.append(n), r(*a))[1])
     x = drawn(3, 2, 4, 4)
     names = [name for name, p in params.items() if p.ndim > 1]
-    found = empirical_ntk(module, None, x, names=names, method="layerwise")
+    shared_theta = empirical_ntk(module, None, x, names=names, method="layerwise")
     # two samples and one before (they are torch's own), a rehearsal, the pass itself
     assert (counted.count("max_windows"), counted.count("mean_windows")) == (2, 2)
 
@@ -137,7 +137,7 @@ def test_what_is_computed_twice_is_computed_once(monkeypatch: pytest.MonkeyPatch
         return torch.func.functional_call(module, {**params, **p}, (a,))
 
     theta = ntk(of_weights, {name: params[name] for name in names}, x, x)
-    assert_close(found, reduced(theta, "sum"))
+    assert_close(shared_theta, reduced(theta, "sum"))
     whole = [empirical_ntk(module, None, x, method=method) for method in ("layerwise", "jacobian")]
     assert_close(*whole)
 
@@ -148,8 +148,8 @@ def test_writing_into_what_is_shared_is_noticed() -> None:
     x = drawn(3, 2, 6, 6)
     with pytest.raises(UserError, match="computes twice"):
         empirical_ntk(module, None, x, method="layerwise")
-    found = empirical_ntk(module, None, x)
-    assert_close(found, empirical_ntk(module, None, x, method="jacobian"))
+    shared_theta = empirical_ntk(module, None, x)
+    assert_close(shared_theta, empirical_ntk(module, None, x, method="jacobian"))
 
 
 def supernet_problem(dtype: torch.dtype) -> tuple:

@@ -25,8 +25,8 @@ def test_random_networks_approach_the_analytic_kernels(norm: str) -> None:
     exact, draws, scatter = residual_kernel(3, norm=norm)(X, X), 24, []
     for width in (32, 256):
         net = residual_mlp(6, width, 3, 1, norm=norm)
-        found = [empirical_kernel(net, drawn(net, seed))(X, X) for seed in range(draws)]
-        off = [torch.stack([one[kind] for one in found]) - exact[kind] for kind in range(2)]
+        drawn_kernels = [empirical_kernel(net, drawn(net, seed))(X, X) for seed in range(draws)]
+        off = [torch.stack([one[kind] for one in drawn_kernels]) - exact[kind] for kind in range(2)]
         scatter.append([float(each.square().sum() / draws) for each in off])
     for kind in range(2):
         assert scatter[1][kind] < scatter[0][kind] / 4  # 8 is expected
@@ -63,8 +63,8 @@ def test_names_mean_the_same_network_at_every_width(name: str) -> None:
     net = wide_network(name, 6, 1024, 4)
     params = drawn(net, 1)
     assert len(params) == 4  # layers with weights
-    found = empirical_kernel(net, params)(X, X)
-    for a, b in zip(found, exact, strict=True):
+    kernels = empirical_kernel(net, params)(X, X)
+    for a, b in zip(kernels, exact, strict=True):
         assert float((a - b).norm() / b.norm()) < 0.15
 
 

@@ -368,10 +368,10 @@ def test_bench_sides_train_alike():
     def model():
         return resnet_bench.ResNet12(resnet_accuracy.WIDTHS, 1, resnet_accuracy.CLASSES)
 
-    found = resnet_accuracy.compare(model, steps=3, seeds=1)
+    trained = resnet_accuracy.compare(model, steps=3, seeds=1)
     held_out = len(resnet_accuracy.drawings()[3])
     # the gradients' agreement has tests of its own; here rounding may turn a few of the 240 answers
-    assert abs(found["ours"] - found["eager"]) <= 3 / held_out
+    assert abs(trained.ours - trained.eager) <= 3 / held_out
 
 
 def test_bench_refuses_wrong_gradients():

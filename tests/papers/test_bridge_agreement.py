@@ -11,8 +11,16 @@ from innerloop.learners import anil
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.papers.bridge.agreement import _apart, _tensor
-from innerloop.papers.bridge.agreement_rows import Apart, picture_rows, recipe_rows, theorem_rows
-from innerloop.papers.bridge.agreement_runs import Wide, adapted, trained_wide
+from innerloop.papers.bridge.agreement_jobs import Wide, WideAnswers
+from innerloop.papers.bridge.agreement_rows import (
+    Apart,
+    Labels,
+    PicturesApart,
+    picture_rows,
+    recipe_rows,
+    theorem_rows,
+)
+from innerloop.papers.bridge.agreement_runs import adapted, trained_wide
 from innerloop.papers.bridge.shared import bridge_tasks
 from innerloop.testing.closeness import assert_close
 from innerloop.training.full_batch import meta_outputs
@@ -37,15 +45,15 @@ def test_distances_are_those_of_predictions() -> None:
         ("mtl", 1): [[5.0, 0.0]],
     }
     trained = {
-        Wide(method, 2, 8, seed, 1, "theorem"): {"outputs": outputs, "left": 0.1 + seed}
+        Wide(method, 2, 8, seed, 1, "theorem"): WideAnswers(outputs, left=0.1 + seed)
         for (method, seed), outputs in made.items()
     }
-    found = _apart((2, 8, 1, "theorem"), trained, 2)
-    assert found.gap == pytest.approx((0 + 50**0.5) / 2 / 5)
-    assert found.anil == pytest.approx(10**0.5 / 5)
-    assert found.mtl == pytest.approx(20**0.5 / 5)
-    assert found.left == 1.1
-    assert found.floor == found.anil
+    apart = _apart((2, 8, 1, "theorem"), trained, 2)
+    assert apart.gap == pytest.approx((0 + 50**0.5) / 2 / 5)
+    assert apart.anil == pytest.approx(10**0.5 / 5)
+    assert apart.mtl == pytest.approx(20**0.5 / 5)
+    assert apart.left == 1.1
+    assert apart.floor == apart.anil
     assert _tensor([[1.0, None]]).isnan().tolist() == [[False, True]]
 
 
@@ -69,7 +77,8 @@ def test_rows_follow_what_was_found() -> None:
     bad = theorem_rows([2, 4], {64: [near, far], 256: [near, far]}, "cpu")
     assert [one.holds for one in bad] == [False, False, False, False]
     assert [one.holds for one in recipe_rows([2, 4], [far, near], "cpu")] == [True, False]
-    agree = {"agreement": 0.9, "distance": 0.1}
-    found = {"gap": agree, "anil": agree, "mtl": agree, "accuracy": {"anil": [0.5], "mtl": [0.5]}}
-    assert picture_rows(found, "cpu")[0].holds
-    assert not picture_rows(found | {"gap": {"agreement": 0.8, "distance": 0.1}}, "cpu")[0].holds
+    agree = Labels(agreement=0.9, distance=0.1)
+    pictures = PicturesApart(agree, {"anil": [0.5], "mtl": [0.5]}, {"anil": agree, "mtl": agree})
+    assert picture_rows(pictures, "cpu")[0].holds
+    assert not picture_rows(pictures._replace(gap=Labels(0.8, 0.1)), "cpu")[0].holds
+    assert list(pictures.as_dict()) == ["gap", "accuracy", "anil", "mtl"]

@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +20,7 @@ from innerloop.papers.bridge.cells import (
     time_to_reach,
 )
 from innerloop.papers.bridge.methods import METHODS, PENALTIES, SIZES, Work, recipe_for
+from innerloop.papers.bridge.picture_run import CurvePoint, PictureRun, picture_run
 from innerloop.papers.bridge.runs import Watch, trained
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
@@ -30,25 +30,25 @@ from innerloop.testing.tolerance import ROUNDED
 TASKS = 40
 
 
-def a_run(accuracy: float, seconds: float = 100.0, rise: float = 10.0) -> dict[str, Any]:
+def a_run(accuracy: float, seconds: float = 100.0, rise: float = 10.0) -> PictureRun:
     """A run whose validation accuracy rises to ``accuracy`` by a point every ``rise`` seconds."""
     points = [accuracy - 0.01 * k for k in range(9, -1, -1)]
     curve = [
-        {"step": i + 1, "seconds": rise * (i + 1), "validation": value, "ci95": 0.01}
+        CurvePoint(step=i + 1, validation=value, ci95=0.01, seconds=rise * (i + 1))
         for i, value in enumerate(points)
     ]
     wobble = [0.01 * ((7 * i) % 5 - 2) for i in range(TASKS)]
-    return {
-        "curve": curve,
-        "seconds": seconds,
-        "steps": 10,
-        "best_step": 10,
-        "best_seconds": rise * 10,
-        "scores": {"5": [accuracy + w for w in wobble], "1": [accuracy - 0.1 + w for w in wobble]},
-        "penalties": {
+    return PictureRun(
+        curve,
+        seconds,
+        steps=10,
+        best_step=10,
+        best_seconds=rise * 10,
+        scores={"5": [accuracy + w for w in wobble], "1": [accuracy - 0.1 + w for w in wobble]},
+        penalties={
             f"{p:g}": [accuracy - 0.02 * abs(math.log10(p / 0.33)) for _ in wobble] for p in PENALTIES
         },
-    }
+    )
 
 
 def verdicts(rows: list[Row]) -> dict[str, bool]:
@@ -57,13 +57,13 @@ def verdicts(rows: list[Row]) -> dict[str, bool]:
 
 def test_a_difference_is_taken_task_by_task_and_over_seeds() -> None:
     ours, theirs = [a_run(0.70), a_run(0.72)], [a_run(0.69), a_run(0.69)]
-    found = difference(ours, theirs, "5")
-    assert found.points == pytest.approx(2.0)
-    assert found.tasks.n == TASKS
-    assert found.tasks.ci95 == pytest.approx(0.0, abs=ROUNDED)
+    gap = difference(ours, theirs, "5")
+    assert gap.points == pytest.approx(2.0)
+    assert gap.tasks.n == TASKS
+    assert gap.tasks.ci95 == pytest.approx(0.0, abs=ROUNDED)
     # t quantile 12.706 of two values 0.01 and 0.03
-    assert found.seeds.ci95 == pytest.approx(12.706205 * math.sqrt(2e-4) / math.sqrt(2))
-    assert "over seeds" in str(found)
+    assert gap.seeds.ci95 == pytest.approx(12.706205 * math.sqrt(2e-4) / math.sqrt(2))
+    assert "over seeds" in str(gap)
     assert "over seeds" not in str(difference(ours[:1], theirs[:1], "5"))
 
 
@@ -104,11 +104,11 @@ def test_table3_tells_better_comparable_and_worse() -> None:
     runs = {method: [a_run(0.70)] * 3 for method in METHODS}
     runs["MAML"] = [a_run(0.60)] * 3
     runs["RFS"] = [a_run(0.72)] * 3
-    found = verdicts(bridge_table3._rows({("cifar-fs", "5"): runs}, "paper"))
-    assert found["CIFAR-FS 5-shot: MTL is better than MAML"]
-    assert found["CIFAR-FS 5-shot: MTL is comparable with MetaOptNet"]
-    assert found["CIFAR-FS 5-shot: MTL is worse than RFS"]
-    assert not found["CIFAR-FS 5-shot: MTL is better than R2D2"]
+    holds = verdicts(bridge_table3._rows({("cifar-fs", "5"): runs}, "paper"))
+    assert holds["CIFAR-FS 5-shot: MTL is better than MAML"]
+    assert holds["CIFAR-FS 5-shot: MTL is comparable with MetaOptNet"]
+    assert holds["CIFAR-FS 5-shot: MTL is worse than RFS"]
+    assert not holds["CIFAR-FS 5-shot: MTL is better than R2D2"]
     runs["MTL"] = [a_run(0.3)] * 3
     rows = bridge_table3._rows({("cifar-fs", "5"): runs}, "paper")
     assert not rows[-2].holds  # below raw pixels
@@ -119,11 +119,11 @@ def test_table3_tells_who_reaches_metaoptnet_first(rise: float, first: bool) -> 
     runs = {method: [a_run(0.70)] * 3 for method in METHODS}
     runs["MAML"] = [a_run(0.60)] * 3
     runs["MTL"] = [a_run(0.70, rise=rise)] * 3
-    found = bridge_table3._times_row(runs, "paper")
-    assert found.holds == first
+    row = bridge_table3._times_row(runs, "paper")
+    assert row.holds == first
     # MTL's curve is within a point of its end at the ninth of ten points
-    assert f"MTL {', '.join([f'{0.09 * rise:.2f}'] * 3)}" in found.ours
-    assert "MAML never, never, never" in found.ours
+    assert f"MTL {', '.join([f'{0.09 * rise:.2f}'] * 3)}" in row.ours
+    assert "MAML never, never, never" in row.ours
 
 
 def test_table5_and_its_footnote_come_out_either_way() -> None:
@@ -144,17 +144,18 @@ def test_figure2_comes_out_either_way() -> None:
         bridge_fig2._point(Work("cpu", "cifar-fs", "MTL", 0), a_run(0.70, seconds), "5", 100.0)
         for seconds in (10.0, 50.0)
     ]
-    easy = bridge_fig2._rows(points, {"accuracy": 0.69, "seconds": 100.0}, "paper")
+    easy = bridge_fig2._rows(points, bridge_fig2.Peer(0.69, 100.0), "paper")
     assert [row.holds for row in easy] == [True, True, True]
-    hard = bridge_fig2._rows(points, {"accuracy": 0.75, "seconds": 5.0}, "paper")
+    hard = bridge_fig2._rows(points, bridge_fig2.Peer(0.75, 5.0), "paper")
     assert not hard[0].holds
 
 
 def test_accuracies_that_no_count_gives_are_noticed() -> None:
-    runs = {Work("smoke", "cifar-fs", "MTL", 0): {"scores": {"2": [0.5, 0.6]}}}
-    other = {Work("smoke", "cifar-fs", "MTL", 1): {"scores": {"2": [0.5, 0.63]}}}
+    first, second = (Work("smoke", "cifar-fs", "MTL", seed) for seed in range(2))
+    runs = {first: a_run(0.7)._replace(scores={"2": [0.5, 0.6]})}
+    other = {second: a_run(0.7)._replace(scores={"2": [0.5, 0.63]})}
     assert not smoke_counts({**runs, **other}).ok
-    other = {Work("smoke", "cifar-fs", "MTL", 1): {"scores": {"2": [0.5, 0.7]}}}
+    other = {second: a_run(0.7)._replace(scores={"2": [0.5, 0.7]})}
     assert smoke_counts({**runs, **other}).ok
 
 
@@ -225,15 +226,17 @@ def test_lengths_batches_and_normalisation_reach_the_recipe() -> None:
 
 def test_a_run_gives_the_best_weights_scores_and_repeats() -> None:
     work = Work("smoke", "cifar-fs", "MTL", 0)
-    first, again = (trained(**settings_of(work)) for _ in range(2))
-    assert first["scores"] == again["scores"]
-    assert first["penalties"] == again["penalties"]
-    assert [point["step"] for point in first["curve"]] == [2, 4]
-    best = max(first["curve"], key=lambda point: (point["validation"], -point["step"]))
-    assert first["best_step"] == best["step"]
-    assert len(first["scores"]["2"]) == SIZES["smoke"].tests
+    kept = trained(**settings_of(work))
+    first, again = picture_run(kept), picture_run(trained(**settings_of(work)))
+    assert first.as_dict() == kept
+    assert first.scores == again.scores
+    assert first.penalties == again.penalties
+    assert [point.step for point in first.curve] == [2, 4]
+    best = max(first.curve, key=lambda point: (point.validation, -point.step))
+    assert first.best_step == best.step
+    assert len(first.scores["2"]) == SIZES["smoke"].tests
     assert 0 < mean(first, "2") < 1
-    assert first["penalties"]["0.33"] == first["scores"]["2"]
+    assert first.penalties["0.33"] == first.scores["2"]
 
 
 @pytest.mark.slow
@@ -241,9 +244,9 @@ def test_the_tables_come_out_at_smoke_scale(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)  # finished runs are kept here, for the next table
     said: list[str] = []
     for module in (bridge_table3, bridge_table4, bridge_fig2, bridge_table5):
-        found = module.run("smoke", said.append)
-        assert [row.what for row in found.rows if not row.ok] == []
-        assert len(found.rows) >= 2
-        assert found.figures
+        reproduction = module.run("smoke", said.append)
+        assert [row.what for row in reproduction.rows if not row.ok] == []
+        assert len(reproduction.rows) >= 2
+        assert reproduction.figures
     trainings = {line for line in said if line.startswith(METHODS)}
     assert len(list((tmp_path / "runs" / "reproduce-parts" / "bridge-pictures").iterdir())) == len(trainings)

@@ -18,9 +18,9 @@ from innerloop.papers.further.head_starts import Judged, Permuted
 def test_the_smallest_scale_is_as_recorded(name: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", name, "--scale", "smoke", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert all(row["ok"] for row in found["rows"])
-    assert (tmp_path / found["figure"]).stat().st_size > 10_000
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert all(row["ok"] for row in told["rows"])
+    assert (tmp_path / told["figure"]).stat().st_size > 10_000
 
 
 def permuted(rows: list[list[float]], averaged: list[float]) -> Permuted:
@@ -52,6 +52,6 @@ def test_what_is_called_no_drop(lost: float, holds: bool) -> None:
         "learned": [Judged(scores, 0.1)],
         "frozen": [Judged([score - lost for score in scores], 0.0)],
     }
-    found = bridge_frozen._drop(runs, "cpu")
-    assert found.holds == holds
-    assert f"{-100 * lost:+.2f} ± 0.00 points; by seed {-100 * lost:+.1f}" in found.ours
+    row = bridge_frozen._drop(runs, "cpu")
+    assert row.holds == holds
+    assert f"{-100 * lost:+.2f} ± 0.00 points; by seed {-100 * lost:+.1f}" in row.ours

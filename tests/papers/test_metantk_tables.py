@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,9 @@ from innerloop.papers.metantk import table1 as metantk_table1
 from innerloop.papers.metantk import table2 as metantk_table2
 from innerloop.papers.metantk.carry import one_run, searched
 from innerloop.papers.metantk.cases import HEADS, SEARCHES, Case, heads_of, recipe_of, search_of
-from innerloop.papers.metantk.table import difference, line_of, of, spread, within_limits
+from innerloop.papers.metantk.lines import line_of, spread
+from innerloop.papers.metantk.outcomes import CaseRun, Searched, Trained
+from innerloop.papers.metantk.table import difference, of, within_limits
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.rows import Row
 from innerloop.search import METHODS
@@ -26,14 +28,12 @@ from innerloop.search.prune_settings import PruneSettings
 TASKS = 30
 
 
-def a_run(
-    one: float, five: float, searched_for: float | None = 100.0, parameters: int = 1000
-) -> dict[str, Any]:
+def a_run(one: float, five: float, searched_for: float | None = 100.0, parameters: int = 1000) -> CaseRun:
     wobble = [0.01 * ((7 * i) % 5 - 2) for i in range(TASKS)]
     scores = {"1": [one / 100 + w for w in wobble], "5": [five / 100 + w for w in wobble]}
-    search = None if searched_for is None else {"seconds": searched_for, "reliability": {}}
-    training = {"seconds": 300.0, "steps": 10, "parameters": parameters, "scores": scores}
-    return {"genotype": to_table(PUBLISHED["metanas"]), "search": search, "training": training}
+    cell = to_table(PUBLISHED["metanas"])
+    search = None if searched_for is None else Searched(cell, {}, {}, 30, searched_for, parameters)
+    return CaseRun(cell, search, Trained(300.0, 10, parameters, scores))
 
 
 def table2(monkeypatch: pytest.MonkeyPatch, ours: float, seconds: float = 100.0) -> dict[str, Row]:
@@ -45,18 +45,19 @@ def table2(monkeypatch: pytest.MonkeyPatch, ours: float, seconds: float = 100.0)
         for case in metantk_table2.cases("cpu")
     }
     monkeypatch.setattr(metantk_table2, "carry_out", lambda *_: runs)
-    found = metantk_table2.run("cpu", lambda _: None)
-    assert found.figures
-    return {row.what: row for row in found.rows}
+    reproduction = metantk_table2.run("cpu", lambda _: None)
+    assert reproduction.figures
+    assert json.loads(json.dumps(reproduction.data))["5 cells"]["Random"]["accuracy"]["1"]["runs"] == 3
+    return {row.what: row for row in reproduction.rows}
 
 
 def test_the_sign_is_a_standard_deviation_over_runs() -> None:
-    found = spread([60.0, 61.0, 65.0])
-    assert (found.mean, found.runs) == (62.0, 3)
-    assert found.deviation == pytest.approx(math.sqrt((4 + 1 + 9) / 2))
+    three = spread([60.0, 61.0, 65.0])
+    assert (three.mean, three.runs) == (62.0, 3)
+    assert three.deviation == pytest.approx(math.sqrt((4 + 1 + 9) / 2))
     line = line_of([a_run(60, 70), a_run(62, 70, 300.0)], 5)
-    assert line["accuracy"]["1"]["deviation"] == pytest.approx(math.sqrt(2))
-    assert line["search_minutes"] == pytest.approx(200 / 60)
+    assert line.accuracy["1"].deviation == pytest.approx(math.sqrt(2))
+    assert line.search_minutes == pytest.approx(200 / 60)
     assert difference([a_run(61, 70), a_run(63, 70)], [a_run(60, 70)] * 2, "1").startswith(
         "+2.00 points (± 0.00"
     )
@@ -82,12 +83,12 @@ def test_rows_of_table_2_come_out_either_way(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_rows_of_table_1_come_out_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def rows(ours: float, large: int) -> dict[str, bool]:
-        found = {
+        by_method = {
             "MetaNTK-NAS": a_run(ours, ours + 10),
             "MetaNAS": a_run(60, 70, None),
             "RFS": a_run(60, 70, None, large),
         }
-        runs = {case: found[case.method] for case in metantk_table1.cases("cpu")}
+        runs = {case: by_method[case.method] for case in metantk_table1.cases("cpu")}
         monkeypatch.setattr(metantk_table1, "carry_out", lambda *_: runs)
         return {row.what: row.holds for row in metantk_table1.run("cpu", lambda _: None).rows}
 
@@ -109,12 +110,12 @@ def test_searches_and_trainings_have_a_limit() -> None:
 
 
 def test_cases_are_three_independent_runs_of_every_method() -> None:
-    found = metantk_table2.cases("cpu")
-    assert {case.method for case in found} == set(SEARCHES)
-    assert all(len(of({case: {} for case in found}, method, "cifar-fs", 5)) == 3 for method in SEARCHES)
+    cases, run = metantk_table2.cases("cpu"), a_run(60, 70)
+    assert {case.method for case in cases} == set(SEARCHES)
+    assert all(len(of(dict.fromkeys(cases, run), method, "cifar-fs", 5)) == 3 for method in SEARCHES)
     assert {case.cells for case in metantk_table2.cases("paper")} == {5, 8}
     assert {case.data for case in metantk_table1.cases("paper")} == {"mini-imagenet", "tiered-imagenet"}
-    shared = set(metantk_table1.cases("cpu")) & set(found)
+    shared = set(metantk_table1.cases("cpu")) & set(cases)
     assert {case.method for case in shared} == {"MetaNTK-NAS"}
     assert set(metantk_fig2.cases("cpu")) == shared
 
@@ -206,16 +207,16 @@ def test_photographs_are_enlarged_and_split_by_class(tmp_path: Path, monkeypatch
 def test_a_case_is_searched_trained_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     case = Case("smoke", "glyphs", "Largest", 0)
-    found = one_run(case)
-    assert from_table(found["genotype"])
-    assert found["search"] is not None
-    assert found["search"]["measured"] > 0
+    outcome = one_run(case)
+    assert from_table(outcome.genotype)
+    assert outcome.search is not None
+    assert outcome.search.measured > 0
     kept = sorted(path.name for path in (tmp_path / "runs" / "reproduce-parts" / "metantk-nas").iterdir())
     assert len(kept) == 2
     monkeypatch.setattr("innerloop.papers.metantk.searches.search", None)  # it is not called again
     monkeypatch.setattr("innerloop.papers.metantk.runs.fit_parts", None)
-    assert one_run(case) == found
-    assert searched(case) == found["search"]
+    assert one_run(case) == outcome
+    assert searched(case) == outcome.search
 
 
 @pytest.fixture(scope="module")
@@ -230,9 +231,11 @@ def test_smoke_is_as_recorded(name: str, shared: Path, monkeypatch: pytest.Monke
 
     monkeypatch.chdir(shared)
     monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)  # photographs take longer
-    found = find(name)("smoke", lambda _: None)
-    assert found.figures
-    assert all(row.ok and row.holds for row in found.rows), [row for row in found.rows if not row.ok]
+    reproduction = find(name)("smoke", lambda _: None)
+    assert reproduction.figures
+    assert all(row.ok and row.holds for row in reproduction.rows), [
+        row for row in reproduction.rows if not row.ok
+    ]
 
 
 @pytest.mark.slow

@@ -62,8 +62,8 @@ def answer(capsys, *words):
 def test_the_exit_code_tells_rows_crashes_and_missing_data_apart(fakes, capsys, bad, other, code):
     calls, does = fakes
     does.update(bad=bad, other=other)
-    found, result = answer(capsys, "all")
-    assert found == code
+    exit_code, result = answer(capsys, "all")
+    assert exit_code == code
     assert calls == ["good", "bad", "other"]
     ended = [one["status"] for one in result["reproductions"]]
     assert ended == ["finished", "failed" if isinstance(bad, Exception) else "finished", "finished"]
@@ -173,13 +173,13 @@ def test_names_and_patterns():
 
 
 def test_a_real_one_beside_one_that_fails(monkeypatch, tmp_path, capsys):
-    def found(name):
+    def find_or_fail(name):
         if name == "bridge-fig1":
             raise ImportError("no such module")
         return find(name)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("innerloop.reproduce.carry_out.find", found)
+    monkeypatch.setattr("innerloop.reproduce.carry_out.find", find_or_fail)
     code, result = answer(capsys, "bridge-fig1", "landscape-fig1")
     assert code == 1
     assert result["failed"] == ["bridge-fig1"]

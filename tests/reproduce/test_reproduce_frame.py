@@ -94,8 +94,8 @@ def test_what_is_meant_may_be_a_setting_of_the_recipe():
 
 
 def test_values_are_read_as_their_key_wants_them():
-    found = read_flat(Settings, ["dim=2.0", "rate=3", "word=7"], "analyze x")
-    assert (found.dim, found.rate, found.word) == (2, 3.0, "7")
+    settings = read_flat(Settings, ["dim=2.0", "rate=3", "word=7"], "analyze x")
+    assert (settings.dim, settings.rate, settings.word) == (2, 3.0, "7")
     assert read_flat(Settings, ["rate=none"], "analyze x").rate is None
     assert [line["key"] for line in describe(Settings)] == ["dim", "rate", "word", "flag", "size"]
 

@@ -41,8 +41,8 @@ def part(job: tuple[int, str]) -> Any:
 def work(folder: str) -> None:
     jobs = [(seed, folder) for seed in range(4)]
     with shared(Path(folder)):
-        found = list(parts.two_at_a_time(part, jobs))
-    assert found == [(job, {"value": job[0] * 10}) for job in jobs]
+        values = list(parts.two_at_a_time(part, jobs))
+    assert values == [(job, {"value": job[0] * 10}) for job in jobs]
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from typing import IO, Any
 
+from innerloop.bench.worker import Answer
 from innerloop.core.children import python_command
 
 WORKER = "innerloop.bench.worker"
@@ -50,7 +51,7 @@ class Child:
             self.process.stdout.close()
         self.errors.close()
 
-    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+    def ask(self, do: str, **request: Any) -> Answer:
         """One request, one answer.
 
         Raises:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from innerloop.bench.cost_model import Link, Step, all_reduce_seconds, efficiency, speed_up, step_seconds
+from innerloop.bench.report_parts import CostModel, Extrapolated
+from innerloop.bench.rows import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,9 +47,9 @@ def ways(here: Link) -> list[Way]:
     return every + whole
 
 
-def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
+def extrapolated(step: Step, here: Link) -> list[Extrapolated]:
     """Milliseconds, speed-up over one core and efficiency of every way, number of cores and batch."""
-    rows = []
+    rows: list[Extrapolated] = []
     for way in ways(here):
         for cores in (count for count in RANKS if count % way.cores == 0):
             for tasks, grows in [*((tasks, False) for tasks in BATCHES), (PER_CORE * cores, True)]:
@@ -68,19 +70,19 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
     return rows
 
 
-def cost_figure(result: Mapping[str, Any]) -> Figure:
+def cost_figure(result: Report) -> Figure:
     """Of a result of ``bench ranks``: speed-up at a fixed batch, and efficiency of one that grows."""
     from innerloop.plots.panels import panels_figure
 
     return panels_figure(cost_panels(result["models"]), width=5.2, height=4.0)
 
 
-def cost_panels(models: Mapping[str, Any]) -> list[Panel]:
+def cost_panels(models: Mapping[str, CostModel]) -> list[Panel]:
     """Of the models of ``bench ranks``: 5 inner steps, with what was measured; and 1, the harder case."""
     return [_fixed_batch(models["5"]), _grown_batch(models["1"])]
 
 
-def _fixed_batch(model: Mapping[str, Any]) -> Panel:
+def _fixed_batch(model: CostModel) -> Panel:
     from innerloop.plots.panels import line, panel, points
 
     step = Step(**model["step"])
@@ -104,7 +106,7 @@ def _fixed_batch(model: Mapping[str, Any]) -> Panel:
     return panel(where, "speed-up over one core, 5 inner steps", fixed, log_x=True, log_y=True)
 
 
-def _grown_batch(model: Mapping[str, Any]) -> Panel:
+def _grown_batch(model: CostModel) -> Panel:
     from innerloop.plots.panels import line, panel
 
     step, here = Step(**model["step"]), Link(**model["link"])
@@ -117,7 +119,7 @@ def _grown_batch(model: Mapping[str, Any]) -> Panel:
     return panel("cores", title, grown, log_x=True, limits=(0.0, 1.05))
 
 
-def sentences(steps: int, model: Mapping[str, Any]) -> list[str]:
+def sentences(steps: int, model: CostModel) -> list[str]:
     """The model of this many inner steps, for people."""
     step, here = Step(**model["step"]), Link(**model["link"])
     name = f"{steps} inner step{'s' if steps > 1 else ''}"

@@ -16,7 +16,7 @@ from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Measured, Say
 from innerloop.bench.rows import Report, Row, Side, busy, comparison
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 
 WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
 CLASSES, DRAWINGS, SIDE = 1028, 20, 28  # Omniglot, training classes of Vinyals' split
@@ -76,7 +76,7 @@ def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
 class EpisodesWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:  # noqa: ARG002
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:  # noqa: ARG002
         """Builds a side on one thread, and calls it once."""
         import torch
 
@@ -89,7 +89,7 @@ class EpisodesWorker(Worker):
         return {"first_call_s": time.perf_counter() - start}
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = None) -> Report:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """All sides take turns, each in a process of its own with one thread.
 
     Args:
@@ -110,12 +110,12 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = No
     return {"cases": rows, "machine": harness.machine()}
 
 
-def _row(name: str, found: Measured) -> Row:
+def _row(name: str, measurement: Measured) -> Row:
     """Milliseconds are per 1,000 episodes."""
-    ours, peer = found.timings[name], found.timings["numpy"]
+    ours, peer = measurement.timings[name], measurement.timings["numpy"]
     speeds = f"{1e6 / ours.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"
     case = f"1,000 episodes, {WAYS}-way {SHOTS}-shot {QUERIES}-query, {name}"
-    notes = [speeds, *busy(found.bystanders)]
+    notes = [speeds, *busy(measurement.bystanders)]
     return comparison(case, "numpy gather", ours, peer, AT_LEAST[name], notes)
 
 

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from innerloop.bench.child import WORKER, Child
-from innerloop.bench.machine import QUIET, Bystanders, wait_for_quiet
-from innerloop.bench.rows import Answer, Side, Timing, busy, bystanders, timing
+from innerloop.bench.machine import QUIET, Bystanders, Machine, wait_for_quiet
+from innerloop.bench.rows import Block, Side, Timing, block_of, busy, bystanders, timing
+from innerloop.bench.worker import Answer, Spec
 
 Say = Callable[[str], None]
 Array = np.ndarray[Any, Any]
@@ -130,7 +131,7 @@ def compare(
     reference: str,
     patience: float | None = None,
     warm: int = WARM,
-    exact: Answer | None = None,
+    exact: Spec | None = None,
 ) -> Comparison:
     """Builds all sides, makes sure that they compute the same, then lets them take turns.
 
@@ -160,7 +161,7 @@ def compare(
     return Comparison(measurement.timings, off, measurement.bystanders)
 
 
-def _off_in_float64(sides: Sequence[Side], exact: Answer, reference: str) -> float:
+def _off_in_float64(sides: Sequence[Side], exact: Spec, reference: str) -> float:
     precise = [side._replace(spec={**side.spec, **exact, "dtype": "float64"}) for side in sides]
     with started(precise) as run:
         return disagreement(run.results, reference)
@@ -190,11 +191,11 @@ def take_turns(
     block_seconds: float,
     patience: float | None = None,
     warm: int = WARM,
-) -> dict[str, list[Answer]]:
+) -> dict[str, list[Block]]:
     """``rounds`` blocks of every child, in an order that moves on by one each round.
 
     While ``patience`` lasts (seconds; :data:`PATIENCE` if omitted), a round waits for the machine to be quiet
-    and is taken again if others disturbed it. Every answer says how many cores ``others`` kept busy.
+    and is taken again if others disturbed it. Every turn says how many cores ``others`` kept busy.
 
     Args:
         children: the processes, by name.
@@ -209,7 +210,7 @@ def take_turns(
         answer = children[name].ask("block", repeats=warm)
         repeats[name] = max(1, min(1000, round(block_seconds / min(answer["seconds"]))))
         pids |= set(answer.get("pids", ()))  # a side may have processes of its own
-    blocks: dict[str, list[Answer]] = {name: [] for name in names}
+    blocks: dict[str, list[Block]] = {name: [] for name in names}
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     taken = 0
     while len(blocks[names[0]]) < rounds:
@@ -221,15 +222,15 @@ def take_turns(
         taken += 1
         if others is None or others <= QUIET or time.monotonic() >= deadline:
             for name in names:
-                blocks[name].append({**answers[name], "others": others})
+                blocks[name].append(block_of(answers[name], others))
     return blocks
 
 
-def machine(patience: float | None = None) -> Answer:
+def machine(patience: float | None = None) -> Machine:
     """Limits of this machine, measured in a process of its own, in a quiet moment if one comes."""
     with Child("the machine's limits") as child:
         wait_for_quiet(time.monotonic() + (PATIENCE if patience is None else patience))
-        return child.ask("machine")
+        return cast(Machine, child.ask("machine"))
 
 
 def flops(side: Side) -> float:

@@ -16,7 +16,7 @@ from innerloop.bench.child import Child, thread_limits
 from innerloop.bench.harness import Array, Measured, Say
 from innerloop.bench.heads_solutions import DIMENSIONS, DTYPES, SHOTS, WAYS, C, estimator, problems, solutions
 from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.heads"
 PROBLEMS = 2000
@@ -24,7 +24,7 @@ LOOPED = 100  # problems of a peer's block; a loop takes twenty times as long fo
 AT_LEAST = {"logistic": 20.0}
 
 
-def build(spec: dict[str, Any]) -> Callable[[], Any]:
+def build(spec: Spec) -> Callable[[], Any]:
     """The side asked for by ``side``, ``head``, ``dtype``, ``threads``, ``normalise`` and ``sizes``."""
     head, sizes = spec["head"], spec.get("sizes", {})
     count = sizes.get("problems", PROBLEMS) if spec["side"] == "ours" else sizes.get("looped", LOOPED)
@@ -71,7 +71,7 @@ def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
 class HeadsWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:  # noqa: ARG002
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:  # noqa: ARG002
         """Builds a side and runs it once; ours also says whether all problems converged."""
         if spec["side"] == "ours":
             keep_freed_memory()
@@ -87,7 +87,7 @@ class HeadsWorker(Worker):
             "steps": float(solved.iterations.double().mean()),
         }
 
-    def solutions(self, normalise: bool, sizes: dict[str, int]) -> dict[str, Any]:
+    def solutions(self, normalise: bool, sizes: dict[str, int]) -> Answer:
         """See :func:`solutions`."""
         return solutions(normalise, sizes)
 
@@ -151,9 +151,9 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
     return rows
 
 
-def _notes(dtype: str, found: Measured, answer: dict[str, Any], off: dict[str, float]) -> list[str]:
+def _notes(dtype: str, measurement: Measured, answer: Answer, off: dict[str, float]) -> list[str]:
     """All times of the peer, whether ours converged, and how the solutions differ where that is known."""
-    peers = [t for name, t in found.timings.items() if name.startswith("scikit-learn")]
+    peers = [t for name, t in measurement.timings.items() if name.startswith("scikit-learn")]
     told = ", ".join(f"{t.side.name.removeprefix('scikit-learn ')} {t.ms:,.0f} ms" for t in peers)
     notes = [f"scikit-learn's better of {told}"]
     notes += [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
@@ -162,7 +162,7 @@ def _notes(dtype: str, found: Measured, answer: dict[str, Any], off: dict[str, f
             f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10",
             f"{100 * off[f'labels {dtype}']:.2f} % of labels the same",
         ]
-    return [*notes, *busy(found.bystanders)]
+    return [*notes, *busy(measurement.bystanders)]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 from innerloop.bench import harness
 from innerloop.bench.harness import Array, Say
 from innerloop.bench.rows import Report, Row, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
 ENVIRONMENTS, DIM, RATE, SHOTS = 10_000, 10, 0.9, 50
@@ -54,7 +54,7 @@ def numpy_loop(covariances: Array, optima: Array) -> Array:
     return gains
 
 
-def build(spec: dict[str, Any]) -> Callable[[], Any]:
+def build(spec: Spec) -> Callable[[], Any]:
     """The side asked for by ``side``, ``threads`` and ``sizes``."""
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
@@ -73,7 +73,7 @@ def build(spec: dict[str, Any]) -> Callable[[], Any]:
 class LandscapeWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes its gains to a file."""
         keep_freed_memory()
         self.call = build(spec)

@@ -6,13 +6,35 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 QUIET = 0.1
 """Cores that others may keep busy while we measure."""
 
 
-def describe() -> dict[str, Any]:
+class Machine(TypedDict):
+    """A machine, in the JSON of every benchmark.
+
+    Attributes:
+        cpu: its own name.
+        cores: that may be used.
+        torch: version.
+        python: version.
+        compiler: whether ``torch.compile`` works.
+        bfloat16: whether its products work.
+        sgemm_gflops: the best matrix product, in GFLOP/s, by threads.
+    """
+
+    cpu: str
+    cores: int
+    torch: str
+    python: str
+    compiler: bool
+    bfloat16: bool
+    sgemm_gflops: dict[str, float]
+
+
+def describe() -> Machine:
     """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
     import torch
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.bench import harness, peers
 from innerloop.bench.harness import Comparison, Say
+from innerloop.bench.machine import Machine
 from innerloop.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
+from innerloop.bench.worker import Spec
 
 PLAIN = "plain-loop"
 
@@ -23,7 +25,7 @@ class Ours(NamedTuple):
     """
 
     name: str
-    plan: dict[str, Any]
+    plan: Spec
     at_least: dict[str, float]
     threads: Sequence[int] | None = None
 
@@ -39,7 +41,7 @@ def run_cases(
     rounds: int = 11,
     warm: int = harness.WARM,
     prefix: str = "",
-    exact: dict[str, Any] | None = None,
+    exact: Spec | None = None,
 ) -> Report:
     """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all.
 
@@ -97,7 +99,7 @@ def table(
     ways: Sequence[Ours],
     result: Comparison,
     names: Sequence[str],
-    machine: dict[str, Any],
+    machine: Machine,
     flops: float,
     prefix: str = "",
 ) -> list[Row]:

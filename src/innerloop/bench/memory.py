@@ -8,7 +8,7 @@ from typing import NamedTuple
 from innerloop.bench import harness
 from innerloop.bench.child import Child
 from innerloop.bench.harness import Say
-from innerloop.bench.rows import Report, Row
+from innerloop.bench.rows import Report, Row, block_of
 
 GROWTH = 1.01
 """Peak memory after all meta-steps, over that after the first hundred: the most we allow."""
@@ -82,9 +82,8 @@ def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
     base = {"side": "ours", "workload": "conv", "steps": steps, "mode": "loop", "threads": 1}
     with Child("a meta-gradient") as child:
         child.ask("setup", spec={**base, **options})
-        answer = child.ask("block", repeats=repeats)
-    ms = statistics.median(answer["seconds"]) * 1e3
-    return Peak(ms, answer["peak_mb"] - answer["empty_mb"], len(answer["seconds"]))
+        block = block_of(child.ask("block", repeats=repeats))
+    return Peak(statistics.median(block.seconds) * 1e3, block.peak_mb - block.empty_mb, len(block.seconds))
 
 
 def savings(quick: bool, say: Say) -> list[Row]:

@@ -23,7 +23,7 @@ from innerloop.bench.metakernel_growth import (
     summary,
 )
 from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
 TASKS = 200
@@ -92,7 +92,7 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
 class MetakernelWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:  # noqa: ARG002
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:  # noqa: ARG002
         """Builds a side and runs it once."""
         import torch
 
@@ -103,12 +103,12 @@ class MetakernelWorker(Worker):
         self.call()
         return {"first_call_s": time.perf_counter() - start}
 
-    def agreement(self, tasks: int) -> dict[str, Any]:
+    def agreement(self, tasks: int) -> Answer:
         """The largest difference between both sides, relative to the largest entry."""
         ours, theirs = at_once(tasks, False)(), pair_loop(tasks, False)()
         return {"off": float((ours - theirs).abs().max() / theirs.abs().max())}
 
-    def growth(self, points: list[int], threads: int) -> dict[str, Any]:
+    def growth(self, points: list[int], threads: int) -> Answer:
         """Seconds of a fit and its predictions, by method and number of training samples."""
         import torch
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from innerloop.bench.report_parts import Growth
+from innerloop.bench.rows import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,9 +61,9 @@ def seconds_by_size(points: list[int]) -> dict[str, list[float]]:
     return {method: [min(predictions(p, method) for _ in range(2)) for p in points] for method in METHODS}
 
 
-def summary(points: list[int], seconds: dict[str, list[float]]) -> dict[str, Any]:
+def summary(points: list[int], seconds: dict[str, list[float]]) -> Growth:
     """The times with their setting, and by which power they grow where that can be told."""
-    growth: dict[str, Any] = {"points": points, "seconds": seconds, "outputs": OUTPUTS, "depth": DEPTH}
+    growth: Growth = {"points": points, "seconds": seconds, "outputs": OUTPUTS, "depth": DEPTH}
     if len(points) > 1:
         growth["exponent"] = {method: exponent(points, values) for method, values in seconds.items()}
     return growth
@@ -76,7 +78,7 @@ def exponent(points: list[int], seconds: list[float]) -> float:
     return math.log(seconds[-1] / seconds[-2]) / math.log(points[-1] / points[-2])
 
 
-def growth_figure(result: Mapping[str, Any]) -> Figure:
+def growth_figure(result: Report) -> Figure:
     """Of a result of ``bench metakernel``: the growth of predictions, on logarithmic axes."""
     from innerloop.plots.panels import line, panel, panels_figure
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
 from innerloop.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
 MODULE = "innerloop.bench.ntk"
@@ -51,7 +51,7 @@ def workload(case: str, sizes: dict[str, int]) -> tuple[Any, Any, Any, Any]:
     return network, params, buffers, torch.randn(samples, *shape, generator=draw)
 
 
-def build(spec: dict[str, Any], samples: int | None = None) -> Callable[[], Any]:
+def build(spec: Spec, samples: int | None = None) -> Callable[[], Any]:
     """The side asked for by ``side``, ``case`` and ``sizes``."""
     network, params, buffers, x = workload(spec["case"], spec["sizes"])
     x = x[:samples]
@@ -83,14 +83,14 @@ def build(spec: dict[str, Any], samples: int | None = None) -> Callable[[], Any]
 class NtkWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes its kernel to a file."""
         import torch
 
         keep_freed_memory()
         torch.set_num_threads(spec["threads"])
         build({**spec, "sizes": {"width": 8, "samples": 2, "depth": 2}})()  # what it imports counts as there
-        return self.begin(build(spec), gradient, lambda found: [found])
+        return self.begin(build(spec), gradient, lambda kernel: [kernel])
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:

@@ -26,7 +26,7 @@ from innerloop.bench.harness import Say
 from innerloop.bench.own_pictures_command import command_case
 from innerloop.bench.own_pictures_episodes import episodes_case
 from innerloop.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.own_pictures"
 NAME = "efficientnet-lite0"
@@ -79,7 +79,7 @@ def _noise(classes: int, per: int) -> Iterator[tuple[int, int, bytes]]:
             yield label, number, file.getvalue()
 
 
-def build(spec: dict[str, Any]) -> Callable[[], Any]:
+def build(spec: Spec) -> Callable[[], Any]:
     """The side asked for by ``side``, ``threads`` and ``files``."""
     import torch
 
@@ -120,7 +120,7 @@ def _drawn() -> Any:
 class OwnPicturesWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes its features to a file."""
         keep_freed_memory()
         self.call = build(spec)
@@ -132,7 +132,7 @@ class OwnPicturesWorker(Worker):
         return {"first_call_s": took}
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, Any] | None = None) -> Report:
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Features from nothing, from the cache and by the script; then episodes on them, and the whole command.
 
     Args:

@@ -19,7 +19,7 @@ from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Array
 from innerloop.bench.rows import Row, Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.own_pictures_episodes"
 EPISODES, LOOPED = 2000, 100  # a loop takes twenty times as long for twenty times as many
@@ -29,13 +29,13 @@ AGREE = 2e-3
 """How far the mean accuracies of both sides may differ: a query on the border may fall to either side."""
 
 
-def build(spec: dict[str, Any]) -> Callable[[], Any]:
+def build(spec: Spec) -> Callable[[], Any]:
     """The side asked for by ``side``, ``threads``, ``features``, ``episodes`` and ``sizes``."""
     features = np.load(spec["features"])
     return peer(features, spec) if spec["side"] == "scikit-learn" else ours(features, spec)
 
 
-def ours(features: Array, spec: dict[str, Any]) -> Callable[[], Any]:
+def ours(features: Array, spec: Spec) -> Callable[[], Any]:
     """All episodes, as ``innerloop eval --backbone`` judges them once features are there."""
     import torch
 
@@ -61,7 +61,7 @@ def labelled(labels: Sequence[str]) -> Any:
     )
 
 
-def peer(features: Array, spec: dict[str, Any]) -> Callable[[], Any]:
+def peer(features: Array, spec: Spec) -> Callable[[], Any]:
     """A loop over the same episodes, in a process without torch; features have length one before it."""
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
@@ -86,7 +86,7 @@ def peer(features: Array, spec: dict[str, Any]) -> Callable[[], Any]:
 class EpisodesWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes the accuracy of every episode to a file."""
         if spec["side"] == "ours":
             keep_freed_memory()
@@ -117,7 +117,7 @@ def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> 
 
 
 def episodes_case(
-    features: Array, labels: Sequence[str], quick: bool, what: str, given: dict[str, Any]
+    features: Array, labels: Sequence[str], quick: bool, what: str, given: dict[str, int]
 ) -> Row:
     """A row: ours against the loop, each at its better number of threads.
 
@@ -134,7 +134,7 @@ def episodes_case(
     queries = given.get("queries", min(QUERIES, fewest - SHOTS))
     sizes = {"episodes": EPISODES, "looped": LOOPED, "shots": SHOTS, **given, "queries": queries}
     with tempfile.TemporaryDirectory() as folder:
-        spec: dict[str, Any] = {"labels": list(labels), "sizes": sizes}
+        spec: Spec = {"labels": list(labels), "sizes": sizes}
         spec["features"] = str(Path(folder, "features.npy"))
         spec["drawn"] = str(Path(folder, "drawn.npz"))
         np.save(spec["features"], features)

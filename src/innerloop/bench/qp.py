@@ -8,13 +8,13 @@ and then ``PYTHONPATH=DIR innerloop bench qp``.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Say, Started
 from innerloop.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.qp"
 Size = dict[str, float]
@@ -54,7 +54,7 @@ PARTS = {
 class QPWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes its gradients to a file."""
         from innerloop.bench.qp_sides import build
 

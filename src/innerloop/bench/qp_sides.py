@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.bench.dense_qp import DenseQP
+from innerloop.bench.worker import Spec
 from innerloop.core.autodiff import plain_autograd
 from innerloop.solvers.problems import one_hot
 from innerloop.solvers.products import gram_matrix
@@ -65,7 +66,7 @@ def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float =
     return Features(around(y), y, around(y_query), y_query)
 
 
-def build(spec: dict[str, Any]) -> Call:
+def build(spec: Spec) -> Call:
     """The side asked for by ``side``, ``part``, ``sizes`` (see :func:`drawn`) and ``threads``."""
     torch.set_num_threads(spec["threads"])
     sides: dict[str, Callable[[Features], Call]] = {

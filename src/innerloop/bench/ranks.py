@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.child import Child, thread_limits
@@ -13,7 +13,9 @@ from innerloop.bench.cost_model import Exchange, Link, Step, fitted, task_and_fi
 from innerloop.bench.cost_table import extrapolated, sentences
 from innerloop.bench.harness import Say
 from innerloop.bench.ranks_worker import MODULE
+from innerloop.bench.report_parts import CostModel
 from innerloop.bench.rows import Report, Row, Side, Timing, busy, comparison
+from innerloop.bench.worker import Spec
 
 AT_LEAST = 1.7
 """Times one rank that two ranks on two cores must reach."""
@@ -71,7 +73,7 @@ def share_of_steps(seconds: Sequence[float], exchanges: Sequence[Sequence[float]
 def sides_of(steps: int, sizes: dict[str, int]) -> list[Side]:
     """All ways to share the tasks of a step between two cores, and fewer tasks on one."""
     base = {"workload": "conv", "side": "ours", "steps": steps, "sizes": sizes, "mode": "loop", "threads": 1}
-    ways: list[dict[str, Any]] = [
+    ways: list[Spec] = [
         {"ranks": COUNT},
         {"mode": "processes", "threads": COUNT},
         {"mode": "threads", "threads": COUNT},
@@ -185,7 +187,7 @@ def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[Exchan
     return exchanges, statistics.median(alone["seconds"][0])
 
 
-def model(case: Case, link: Link, fixed: float) -> dict[str, Any]:
+def model(case: Case, link: Link, fixed: float) -> CostModel:
     """The cost model of a case: what it is made of, what it says of this machine, and of others.
 
     Args:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from innerloop.bench.worker import TINY, Answer, Worker, peak_mb, serve
+from innerloop.bench.worker import TINY, Answer, Spec, Worker, peak_mb, serve
 
 if TYPE_CHECKING:
     from innerloop.bench.team import Team, Turn
@@ -24,7 +24,7 @@ class RanksWorker(Worker):
         self.team: Team | None = None
         self.turns: list[Turn] = []
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> Answer:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes its gradient to a file."""
         if "ranks" not in spec:
             return super().setup(spec, gradient)
@@ -63,7 +63,7 @@ class RanksWorker(Worker):
             "exchanges": [[value for part in parts for value in part] for parts in by_rank],
         }
 
-    def parts(self, spec: dict[str, Any], numbers: list[int], repeats: int) -> Answer:
+    def parts(self, spec: Spec, numbers: list[int], repeats: int) -> Answer:
         """Seconds of each call of a team of its own, by ``numbers`` (:meth:`Member.block`).
 
         Args:

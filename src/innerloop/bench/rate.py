@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
 from innerloop.bench.rows import Report
+from innerloop.bench.worker import Answer
 from innerloop.core.children import python_command
 
 if TYPE_CHECKING:
@@ -29,20 +30,38 @@ SHARE = 0.5
 AGREE = 1e-10
 
 
+class Streamed(NamedTuple):
+    """The estimator over a stream: seconds, peak memory of its process, its value, and tasks at a time."""
+
+    seconds: float
+    peak_mb: float
+    rate: float
+    chunk: int
+
+
+class Formed(NamedTuple):
+    """The same by forming S: tasks, seconds of ours and of that, and how far the two values differ."""
+
+    tasks: int
+    ours: float
+    peer: float
+    difference: float
+
+
 def run(quick: bool = False, say: Say = print) -> Report:
     """Eq. 3.3 on 5,000 tasks of 50 samples, 2,000 features, made chunk by chunk; S formed on 20."""
     tasks = 200 if quick else TASKS
-    rounds = [_child("streamed", tasks) for _ in range(1 if quick else 3)]
+    rounds = [Streamed(**_child("streamed", tasks)) for _ in range(1 if quick else 3)]
     machine = harness.machine(patience=0 if quick else None)
-    seconds = statistics.median(each["seconds"] for each in rounds)
+    seconds = statistics.median(each.seconds for each in rounds)
     gflops = flops(tasks) / seconds / 1e9
     share = gflops / machine["sgemm_gflops"]["1"]
-    peak = max(each["peak_mb"] for each in rounds)
+    peak = max(each.peak_mb for each in rounds)
     say(f"{tasks} tasks: {seconds:.2f} s, {gflops:.0f} GFLOP/s, {share:.0%} of sgemm, {peak:.0f} MB")
-    formed = _child("formed", 2 if quick else CHECKED)
-    say(f"forming S on {formed['tasks']} tasks in float64: relative difference {formed['difference']:.1g}")
-    if formed["difference"] > AGREE:
-        raise RuntimeError(f"the Gram form and forming S differ by {formed['difference']:.2g}")
+    formed = Formed(**_child("formed", 2 if quick else CHECKED))
+    say(f"forming S on {formed.tasks} tasks in float64: relative difference {formed.difference:.1g}")
+    if formed.difference > AGREE:
+        raise RuntimeError(f"the Gram form and forming S differ by {formed.difference:.2g}")
     return {
         "machine": machine,
         "cases": [
@@ -56,17 +75,17 @@ def run(quick: bool = False, say: Say = print) -> Report:
                 "threads": "1",
                 "repeats": len(rounds),
                 "notes": f"promised: at least {SHARE:.0%} of sgemm and below {MEMORY_MB:.0f} MB; "
-                f"making the features is not counted; {rounds[0]['chunk']} tasks at a time",
+                f"making the features is not counted; {rounds[0].chunk} tasks at a time",
             },
             {
-                "case": f"eq. 3.3, {formed['tasks']} tasks, float64",
+                "case": f"eq. 3.3, {formed.tasks} tasks, float64",
                 "peer": "forming S",
-                "ours_ms": formed["ours"] * 1e3,
-                "peer_ms": formed["peer"] * 1e3,
-                "ratio": formed["peer"] / formed["ours"],
+                "ours_ms": formed.ours * 1e3,
+                "peer_ms": formed.peer * 1e3,
+                "ratio": formed.peer / formed.ours,
                 "threads": "1",
                 "repeats": 1,
-                "notes": f"the two values differ by {formed['difference']:.1g}",
+                "notes": f"the two values differ by {formed.difference:.1g}",
             },
         ],
     }
@@ -77,7 +96,7 @@ def flops(tasks: int) -> float:
     return tasks * (2.0 * SAMPLES**2 * DIM + 2.0 * SAMPLES**3 + 4.0 * SAMPLES**2)
 
 
-def _child(what: str, tasks: int) -> dict[str, Any]:
+def _child(what: str, tasks: int) -> Answer:
     """A process of its own, so that its peak memory is its own."""
     code = f"from innerloop.bench.rate import child; child({what!r}, {tasks})"
     one = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -93,16 +112,17 @@ def child(what: str, tasks: int) -> None:
     import torch
 
     torch.set_num_threads(1)
-    sys.stdout.write(json.dumps(_streamed(tasks) if what == "streamed" else _formed(tasks)) + "\n")
+    measured = _streamed(tasks) if what == "streamed" else _formed(tasks)
+    sys.stdout.write(json.dumps(measured._asdict()) + "\n")
 
 
-def _streamed(tasks: int) -> dict[str, Any]:
+def _streamed(tasks: int) -> Streamed:
     from innerloop.bench.worker import peak_mb
 
     trial = min(100, tasks)
     chunk = min(CHUNKS, key=lambda size: min(_pass(trial, size)[0] for _ in range(2)))
     seconds, rate = _pass(tasks, chunk)
-    return {"seconds": seconds, "peak_mb": peak_mb(), "rate": rate, "chunk": chunk}
+    return Streamed(seconds, peak_mb(), rate, chunk)
 
 
 def _pass(tasks: int, chunk: int) -> tuple[float, float]:
@@ -130,7 +150,7 @@ def _pass(tasks: int, chunk: int) -> tuple[float, float]:
     return time.perf_counter() - start - spent, rate
 
 
-def _formed(tasks: int) -> dict[str, Any]:
+def _formed(tasks: int) -> Formed:
     import torch
 
     from innerloop.theory.rate.estimate import limit_moments
@@ -148,9 +168,4 @@ def _formed(tasks: int) -> dict[str, Any]:
         above += float(torch.trace(square))
         below += float((square * s).sum())
     peer = SAMPLES * above / (2 * below)
-    return {
-        "tasks": tasks,
-        "ours": took,
-        "peer": time.perf_counter() - start,
-        "difference": abs(ours / peer - 1),
-    }
+    return Formed(tasks, took, time.perf_counter() - start, abs(ours / peer - 1))

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from innerloop.bench import harness, resnet_accuracy
 from innerloop.bench.harness import Say
+from innerloop.bench.resnet_accuracy import ShortTraining
 from innerloop.bench.resnet_eager import CLASSES, ResNet12, Step, eager, sgd
 from innerloop.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Params, TaskBatch
@@ -39,7 +40,7 @@ def data(samples: int) -> tuple[Tensor, Tensor]:
     return torch.randn(samples, 3, 32, 32, generator=draw), torch.randint(CLASSES, (samples,), generator=draw)
 
 
-def build(spec: dict[str, Any]) -> tuple[Step, str]:
+def build(spec: Spec) -> tuple[Step, str]:
     """The side that ``spec`` asks for, and a remark on how it runs."""
     torch.set_num_threads(spec["threads"])
     widths, (x, y) = spec.get("widths", WIDTHS), data(spec.get("samples", 64))
@@ -70,7 +71,7 @@ def build(spec: dict[str, Any]) -> tuple[Step, str]:
 class ResnetWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, steps once, and writes the gradient to a file."""
         keep_freed_memory()
         step, remark = build(spec)
@@ -83,7 +84,7 @@ class ResnetWorker(Worker):
             np.save(gradient, np.concatenate(flat))
         return {"first_call_s": took, "remark": remark}
 
-    def accuracy(self, threads: int, precision: str, steps: int, seeds: int) -> dict[str, Any]:
+    def accuracy(self, threads: int, precision: str, steps: int, seeds: int) -> Answer:
         """Held-out accuracy of both sides after a short training (:mod:`innerloop.bench.resnet_accuracy`).
 
         Args:
@@ -94,7 +95,8 @@ class ResnetWorker(Worker):
         """
         torch.set_num_threads(threads)
         widths, classes = resnet_accuracy.WIDTHS, resnet_accuracy.CLASSES
-        return resnet_accuracy.compare(lambda: ResNet12(widths, 1, classes), steps, seeds, precision)
+        made = resnet_accuracy.compare(lambda: ResNet12(widths, 1, classes), steps, seeds, precision)
+        return made._asdict()
 
 
 def run(
@@ -127,23 +129,19 @@ def run(
         used = remark.partition(":")[0]
         off = distance(both.results, used)
         measurement = harness.measured(both, *((3, 1.0, 0.0) if quick else (5, 2.0, harness.PATIENCE)))
-        trained = both.children["ours"].ask(
-            "accuracy",
-            threads=cores,
-            precision=used,
-            steps=sizes.get("steps", 20 if quick else 80),
-            seeds=2 if quick else 5,
-        )
+        steps, seeds = sizes.get("steps", 20 if quick else 80), 2 if quick else 5
+        asked = {"threads": cores, "precision": used, "steps": steps, "seeds": seeds}
+        trained = ShortTraining(**both.children["ours"].ask("accuracy", **asked))
     notes = [f"gradients differ by {off:.1g}", remark, accuracy_words(trained), *busy(measurement.bystanders)]
     return {"cases": table(measurement.timings, notes), "machine": harness.machine()}
 
 
-def accuracy_words(trained: dict[str, Any]) -> str:
+def accuracy_words(trained: ShortTraining) -> str:
     """The short training in a sentence."""
-    ours, eager, off, half = (100 * trained[name] for name in ("ours", "eager", "difference", "ci95"))
+    ours, eager, off, half = (100 * share for share in trained[:4])
     return (
-        f"after {trained['steps']} steps on glyphs a thin one has {ours:.1f} % on held-out drawings, eager "
-        f"{eager:.1f} % (difference {off:+.1f} ± {half:.1f} points, 95 % over {trained['seeds']} seeds)"
+        f"after {trained.steps} steps on glyphs a thin one has {ours:.1f} % on held-out drawings, eager "
+        f"{eager:.1f} % (difference {off:+.1f} ± {half:.1f} points, 95 % over {trained.seeds} seeds)"
     )
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Required, TypedDict
+from typing import NamedTuple, Required, TypedDict
 
-from innerloop.bench.machine import QUIET
-
-Answer = dict[str, Any]
-"""What a child process says."""
+from innerloop.bench.machine import QUIET, Machine
+from innerloop.bench.report_parts import CostModel, Growth
+from innerloop.bench.worker import Answer, Spec
 
 
 class Row(TypedDict, total=False):
@@ -62,10 +61,10 @@ class Report(TypedDict, total=False):
 
     name: str
     cases: Required[list[Row]]
-    machine: Required[dict[str, Any]]
-    growth: dict[str, Any]
-    exchanges: list[dict[str, Any]]
-    models: dict[str, Any]
+    machine: Required[Machine]
+    growth: Growth
+    exchanges: list[dict[str, float]]
+    models: dict[str, CostModel]
     summary: list[str]
 
 
@@ -73,7 +72,28 @@ class Side(NamedTuple):
     """Who takes part: a name for people, and what the worker is to build."""
 
     name: str
-    spec: dict[str, Any]
+    spec: Spec
+
+
+class Block(NamedTuple):
+    """One turn of a side.
+
+    Attributes:
+        seconds: of every call.
+        peak_mb: peak resident memory of its process.
+        empty_mb: the same before the first call.
+        others: cores that others kept busy meanwhile; None if that is not known.
+    """
+
+    seconds: list[float]
+    peak_mb: float
+    empty_mb: float
+    others: float | None = None
+
+
+def block_of(answer: Answer, others: float | None = None) -> Block:
+    """A turn, from what the side's process answered."""
+    return Block(answer["seconds"], answer["peak_mb"], answer["empty_mb"], others)
 
 
 class Timing(NamedTuple):
@@ -101,7 +121,7 @@ class Timing(NamedTuple):
         return statistics.median(self.rounds)
 
 
-def on_threads(name: str, spec: dict[str, Any], counts: Iterable[int]) -> list[Side]:
+def on_threads(name: str, spec: Spec, counts: Iterable[int]) -> list[Side]:
     """The same side once per thread count.
 
     Args:
@@ -115,21 +135,21 @@ def on_threads(name: str, spec: dict[str, Any], counts: Iterable[int]) -> list[S
     return [Side(f"{name}@{n}", {**spec, "threads": n}) for n in counts]
 
 
-def timing(side: Side, blocks: Sequence[Answer], first_call_s: float, scale: float = 1.0) -> Timing:
+def timing(side: Side, blocks: Sequence[Block], first_call_s: float, scale: float = 1.0) -> Timing:
     """What a side's blocks amount to.
 
     Args:
         side: which.
-        blocks: its answers, one per round.
+        blocks: its turns, one per round.
         first_call_s: seconds of its first call.
         scale: on its time, where it was given a part of the work only.
     """
     return Timing(
         side,
-        [statistics.median(block["seconds"]) * 1e3 * scale for block in blocks],
-        max(block["peak_mb"] for block in blocks),
-        blocks[0]["empty_mb"],
-        sum(len(block["seconds"]) for block in blocks),
+        [statistics.median(block.seconds) * 1e3 * scale for block in blocks],
+        max(block.peak_mb for block in blocks),
+        blocks[0].empty_mb,
+        sum(len(block.seconds) for block in blocks),
         first_call_s,
     )
 
@@ -144,9 +164,9 @@ def ratio(ours: Timing, peer: Timing) -> float:
     return statistics.median(p / o for p, o in zip(peer.rounds, ours.rounds, strict=True))
 
 
-def bystanders(blocks: Sequence[Answer]) -> float | None:
+def bystanders(blocks: Sequence[Block]) -> float | None:
     """Cores that others kept busy on average; None if the system does not tell."""
-    seen = [block["others"] for block in blocks if block["others"] is not None]
+    seen = [block.others for block in blocks if block.others is not None]
     return statistics.mean(seen) if seen else None
 
 

@@ -5,13 +5,13 @@ Run as a module (``python -m innerloop.bench.search``) it is the child process o
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Say
 from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Worker, serve
+from innerloop.bench.worker import Answer, Spec, Worker, serve
 from innerloop.core.cores import available_cores
 from innerloop.core.heap import keep_freed_memory
 
@@ -53,20 +53,20 @@ PAIRS = {
 class SearchWorker(Worker):
     """Answers like the other benchmarks' worker, for these sides."""
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> dict[str, Any]:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes what it found to a file."""
         from innerloop.bench.search_sides import SMALL, build
 
         keep_freed_memory()
         if spec["part"] != "round":  # ours keeps processes, which are started once
             build({**spec, "sizes": SMALL})()
-        return self.begin(build(spec), gradient, lambda found: [found])
+        return self.begin(build(spec), gradient, lambda answer: [answer])
 
-    def whole(self, sizes: dict[str, int], quick: bool) -> dict[str, Any]:
+    def whole(self, sizes: dict[str, int], quick: bool) -> Answer:
         """A robust search, or what it would take."""
         from innerloop.bench.search_whole import robust_seconds
 
-        return robust_seconds(sizes, quick)
+        return robust_seconds(sizes, quick)._asdict()
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.bench.search_modules import CellModule, released_kernel, released_regions
+from innerloop.bench.worker import Spec
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.kernels.meta.kernel import maml_kernel
@@ -65,7 +66,7 @@ class NoiseDraws:
         return noise_draw(repeat, self.side, self.crops)
 
 
-def build(spec: dict[str, Any]) -> Callable[[], Tensor]:
+def build(spec: Spec) -> Callable[[], Tensor]:
     """The side that is asked for by ``part``, ``side`` and ``sizes``."""
     torch.set_num_threads(spec["threads"])
     return _PARTS[spec["part"]](spec["side"] == "ours", spec["sizes"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from typing import Any
+from typing import NamedTuple
 
 from innerloop.bench.child import Child, thread_limits
 from innerloop.bench.harness import Say
@@ -16,6 +16,13 @@ from innerloop.core.cores import available_cores
 ROBUST_MINUTES, GLYPHS_MINUTES = 30.0, 5.0
 GLYPHS = ("search", "glyphs", "budget=60s")
 """The command as the documentation has it."""
+
+
+class Robust(NamedTuple):
+    """Seconds of a robust search, and how they were measured."""
+
+    seconds: float
+    notes: str
 
 
 def whole_searches(sizes: dict[str, int], quick: bool, say: Say) -> list[Row]:
@@ -39,11 +46,11 @@ def robust(sizes: dict[str, int], quick: bool, say: Say) -> Row:
     """
     module = "innerloop.bench.search"
     with Child("a robust search", module, thread_limits(1)) as child:
-        answer = child.ask("whole", sizes=sizes, quick=quick)
+        measured = Robust(**child.ask("whole", sizes=sizes, quick=quick))
     case = (
         f"a robust search, C = {sizes['channels']}, {sizes['cells']} cells, {sizes['side']}×{sizes['side']}"
     )
-    return _row(case, answer["seconds"], ROBUST_MINUTES, answer["notes"], say)
+    return _row(case, measured.seconds, ROBUST_MINUTES, measured.notes, say)
 
 
 def glyphs(say: Say) -> Row:
@@ -76,7 +83,7 @@ def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Row
     }
 
 
-def robust_seconds(sizes: dict[str, int], quick: bool) -> dict[str, Any]:
+def robust_seconds(sizes: dict[str, int], quick: bool) -> Robust:
     """Seconds of the search in this process; if quick, what a few candidates of its first round come to."""
     from innerloop.bench.search_sides import NoiseDraws, part_of_round, space_of
     from innerloop.search.methods import METHODS, search
@@ -85,16 +92,16 @@ def robust_seconds(sizes: dict[str, int], quick: bool) -> dict[str, Any]:
         start = time.perf_counter()
         result = search("robust", space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
         took = time.perf_counter() - start
-        return {"seconds": took, "notes": f"{result.measured} measurements, on pictures of noise"}
+        return Robust(took, f"{result.measured} measurements, on pictures of noise")
     call = part_of_round(True, sizes)
     call()
     start = time.perf_counter()
     call()
     each = (time.perf_counter() - start) / (sizes["candidates"] + 1)
-    return {
-        "seconds": each * whole_in_first_candidates(METHODS["robust"].settings.budget),
-        "notes": f"extrapolated from {sizes['candidates'] + 1} measurements of the first round",
-    }
+    return Robust(
+        each * whole_in_first_candidates(METHODS["robust"].settings.budget),
+        f"extrapolated from {sizes['candidates'] + 1} measurements of the first round",
+    )
 
 
 def whole_in_first_candidates(budget: float) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from innerloop.bench import peers, plain_loop, workloads
+from innerloop.bench.worker import Spec
 from innerloop.core.types import Params
 from innerloop.execution.gradients import meta_gradient
 from innerloop.execution.plan import Plan
@@ -21,7 +21,7 @@ Side = Callable[[], Params]
 """Takes the meta-gradient once, and returns it by parameter name."""
 
 
-def build(spec: dict[str, Any]) -> Side:
+def build(spec: Spec) -> Side:
     """The side that ``spec`` asks for.
 
     Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv", "pooled"),
@@ -42,7 +42,7 @@ def build(spec: dict[str, Any]) -> Side:
     return factory(work.kind, loss, work.params, work.lr, work.steps, fields)
 
 
-def ours(work: workloads.Workload, spec: dict[str, Any]) -> Side:
+def ours(work: workloads.Workload, spec: Spec) -> Side:
     """The public way: a learner, an objective and a plan."""
     options = {"compile": spec.get("compile", "off"), "ranks": spec.get("ranks", 1)}
     plan = Plan(spec["mode"], spec["threads"], **options)
@@ -51,7 +51,7 @@ def ours(work: workloads.Workload, spec: dict[str, Any]) -> Side:
     return lambda: gradient(work.params, {}, work.batch).grads
 
 
-def _learner(work: workloads.Workload, spec: dict[str, Any]) -> Learner:
+def _learner(work: workloads.Workload, spec: Spec) -> Learner:
     if spec.get("implicit"):
         return imaml(work.network, work.loss, work.lr, work.steps)
     options = {name: spec.get(name, False) for name in ("first_order", "checkpoint")}

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from innerloop.bench.child import thread_limits
-from innerloop.bench.worker import keep_freed_memory, own_peak_mb
+from innerloop.bench.worker import Spec, keep_freed_memory, own_peak_mb
 from innerloop.core.children import ends_with_parent, python_command, watch_parent
 from innerloop.core.ranks import Place
 from innerloop.execution.group import Group, join, leave
@@ -70,7 +70,7 @@ class Member:
             tasks (:func:`fixed_part`).
     """
 
-    def __init__(self, group: Group, spec: dict[str, Any]) -> None:
+    def __init__(self, group: Group, spec: Spec) -> None:
         from innerloop.bench import sides
 
         keep_freed_memory()
@@ -99,7 +99,7 @@ class Member:
         return Turn(seconds, by_rank, [float(part["peak"]) for part in everybody])
 
 
-def fixed_part(spec: dict[str, Any], ranks: int) -> Call:
+def fixed_part(spec: Spec, ranks: int) -> Call:
     """A step whose tasks cost nothing, at the parameters of the workload."""
     from innerloop.bench import workloads
     from innerloop.core.types import Batch, Buffers, Params
@@ -135,7 +135,7 @@ class Team:
         spec: what they build.
     """
 
-    def __init__(self, ranks: int, spec: dict[str, Any]) -> None:
+    def __init__(self, ranks: int, spec: Spec) -> None:
         self.ranks, self.spec = ranks, spec
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -179,7 +179,7 @@ class Team:
             self._folder.cleanup()
 
 
-def follow(told: dict[str, Any]) -> None:
+def follow(told: Spec) -> None:
     """A rank that does what the first announces."""
     watch_parent()
     group = join(Place(told["rank"], told["size"], told["rank"], told["size"], store=told["store"]))

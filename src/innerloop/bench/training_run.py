@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from innerloop.bench import workloads
+from innerloop.bench.worker import Spec
 from innerloop.execution.plan import Plan
 from innerloop.learners.gradient import maml
 from innerloop.objectives.episodic import episodic
@@ -18,7 +19,7 @@ from innerloop.training.optimisers import make_optimiser
 from innerloop.training.state import initial_state
 
 
-def peaks(spec: dict[str, Any], peak_mb: Callable[[], float]) -> dict[int, float]:
+def peaks(spec: Spec, peak_mb: Callable[[], float]) -> dict[int, float]:
     """Sinusoid MAML by :func:`innerloop.training.fit`; the peak memory so far, every ``every`` steps.
 
     Args:

@@ -10,7 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+Spec = dict[str, Any]
+"""What a side's process is told to build, as JSON; every benchmark has keys of its own."""
+
 Answer = dict[str, Any]
+"""What a child process answers, as JSON."""
+
 TINY = {
     "sine": {"tasks": 2, "hidden": 2},
     "conv": {"tasks": 2, "ways": 2, "queries": 1, "filters": 2},
@@ -83,14 +88,14 @@ class Worker:
         self.call: Callable[[], Any] = lambda: None
         self.empty_mb = 0.0
 
-    def setup(self, spec: dict[str, Any], gradient: str | None = None) -> Answer:
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes its gradient to a file."""
         from innerloop.bench import sides
 
         keep_freed_memory()
         if spec.get("compile") != "full":  # imports whatever the side needs, so that it counts as a library
             sides.build({**spec, "sizes": TINY[spec["workload"]]})()
-        return self.begin(sides.build(spec), gradient, lambda found: [found[name] for name in sorted(found)])
+        return self.begin(sides.build(spec), gradient, lambda grads: [grads[name] for name in sorted(grads)])
 
     def begin(self, call: Callable[[], Any], file: str | None, tensors: Callable[[Any], list[Any]]) -> Answer:
         """Runs what will be timed once, and writes the tensors that it finds to a file, one after another.
@@ -133,9 +138,9 @@ class Worker:
         """The limits of this machine."""
         from innerloop.bench.machine import describe
 
-        return describe()
+        return dict(describe())
 
-    def train(self, spec: dict[str, Any]) -> Answer:
+    def train(self, spec: Spec) -> Answer:
         """Trains, and tells the peak memory on the way."""
         from innerloop.bench.training_run import peaks
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
+from innerloop.bench.worker import Spec
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Loss, Params, TaskBatch
 from innerloop.nets.conv4 import conv4
@@ -124,7 +125,7 @@ def _initial(network: Network, dtype: torch.dtype) -> Params:
     return {name: value.to(dtype) for name, value in params.items()}
 
 
-def make(spec: dict[str, Any]) -> Workload:
+def make(spec: Spec) -> Workload:
     """The workload that a worker was asked for; ``sizes`` makes it smaller for tests."""
     dtype = getattr(torch, spec.get("dtype", "float32"))
     factories: dict[str, Callable[..., Workload]] = {"sine": sine, "conv": conv, "pooled": pooled}

@@ -51,7 +51,7 @@ def ls(json: Json = False) -> None:
         from innerloop.data.listing import list_datasets
         from innerloop.data.place import data_folder
 
-        return {"datasets": list_datasets(), "folder": str(data_folder())}
+        return {"datasets": [one.as_dict() for one in list_datasets()], "folder": str(data_folder())}
 
     carry_out(json, work, _render_list)
 
@@ -97,7 +97,7 @@ def get(
         given = [user_path(path) for path in archives or []]
         try:
             with spelling({'on_bad="skip"': "--skip-bad", "leave_out": "--leave-out"}):
-                return fetch(name, given, again=again, options=options, progress=progress)
+                return fetch(name, given, again=again, options=options, progress=progress).as_dict()
         finally:
             progress.end()
 
@@ -119,7 +119,7 @@ def check(name: Name, json: Json = False) -> None:
         """Compares the dataset with its hashes."""
         from innerloop.data.get import check as verify
 
-        return verify(name)
+        return {**verify(name)._asdict(), "ok": True}
 
     carry_out(json, work, _render_checked)
 
@@ -161,7 +161,7 @@ def inspect(
         finally:
             progress.end()
         sheet = contact_sheet(source, out or Path(f"{Path(source.name).name}-sheet.png"))
-        return {**describe(source), "sheet": str(sheet)}
+        return {**describe(source).as_dict(), "sheet": str(sheet)}
 
     carry_out(json, work, _render_inspected)
 

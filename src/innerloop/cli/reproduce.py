@@ -90,7 +90,7 @@ def _redo(names: list[str], scale: str, folder: Path, sharing: Sharing | None = 
         return _several(names, scale, folder, sharing)
     from innerloop.reproduce.carry_out import carry_out as redo
 
-    return redo(names[0], scale, argv=["innerloop", *sys.argv[1:]], say=say, folder=folder)
+    return {**redo(names[0], scale, argv=["innerloop", *sys.argv[1:]], say=say, folder=folder)}
 
 
 def _several(words: list[str], scale: str, folder: Path, sharing: Sharing | None) -> Result:

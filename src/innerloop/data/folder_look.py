@@ -138,19 +138,19 @@ def refuse_two_labels(pictures: Any, labels: Sequence[Any]) -> None:
             )
 
 
-def shared(found: Sequence[Sequence[str]]) -> UserError:
+def shared(conflicts: Sequence[Sequence[str]]) -> UserError:
     """What is said of pictures that several classes have."""
-    what = "the same picture is" if len(found) == 1 else f"{len(found)} pictures are each"
+    what = "the same picture is" if len(conflicts) == 1 else f"{len(conflicts)} pictures are each"
     return UserError(
-        f"{what} in several classes ({_shown(found)}), and only one can be right: remove the wrong ones, or "
-        'leave all of them out with {on_bad="skip"}.',
+        f"{what} in several classes ({_shown(conflicts)}), and only one can be right: remove the wrong ones, "
+        'or leave all of them out with {on_bad="skip"}.',
         names=('on_bad="skip"',),
     )
 
 
-def _shown(found: Sequence[Sequence[str]]) -> str:
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(" and ".join(names[:3]) for names in found[:_SHOWN]) + more
+def _shown(conflicts: Sequence[Sequence[str]]) -> str:
+    more = f"; and {len(conflicts) - _SHOWN} more" if len(conflicts) > _SHOWN else ""
+    return "; ".join(" and ".join(names[:3]) for names in conflicts[:_SHOWN]) + more
 
 
 def read_files(files: Sequence[Path], size: int, colour: Colour) -> NDArray[np.uint8]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.data.archives import Archive
@@ -19,6 +18,7 @@ from innerloop.data.npz_layout import npz_layout
 from innerloop.data.place import data_folder, is_name
 from innerloop.data.source import map_array
 from innerloop.data.store import IMAGES, Index, build_store, read_index
+from innerloop.data.stored import Got, Origin, Stored
 from innerloop.data.verify import check_content, check_counts, origin, status
 from innerloop.data.workspace import workspace
 
@@ -32,7 +32,7 @@ def get(
     again: bool = False,
     options: FolderOptions | None = None,
     progress: Progress = silent,
-) -> dict[str, Any]:
+) -> Got:
     """Make a dataset ready: download the publisher's archives, or adopt local ones.
 
     A name that is not in the catalogue may be given to a folder or .npz file of one's own.
@@ -44,26 +44,23 @@ def get(
         options: how to read a folder of one's own.
         progress: told how far it is.
 
-    Returns:
-        name, classes, images, content_sha256, status, folder, and ``already`` when nothing was to be done.
-
     Raises:
         UserError: it cannot be had, or is not what it should be.
     """
     if name == EMBEDDED:
-        return {**_embedded(), "already": True}
+        return Got(_embedded(), already=True)
     entry = catalogue().get(name)
     folder = data_folder() / (entry.store if entry else name)
     index = None if again or not is_name(name) else read_index(folder)
     if index is not None:
-        return {**summary(name, index, folder), "already": True}
+        return Got(summary(name, index, folder), already=True)
     if entry is None:
         index = _adopt_own(name, archives, folder, options or FolderOptions(), progress)
     elif archives:
         index = adopt(entry, class_list(entry.class_list), archives, folder, progress)
     else:
         index = _fetch(entry, folder, progress)
-    return {**summary(name, index, folder), "already": False}
+    return Got(summary(name, index, folder), already=False)
 
 
 def adopt(
@@ -86,7 +83,7 @@ def adopt(
     layout = LAYOUTS[entry.layout](archives, classes)
     check_counts(entry, layout, where(archives))
 
-    def verify(content: str, decoded: str | None) -> dict[str, Any]:
+    def verify(content: str, decoded: str | None) -> Index:
         """Refuses pixels that are not those of the catalogue; gives what the index says of their origin."""
         check_content(entry, content, decoded, where(archives))
         return {"status": status(entry, given)}
@@ -95,14 +92,14 @@ def adopt(
     return build_store(folder, layout, facts, verify, progress, replace=True)
 
 
-def check(name: str) -> dict[str, Any]:
+def check(name: str) -> Stored:
     """Read every pixel again and compare with the index and the catalogue.
 
     Raises:
         UserError: something changed, or it is not there.
     """
     if name == EMBEDDED:
-        return {**_embedded(), "ok": True}
+        return _embedded()
     entry = catalogue().get(name)
     folder = data_folder() / (entry.store if entry else name)
     index = read_index(folder) if is_name(name) else None
@@ -119,10 +116,10 @@ def check(name: str) -> dict[str, Any]:
             f"{name} is whole but not what the catalogue says: "
             f"`innerloop data get {name} --again` rebuilds it."
         )
-    return {**summary(name, index, folder), "ok": True}
+    return summary(name, index, folder)
 
 
-def summary(name: str, index: Index, folder: Path) -> dict[str, Any]:
+def summary(name: str, index: Index, folder: Path) -> Stored:
     """What the command says about a dataset that is there.
 
     Args:
@@ -131,18 +128,18 @@ def summary(name: str, index: Index, folder: Path) -> dict[str, Any]:
         folder: where the store is.
     """
     entry = catalogue().get(name)
-    return {
-        "name": name,
-        "classes": len(index["class_names"]),
-        "images": index["images"],
-        "shape": index["shape"],
-        "content_sha256": index["content_sha256"],
-        "content_known": entry is not None and entry.content_sha256 != UNKNOWN,
-        "status": index.get("status", OWN),
-        "origin": index.get("origin", []),
-        "licence": entry.licence if entry else "not known to innerloop",
-        "folder": str(folder),
-    }
+    return Stored(
+        name,
+        classes=len(index["class_names"]),
+        images=index["images"],
+        shape=index["shape"],
+        content_sha256=index["content_sha256"],
+        content_known=entry is not None and entry.content_sha256 != UNKNOWN,
+        status=index.get("status", OWN),
+        origin=index.get("origin", []),
+        licence=entry.licence if entry else "not known to innerloop",
+        folder=str(folder),
+    )
 
 
 def how_to_get(entry: Entry) -> str:
@@ -160,22 +157,22 @@ def how_to_get(entry: Entry) -> str:
     )
 
 
-def _embedded() -> dict[str, Any]:
+def _embedded() -> Stored:
     from innerloop.data.glyphs import glyphs
 
     source = glyphs()
-    return {
-        "name": EMBEDDED,
-        "classes": source.n_classes,
-        "images": len(source.images),
-        "shape": list(source.images.shape[1:]),
-        "content_sha256": source.content_sha256,
-        "content_known": True,
-        "status": "embedded",
-        "origin": [],
-        "licence": "that of innerloop",
-        "folder": None,
-    }
+    return Stored(
+        EMBEDDED,
+        classes=source.n_classes,
+        images=len(source.images),
+        shape=list(source.images.shape[1:]),
+        content_sha256=source.content_sha256,
+        content_known=True,
+        status="embedded",
+        origin=[],
+        licence="that of innerloop",
+        folder=None,
+    )
 
 
 def _adopt_own(
@@ -190,7 +187,8 @@ def _adopt_own(
         )
     path = usable[0]
     layout = folder_layout(path, scan(path), options) if path.is_dir() else npz_layout(path)
-    facts = {"name": name, "origin": [{"file": path.name, "kind": "folder" if path.is_dir() else "file"}]}
+    given: Origin = {"file": path.name, "kind": "folder" if path.is_dir() else "file"}
+    facts = {"name": name, "origin": [given]}
     return build_store(folder, layout, facts, progress=progress, replace=True)
 
 

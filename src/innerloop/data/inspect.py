@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -18,19 +18,57 @@ _TEXT: Final = 190  # width of the class names
 _LINE: Final = 22  # height of a split's name
 
 
-def describe(source: ImageSource) -> dict[str, Any]:
+class SplitCounts(NamedTuple):
+    """One split: its classes, its pictures, and how many the smallest and the largest class have."""
+
+    split: str
+    classes: int
+    images: int
+    smallest: int
+    largest: int
+
+
+class Description(NamedTuple):
+    """What a dataset holds.
+
+    Attributes:
+        name: of it.
+        classes: how many.
+        images: how many.
+        shape: height, width and channels of a picture.
+        content_sha256: over all pixels.
+        groups: of classes; None if there are none.
+        splits: by name, in order.
+        per_class: pictures of every class.
+    """
+
+    name: str
+    classes: int
+    images: int
+    shape: list[int]
+    content_sha256: str
+    groups: int | None
+    splits: list[SplitCounts]
+    per_class: dict[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**self._asdict(), "splits": [part._asdict() for part in self.splits]}
+
+
+def describe(source: ImageSource) -> Description:
     """Classes, pictures, and how many each class and split has."""
     counts = source.counts
-    return {
-        "name": source.name,
-        "classes": source.n_classes,
-        "images": int(counts.sum()),
-        "shape": list(source.images.shape[1:]),
-        "content_sha256": source.content_sha256,
-        "groups": len(source.group_names) or None,
-        "splits": [_part(source, part) for part in source.splits],
-        "per_class": {name: int(count) for name, count in zip(source.class_names, counts, strict=True)},
-    }
+    return Description(
+        source.name,
+        classes=source.n_classes,
+        images=int(counts.sum()),
+        shape=list(source.images.shape[1:]),
+        content_sha256=source.content_sha256,
+        groups=len(source.group_names) or None,
+        splits=[_part(source, part) for part in source.splits],
+        per_class={name: int(count) for name, count in zip(source.class_names, counts, strict=True)},
+    )
 
 
 def contact_sheet(source: ImageSource, path: Path) -> Path:
@@ -57,15 +95,10 @@ def contact_sheet(source: ImageSource, path: Path) -> Path:
     return path
 
 
-def _part(source: ImageSource, part: str) -> dict[str, Any]:
+def _part(source: ImageSource, part: str) -> SplitCounts:
     counts = source.counts[source.splits[part]]
-    return {
-        "split": part,
-        "classes": len(counts),
-        "images": int(counts.sum()),
-        "smallest": int(counts.min()) if len(counts) else 0,
-        "largest": int(counts.max()) if len(counts) else 0,
-    }
+    ends = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+    return SplitCounts(part, len(counts), int(counts.sum()), *ends)
 
 
 def _spread(classes: Any) -> list[int]:

@@ -35,7 +35,8 @@ FORMAT: Final = 1
 _SPARE: Final = 64 << 20  # bytes to leave free on the disk
 
 Index = dict[str, Any]
-Verify = Callable[[str, str | None], dict[str, Any]]  # content hash, decoded hash -> what to record
+"""What ``index.json`` holds, or a part of it."""
+Verify = Callable[[str, str | None], Index]  # content hash, decoded hash -> what to record
 
 
 def build_store(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import PIL
 
@@ -12,16 +12,17 @@ from innerloop.data.archives import Archive
 from innerloop.data.catalogue import UNKNOWN, Entry
 from innerloop.data.hashing import file_hash
 from innerloop.data.layouts import Layout
+from innerloop.data.stored import Origin
 
 AS_PUBLISHED: Final = "as published"
 REPACKED: Final = "repacked"
 UNCONFIRMED: Final = "unconfirmed"
 
 
-def origin(archive: Archive, entry: Entry) -> dict[str, Any]:
+def origin(archive: Archive, entry: Entry) -> Origin:
     """What was given, and whether its checksum is the published one."""
     known = {published.md5: published for published in entry.archives if published.md5 != UNKNOWN}
-    record: dict[str, Any] = {"file": archive.path.name, "kind": archive.kind}
+    record: Origin = {"file": archive.path.name, "kind": archive.kind}
     if archive.kind == "folder":
         return {**record, "checksum": "a folder has none"}
     record["bytes"] = archive.path.stat().st_size
@@ -37,7 +38,7 @@ def origin(archive: Archive, entry: Entry) -> dict[str, Any]:
     }
 
 
-def status(entry: Entry, given: Sequence[dict[str, Any]]) -> str:
+def status(entry: Entry, given: Sequence[Origin]) -> str:
     """How sure we are: the publisher's own bytes, the right content in other bytes, or only the counts."""
     if given and all(record.get("published") for record in given):
         return AS_PUBLISHED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -9,12 +10,22 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import torch
 
+from innerloop.core.children import safe_path
+from innerloop.core.errors import UserError
+
+SIGNALS = {signal.SIGINT, signal.SIGTERM}
+GRACE = 0.3  # seconds between a signal to a worker and the same to its parent
+KILLED = (
+    "a worker process was killed, perhaps for want of memory; what is finished is kept: go on with fewer of "
+    "them (--jobs)."
+)
 PATIENCE = 30.0  # seconds that a forked process may take to differentiate one number on a busy machine
 
 
@@ -33,8 +44,28 @@ def start_method() -> str:
     return "fork" if forks and differentiates_when_forked() else "spawn"
 
 
-def process_pool(workers: int, begin: Callable[..., None], *given: Any) -> ProcessPoolExecutor:
-    """A pool of processes that are started as :func:`start_method` says.
+@contextlib.contextmanager
+def process_pool(workers: int, begin: Callable[..., None], *given: Any) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes while the context lasts; after an error or an interrupt they are ended at once.
+
+    Args:
+        workers: how many.
+        begin: runs first in every one of them; a function of a module, as whatever the pool is given.
+        given: its arguments.
+
+    Raises:
+        UserError: one of them was killed from outside.
+    """
+    pool = new_pool(workers, begin, *given)
+    with ended_by_errors(pool):
+        yield pool
+    pool.shutdown()
+
+
+def new_pool(workers: int, begin: Callable[..., None], *given: Any) -> ProcessPoolExecutor:
+    """A pool of processes that are started as :func:`start_method` says, and leave interrupts to this one.
+
+    Jobs are submitted to it within :func:`beginning`; :func:`ended_by_errors` ends it, or ``shutdown``.
 
     Args:
         workers: how many.
@@ -42,7 +73,58 @@ def process_pool(workers: int, begin: Callable[..., None], *given: Any) -> Proce
         given: its arguments.
     """
     context = multiprocessing.get_context(start_method())
-    return ProcessPoolExecutor(workers, context, initializer=begin, initargs=given)
+    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(begin, *given))
+
+
+@contextlib.contextmanager
+def beginning() -> Iterator[None]:
+    """While processes of a pool may be started: no signal reaches one before it knows what to do with it.
+
+    What is started meanwhile inherits that signals wait, until :func:`_begin` has them wait no more. It also
+    imports nothing from the folder that the user is in.
+    """
+    mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
+    with safe_path():
+        before = mask(signal.SIG_BLOCK, SIGNALS) if mask else None
+        try:
+            yield
+        finally:
+            if mask:
+                mask(signal.SIG_SETMASK, before)
+
+
+def _begin(begin: Callable[..., None], *given: Any) -> None:
+    """Ctrl-C is this process's parent's business; SIGTERM ends it, without the words of an interrupt."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    begin(*given)
+
+
+@contextlib.contextmanager
+def ended_by_errors(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """After an error or an interrupt the processes of a pool end at once: what they were at work on is lost.
+
+    Raises:
+        UserError: one of them was killed from outside.
+    """
+    try:
+        yield
+    except BrokenProcessPool:
+        time.sleep(GRACE)  # whoever ends processes may be about to end this one: then that is what is said
+        _end(pool)
+        raise UserError(KILLED) from None
+    except BaseException:
+        _end(pool)
+        raise
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    children = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for child in children:
+        child.kill()
 
 
 @functools.cache

@@ -119,19 +119,19 @@ def _files(backbone: Backbone, folder: Path) -> FeatureFiles:
 
 
 def _waiting(
-    items: Sequence[Item], outcomes: Sequence[Outcome], found: dict[Digest, Any]
+    items: Sequence[Item], outcomes: Sequence[Outcome], known: dict[Digest, Any]
 ) -> list[tuple[Item, Digest]]:
     """Pictures that must be computed, each content once."""
     left = {
         digest: item
         for item, digest in zip(items, outcomes, strict=True)
-        if isinstance(digest, bytes) and digest not in found
+        if isinstance(digest, bytes) and digest not in known
     }
     return [(item, digest) for digest, item in left.items()]
 
 
 def _parts(
-    waiting: Sequence[tuple[Item, Digest]], found: Container[Digest], outcomes: Sequence[Outcome], batch: int
+    waiting: Sequence[tuple[Item, Digest]], known: Container[Digest], outcomes: Sequence[Outcome], batch: int
 ) -> list[list[tuple[Item, Digest]]]:
     """Pictures that go through the network together: the same ones after an interruption as without it.
 
@@ -145,7 +145,7 @@ def _parts(
     single: list[tuple[Item, Digest]] = []
     for start in range(0, len(every), batch):
         part = every[start : start + batch]
-        left = [items[digest] for digest in part if digest not in found]
+        left = [items[digest] for digest in part if digest not in known]
         if len(left) == len(part):
             whole.append(left)
         else:
@@ -181,12 +181,12 @@ def _gathered(
     backbone: Backbone,
     items: Sequence[Item],
     outcomes: Sequence[Outcome],
-    found: dict[Digest, NDArray[np.float32] | str],
+    known: dict[Digest, NDArray[np.float32] | str],
     on_bad: OnBad,
     computed: int,
     seconds: float,
 ) -> Features:
-    results = [found[one] if isinstance(one, bytes) else one for one in outcomes]
+    results = [known[one] if isinstance(one, bytes) else one for one in outcomes]
     bad = [(item.name, row) for item, row in zip(items, results, strict=True) if isinstance(row, str)]
     if bad and on_bad == "refuse":
         raise unreadable(bad)

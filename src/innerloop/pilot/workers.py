@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
-from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 import torch
 
-from innerloop.core.children import end_with_parent, safe_path
-from innerloop.core.errors import UserError
-from innerloop.execution.starting import process_pool
+from innerloop.core.children import end_with_parent
+from innerloop.execution.starting import beginning, process_pool
 
 Job = TypeVar("Job")
 Value = TypeVar("Value")
@@ -42,22 +40,11 @@ def in_processes(
         for place, job in enumerate(jobs):
             yield place, work(job)
         return
-    with safe_path():  # some systems start the processes of a pool afresh
-        pool = process_pool(workers, _begin, os.getpid())
-        places = {pool.submit(work, job): place for place, job in enumerate(jobs)}
-    try:
+    with process_pool(workers, _begin, os.getpid()) as pool:
+        with beginning():
+            places = {pool.submit(work, job): place for place, job in enumerate(jobs)}
         for future in as_completed(places):
             yield places[future], future.result()
-    except BrokenProcessPool:
-        raise UserError(
-            "a process that trained a candidate was killed, perhaps for want of memory: use fewer --jobs; "
-            "what is finished is kept."
-        ) from None
-    finally:
-        children = list((getattr(pool, "_processes", None) or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in children:
-            child.kill()
 
 
 def _begin(parent: int) -> None:

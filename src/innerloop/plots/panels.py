@@ -260,9 +260,9 @@ def _draw_line(axes: Axes, i: int, series: Line) -> None:
         _draw_points(axes, series["points"], tint, None if y else name)
 
 
-def _draw_points(axes: Axes, found: Points, tint: str, name: str | None) -> None:
+def _draw_points(axes: Axes, points: Points, tint: str, name: str | None) -> None:
     style: dict[str, Any] = {"fmt": "o", "color": tint, "markersize": 4.5, "elinewidth": 1.2, "capsize": 2}
-    axes.errorbar(found["x"], found["y"], yerr=found["half"] or None, label=name, **style)
+    axes.errorbar(points["x"], points["y"], yerr=points["half"] or None, label=name, **style)
 
 
 def _draw_height(axes: Axes, words: str, height: float) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.reproduce import REPRODUCTIONS, check
 from innerloop.reproduce.carry_out import begin, carry_on
 from innerloop.reproduce.members import finished_before, in_turn, made_by
+from innerloop.reproduce.results import Member, Result, Summary
 from innerloop.reproduce.rows import Say
 from innerloop.reproduce.sharing import Sharing
 from innerloop.runs.directory import create_run
@@ -81,7 +81,7 @@ def begin_batch(
     return run
 
 
-def _same(run: Path, about: dict[str, Any]) -> bool:
+def _same(run: Path, about: Mapping[str, object]) -> bool:
     try:
         manifest = read_manifest(run)
     except UserError:
@@ -89,9 +89,7 @@ def _same(run: Path, about: dict[str, Any]) -> bool:
     return all(manifest.get(key) == value for key, value in about.items())
 
 
-def carry_out_batch(
-    batch: Path, argv: list[str] | None, say: Say, sharing: Sharing | None = None
-) -> dict[str, Any]:
+def carry_out_batch(batch: Path, argv: list[str] | None, say: Say, sharing: Sharing | None = None) -> Summary:
     """Redoes the members that have not finished yet.
 
     Args:
@@ -99,16 +97,11 @@ def carry_out_batch(
         argv: the command as typed.
         say: receives lines for people.
         sharing: of processes that do this batch together; None for one alone.
-
-    Returns:
-        ``scale``, ``reproductions`` (each ``name``, ``status``, ``reason``, ``crashed``, ``run``, ``rows``,
-        ``figures``, ``protocol``, ``seconds``), ``statements``, ``hold``, ``as_recorded``, ``failed``,
-        ``seconds`` and ``run``.
     """
     manifest, folder = read_manifest(batch), batch.parent.parent
     names, scale = [str(name) for name in manifest["names"]], str(manifest["scale"])
     done = {entry["name"]: entry for entry in _entries(batch) if _is_kept(entry, folder)}
-    entries: dict[str, dict[str, Any]] = {}
+    entries: dict[str, Member] = {}
 
     def keep() -> None:
         """Writes the entries that there are so far."""
@@ -140,10 +133,10 @@ def carry_out_batch(
     return {**result, "run": str(batch)}
 
 
-def _carry_out_member(entry: dict[str, Any], run: Path, scale: str, say: Say) -> None:
+def _carry_out_member(entry: Member, run: Path, scale: str, say: Say) -> None:
     """Redoes one of them; its entry says how it ended, whatever happens."""
     try:
-        entry |= {**_member(carry_on(run, entry["name"], scale, say)), "status": "finished"}
+        entry |= _finished(entry, carry_on(run, entry["name"], scale, say))
     except UserError as error:
         entry |= {"status": "failed", "reason": str(error)}
     except Exception as error:
@@ -154,36 +147,45 @@ def _carry_out_member(entry: dict[str, Any], run: Path, scale: str, say: Say) ->
         raise
 
 
-def _finished_elsewhere(folder: Path, name: str, scale: str) -> dict[str, Any] | None:
+def _finished_elsewhere(folder: Path, name: str, scale: str) -> Member | None:
     """The entry of a member that another process of a shared batch has finished."""
     finished = finished_before(folder, name, scale)
     if finished is None:
         return None
     run, result = finished
-    about = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
+    entry: Member = {"name": name, "run": run.relative_to(folder).as_posix(), "crashed": False}
+    entry["made_by"] = made_by(name)
     try:
-        return {**about, "made_by": made_by(name), **_member(result), "status": "finished"}
+        return _finished(entry, result)
     except KeyError:  # a damaged file
         return None
 
 
-def _member(result: dict[str, Any]) -> dict[str, Any]:
-    return {key: result[key] for key in ("redoes", "rows", "figures", "protocol", "seconds")}
+def _finished(entry: Member, result: Result) -> Member:
+    return {
+        **entry,
+        "redoes": result["redoes"],
+        "rows": result["rows"],
+        "figures": result["figures"],
+        "protocol": result["protocol"],
+        "seconds": result["seconds"],
+        "status": "finished",
+    }
 
 
-def _entries(batch: Path) -> list[dict[str, Any]]:
+def _entries(batch: Path) -> list[Member]:
     try:
         return list(read_json(batch / "result.json")["reproductions"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def _is_kept(entry: dict[str, Any], folder: Path) -> bool:
+def _is_kept(entry: Member, folder: Path) -> bool:
     finished = entry.get("status") == "finished" and (folder / entry["run"] / "result.json").is_file()
     return finished and entry.get("made_by") == made_by(entry["name"])
 
 
-def sentence(entry: dict[str, Any]) -> str:
+def sentence(entry: Member) -> str:
     """How one of them ended, in one line.
 
     >>> sentence({"status": "finished", "rows": [{"holds": False, "ok": True}], "seconds": 2.0})
@@ -196,7 +198,7 @@ def sentence(entry: dict[str, Any]) -> str:
     return f"{hold} of {len(rows)} hold, {recorded} of {len(rows)} as recorded, {entry['seconds']:.1f} s"
 
 
-def summary(scale: str, entries: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+def summary(scale: str, entries: list[Member], folder: Path) -> Summary:
     """All of them counted together.
 
     Args:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.reproduce import REPRODUCTIONS, check, find
 from innerloop.reproduce.members import MADE_BY, made_by
+from innerloop.reproduce.results import Result
 from innerloop.reproduce.rows import Reproduction, Say
 from innerloop.runs.directory import create_run
 from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import start_manifest, update_manifest
 
 
-def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder: Path) -> dict[str, Any]:
+def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder: Path) -> Result:
     """Redoes a table or figure.
 
     Args:
@@ -24,10 +24,6 @@ def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder
         argv: the command as typed.
         say: receives lines for people.
         folder: where run directories live.
-
-    Returns:
-        ``name``, ``redoes``, ``scale``, ``rows``, ``figure``, ``figures``, ``protocol``, ``seconds``
-        and ``run``.
     """
     check(name, scale)
     return carry_on(begin(name, scale, argv, folder), name, scale, say)
@@ -48,7 +44,7 @@ def begin(name: str, scale: str, argv: list[str] | None, folder: Path) -> Path:
     return run
 
 
-def carry_on(run: Path, name: str, scale: str, say: Say) -> dict[str, Any]:
+def carry_on(run: Path, name: str, scale: str, say: Say) -> Result:
     """Redoes it in this directory; the manifest says how it ended, whatever happens.
 
     Args:
@@ -66,13 +62,13 @@ def carry_on(run: Path, name: str, scale: str, say: Say) -> dict[str, Any]:
         raise
 
 
-def _redo(name: str, scale: str, say: Say, run: Path) -> dict[str, Any]:
+def _redo(name: str, scale: str, say: Say, run: Path) -> Result:
     started = time.perf_counter()
     reproduction: Reproduction = find(name)(scale, say)
     from innerloop.plots.files import write_figures
 
     figures = write_figures(run, reproduction.figures)
-    result: dict[str, Any] = {
+    result: Result = {
         "name": name,
         "redoes": REPRODUCTIONS[name],
         "scale": scale,

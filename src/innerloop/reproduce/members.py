@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from innerloop.core.errors import UserError
 from innerloop.reproduce import module_name
+from innerloop.reproduce.results import Result
 from innerloop.reproduce.sources import library_versions, source_hash
 from innerloop.runs.claims import Claims
 from innerloop.runs.directory import list_runs
@@ -28,7 +29,7 @@ def made_by(name: str) -> dict[str, str | None]:
     return {"source": source_hash(module_name(name)), **library_versions()}
 
 
-def finished_before(folder: Path, name: str, scale: str) -> tuple[Path, dict[str, Any]] | None:
+def finished_before(folder: Path, name: str, scale: str) -> tuple[Path, Result] | None:
     """The run of a reproduction that the same source has finished in a shared folder, and its result.
 
     Args:
@@ -42,7 +43,7 @@ def finished_before(folder: Path, name: str, scale: str) -> tuple[Path, dict[str
             with contextlib.suppress(UserError, OSError, ValueError):
                 manifest = read_manifest(run)
                 if all(manifest.get(key) == value for key, value in wanted.items()):
-                    return run, dict(read_json(run / "result.json"))
+                    return run, cast(Result, dict(read_json(run / "result.json")))
     return None
 
 

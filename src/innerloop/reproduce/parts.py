@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from innerloop.core.children import end_with_parent, safe_path
+from innerloop.core.children import end_with_parent
 from innerloop.execution.plan import available_cores
-from innerloop.execution.starting import process_pool
+from innerloop.execution.starting import beginning, process_pool
 from innerloop.reproduce.sources import library_versions, source_hash
 from innerloop.runs.files import plain, read_json, write_json_atomic
 
@@ -82,7 +82,7 @@ def two_at_a_time(compute: Callable[[Job], Value], jobs: Sequence[Job]) -> Itera
         return
     # a forked process must not wait for threads of its parent, and four threads would share two cores
     with process_pool(workers, _begin, os.getpid()) as pool:
-        with safe_path():  # some systems start the processes of a pool afresh
+        with beginning():
             values = pool.map(compute, jobs)
         yield from zip(jobs, values, strict=True)
 

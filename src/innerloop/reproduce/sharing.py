@@ -20,9 +20,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-from innerloop.core.children import end_with_parent, safe_path
+from innerloop.core.children import end_with_parent
 from innerloop.core.cores import available_cores
-from innerloop.execution.starting import process_pool
+from innerloop.execution.starting import beginning, process_pool
 from innerloop.reproduce import parts
 from innerloop.reproduce.sources import source_hash
 from innerloop.runs.claims import Claims
@@ -105,9 +105,14 @@ class Sharing:
         if workers < 2:
             yield from in_any_order(lambda some: map(attempt, some), jobs)
             return
-        pool = process_pool(workers, _begin_in_pool, self.place, os.getpid())
-        with pool, safe_path():  # some systems start the processes of a pool afresh
-            yield from in_any_order(lambda some: pool.map(attempt, some), jobs)
+        with process_pool(workers, _begin_in_pool, self.place, os.getpid()) as pool:
+
+            def begun(some: list[Job]) -> Iterator[Tried]:
+                """What the processes of the pool make of these."""
+                with beginning():
+                    return pool.map(attempt, some)
+
+            yield from in_any_order(begun, jobs)
 
 
 def _claim_name(
@@ -184,7 +189,7 @@ def shared(folder: Path) -> Iterator[Sharing]:
             setattr(parts, name, function)
 
 
-def _put_in_place(sharing: Sharing) -> dict[str, Any]:
+def _put_in_place(sharing: Sharing) -> dict[str, Callable[..., Any]]:
     """Lets ``parts`` share; gives what was there before."""
     before = {name: getattr(parts, name) for name in ("remembered", "two_at_a_time")}
     _SHARING.set(sharing)

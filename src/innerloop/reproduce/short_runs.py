@@ -67,21 +67,21 @@ def fitted(recipe: Recipe, every: int = 0) -> Fitted:
 
 
 def judged(
-    found: Fitted, split: str = "test", rate: float | None = None, steps: int | None = None
+    trained: Fitted, split: str = "test", rate: float | None = None, steps: int | None = None
 ) -> Interval:
     """Score on held-out tasks, at another rate or number of steps if given; nan if training failed.
 
     Args:
-        found: what training gave.
+        trained: what training gave.
         split: which tasks.
         rate: another inner rate than that of training; the same if omitted.
         steps: inner steps; those of the recipe if omitted.
     """
-    if found.state is None:
+    if trained.state is None:
         return Interval(math.nan, math.nan, 0)
-    parts = found.parts if rate is None else found.parts.at_rate(rate)
+    parts = trained.parts if rate is None else trained.parts.at_rate(rate)
     wanted = parts.recipe.eval
     episodes = wanted.episodes if split == "test" else wanted.validation_episodes
     after = test_steps(parts.recipe) if steps is None else steps
-    state, plan = found.state, plan_for(parts.recipe)
+    state, plan = trained.state, plan_for(parts.recipe)
     return judge(parts, state.params, state.buffers, split, episodes, plan, after).interval

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -19,13 +18,13 @@ from typing import Any
 
 import torch
 
-from innerloop.core.children import end_with_parent, safe_path
+from innerloop.core.children import end_with_parent
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.heap import keep_freed_memory
 from innerloop.execution.plain import from_leader, plain_out
 from innerloop.execution.plan import Plan, torch_threads
-from innerloop.execution.starting import process_pool, start_method
+from innerloop.execution.starting import beginning, ended_by_errors, new_pool, start_method
 from innerloop.search.draws import Draw, Draws, digest
 from innerloop.search.measure import Job, Measured, job_key, measure, space_print
 from innerloop.search.space import Space
@@ -141,21 +140,21 @@ class Bench:
         pool = self._processes()
         waiting, running = iter(todo), dict[Future[Measured], int]()
         try:
-            for place in waiting:
-                with safe_path():  # some systems start the processes of a pool afresh
-                    running[pool.submit(_measure_there, jobs[place])] = place
-                if len(running) > self.workers:
+            with ended_by_errors(pool):
+                for place in waiting:
+                    with beginning():
+                        running[pool.submit(_measure_there, jobs[place])] = place
+                    if len(running) > self.workers:
+                        yield from _finished(running)
+                while running:
                     yield from _finished(running)
-            while running:
-                yield from _finished(running)
         except BaseException:
             self._pool = None
-            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
     def _processes(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            self._pool = process_pool(self.workers, _prepare, self.space, self._given, os.getpid())
+            self._pool = new_pool(self.workers, _prepare, self.space, self._given, os.getpid())
         return self._pool
 
 
@@ -189,7 +188,6 @@ _THERE: dict[str, Any] = {}
 def _prepare(space: Space[Any], draws: Draws, parent: int) -> None:
     """Runs first in every worker. An interrupt is the parent's business, and its end theirs."""
     end_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
     held: Callable[[int], Draw] = lru_cache(_DRAWS_HELD)(draws)

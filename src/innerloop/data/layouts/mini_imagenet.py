@@ -79,8 +79,8 @@ def _read(archive: Archive, name: str) -> tuple[NDArray[np.uint8], dict[str, NDA
     return images, rows
 
 
-def _indices(found: Any) -> NDArray[np.int64]:
-    rows = np.asarray(found, dtype=np.int64)
+def _indices(places: Any) -> NDArray[np.int64]:
+    rows = np.asarray(places, dtype=np.int64)
     if rows.ndim != 1:
         raise ValueError
     return rows

@@ -9,21 +9,17 @@ from typing import Any, NamedTuple
 
 import torch
 
+from innerloop.papers.bridge.agreement_jobs import PictureAnswers, Pictures, Wide, WideAnswers
 from innerloop.papers.bridge.agreement_rows import (
     METHODS,
     Apart,
+    Labels,
+    PicturesApart,
     picture_rows,
     recipe_rows,
     theorem_rows,
 )
-from innerloop.papers.bridge.agreement_runs import (
-    INNER,
-    TEST,
-    Pictures,
-    Wide,
-    trained_pictures,
-    trained_wide,
-)
+from innerloop.papers.bridge.agreement_runs import INNER, TEST, trained_pictures, trained_wide
 from innerloop.plots.panels import line, panel, panels_figure
 from innerloop.reproduce.parts import remembered, two_at_a_time
 from innerloop.reproduce.rows import Reproduction, Say
@@ -65,16 +61,14 @@ SIZES = {
 }
 
 
-def wide_part(job: Wide) -> dict[str, Any]:
+def wide_part(job: Wide) -> WideAnswers:
     """One of the quadratic tasks' networks, or what is remembered of it."""
-    outcome: dict[str, Any] = remembered(NAME, trained_wide, job._asdict())
-    return outcome
+    return WideAnswers(**remembered(NAME, trained_wide, job._asdict()))
 
 
-def picture_part(job: Pictures) -> dict[str, Any]:
+def picture_part(job: Pictures) -> PictureAnswers:
     """One Conv4, or what is remembered of it."""
-    outcome: dict[str, Any] = remembered(NAME, trained_pictures, job._asdict())
-    return outcome
+    return PictureAnswers(**remembered(NAME, trained_pictures, job._asdict()))
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -104,21 +98,21 @@ def run(scale: str, say: Say) -> Reproduction:
     data = {
         "theorem": {str(wide): [one._asdict() for one in each] for wide, each in theorem.items()},
         "recipe": [one._asdict() for one in recipes],
-        "pictures": pictures,
+        "pictures": pictures.as_dict(),
         "size": size._asdict(),
     }
     figure = _figure(size, theorem, recipes)
     return Reproduction(rows, {NAME: figure}, data, _protocol(size))
 
 
-def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, Any], seeds: int) -> Apart:
+def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, WideAnswers], seeds: int) -> Apart:
     depth, width, steps, regime = cell
     made = {
         (method, seed): trained[Wide(method, depth, width, seed, steps, regime)]
         for method in METHODS
         for seed in range(seeds)
     }
-    outputs = {key: _tensor(value["outputs"]) for key, value in made.items()}
+    outputs = {key: _tensor(value.outputs) for key, value in made.items()}
     size = sum(float(one.norm(dim=1).mean()) for one in outputs.values()) / len(outputs)
 
     def distance(pairs: Sequence[tuple[Any, Any]]) -> float:
@@ -127,7 +121,7 @@ def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, Any], seeds: int
         return sum(norms) / len(norms) / size
 
     between = list(itertools.combinations(range(seeds), 2))
-    left = [value["left"] for value in made.values() if value["left"] is not None]
+    left = [value.left for value in made.values() if value.left is not None]
     same_start = distance([(("anil", seed), ("mtl", seed)) for seed in range(seeds)])
     anil, mtl = (distance([((method, a), (method, b)) for a, b in between]) for method in METHODS)
     return Apart(same_start, anil, mtl, max(left, default=None))
@@ -138,27 +132,27 @@ def _tensor(values: list[list[float | None]]) -> torch.Tensor:
     return torch.tensor([[math.nan if v is None else v for v in each] for each in values]).double()
 
 
-def _pictures(size: Size, say: Say) -> dict[str, Any]:
+def _pictures(size: Size, say: Say) -> PicturesApart:
     """Accuracies, and how often two networks give a picture the same label."""
     jobs = [Pictures(method, seed, *size.pictures) for seed in range(size.seeds) for method in METHODS]
     by_job = {}
     for job, value in two_at_a_time(picture_part, jobs):
         by_job[job.method, job.seed] = value
-        say(f"Conv4, {job.method}, seed {job.seed}: {100 * value['accuracy']:.1f} %")
-    shares = {key: torch.tensor(value["thousandths"]).double() / 1000 for key, value in by_job.items()}
+        say(f"Conv4, {job.method}, seed {job.seed}: {100 * value.accuracy:.1f} %")
+    shares = {key: torch.tensor(value.thousandths).double() / 1000 for key, value in by_job.items()}
 
-    def compare(pairs: Sequence[tuple[Any, Any]]) -> dict[str, float]:
+    def compare(pairs: Sequence[tuple[Any, Any]]) -> Labels:
         """How often pairs of networks agree, and how far their probabilities are apart."""
         same = [float((shares[a].argmax(1) == shares[b].argmax(1)).double().mean()) for a, b in pairs]
         norms = [float((shares[a] - shares[b]).norm(dim=1).mean()) for a, b in pairs]
-        return {"agreement": sum(same) / len(same), "distance": sum(norms) / len(norms)}
+        return Labels(sum(same) / len(same), sum(norms) / len(norms))
 
     between = list(itertools.combinations(range(size.seeds), 2))
-    out: dict[str, Any] = {
-        "gap": compare([(("anil", s), ("mtl", s)) for s in range(size.seeds)]),
-        "accuracy": {m: [by_job[m, s]["accuracy"] for s in range(size.seeds)] for m in METHODS},
-    }
-    return out | {m: compare([((m, a), (m, b)) for a, b in between]) for m in METHODS}
+    return PicturesApart(
+        compare([(("anil", s), ("mtl", s)) for s in range(size.seeds)]),
+        {m: [by_job[m, s].accuracy for s in range(size.seeds)] for m in METHODS},
+        {m: compare([((m, a), (m, b)) for a, b in between]) for m in METHODS},
+    )
 
 
 def _protocol(size: Size) -> dict[str, Any]:

@@ -40,6 +40,32 @@ class Apart(NamedTuple):
         return min(self.anil, self.mtl)
 
 
+class Labels(NamedTuple):
+    """How often pairs of networks give a picture the same label; how far their probabilities are apart."""
+
+    agreement: float
+    distance: float
+
+
+class PicturesApart(NamedTuple):
+    """Networks on picture tasks.
+
+    Attributes:
+        gap: ANIL and MTL from the same start.
+        accuracy: of every seed, by method.
+        seeds: two seeds of one method, by method.
+    """
+
+    gap: Labels
+    accuracy: dict[str, list[float]]
+    seeds: dict[str, Labels]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, the methods beside the rest."""
+        seeds = {method: one._asdict() for method, one in self.seeds.items()}
+        return {"gap": self.gap._asdict(), "accuracy": self.accuracy, **seeds}
+
+
 def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str) -> list[Row]:
     """Gradient descent in the theorem's setting.
 
@@ -116,18 +142,19 @@ def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
     ]
 
 
-def picture_rows(found: dict[str, Any], scale: str) -> list[Row]:
+def picture_rows(pictures: PicturesApart, scale: str) -> list[Row]:
     """Labels of pictures."""
-    gap, floor = found["gap"], max(found[m]["agreement"] for m in METHODS)
-    accuracy = ", ".join(f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in found["accuracy"].items())
+    gap, seeds = pictures.gap, pictures.seeds.values()
+    floor = max(one.agreement for one in seeds)
+    accuracy = ", ".join(f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in pictures.accuracy.items())
     return [
         row(
             "Conv4, 5-way 5-shot: ANIL and MTL give the same labels as often as two seeds of one do",
             "close",
-            f"{100 * gap['agreement']:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
-            f"both methods); probabilities {gap['distance']:.3f} apart against "
-            f"{min(found[m]['distance'] for m in METHODS):.3f}; accuracy {accuracy}",
-            gap["agreement"] >= floor,
+            f"{100 * gap.agreement:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
+            f"both methods); probabilities {gap.distance:.3f} apart against "
+            f"{min(one.distance for one in seeds):.3f}; accuracy {accuracy}",
+            gap.agreement >= floor,
             expected=RECORDED[scale]["pictures"],
         )
     ]

@@ -7,7 +7,7 @@ They stand apart from the rows that are made of them, so that finished runs outl
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.objectives.multitask import multitask
+from innerloop.papers.bridge.agreement_jobs import PictureAnswers, Wide, WideAnswers
 from innerloop.papers.bridge.shared import (
     DIM,
     SHOTS,
@@ -46,51 +47,8 @@ TEST = Descent(1.0)
 RECIPES = {"anil": "bridge-quadratic-anil", "mtl": "bridge-quadratic-multitask"}
 
 
-class Wide(NamedTuple):
-    """One network on the quadratic tasks.
-
-    Attributes:
-        method: ``anil`` or ``mtl``.
-        depth: layers with weights.
-        width: of hidden layers.
-        seed: of the network; tasks are the same for all.
-        steps: of training.
-        regime: ``theorem`` (full-batch gradient descent from f₀ = 0, heads reset at test) or ``recipe``
-            (Adam, as the shipped recipes train).
-    """
-
-    method: str
-    depth: int
-    width: int
-    seed: int
-    steps: int
-    regime: str
-
-
-class Pictures(NamedTuple):
-    """One Conv4 on picture tasks.
-
-    Attributes:
-        method: ``anil`` or ``mtl``.
-        seed: of the network and of the training tasks.
-        steps: meta-steps.
-        episodes: test tasks.
-        filters: of the Conv4.
-        data: name of the pictures.
-    """
-
-    method: str
-    seed: int
-    steps: int
-    episodes: int
-    filters: int
-    data: str
-
-
 def trained_wide(method: str, depth: int, width: int, seed: int, steps: int, regime: str) -> dict[str, Any]:
-    """What a trained network predicts for the queries of the test tasks, ``(tests, queries)``.
-
-    ``left`` is the share of the first training loss that remains (of the theorem's regime).
+    """What a trained network predicts for the queries of the test tasks: ``WideAnswers`` as plain data.
 
     Args:
         method: ``anil`` or ``mtl``.
@@ -102,7 +60,7 @@ def trained_wide(method: str, depth: int, width: int, seed: int, steps: int, reg
     """
     job = Wide(method, depth, width, seed, steps, regime)
     outputs, left = _by_theorem(job) if regime == "theorem" else _by_recipe(job)
-    return {"outputs": outputs.squeeze(-1).tolist(), "left": left}
+    return WideAnswers(outputs.squeeze(-1).tolist(), left)._asdict()
 
 
 def _by_theorem(job: Wide) -> tuple[Tensor, float]:
@@ -191,7 +149,7 @@ def _by_recipe(job: Wide) -> tuple[Tensor, float]:
 def trained_pictures(
     method: str, seed: int, steps: int, episodes: int, filters: int, data: str
 ) -> dict[str, Any]:
-    """Class probabilities (in thousandths) and truth for the queries of the test tasks, and the accuracy.
+    """What a trained Conv4 answers to the queries of the test tasks: ``PictureAnswers`` as plain data.
 
     Both methods adapt in the same way: logistic regression on normalised features (C = 3), as Bridge does.
 
@@ -231,7 +189,7 @@ def trained_pictures(
             truth.append(task.y_query)
     all_shares, all_truth = torch.cat(shares), torch.cat(truth)
     right = (all_shares.argmax(1) == all_truth).double().mean()
-    return {"thousandths": (1000 * all_shares).round().int().tolist(), "accuracy": float(right)}
+    return PictureAnswers((1000 * all_shares).round().int().tolist(), float(right))._asdict()
 
 
 def _probabilities(network: Network, params: Params, buffers: Any, task: Any) -> Tensor:

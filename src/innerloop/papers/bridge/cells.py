@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.papers.bridge.picture_run import PictureRun, picture_run
 from innerloop.reproduce.rows import Row, Say, counts_row
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ PARTS = "bridge-pictures"
 """All tables share the runs that they have in common."""
 
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
-Runs = Mapping["Work", dict[str, Any]]
+Runs = Mapping["Work", PictureRun]
 
 
-def carry_out(works: Sequence[Work], say: Say) -> dict[Work, dict[str, Any]]:
+def carry_out(works: Sequence[Work], say: Say) -> dict[Work, PictureRun]:
     """Every run once, two at a time with one thread each; finished ones are kept."""
     from innerloop.data.opening import open_source
     from innerloop.papers.bridge.methods import recipe_for
@@ -32,16 +33,16 @@ def carry_out(works: Sequence[Work], say: Say) -> dict[Work, dict[str, Any]]:
     runs = {}
     for work, run in two_at_a_time(_part, works):
         runs[work] = run
-        told = ", ".join(f"{100 * mean(run, shots):.1f} % ({shots} shots)" for shots in run["scores"])
-        say(f"{work}: {told} after {run['best_seconds']:.0f} of {run['seconds']:.0f} s of training")
+        told = ", ".join(f"{100 * mean(run, shots):.1f} % ({shots} shots)" for shots in run.scores)
+        say(f"{work}: {told} after {run.best_seconds:.0f} of {run.seconds:.0f} s of training")
     return runs
 
 
-def _part(work: Work) -> dict[str, Any]:
+def _part(work: Work) -> PictureRun:
     from innerloop.papers.bridge.runs import trained
     from innerloop.reproduce.parts import remembered
 
-    return dict(remembered(PARTS, trained, settings_of(work)))
+    return picture_run(remembered(PARTS, trained, settings_of(work)))
 
 
 def settings_of(work: Work) -> dict[str, Any]:
@@ -56,25 +57,25 @@ def settings_of(work: Work) -> dict[str, Any]:
     }
 
 
-def mean(run: Mapping[str, Any], shots: str) -> float:
+def mean(run: PictureRun, shots: str) -> float:
     """Accuracy of one run, from 0 to 1."""
-    return mean_interval(run["scores"][shots]).mean
+    return mean_interval(run.scores[shots]).mean
 
 
-def percent(found: Interval) -> str:
+def percent(accuracy: Interval) -> str:
     """An accuracy for people, with its interval where there is one.
 
     >>> percent(Interval(0.7, 0.011, 3)), percent(Interval(0.7, float("nan"), 1))
     ('70.0 ± 1.1 %', '70.0 %')
     """
-    spread = f" ± {100 * found.ci95:.1f}" if found.ci95 == found.ci95 else ""
-    return f"{100 * found.mean:.1f}{spread} %"
+    spread = f" ± {100 * accuracy.ci95:.1f}" if accuracy.ci95 == accuracy.ci95 else ""
+    return f"{100 * accuracy.mean:.1f}{spread} %"
 
 
-def over_seeds(runs: Sequence[Mapping[str, Any]], shots: str) -> Interval:
+def over_seeds(runs: Sequence[PictureRun], shots: str) -> Interval:
     """Accuracy with its interval over training seeds; over test tasks if there is one seed only."""
     if len(runs) == 1:
-        return mean_interval(runs[0]["scores"][shots])
+        return mean_interval(runs[0].scores[shots])
     return mean_interval([mean(run, shots) for run in runs])
 
 
@@ -101,9 +102,7 @@ class Difference(NamedTuple):
         return text
 
 
-def difference(
-    first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], shots: str
-) -> Difference:
+def difference(first: Sequence[PictureRun], second: Sequence[PictureRun], shots: str) -> Difference:
     """First minus second, task by task.
 
     Args:
@@ -111,32 +110,32 @@ def difference(
         second: runs, one for each seed.
         shots: of the test tasks.
 
-    >>> run = lambda *scores: {"scores": {"5": list(scores)}}
+    >>> run = lambda *scores: PictureRun([], 60.0, 10, 10, 60.0, {"5": list(scores)}, {})
     >>> str(difference([run(0.6, 0.8)], [run(0.5, 0.7)], "5"))
     '+10.0 ± 0.0 points over tasks'
     """
     pairs = list(zip(first, second, strict=True))
-    gaps = [paired_difference(a["scores"][shots], b["scores"][shots]).mean for a, b in pairs]
+    gaps = [paired_difference(a.scores[shots], b.scores[shots]).mean for a, b in pairs]
     tasks = paired_difference(_mean_by_task(first, shots), _mean_by_task(second, shots))
     return Difference(tasks, mean_interval(gaps))
 
 
-def _mean_by_task(runs: Sequence[Mapping[str, Any]], shots: str) -> list[float]:
-    return [sum(scores) / len(runs) for scores in zip(*(run["scores"][shots] for run in runs), strict=True)]
+def _mean_by_task(runs: Sequence[PictureRun], shots: str) -> list[float]:
+    return [sum(scores) / len(runs) for scores in zip(*(run.scores[shots] for run in runs), strict=True)]
 
 
-def time_to_reach(run: Mapping[str, Any], accuracy: float) -> float | None:
+def time_to_reach(run: PictureRun, accuracy: float) -> float | None:
     """Seconds of training until validation first reaches this accuracy; ``None`` if it never does."""
-    return next((p["seconds"] for p in run["curve"] if p["validation"] >= accuracy), None)
+    return next((p.seconds for p in run.curve if p.validation >= accuracy), None)
 
 
-def best_validation(run: Mapping[str, Any]) -> float:
+def best_validation(run: PictureRun) -> float:
     """The highest accuracy along the curve."""
-    return max(float(point["validation"]) for point in run["curve"])
+    return max(float(point.validation) for point in run.curve)
 
 
 def shares_of_time(
-    ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], slack: float = 0.0
+    ours: Sequence[PictureRun], theirs: Sequence[PictureRun], slack: float = 0.0
 ) -> list[float | None]:
     """Per seed, our time to their best validation accuracy (less ``slack`` points) as a share of theirs.
 
@@ -147,15 +146,17 @@ def shares_of_time(
         theirs: runs, one for each seed.
         slack: points by which we may fall short.
 
-    >>> ours = [{"seconds": 2, "validation": 0.5}, {"seconds": 4, "validation": 0.7}]
-    >>> theirs = [{"seconds": 4, "validation": 0.6}, {"seconds": 8, "validation": 0.7}]
-    >>> shares_of_time([{"curve": ours}], [{"curve": theirs, "best_seconds": 8}])
+    >>> from innerloop.papers.bridge.picture_run import CurvePoint
+    >>> ours = [CurvePoint(1, 0.5, 0.01, 2.0), CurvePoint(2, 0.7, 0.01, 4.0)]
+    >>> theirs = [CurvePoint(1, 0.6, 0.01, 4.0), CurvePoint(2, 0.7, 0.01, 8.0)]
+    >>> run = lambda curve: PictureRun(curve, 9.0, 2, 2, curve[-1].seconds, {}, {})
+    >>> shares_of_time([run(ours)], [run(theirs)])
     [0.5]
     """
     shares: list[float | None] = []
     for mine, peer in zip(ours, theirs, strict=True):
         there = time_to_reach(mine, best_validation(peer) - slack / 100)
-        shares.append(None if there is None else there / peer["best_seconds"])
+        shares.append(None if there is None else there / peer.best_seconds)
     return shares
 
 
@@ -179,14 +180,14 @@ def shares_in_words(shares: Sequence[float | None]) -> str:
 
 def shots_of(runs: Runs) -> str:
     """The number of shots that all methods are judged on, as a key of ``scores``."""
-    return next(iter(next(iter(runs.values()))["scores"]))
+    return next(iter(next(iter(runs.values())).scores))
 
 
 def smoke_counts(runs: Runs) -> Row:
     """Whether all accuracies are whole numbers of right answers."""
     from innerloop.papers.bridge.methods import SMOKE_QUERIES, WAYS
 
-    every = [scores for each_run in runs.values() for scores in each_run["scores"].values()]
+    every = [scores for each_run in runs.values() for scores in each_run.scores.values()]
     return counts_row([(sum(each) / len(each), WAYS * SMOKE_QUERIES * len(each)) for each in every])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,28 +33,54 @@ SIZES["paper"] = ([64, 128, 256, 512, 1024, 2048], 10, 200)
 """Widths, draws of the network, outer steps."""
 
 
+class Summary(NamedTuple):
+    """What one method did at one width, over all draws of the network.
+
+    Attributes:
+        width: of the layers.
+        holds: share of draws whose loss stays under the bound.
+        slow_holds: whether it does at the slow rate.
+        printed_holds: whether it does at the slow rate, with η₀ for η in the bound.
+        loss: by step, relative to the first; the geometric mean.
+        error: ‖Φ̂_0 − Φ‖/‖Φ‖, the mean.
+        linear: how far training is from its linearisation, the mean.
+        distance: ‖θ_T − θ_0‖, the mean.
+        path: the length of the way, the mean.
+        drift: of the network's own kernel, the mean.
+    """
+
+    width: int
+    holds: float
+    slow_holds: bool
+    printed_holds: bool
+    loss: list[float]
+    error: float
+    linear: float
+    distance: float
+    path: float
+    drift: float
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """Trains both full-batch at every width on the same tasks, no split of support and query."""
     widths, draws, steps = SIZES[scale]
     tasks = bridge_tasks(0, "train", TASKS, SAMPLES // 2, SAMPLES // 2, standard=True)
     kernels = limits(tasks)
     eta0 = common_rate(*kernels.values())
-    summaries: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
+    summaries: dict[str, list[Summary]] = {method: [] for method in METHODS}
     for width in widths:
         for method, phi in kernels.items():
             courses = [course(method, width, seed, tasks, ETA * eta0, steps) for seed in range(draws)]
             slow = course(method, width, 0, tasks, SLOW * eta0, steps)
             summaries[method].append(_summary(width, courses, slow, phi, eta0))
             one = summaries[method][-1]
-            say(f"{method}, width {width}: bound holds in {one['holds']:.0%}, distance {one['distance']:.3g}")
-    rows = [
-        one for method in METHODS for one in _rows(method, summaries[method], draws, kernels[method], eta0)
-    ]
+            say(f"{method}, width {width}: bound holds in {one.holds:.0%}, distance {one.distance:.3g}")
+    rows = [one for m in METHODS for one in _rows(m, summaries[m], draws, kernels[m], eta0)]
     rows.append(_printed_rate_row(kernels, tasks, steps))
     data = {
         "eta0": eta0,
         "rates": {m: rates(phi)._asdict() for m, phi in kernels.items()},
-        "found": summaries,
+        "found": {m: [one._asdict() for one in each] for m, each in summaries.items()},
     }
     protocol = {
         "network": f"{DEPTH} layers, ReLU, NTK parametrisation, its first outputs as drawn, float64",
@@ -98,76 +124,77 @@ def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, ste
     return watch_method("mtl", net, params, tasks, eta, steps, inner=INNER)
 
 
-def _under(found: Course, eta: float, constants: Rates) -> bool:
+def _under(watched: Course, eta: float, constants: Rates) -> bool:
     """Whether the loss is below (1 − ησ_min/3)^{2t} of its first value at every step."""
-    times = torch.arange(len(found.losses), dtype=torch.float64)
-    bound = loss_bound(times, eta, constants.smallest, found.losses[0])
-    return bool((torch.tensor(found.losses, dtype=torch.float64) <= bound * (1 + 1e-9)).all())
+    times = torch.arange(len(watched.losses), dtype=torch.float64)
+    bound = loss_bound(times, eta, constants.smallest, watched.losses[0])
+    return bool((torch.tensor(watched.losses, dtype=torch.float64) <= bound * (1 + 1e-9)).all())
 
 
-def _summary(
-    width: int, courses: list[Course], slow: Course, phi: torch.Tensor, eta0: float
-) -> dict[str, Any]:
+def _summary(width: int, courses: list[Course], slow: Course, phi: torch.Tensor, eta0: float) -> Summary:
     constants = rates(phi)
-    mean = {
-        key: sum(getattr(one, key) for one in courses) / len(courses) for key in ("distance", "path", "drift")
-    }
+    distance, path, drift = (
+        sum(getattr(one, key) for one in courses) / len(courses) for key in ("distance", "path", "drift")
+    )
     logs = torch.tensor([[loss / one.losses[0] for loss in one.losses] for one in courses]).double().log()
-    return {
-        "width": width,
-        "holds": sum(_under(one, ETA * eta0, constants) for one in courses) / len(courses),
-        "slow_holds": _under(slow, SLOW * eta0, constants),
-        "printed_holds": _under(slow, eta0, constants),
-        "loss": logs.mean(0).exp().tolist(),
-        "error": fmean(float((one.first - phi).norm() / phi.norm()) for one in courses),
-        "linear": fmean(off_linear(one, ETA * eta0) for one in courses),
-        **mean,
-    }
+    return Summary(
+        width,
+        holds=sum(_under(one, ETA * eta0, constants) for one in courses) / len(courses),
+        slow_holds=_under(slow, SLOW * eta0, constants),
+        printed_holds=_under(slow, eta0, constants),
+        loss=logs.mean(0).exp().tolist(),
+        error=fmean(float((one.first - phi).norm() / phi.norm()) for one in courses),
+        linear=fmean(off_linear(one, ETA * eta0) for one in courses),
+        distance=distance,
+        path=path,
+        drift=drift,
+    )
 
 
-def _rows(method: str, found: list[dict[str, Any]], draws: int, phi: torch.Tensor, eta0: float) -> list[Row]:
-    widths = [float(one["width"]) for one in found]
-    slope = log_slope(widths, [one["distance"] / one["width"] ** 0.5 for one in found])
+def _rows(method: str, summaries: list[Summary], draws: int, phi: torch.Tensor, eta0: float) -> list[Row]:
+    widths = [float(one.width) for one in summaries]
+    slope = log_slope(widths, [one.distance / one.width**0.5 for one in summaries])
     near = 0.15 if len(widths) > 3 else 0.35
-    holds = ", ".join(f"{one['width']}: {one['holds']:.0%}" for one in found)
-    printed = sum(one["printed_holds"] for one in found)
-    slow = sum(one["slow_holds"] for one in found)
-    last, share = found[-1]["loss"][-1], eta0 / rates(phi).eta0
+    holds = ", ".join(f"{one.width}: {one.holds:.0%}" for one in summaries)
+    printed, slow = sum(one.printed_holds for one in summaries), sum(one.slow_holds for one in summaries)
+    last, share = summaries[-1].loss[-1], eta0 / rates(phi).eta0
     return [
         row(
             f"{METHODS[method]}: L(θ_t) ≤ (1 − ησ_min/3)^{{2t}} R at every step, η = {ETA} η₀",
             "holds from some width on",
-            f"{holds} of {draws} draws; {last:.1e} of the first loss is left at width {found[-1]['width']} "
+            f"{holds} of {draws} draws; {last:.1e} of the first loss is left at width {summaries[-1].width} "
             f"(η₀ is {share:.2f} of this kernel's own)",
-            all(one["holds"] == 1 for one in found[1:]),
+            all(one.holds == 1 for one in summaries[1:]),
             reason="judged from the second width on",
         ),
         row(
             f"{METHODS[method]} as printed, with η₀ for η, at η = {SLOW} η₀",
             "holds",
-            f"in {printed} of {len(found)} widths; with η in its place in {slow}",
-            printed == len(found),
+            f"in {printed} of {len(summaries)} widths; with η in its place in {slow}",
+            printed == len(summaries),
             expected=False,
             reason="the rate must carry the η that is used",
         ),
         row(
             f"eq. 31, {method.upper()}: ‖θ_t − θ_0‖/√width ∝ width^−½",
             -0.5,
-            f"slope {slope:.3f}; ‖θ_t − θ_0‖ " + ", ".join(f"{one['distance']:.2f}" for one in found),
+            f"slope {slope:.3f}; ‖θ_t − θ_0‖ " + ", ".join(f"{one.distance:.2f}" for one in summaries),
             abs(slope + 0.5) < near,
             reason=f"slope on log–log axes, within {near}: the distance itself stays O(1)",
         ),
-        *_kernel_rows(method, found, near),
+        *_kernel_rows(method, summaries, near),
     ]
 
 
-def _kernel_rows(method: str, found: list[dict[str, Any]], near: float) -> list[Row]:
+def _kernel_rows(method: str, summaries: list[Summary], near: float) -> list[Row]:
     """What lies behind the theorem: the network's own kernel, and training with it standing still."""
-    widths = [float(one["width"]) for one in found]
-    slopes = {key: log_slope(widths, [one[key] for one in found]) for key in ("error", "linear")}
+    widths = [float(one.width) for one in summaries]
+    values = {"error": [one.error for one in summaries], "linear": [one.linear for one in summaries]}
+    slopes = {key: log_slope(widths, each) for key, each in values.items()}
     said = {
-        key: f"slope {slope:.3f}: " + ", ".join(f"{one['width']}: {one[key]:.3f}" for one in found)
-        for key, slope in slopes.items()
+        key: f"slope {slopes[key]:.3f}: "
+        + ", ".join(f"{w:g}: {v:.3f}" for w, v in zip(widths, each, strict=True))
+        for key, each in values.items()
     }
     return [
         row(
@@ -206,17 +233,17 @@ def _printed_rate_row(kernels: dict[str, torch.Tensor], tasks: TaskBatch, steps:
     )
 
 
-def _figure(found: dict[str, list[dict[str, Any]]], kernels: dict[str, torch.Tensor], eta0: float) -> Any:
+def _figure(summaries: dict[str, list[Summary]], kernels: dict[str, torch.Tensor], eta0: float) -> Any:
     panels = []
     for method, phi in kernels.items():
-        steps = list(range(len(found[method][0]["loss"])))
+        steps = list(range(len(summaries[method][0].loss)))
         bound = loss_bound(torch.tensor(steps).double(), ETA * eta0, rates(phi).smallest, 1.0).tolist()
-        lines = [line(f"width {one['width']}", steps, one["loss"]) for one in found[method]]
+        lines = [line(f"width {one.width}", steps, one.loss) for one in summaries[method]]
         name = f"{METHODS[method]}: loss / first loss"
         panels.append(panel("outer step t", name, [*lines, line("bound", steps, bound)], log_y=True))
-    widths = [float(one["width"]) for one in found["mtl"]]
+    widths = [float(one.width) for one in summaries["mtl"]]
     ways = [
-        line(method.upper(), widths, [one["distance"] / one["width"] ** 0.5 for one in found[method]])
+        line(method.upper(), widths, [one.distance / one.width**0.5 for one in summaries[method]])
         for method in METHODS
     ]
     panels.append(panel("width", "eq. 31: ‖θ_T − θ_0‖/√width", ways, log_x=True, log_y=True))

@@ -70,18 +70,18 @@ def residual_spectra(x: Tensor, tasks: int, depths: list[int]) -> dict[str, list
     }
 
 
-def spectra_rows(depths: list[int], found: dict[str, list[Structure]], x: Tensor) -> list[Row]:
+def spectra_rows(depths: list[int], structures: dict[str, list[Structure]], x: Tensor) -> list[Row]:
     """Rows of ``bridge-spectra``.
 
     Args:
         depths: of the networks.
-        found: by network and depth.
+        structures: by network and depth.
         x: inputs.
     """
-    rows = [_factor_row(depths, found["residual"], x)]
+    rows = [_factor_row(depths, structures["residual"], x)]
     for name, words in RESIDUAL.items():
-        off = found[name][-1].off
-        slope = log_slope([float(d) for d in depths[-3:]], [one.inverse_gap for one in found[name][-3:]])
+        off = structures[name][-1].off
+        slope = log_slope([float(d) for d in depths[-3:]], [one.inverse_gap for one in structures[name][-3:]])
         holds, why = name != "residual-prenorm", "" if name != "residual-prenorm" else LOG_DEPTH
         rows += [
             row(
@@ -137,11 +137,11 @@ def residual_gaps(tasks: list[Any]) -> dict[str, list[MeanError]]:
     return {name: [gap(name, depth) for depth in DEEP] for name in RESIDUAL}
 
 
-def gap_rows(found: dict[str, list[MeanError]]) -> list[Row]:
+def gap_rows(gaps: dict[str, list[MeanError]]) -> list[Row]:
     """Rows of ``bridge-fig1``."""
     rows = []
     for name, words in RESIDUAL.items():
-        means = [one.mean for one in found[name]]
+        means = [one.mean for one in gaps[name]]
         slope = log_slope([float(d) for d in DEEP], means)
         slow = name == "residual-prenorm"
         rows.append(

@@ -51,20 +51,20 @@ def run(scale: str, say: Say) -> Reproduction:
         "residual": _plain(residual),
         "residual_depths": DEEP,
         "cancellation": off,
-        "paper": empirical,
+        "paper": empirical.as_dict(),
     }
     figures = {"bridge-fig1": _figure(gaps, times, residual), "bridge-fig1-paper": _paper_figure(empirical)}
     return Reproduction(rows, figures, data, _protocol(draws, few, empirical))
 
 
-def _protocol(draws: int, few: int, empirical: dict[str, Any]) -> dict[str, Any]:
+def _protocol(draws: int, few: int, empirical: paper.DrawnGaps) -> dict[str, Any]:
     return {
         "draws": f"{draws} for the depths with shared heads, {few} for independent heads, residual networks "
-        f"and λτ, {empirical['draws']} for empirical kernels, a network each",
+        f"and λτ, {empirical.draws} for empirical kernels, a network each",
         "tasks": "20 training tasks × 10, 20 test tasks, 5 support and 10 query samples, d = 10; ‖x‖ = √d, "
         "for empirical kernels as drawn",
         "test time ŝ": 1.0,
-        "kernels": f"analytic, ReLU, He's initialisation; empirical of width {empirical['width']}",
+        "kernels": f"analytic, ReLU, He's initialisation; empirical of width {empirical.width}",
         "error": "standard error over draws",
         "seeds": f"0 to {draws - 1}",
     }
@@ -104,5 +104,5 @@ def _line(name: str, x: Any, gaps: list[MeanError]) -> Any:
     return line(name, x, [g.mean for g in gaps], [g.error for g in gaps])
 
 
-def _paper_figure(empirical: dict[str, Any]) -> Any:
+def _paper_figure(empirical: paper.DrawnGaps) -> Any:
     return panels_figure(paper.panels(empirical))

@@ -29,13 +29,31 @@ TIMES = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
 DEPTH = 10
 """Where λτ is varied."""
 LEMMA = "t = ∞, no split (Lemma 1)"
-VARIANTS: dict[str, dict[str, Any]] = {
-    LEMMA: {},
-    "t = ∞, relative ridge 0.01": {"outer": Descent(ridge=1e-2, relative=True)},
-    "finite t: ηt = 0.05": {"outer": Descent(0.05)},
-    "t = ∞, split 5 + 5": {"split": True},
-    "t = ∞, split 10 + 10": {"split": True, "fresh": True},
-    "t = ∞, ŝ = λτ": {"moves": True},
+
+
+class Variant(NamedTuple):
+    """A way in which λτ is varied.
+
+    Attributes:
+        outer: training time of both methods; to convergence if omitted.
+        split: whether ANIL adapts to one half of a task's samples and is judged on the other.
+        fresh: whether it adapts to further samples instead, as many again.
+        moves: whether adaptation at test is as long as in training.
+    """
+
+    outer: Descent | None = None
+    split: bool = False
+    fresh: bool = False
+    moves: bool = False
+
+
+VARIANTS = {
+    LEMMA: Variant(),
+    "t = ∞, relative ridge 0.01": Variant(outer=Descent(ridge=1e-2, relative=True)),
+    "finite t: ηt = 0.05": Variant(outer=Descent(0.05)),
+    "t = ∞, split 5 + 5": Variant(split=True),
+    "t = ∞, split 10 + 10": Variant(split=True, fresh=True),
+    "t = ∞, ŝ = λτ": Variant(moves=True),
 }
 PRINTED = {"float32": torch.float32, "float64": torch.float64}
 """Precisions in which Lemma 1 is computed as it is printed, inverse and all."""
@@ -76,13 +94,19 @@ def vary(name: str, time: float, one: Draw, kernel: KernelFunction) -> Tensor:
         one: a draw of tasks.
         kernel: of the network.
     """
-    variant = dict(VARIANTS[name])
-    options: dict[str, Any] = {"inner": Descent(time)}
-    options["test_descent"] = Descent(time if variant.pop("moves", False) else 1.0)
-    if variant.pop("fresh", False):  # further support samples for ANIL; MTL trains on the queries alone
-        return mtl_anil_gap(kernel, one.fresh, one.test, split=True, mtl_train=one.train, **options)
-    train = halves(one.train) if variant.get("split") else one.train
-    return mtl_anil_gap(kernel, train, one.test, **options, **variant)
+    variant = VARIANTS[name]
+    train = one.fresh if variant.fresh else halves(one.train) if variant.split else one.train
+    return mtl_anil_gap(
+        kernel,
+        train,
+        one.test,
+        inner=Descent(time),
+        test_descent=Descent(time if variant.moves else 1.0),
+        outer=variant.outer,
+        split=variant.split,
+        # further support samples for ANIL; MTL trains on the queries alone
+        mtl_train=one.train if variant.fresh else None,
+    )
 
 
 def by_time(draws: list[Draw], kernels: list[KernelFunction]) -> dict[str, list[MeanError]]:

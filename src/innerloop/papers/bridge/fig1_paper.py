@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from innerloop.kernels.meta.compare import mean_error
+from innerloop.kernels.meta.compare import MeanError, mean_error
 from innerloop.kernels.types import KernelFunction
 from innerloop.papers.bridge.fig1_gaps import (
     DEPTH,
@@ -35,18 +35,39 @@ PRINTED_TIMES = [*TIMES, 1.0]
 """One more: there e^{−λτ‖K‖} is below the rounding of every precision."""
 
 
-def compute(scale: str, say: Say) -> dict[str, Any]:
+class DrawnGaps(NamedTuple):
+    """Gaps from empirical kernels.
+
+    Attributes:
+        draws: of tasks and network.
+        width: of the networks.
+        by_depth: at λτ = 0.
+        by_time: by variant, then by λτ.
+    """
+
+    draws: int
+    width: int
+    by_depth: list[MeanError]
+    by_time: dict[str, list[MeanError]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        by_time = {name: [one._asdict() for one in gaps] for name, gaps in self.by_time.items()}
+        return {**self._asdict(), "by_depth": [one._asdict() for one in self.by_depth], "by_time": by_time}
+
+
+def compute(scale: str, say: Say) -> DrawnGaps:
     """Gaps by depth and by λτ; every draw has tasks and a network of its own."""
     draws, width = SIZES[scale]
     tasks = [draw(seed, sphere=False) for seed in range(draws)]
-    depths: list[dict[str, float]] = []
+    depths: list[MeanError] = []
     kernels: list[KernelFunction] = []
     for depth in DEPTHS:
         here = [drawn_kernel(one, seed, width, depth) for seed, one in enumerate(tasks)]
         gaps_here = [depth_gaps(kernel, [one])[0] for one, kernel in zip(tasks, here, strict=True)]
-        depths.append(mean_error(gaps_here)._asdict())
+        depths.append(mean_error(gaps_here))
         kernels = here if depth == DEPTH else kernels
-        say(f"empirical kernels of width {width}, L = {depth}: {depths[-1]['mean']:.2f}")
+        say(f"empirical kernels of width {width}, L = {depth}: {depths[-1].mean:.2f}")
     times = by_time(tasks, kernels)
     for name, dtype in PRINTED.items():
         times[f"as printed, {name}"] = [
@@ -55,17 +76,12 @@ def compute(scale: str, say: Say) -> dict[str, Any]:
             )
             for time in PRINTED_TIMES
         ]
-    return {
-        "draws": draws,
-        "width": width,
-        "by_depth": depths,
-        "by_time": {name: [one._asdict() for one in gaps] for name, gaps in times.items()},
-    }
+    return DrawnGaps(draws, width, depths, times)
 
 
-def rows(found: dict[str, Any], scale: str) -> list[Row]:
+def rows(drawn: DrawnGaps, scale: str) -> list[Row]:
     """What Figure 1 shows, beside what its own computation gives."""
-    width, by_depth = found["width"], [one["mean"] for one in found["by_depth"]]
+    width, by_depth = drawn.width, [one.mean for one in drawn.by_depth]
     slope = log_slope([float(d) for d in DEPTHS], by_depth)
     how = f"empirical kernels of width {width}, inputs not rescaled"
     out = [
@@ -76,22 +92,22 @@ def rows(found: dict[str, Any], scale: str) -> list[Row]:
             by_depth[-1] < by_depth[0],
         )
     ]
-    for name, gaps in found["by_time"].items():
-        means = [one["mean"] for one in gaps]
+    for name, gaps in drawn.by_time.items():
+        means = [one.mean for one in gaps]
         if name.startswith("as printed"):
             out.append(_printed_row(f"Figure 1, right, the paper's way: Lemma 1 {name}", means))
         elif name == LEMMA:
-            out.append(_cancelled_row(means[0], found["by_time"]["as printed, float64"]))
+            out.append(_cancelled_row(means[0], drawn.by_time["as printed, float64"]))
         else:
             what = f"Figure 1, right, the paper's way: {name}"
             out.append(time_row(what, means, name in RISES[scale]))
     return out
 
 
-def _cancelled_row(cancelled: float, printed: list[dict[str, float]]) -> Row:
+def _cancelled_row(cancelled: float, printed: list[MeanError]) -> Row:
     """Whether λτ is in Lemma 1 at all: the formula without it beside the printed one, in float64."""
     small = [time for time in PRINTED_TIMES if time <= EXACT]
-    off = max(abs(printed[PRINTED_TIMES.index(time)]["mean"] / cancelled - 1) for time in small)
+    off = max(abs(printed[PRINTED_TIMES.index(time)].mean / cancelled - 1) for time in small)
     return row(
         f"Figure 1, right, the paper's way: Lemma 1 has a gap of its own for every λτ up to {EXACT:g}",
         "grows",
@@ -115,23 +131,22 @@ def _printed_row(what: str, means: list[float]) -> Row:
     )
 
 
-def panels(found: dict[str, Any]) -> list[Panel]:
+def panels(drawn: DrawnGaps) -> list[Panel]:
     """The same two panels as with analytic kernels."""
-    by_depth = found["by_depth"]
     return [
         panel(
             "depth L",
-            f"‖F_ANIL − F_MTL‖, λτ = 0, width {found['width']}",
-            [line("empirical kernels", DEPTHS, [one["mean"] for one in by_depth])],
+            f"‖F_ANIL − F_MTL‖, λτ = 0, width {drawn.width}",
+            [line("empirical kernels", DEPTHS, [one.mean for one in drawn.by_depth])],
             log_x=True,
             log_y=True,
         ),
         panel(
             "λτ",
-            f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {found['width']}",
+            f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {drawn.width}",
             [
-                line(name, PRINTED_TIMES[: len(gaps)], [one["mean"] for one in gaps])
-                for name, gaps in found["by_time"].items()
+                line(name, PRINTED_TIMES[: len(gaps)], [one.mean for one in gaps])
+                for name, gaps in drawn.by_time.items()
             ],
             log_y=True,
         ),

@@ -35,6 +35,14 @@ class Problem(NamedTuple):
     body: Params
 
 
+class Stationary(NamedTuple):
+    """Sizes of gradients: eq. 13's (R = 0) at the start and where descent on eq. 12 ends; eq. 12's there."""
+
+    first: float
+    joint: float
+    meta: float
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """Compares gradients in float64, through the heads and past them."""
     draws, steps = SIZES[scale]
@@ -43,7 +51,8 @@ def run(scale: str, say: Say) -> Reproduction:
     still = [_stationary(problem, steps) for problem in problems[:2]]
     say(f"{draws} draws, penalties {', '.join(f'{a:g}' for a in PENALTIES)}")
     shown = {name: [max(one[name] for one in compared[a]) for a in PENALTIES] for name in compared[0.0][0]}
-    data: dict[str, Any] = {"penalties": list(PENALTIES), **shown, "stationary": still}
+    data: dict[str, Any] = {"penalties": list(PENALTIES), **shown}
+    data["stationary"] = [one._asdict() for one in still]
     protocol = {
         "network": f"{DIM}–{HIDDEN[0]}–{HIDDEN[1]}, tanh, and one linear head per task; float64",
         "tasks": f"5 Bridge tasks of {SAMPLES} samples, labels standardised, summed loss; {draws} draws",
@@ -126,8 +135,7 @@ def _flat(params: Params) -> Tensor:
     return torch.cat([value.flatten() for value in params.values()])
 
 
-def _stationary(problem: Problem, steps: int) -> dict[str, float]:
-    """Sizes of gradients: eq. 13's (R = 0) at the start and where descent on eq. 12 ends; eq. 12's there."""
+def _stationary(problem: Problem, steps: int) -> Stationary:
     start = heads_of(problem.features(problem.body), problem.y, 0.1)  # not its best ones
     free = {**problem.body, "heads": start}
     free = {name: value.detach().clone().requires_grad_() for name, value in free.items()}
@@ -156,13 +164,13 @@ def _stationary(problem: Problem, steps: int) -> dict[str, float]:
     closure()
     left = float(torch.cat([v.grad.flatten() for v in values if v.grad is not None]).norm())
     end = {name: free[name].detach() for name in problem.body}
-    return {"first": size(problem.body), "joint": left, "meta": size(end)}
+    return Stationary(first=size(problem.body), joint=left, meta=size(end))
 
 
-def _rows(shown: dict[str, list[float]], still: list[dict[str, float]]) -> list[Row]:
+def _rows(shown: dict[str, list[float]], still: list[Stationary]) -> list[Row]:
     past, printed = shown["eq. 12 at these heads"], shown["eqs. 10 and 11"]
     listed = ", ".join(f"{value:.1e}" for value in printed[1:])
-    ends = "; ".join(f"{s['meta']:.1e} (eq. 12's own: {s['joint']:.1e}) of {s['first']:.2g}" for s in still)
+    ends = "; ".join(f"{s.meta:.1e} (eq. 12's own: {s.joint:.1e}) of {s.first:.2g}" for s in still)
     return [
         row(
             "§4.2: the gradient of eq. 13 is that of eq. 12 at the heads of eq. 11, for every penalty",
@@ -175,7 +183,7 @@ def _rows(shown: dict[str, list[float]], still: list[dict[str, float]]) -> list[
             "§4.2: where eq. 12 is stationary, eq. 13 without a penalty is stationary",
             "equivalent",
             f"gradient there {ends} at the start",
-            all(s["meta"] < max(10 * s["joint"], 1e-6 * s["first"]) for s in still),
+            all(s.meta < max(10 * s.joint, 1e-6 * s.first) for s in still),
         ),
         row(
             "§4.2: plugging eq. 11 into eq. 10 gives eq. 13",

@@ -17,6 +17,7 @@ from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.validation import validation_of
+from innerloop.papers.bridge.picture_run import CurvePoint, PictureRun
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import plan_for
 from innerloop.training.state import TrainState
@@ -52,28 +53,27 @@ def trained(recipe: Mapping[str, Any], shots: Sequence[int], penalties: Sequence
         penalties: of the last layer at test, to be judged with besides.
 
     Returns:
-        ``curve`` (``step``, ``seconds`` of training so far, ``validation`` and its ``ci95``), ``seconds`` and
-        ``steps`` of the whole training, ``best_step`` and ``best_seconds`` (the weights that validation
-        chose), and the ``scores`` of all test tasks by shots and by ``penalties``.
+        A :class:`~innerloop.papers.bridge.picture_run.PictureRun` as plain data.
     """
     wanted = make_recipe(recipe)
     parts, plan = build(wanted), plan_for(wanted)
     curve, best, seconds = _fit(parts, plan)
-    chosen = next((point for point in curve if point["step"] == best.step), {"seconds": seconds})
-    return {
-        "curve": curve,
-        "seconds": seconds,
-        "steps": wanted.outer.steps,
-        "best_step": best.step,
-        "best_seconds": chosen["seconds"],
-        "scores": {str(n): _scores(parts, best, plan, shots=n) for n in shots},
-        "penalties": {f"{value:g}": _scores(parts, best, plan, C=1 / value) for value in penalties},
-    }
+    run = PictureRun(
+        curve,
+        seconds,
+        steps=wanted.outer.steps,
+        best_step=best.step,
+        best_seconds=next((point.seconds for point in curve if point.step == best.step), seconds),
+        scores={str(n): _scores(parts, best, plan, shots=n) for n in shots},
+        penalties={f"{value:g}": _scores(parts, best, plan, C=1 / value) for value in penalties},
+    )
+    return run.as_dict()
 
 
-def _fit(parts: Parts, plan: Plan) -> tuple[list[dict[str, float]], TrainState, float]:
+def _fit(parts: Parts, plan: Plan) -> tuple[list[CurvePoint], TrainState, float]:
     """Trains; the curve, the best state by validation, and the seconds that training took."""
-    watch, curve, best = Watch(), [], [parts.first]
+    watch, best = Watch(), [parts.first]
+    curve: list[CurvePoint] = []
     validation = validation_of(parts, plan)
 
     def score(params: Params, buffers: Buffers) -> Interval:
@@ -84,8 +84,7 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[dict[str, float]], TrainState, 
     def log(record: dict[str, Any]) -> None:
         """Keeps a point of the curve."""
         if "validation" in record:
-            kept = {name: record[name] for name in ("step", "validation", "ci95")}
-            curve.append({**kept, "seconds": watch.seconds()})
+            curve.append(CurvePoint(record["step"], record["validation"], record["ci95"], watch.seconds()))
 
     def save(state: TrainState, tags: tuple[str, ...]) -> None:
         """Keeps the best state."""

@@ -63,18 +63,18 @@ def _cross_norm(depth: int, x: Tensor) -> float:
     return float(torch.linalg.matrix_norm(mtl_cross_kernel(cross.ntk, cross.nngp, blocks), 2))
 
 
-def _rows(depths: list[int], found: dict[str, list[float]]) -> list[Row]:
+def _rows(depths: list[int], by_measure: dict[str, list[float]]) -> list[Row]:
     deep = [float(d) for d in depths]
-    excess, gaps = found["ntk_excess"], found["inverse_gap"]
+    excess, gaps = by_measure["ntk_excess"], by_measure["inverse_gap"]
     # O(1) would mean no growth; a logarithm adds the same amount at every doubling
     per_doubling = (excess[-1] - excess[-2]) / math.log2(depths[-1] / depths[-2])
-    slope, cross = (log_slope(deep[-3:], values[-3:]) for values in (gaps, found["cross"]))
+    slope, cross = (log_slope(deep[-3:], values[-3:]) for values in (gaps, by_measure["cross"]))
     return [
         row(
             "Lemma 4: Θ/L between different inputs → ¼",
             0.25,
-            round(found["ntk_off"][-1], 4),
-            abs(found["ntk_off"][-1] - 0.25) < 0.03,
+            round(by_measure["ntk_off"][-1], 4),
+            abs(by_measure["ntk_off"][-1] - 0.25) < 0.03,
             reason=f"holds within 0.03 at L = {depths[-1]}",
         ),
         row(
@@ -85,7 +85,7 @@ def _rows(depths: list[int], found: dict[str, list[float]]) -> list[Row]:
             expected=False,
             reason="it is O(log L): the angle of two inputs is 3π/L with corrections of order log L/L²",
         ),
-        *_ratios(depths, found),
+        *_ratios(depths, by_measure),
         row(
             "Lemma 5: ‖Θ⁻¹ − Φ_MTL⁻¹‖ falls like 1/L²",
             -2,
@@ -96,33 +96,33 @@ def _rows(depths: list[int], found: dict[str, list[float]]) -> list[Row]:
         row(
             "B.5: ‖Φ'_MTL‖_op = O(L)",
             "at most 1",
-            f"slope {cross:.3f}: {found['cross'][-1]:.3g} at L = {depths[-1]}",
+            f"slope {cross:.3f}: {by_measure['cross'][-1]:.3g} at L = {depths[-1]}",
             cross < 1.1,
             reason=f"slope of the last three depths, {depths[-3:]}, at most 0.1 above 1",
         ),
     ]
 
 
-def _ratios(depths: list[int], found: dict[str, list[float]]) -> list[Row]:
+def _ratios(depths: list[int], by_measure: dict[str, list[float]]) -> list[Row]:
     """What Lemma 4 says of eigenvalues and of K."""
     return [
         row(
             "Lemma 4: bulk eigenvalues of Θ over ¾L → 1",
             1.0,
-            round(found["ntk_bulk"][-1], 4),
-            abs(found["ntk_bulk"][-1] - 1) < 0.05,
+            round(by_measure["ntk_bulk"][-1], 4),
+            abs(by_measure["ntk_bulk"][-1] - 1) < 0.05,
         ),
         row(
             "Lemma 4: largest eigenvalue of Θ over (Nn + 3)L/4 → 1",
             1.0,
-            round(found["ntk_top"][-1], 4),
-            abs(found["ntk_top"][-1] - 1) < 0.1,
+            round(by_measure["ntk_top"][-1], 4),
+            abs(by_measure["ntk_top"][-1] - 1) < 0.1,
         ),
         row(
             "Lemma 4: K = 11ᵀ − O(1/L²); L²(1 − K_off) → 9π²/2",
             round(LIMIT, 2),
-            round(found["nngp_gap"][-1], 2),
-            abs(found["nngp_gap"][-1] / LIMIT - 1) < (0.1 if depths[-1] >= 512 else 0.2),
+            round(by_measure["nngp_gap"][-1], 2),
+            abs(by_measure["nngp_gap"][-1] / LIMIT - 1) < (0.1 if depths[-1] >= 512 else 0.2),
             reason="the paper gives the order only; the constant within 10 % (20 % below L = 512)",
         ),
     ]
@@ -130,16 +130,16 @@ def _ratios(depths: list[int], found: dict[str, list[float]]) -> list[Row]:
 
 def _figure(
     depths: list[int],
-    found: dict[str, list[float]],
+    by_measure: dict[str, list[float]],
     residual_depths: list[int],
     residual: dict[str, list[Structure]],
 ) -> Any:
-    deep, gaps = [float(d) for d in depths], found["inverse_gap"]
+    deep, gaps = [float(d) for d in depths], by_measure["inverse_gap"]
     law = [gaps[-1] * (deep[-1] / d) ** 2 for d in deep]
     to_one = [
-        line("Θ: bulk/(¾L)", deep, found["ntk_bulk"]),
-        line("Θ: largest/((Nn+3)L/4)", deep, found["ntk_top"]),
-        line("K: L²(1−K_off)/(9π²/2)", deep, [v / LIMIT for v in found["nngp_gap"]]),
+        line("Θ: bulk/(¾L)", deep, by_measure["ntk_bulk"]),
+        line("Θ: largest/((Nn+3)L/4)", deep, by_measure["ntk_top"]),
+        line("K: L²(1−K_off)/(9π²/2)", deep, [v / LIMIT for v in by_measure["nngp_gap"]]),
     ]
     by_network = [
         line(RESIDUAL[name], residual_depths, [one.inverse_gap for one in each])
@@ -151,7 +151,7 @@ def _figure(
             panel(
                 "depth L",
                 "Lemma 4: remainder of Θ, max|Θ_off − L/4|",
-                [line("analytic kernel", deep, found["ntk_excess"])],
+                [line("analytic kernel", deep, by_measure["ntk_excess"])],
                 log_x=True,
             ),
             panel(

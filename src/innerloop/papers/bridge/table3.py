@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from innerloop.papers.bridge.cells import (
     SEEDS,
     Difference,
+    Runs,
     carry_out,
     difference,
     middle_share,
@@ -18,6 +19,7 @@ from innerloop.papers.bridge.cells import (
     shares_of_time,
     smoke_counts,
 )
+from innerloop.papers.bridge.picture_run import PictureRun
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ OTHERWISE: dict[tuple[str, str, str], str] = {
     ("fc100", "1", "RFS"): _SHORT,
 }
 MTL_IS_FIRST = True
+Table = dict[tuple[str, str], dict[str, list[PictureRun]]]
+"""Runs by benchmark and shots, then by method, in the order of seeds."""
 
 
 def works(scale: str) -> list[Work]:
@@ -95,26 +99,25 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, figures, data, protocol(scale))
 
 
-def _table(runs: dict[Work, dict[str, Any]]) -> dict[tuple[str, str], dict[str, list[dict[str, Any]]]]:
-    """Runs by benchmark and shots, then by method, in the order of seeds."""
-    table: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+def _table(runs: Runs) -> Table:
+    table: Table = {}
     for work, result in runs.items():
-        for shots in result["scores"]:
+        for shots in result.scores:
             table.setdefault((work.data, shots), {}).setdefault(work.method, []).append(result)
     return table
 
 
-def _smoke_rows(runs: dict[Work, dict[str, Any]]) -> list[Row]:
+def _smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was trained."""
     from innerloop.papers.bridge.runs import trained
 
     first = next(work for work in runs if work.method == "R2D2")
     again = trained(**settings_of(first))["scores"]["2"]
-    pairs = list(zip(runs[first]["scores"]["2"], again, strict=True))
+    pairs = list(zip(runs[first].scores["2"], again, strict=True))
     return [smoke_counts(runs), same_row("a run that is repeated gives the same accuracies", pairs)]
 
 
-def _rows(table: dict[tuple[str, str], dict[str, list[dict[str, Any]]]], scale: str) -> list[Row]:
+def _rows(table: Table, scale: str) -> list[Row]:
     rows = []
     for cell, methods in table.items():
         published = PUBLISHED[cell]
@@ -127,7 +130,7 @@ def _rows(table: dict[tuple[str, str], dict[str, list[dict[str, Any]]]], scale: 
     return [*rows, _times_row(table[("cifar-fs", "5")], scale)]
 
 
-def _times_row(methods: dict[str, list[dict[str, Any]]], scale: str) -> Row:
+def _times_row(methods: dict[str, list[PictureRun]], scale: str) -> Row:
     """When each method comes within a point of MetaOptNet's validation accuracy."""
     shares = {
         method: shares_of_time(runs, methods["MetaOptNet"], CLOSE)
@@ -171,7 +174,7 @@ def _side(points: float) -> str:
     return "better than" if points > 0 else "worse than"
 
 
-def _accuracies_row(where: str, methods: dict[str, list[dict[str, Any]]], cell: tuple[str, str]) -> Row:
+def _accuracies_row(where: str, methods: dict[str, list[PictureRun]], cell: tuple[str, str]) -> Row:
     """All accuracies beside the published ones; holds if every method learned something."""
     shots, published = cell[1], PUBLISHED[cell]
     ours = {method: over_seeds(runs, shots) for method, runs in methods.items()}

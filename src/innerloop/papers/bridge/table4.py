@@ -21,6 +21,7 @@ from innerloop.papers.bridge.cells import (
     smoke_counts,
     time_to_reach,
 )
+from innerloop.papers.bridge.picture_run import PictureRun
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ SHARE = 3.7 / 85.6
 CLOSE = 1.0
 # as found at `cpu`
 WITHIN_A_POINT, CHEAPER, ORDER_OF_MAGNITUDE = True, True, False
-
-Run = dict[str, Any]
 
 
 def works(scale: str) -> list[Work]:
@@ -55,11 +54,12 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, protocol(scale))
 
 
-def _plain(found: Run) -> Run:
-    return {name: found[name] for name in ("curve", "seconds", "best_seconds", "best_step", "steps")}
+def _plain(trained_run: PictureRun) -> dict[str, Any]:
+    own = trained_run.as_dict()
+    return {name: own[name] for name in ("curve", "seconds", "best_seconds", "best_step", "steps")}
 
 
-def curves_figure(by_method: dict[str, list[Run]]) -> Figure:
+def curves_figure(by_method: dict[str, list[PictureRun]]) -> Figure:
     """Validation accuracy against training time, a line per seed and a name per method."""
     from innerloop.plots.panels import line, panel, panels_figure
     from innerloop.plots.style import colour
@@ -67,8 +67,8 @@ def curves_figure(by_method: dict[str, list[Run]]) -> Figure:
     lines = [
         line(
             f"{'_' if seed else ''}{method}",  # the legend leaves out names that begin so
-            [point["seconds"] for point in each_run["curve"]],
-            [100 * point["validation"] for point in each_run["curve"]],
+            [point.seconds for point in each_run.curve],
+            [100 * point.validation for point in each_run.curve],
             ink=colour(i),
         )
         for i, (method, runs) in enumerate(by_method.items())
@@ -78,15 +78,13 @@ def curves_figure(by_method: dict[str, list[Run]]) -> Figure:
     return panels_figure([one], columns=1, width=5.6, height=3.6)
 
 
-def _rows(by_method: dict[str, list[Run]], shots: str, scale: str) -> list[Row]:
+def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> list[Row]:
     recorded = scale == "cpu"
     gap = difference(by_method["MTL"], by_method["MetaOptNet"], shots)
     ours, theirs = (over_seeds(by_method[m], shots) for m in ("MTL", "MetaOptNet"))
     both = by_method["MTL"], by_method["MetaOptNet"]
     shares, near = shares_of_time(*both), shares_of_time(*both, CLOSE)
-    whole = [
-        a["seconds"] / b["seconds"] for a, b in zip(by_method["MTL"], by_method["MetaOptNet"], strict=True)
-    ]
+    whole = [a.seconds / b.seconds for a, b in zip(by_method["MTL"], by_method["MetaOptNet"], strict=True)]
     middle = middle_share(near)
     return [
         row(
@@ -117,14 +115,14 @@ def _rows(by_method: dict[str, list[Run]], shots: str, scale: str) -> list[Row]:
     ]
 
 
-def _cost_row(by_method: dict[str, list[Run]]) -> Row:
+def _cost_row(by_method: dict[str, list[PictureRun]]) -> Row:
     """What one training picture costs each method; the head of an episode is what differs."""
     from innerloop.papers.bridge.methods import training_pictures
 
     def per_picture(method: str) -> float:
         """Milliseconds of a method for one training picture."""
         pictures = training_pictures(method)
-        return statistics.median(1e3 * r["seconds"] / (r["steps"] * pictures) for r in by_method[method])
+        return statistics.median(1e3 * r.seconds / (r.steps * pictures) for r in by_method[method])
 
     ours, theirs = per_picture("MTL"), per_picture("MetaOptNet")
     return row(
@@ -140,7 +138,7 @@ def _cost_row(by_method: dict[str, list[Run]]) -> Row:
 def _smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was trained."""
     times = [
-        (each_run["best_seconds"], time_to_reach(each_run, best_validation(each_run)) or -1.0)
+        (each_run.best_seconds, time_to_reach(each_run, best_validation(each_run)) or -1.0)
         for each_run in runs.values()
     ]
     return [smoke_counts(runs), same_row("the weights that are judged had the best validation", times)]

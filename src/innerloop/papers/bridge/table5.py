@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.papers.bridge.cells import (
@@ -15,6 +15,7 @@ from innerloop.papers.bridge.cells import (
     shots_of,
     smoke_counts,
 )
+from innerloop.papers.bridge.picture_run import PictureRun
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"bridge-table5": figure}, data, protocol(scale))
 
 
-def _over_seeds(runs: list[dict[str, Any]], penalty: str) -> Interval:
-    return mean_interval([mean_interval(each_run["penalties"][penalty]).mean for each_run in runs])
+def _over_seeds(runs: list[PictureRun], penalty: str) -> Interval:
+    return mean_interval([mean_interval(each_run.penalties[penalty]).mean for each_run in runs])
 
 
 def _rows(table: dict[str, Interval], scale: str) -> list[Row]:
@@ -99,7 +100,7 @@ def _rows(table: dict[str, Interval], scale: str) -> list[Row]:
     ]
 
 
-def _footnote(runs: dict[Work, dict[str, Any]], scale: str) -> list[Row]:
+def _footnote(runs: Runs, scale: str) -> list[Row]:
     rows = []
     for data, helps in NORMALISING_HELPS.items():
         unit, plain = (
@@ -122,11 +123,11 @@ def _footnote(runs: dict[Work, dict[str, Any]], scale: str) -> list[Row]:
     return rows
 
 
-def _smoke_rows(runs: Runs, usual: list[dict[str, Any]], shots: str) -> list[Row]:
+def _smoke_rows(runs: Runs, usual: list[PictureRun], shots: str) -> list[Row]:
     """What must hold however little was trained."""
     pairs = [
         pair
         for each_run in usual
-        for pair in zip(each_run["penalties"][BEST], each_run["scores"][shots], strict=True)
+        for pair in zip(each_run.penalties[BEST], each_run.scores[shots], strict=True)
     ]
     return [smoke_counts(runs), same_row(f"penalty {BEST} is the head of the other tables", pairs)]

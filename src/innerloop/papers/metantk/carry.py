@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from innerloop.papers.metantk.table import accuracy, shots_of
+from innerloop.papers.metantk.lines import accuracy, shots_of
+from innerloop.papers.metantk.outcomes import CaseRun, Searched, Trained
 from innerloop.reproduce.rows import Say
 
 if TYPE_CHECKING:
@@ -15,12 +16,8 @@ PARTS = "metantk-nas"
 """The tables and the figure share the searches and trainings that they have in common."""
 
 
-def carry_out(cases: Sequence[Case], say: Say) -> dict[Case, dict[str, Any]]:
-    """Every case once, two at a time with one thread each; finished searches and trainings are kept.
-
-    Returns:
-        By case ``genotype``, ``search`` (None if nothing was searched) and ``training``.
-    """
+def carry_out(cases: Sequence[Case], say: Say) -> dict[Case, CaseRun]:
+    """Every case once, two at a time with one thread each; finished searches and trainings are kept."""
     from innerloop.papers.metantk.searches import pictures
     from innerloop.reproduce.parts import two_at_a_time
 
@@ -31,12 +28,12 @@ def carry_out(cases: Sequence[Case], say: Say) -> dict[Case, dict[str, Any]]:
     for case, run in two_at_a_time(one_run, cases):
         runs[case] = run
         scores = ", ".join(f"{accuracy(run, shots):.1f} % ({shots}-shot)" for shots in shots_of(run))
-        cost = "" if run["search"] is None else f"searched for {run['search']['seconds']:.0f} s, "
-        say(f"{case}: {cost}trained for {run['training']['seconds']:.0f} s: {scores}")
+        cost = "" if run.search is None else f"searched for {run.search.seconds:.0f} s, "
+        say(f"{case}: {cost}trained for {run.training.seconds:.0f} s: {scores}")
     return runs
 
 
-def searched(case: Case) -> dict[str, Any] | None:
+def searched(case: Case) -> Searched | None:
     """The case's search, or what it gave before; None if nothing is searched."""
     from innerloop.papers.metantk.cases import search_of
     from innerloop.papers.metantk.searches import found_cell
@@ -45,20 +42,20 @@ def searched(case: Case) -> dict[str, Any] | None:
     wanted = search_of(case)
     if wanted is None:
         return None
-    return dict(remembered(PARTS, found_cell, wanted, seen=seen(case)))
+    return Searched(**remembered(PARTS, found_cell, wanted, seen=seen(case)))
 
 
-def one_run(case: Case) -> dict[str, Any]:
+def one_run(case: Case) -> CaseRun:
     """Search, training and test of one case, each kept for itself."""
     from innerloop.papers.metantk.cases import heads_of, recipe_of
     from innerloop.papers.metantk.runs import trained
     from innerloop.reproduce.parts import remembered
 
     search = searched(case)
-    genotype = "metanas" if search is None else search["genotype"]
+    genotype = "metanas" if search is None else search.genotype
     wanted = {"recipe": recipe_of(case, genotype), "heads": heads_of(case)}
-    training = dict(remembered(PARTS, trained, wanted, seen=seen(case)))
-    return {"genotype": genotype, "search": search, "training": training}
+    training = Trained(**remembered(PARTS, trained, wanted, seen=seen(case)))
+    return CaseRun(genotype, search, training)
 
 
 def seen(case: Case) -> dict[str, str]:

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from innerloop.papers.metantk.carry import searched
+from innerloop.papers.metantk.outcomes import Searched
 from innerloop.papers.metantk.table import protocol
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
@@ -39,14 +40,14 @@ def run(scale: str, say: Say) -> Reproduction:
     from innerloop.plots.cells import cell_picture_data, cell_picture_figure
 
     searches = _searches(scale, say)
-    cells = {f"seed-{case.seed}": from_table(each["genotype"]) for case, each in searches.items()}
+    cells = {f"seed-{case.seed}": from_table(each.genotype) for case, each in searches.items()}
     drawn = {"found": next(iter(cells.values())), "released": PUBLISHED["metantk-mini-5-1"], **cells}
     pictures = {name: cell_picture_data(cell._asdict()) for name, cell in drawn.items()}
     figures = {f"metantk-fig2-{name}": cell_picture_figure(picture) for name, picture in pictures.items()}
     rows = [*_released_rows(), _drawn_row(pictures, drawn)]
     if scale != "smoke":
         rows.append(_alike_row(list(cells.values()), scale))
-    data = {f"seed {case.seed}": each for case, each in searches.items()}
+    data = {f"seed {case.seed}": each._asdict() for case, each in searches.items()}
     return Reproduction(rows, figures, {"searches": data, "pictures": pictures}, protocol(scale))
 
 
@@ -57,7 +58,7 @@ def cases(scale: str) -> list[Case]:
     return [Case(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
 
 
-def _searches(scale: str, say: Say) -> dict[Case, dict[str, Any]]:
+def _searches(scale: str, say: Say) -> dict[Case, Searched]:
     from innerloop.papers.metantk.searches import pictures
     from innerloop.reproduce.parts import two_at_a_time
 
@@ -66,7 +67,7 @@ def _searches(scale: str, say: Say) -> dict[Case, dict[str, Any]]:
     for case, search in two_at_a_time(searched, cases(scale)):
         assert search is not None
         searches[case] = search
-        say(f"{case}: {search['measured']} measurements, {search['seconds']:.0f} s of one core")
+        say(f"{case}: {search.measured} measurements, {search.seconds:.0f} s of one core")
     return searches
 
 

@@ -10,6 +10,7 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.sizes import Sizes
+from innerloop.papers.metantk.outcomes import Trained
 from innerloop.papers.metantk.pictures import TINY, photographs
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
@@ -24,8 +25,7 @@ def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -
         heads: by name, settings of ``eval`` to be judged with.
 
     Returns:
-        ``seconds`` of one core and ``steps`` of training, ``parameters`` (the last layer among them), and the
-        ``scores`` of all test tasks by name of the head.
+        A :class:`~innerloop.papers.metantk.outcomes.Trained` as plain data.
     """
     wanted = make_recipe(recipe)
     parts, plan = _parts(wanted), plan_for(wanted)
@@ -38,12 +38,8 @@ def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -
         changed = _parts(judged, parts.sizes)
         episodes = wanted.eval.episodes
         scores[name] = judge(changed, state.params, state.buffers, "test", episodes, plan).scores
-    return {
-        "seconds": seconds,
-        "steps": wanted.outer.steps,
-        "parameters": sum(value.numel() for value in state.params.values()),
-        "scores": scores,
-    }
+    parameters = sum(value.numel() for value in state.params.values())
+    return Trained(seconds, wanted.outer.steps, parameters, scores)._asdict()
 
 
 def _parts(recipe: Recipe, sizes: Sizes | None = None) -> Parts:

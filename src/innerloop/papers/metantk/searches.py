@@ -17,6 +17,7 @@ from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices
 from innerloop.nets.cells.toml import to_table
+from innerloop.papers.metantk.outcomes import Searched
 from innerloop.papers.metantk.pictures import TINY, photographs
 from innerloop.reproduce.parts import FOLDER
 from innerloop.reproduce.sources import library_versions, source_hash
@@ -53,9 +54,7 @@ def found_cell(
         seed: of the search.
 
     Returns:
-        ``genotype`` (a table), ``scores`` and ``reliability`` as the search tells them, ``measured``,
-        ``seconds`` of one core, and ``parameters`` without the last layer. The seconds are processor time;
-        of a search that went on after an interruption, time by the clock of all its measurements.
+        A :class:`~innerloop.papers.metantk.outcomes.Searched` as plain data.
     """
     source = pictures(data)
     space = cell_space(source.images.shape[-1], side, WAYS, cells=cells, channels=channels)
@@ -70,14 +69,15 @@ def found_cell(
     result = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
     seconds = time.process_time() - begun
     best = result.ranked[0]
-    return {
-        "genotype": to_table(best.candidate),
-        "scores": best.scores,
-        "reliability": result.reliability,
-        "measured": result.measured,
-        "seconds": seconds if fresh else sum(each.seconds for each in read_kept(keep).values()),
-        "parameters": network_size(space.build(best.candidate, "transductive"), space.shape).body,
-    }
+    cell = Searched(
+        to_table(best.candidate),
+        best.scores,
+        result.reliability,
+        result.measured,
+        seconds=seconds if fresh else sum(each.seconds for each in read_kept(keep).values()),
+        parameters=network_size(space.build(best.candidate, "transductive"), space.shape).body,
+    )
+    return cell._asdict()
 
 
 def pictures(data: str) -> ImageSource:

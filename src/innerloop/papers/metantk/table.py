@@ -1,13 +1,14 @@
-"""What the rows of MetaNTK-NAS' tables are made of: standard deviations over runs, costs, differences."""
+"""What the rows of MetaNTK-NAS' tables are made of: the table itself, costs, differences."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from innerloop.core.statistics import mean_interval, paired_difference
+from innerloop.papers.metantk.lines import Line, accuracy
+from innerloop.papers.metantk.outcomes import CaseRun
 from innerloop.reproduce.rows import Row, counts_row, row, same_row
 
 if TYPE_CHECKING:
@@ -18,42 +19,10 @@ if TYPE_CHECKING:
 SEARCH_LIMIT, TRAINING_LIMIT = 600.0, 480.0
 """Seconds of one core that a search and a training may take at ``cpu``."""
 
-Runs = Mapping["Case", dict[str, Any]]
+Runs = Mapping["Case", CaseRun]
 
 
-class Spread(NamedTuple):
-    """A mean over independent runs with their standard deviation, which is what the paper's ± is."""
-
-    mean: float
-    deviation: float
-    runs: int
-
-    def __str__(self) -> str:
-        spread = "" if math.isnan(self.deviation) else f" ± {self.deviation:.2f}"
-        return f"{self.mean:.2f}{spread} %"
-
-
-def spread(values: Iterable[float]) -> Spread:
-    """Mean and standard deviation; the latter is not a number for a single run.
-
-    >>> str(spread([60.0, 61.0, 62.0])), str(spread([60.0]))
-    ('61.00 ± 1.00 %', '60.00 %')
-    """
-    numbers = list(values)
-    return Spread(fmean(numbers), stdev(numbers) if len(numbers) > 1 else math.nan, len(numbers))
-
-
-def shots_of(run: Mapping[str, Any]) -> list[str]:
-    """The numbers of shots that a run was judged with."""
-    return list(run["training"]["scores"])
-
-
-def accuracy(run: Mapping[str, Any], shots: str) -> float:
-    """Of one run, in percent."""
-    return 100 * fmean(run["training"]["scores"][shots])
-
-
-def of(runs: Runs, method: str, data: str, cells: int) -> list[dict[str, Any]]:
+def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
     """The runs of a method, in the order of seeds.
 
     Args:
@@ -69,7 +38,7 @@ def of(runs: Runs, method: str, data: str, cells: int) -> list[dict[str, Any]]:
     ]
 
 
-def difference(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], shots: str) -> str:
+def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
     """First minus second in words: over the same test tasks, and over independent runs.
 
     Args:
@@ -77,7 +46,8 @@ def difference(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str,
         second: runs, one for each seed.
         shots: of the test tasks.
 
-    >>> run = lambda *scores: {"training": {"scores": {"1": list(scores)}}}
+    >>> from innerloop.papers.metantk.outcomes import Trained
+    >>> run = lambda *scores: CaseRun("metanas", None, Trained(60.0, 10, 1000, {"1": list(scores)}))
     >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
     '+10.00 points (± 0.00 over tasks)'
     """
@@ -90,31 +60,11 @@ def difference(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str,
     return f"{100 * tasks.mean:+.2f} points ({text})"
 
 
-def _by_task(runs: Sequence[Mapping[str, Any]], shots: str) -> list[float]:
-    return [fmean(scores) for scores in zip(*(r["training"]["scores"][shots] for r in runs), strict=True)]
+def _by_task(runs: Sequence[CaseRun], shots: str) -> list[float]:
+    return [fmean(scores) for scores in zip(*(run.training.scores[shots] for run in runs), strict=True)]
 
 
-def accuracies(found: Sequence[Mapping[str, Any]], shots: str) -> Spread:
-    """Over independent runs, in percent."""
-    return spread(accuracy(run, shots) for run in found)
-
-
-def line_of(found: Sequence[Mapping[str, Any]], cells: int) -> dict[str, Any]:
-    """A line of the table: parameters, search cost, and accuracies with standard deviations."""
-    costs = [run["search"]["seconds"] for run in found if run["search"] is not None]
-    return {
-        "cells": cells,
-        "parameters": fmean(run["training"]["parameters"] for run in found),
-        "search_minutes": fmean(costs) / 60 if costs else None,
-        "training_minutes": fmean(run["training"]["seconds"] for run in found) / 60,
-        "runs": len(found),
-        "accuracy": {shots: accuracies(found, shots)._asdict() for shots in shots_of(found[0])},
-        "genotypes": [run["genotype"] for run in found],
-        "reliability": [run["search"]["reliability"] for run in found if run["search"] is not None],
-    }
-
-
-def table_row(where: str, lines: Mapping[str, dict[str, Any]], paper: str, floor: Mapping[str, float]) -> Row:
+def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[str, float]) -> Row:
     """The whole table as one row; it holds if every method is above raw pixels' nearest neighbour.
 
     Args:
@@ -124,16 +74,16 @@ def table_row(where: str, lines: Mapping[str, dict[str, Any]], paper: str, floor
         floor: accuracy of raw pixels' nearest neighbour by shots, in per cent.
     """
 
-    def told(line: dict[str, Any]) -> str:
+    def told(line: Line) -> str:
         """One line of the table in words."""
-        cost = "" if line["search_minutes"] is None else f", {line['search_minutes']:.1f} min of search"
-        scores = " / ".join(str(Spread(**value)) for value in line["accuracy"].values())
-        return f"{scores} ({line['parameters'] / 1e6:.3f} M parameters{cost})"
+        cost = "" if line.search_minutes is None else f", {line.search_minutes:.1f} min of search"
+        scores = " / ".join(str(value) for value in line.accuracy.values())
+        return f"{scores} ({line.parameters / 1e6:.3f} M parameters{cost})"
 
     above = [
-        value["mean"] > floor[shots]
+        value.mean > floor[shots]
         for line in lines.values()
-        for shots, value in line["accuracy"].items()
+        for shots, value in line.accuracy.items()
         if shots in floor
     ]
     words = ", ".join(f"{value} % with {shots}" for shots, value in floor.items())
@@ -148,8 +98,8 @@ def table_row(where: str, lines: Mapping[str, dict[str, Any]], paper: str, floor
 
 def within_limits(runs: Runs) -> Row:
     """Whether searches and trainings of ``cpu`` kept their time: as recorded either way."""
-    costs = [run["search"]["seconds"] for run in runs.values() if run["search"] is not None]
-    times = [run["training"]["seconds"] for run in runs.values()]
+    costs = [run.search.seconds for run in runs.values() if run.search is not None]
+    times = [run.training.seconds for run in runs.values()]
     within = max(costs) <= SEARCH_LIMIT and max(times) <= TRAINING_LIMIT
     return row(
         "no search takes more than 10 minutes of one core, and no training more than 8",
@@ -167,29 +117,26 @@ def smoke_rows(runs: Runs) -> list[Row]:
     from innerloop.papers.metantk.runs import trained
     from innerloop.papers.metantk.searches import found_cell
 
-    every = [scores for run in runs.values() for scores in run["training"]["scores"].values()]
+    every = [scores for run in runs.values() for scores in run.training.scores.values()]
     counts = counts_row([(fmean(scores), WAYS * SMOKE_QUERIES * len(scores)) for scores in every])
-    case, run = next((case, run) for case, run in reversed(list(runs.items())) if run["search"] is not None)
-    again = trained(recipe=recipe_of(case, run["genotype"]), heads=heads_of(case))["scores"]
-    pairs = [
-        pair for name in again for pair in zip(run["training"]["scores"][name], again[name], strict=True)
-    ]
+    case, run = next((case, run) for case, run in reversed(list(runs.items())) if run.search is not None)
+    again = trained(recipe=recipe_of(case, run.genotype), heads=heads_of(case))["scores"]
+    pairs = [pair for name in again for pair in zip(run.training.scores[name], again[name], strict=True)]
     wanted = search_of(case)
     assert wanted is not None
-    same = found_cell(**wanted)["genotype"] == run["genotype"]
+    same = found_cell(**wanted)["genotype"] == run.genotype
     searched_again = row("a search that is repeated finds the same cell", "the same", "it does" * same, same)
     return [counts, same_row("a training that is repeated gives the same accuracies", pairs), searched_again]
 
 
-def figure_of(lines: Mapping[str, dict[str, Any]], title: str) -> Figure:
+def figure_of(lines: Mapping[str, Line], title: str) -> Figure:
     """A bar for every method, with its standard deviation; a panel for every number of shots."""
     from innerloop.plots.landscape import bars_figure
 
-    shots = list(next(iter(lines.values()))["accuracy"])
+    shots = list(next(iter(lines.values())).accuracy)
     groups = {
         f"{n}-shot": {
-            method: (line["accuracy"][n]["mean"], line["accuracy"][n]["deviation"])
-            for method, line in lines.items()
+            method: (line.accuracy[n].mean, line.accuracy[n].deviation) for method, line in lines.items()
         }
         for n in shots
     }

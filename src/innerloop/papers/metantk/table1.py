@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from innerloop.core.errors import UserError
 from innerloop.papers.metantk.carry import carry_out, one_run
+from innerloop.papers.metantk.lines import Line, accuracies, line_of, plain_lines, shots_of
 from innerloop.papers.metantk.table import (
     Runs,
-    accuracies,
     difference,
     figure_of,
-    line_of,
     of,
     protocol,
-    shots_of,
     smoke_rows,
     table_row,
     within_limits,
@@ -78,7 +76,7 @@ def cases(scale: str) -> list[Case]:
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs and on photographs at 84 pixels, at ``cpu`` on CIFAR-FS."""
     runs = carry_out(cases(scale), say)
-    tables: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
+    tables: dict[tuple[str, int], dict[str, Line]] = {}
     for data, cells in sorted({(case.data, case.cells) for case in runs}):
         tables[data, cells] = {m: line_of(of(runs, m, data, cells), cells) for m in (OURS, CELL, NETWORK)}
     figures = {
@@ -89,7 +87,7 @@ def run(scale: str, say: Say) -> Reproduction:
     if scale == "smoke":
         large = _at_84_pixels(say)
         rows, said = [*smoke_rows(runs), *large], {**said, **({} if large else {"84 pixels": _skipped()})}
-    kept = {f"{data}, {cells} cells": lines for (data, cells), lines in tables.items()}
+    kept = {f"{data}, {cells} cells": plain_lines(lines) for (data, cells), lines in tables.items()}
     return Reproduction(rows, figures, kept, said)
 
 
@@ -109,7 +107,7 @@ def _at_84_pixels(say: Say) -> list[Row]:
         return []
     outcome = one_run(Case("smoke", TINY, OURS, 0))
     say("84 pixels: searched, trained and judged on Tiny-ImageNet's photographs")
-    scores = [score for each in outcome["training"]["scores"].values() for score in each]
+    scores = [score for each in outcome.training.scores.values() for score in each]
     answers = WAYS * SMOKE_QUERIES
     whole = [abs(score * answers - round(score * answers)) < 0.02 for score in scores]
     said = f"{sum(whole)} of {len(scores)} accuracies are whole numbers of right answers"
@@ -123,7 +121,7 @@ def _at_84_pixels(say: Say) -> list[Row]:
     ]
 
 
-def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, dict[str, Any]]], scale: str) -> list[Row]:
+def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, Line]], scale: str) -> list[Row]:
     if scale == "smoke":
         return []
     rows = []
@@ -163,12 +161,12 @@ def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: s
     )
 
 
-def _smaller(where: str, lines: dict[str, dict[str, Any]], key: tuple[str, int]) -> Row:
-    ratio = lines[NETWORK]["parameters"] / lines[OURS]["parameters"]
+def _smaller(where: str, lines: dict[str, Line], key: tuple[str, int]) -> Row:
+    ratio = lines[NETWORK].parameters / lines[OURS].parameters
     published = PUBLISHED.get(key, PUBLISHED[LIKE])
     return row(
         f"{where}: at least {FEWER:g} times fewer parameters than ResNet-12",
         f"{published[NETWORK][2] / published[OURS][2]:.1f} times",
-        f"{ratio:.1f} times: {lines[OURS]['parameters']:,.0f} against {lines[NETWORK]['parameters']:,.0f}",
+        f"{ratio:.1f} times: {lines[OURS].parameters:,.0f} against {lines[NETWORK].parameters:,.0f}",
         ratio >= FEWER,
     )

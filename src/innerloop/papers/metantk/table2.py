@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from innerloop.papers.metantk.carry import carry_out
+from innerloop.papers.metantk.lines import Line, accuracies, line_of, plain_lines, shots_of
 from innerloop.papers.metantk.table import (
     Runs,
-    accuracies,
     difference,
     figure_of,
-    line_of,
     of,
     protocol,
-    shots_of,
     smoke_rows,
     table_row,
     within_limits,
@@ -89,11 +87,11 @@ def run(scale: str, say: Say) -> Reproduction:
         for cells, lines in tables.items()
     }
     rows = smoke_rows(runs) if scale == "smoke" else _rows(runs, tables, scale)
-    kept = {f"{cells} cells": lines for cells, lines in tables.items()}
+    kept = {f"{cells} cells": plain_lines(lines) for cells, lines in tables.items()}
     return Reproduction(rows, figures, kept, protocol(scale))
 
 
-def _rows(runs: Runs, tables: dict[int, dict[str, dict[str, Any]]], scale: str) -> list[Row]:
+def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Row]:
     rows = []
     for cells, lines in tables.items():
         for shots in shots_of(next(iter(runs.values()))):

@@ -1,0 +1,53 @@
+"""One training run behind Bridge's picture tables, as rows and figures read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class CurvePoint(NamedTuple):
+    """One validation along the way.
+
+    Attributes:
+        step: of training.
+        validation: accuracy, from 0 to 1.
+        ci95: half of its interval.
+        seconds: of training so far, without validation.
+    """
+
+    step: int
+    validation: float
+    ci95: float
+    seconds: float
+
+
+class PictureRun(NamedTuple):
+    """A trained network, how it came about, and how it was judged.
+
+    Attributes:
+        curve: its validations, in order.
+        seconds: of the whole training.
+        steps: of the whole training.
+        best_step: of the weights that validation chose.
+        best_seconds: of training until then.
+        scores: accuracy of every test task, by shots.
+        penalties: the same by penalty of the last layer, where several were tried.
+    """
+
+    curve: list[CurvePoint]
+    seconds: float
+    steps: int
+    best_step: int
+    best_seconds: float
+    scores: dict[str, list[float]]
+    penalties: dict[str, list[float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, which a finished part keeps."""
+        return {**self._asdict(), "curve": [point._asdict() for point in self.curve]}
+
+
+def picture_run(kept: Mapping[str, Any]) -> PictureRun:
+    """A run, from the plain data that a finished part keeps."""
+    return PictureRun(**{**kept, "curve": [CurvePoint(**point) for point in kept["curve"]]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import math
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from innerloop.runs.checkpoints import (
 )
 from innerloop.runs.directory import create_run, find_run, list_runs
 from innerloop.runs.files import read_json, write_json_atomic, write_text_atomic
-from innerloop.runs.interrupts import SIGNALS, held_interrupts
+from innerloop.runs.interrupts import SIGNALS, held_interrupts, interrupt_when_told
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, read_metrics, truncate_after
 from innerloop.runs.progress import RunLog, progress
@@ -273,9 +275,9 @@ def test_one_flipped_bit_is_noticed_and_the_other_checkpoint_is_named(
     assert "\n" not in str(error.value)
     command = str(error.value).split("`")[1]
     subprocess.run(command, shell=True, check=True)
-    found = load_checkpoint(tmp_path)
-    assert found is not None
-    assert found[1]["step"] == 3
+    checkpoint = load_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint[1]["step"] == 3
 
 
 def test_without_another_whole_checkpoint_a_new_start_is_named(tmp_path: Path) -> None:
@@ -291,9 +293,9 @@ def test_checkpoints_from_before_checksums_load(tmp_path: Path) -> None:
     state = {"step": 5, "state": {"step": 5}}
     (where / "state.json").write_text(json.dumps(state))
     (tmp_path / "checkpoints" / "last.json").write_text(json.dumps({"checkpoint": where.name, "step": 5}))
-    found = load_checkpoint(tmp_path)
-    assert found is not None
-    assert found[1] == {"step": 5}
+    checkpoint = load_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint[1] == {"step": 5}
 
 
 STORM = """
@@ -398,14 +400,14 @@ def test_kill_between_any_two_file_operations(tmp_path: Path, monkeypatch: pytes
             except Killed:
                 finished = False
             left[0] = 10**9
-            found = load_checkpoint(tmp_path)
-            assert found is not None
-            assert float(found[0]["w"]) == found[1]["step"]
+            checkpoint = load_checkpoint(tmp_path)
+            assert checkpoint is not None
+            assert float(checkpoint[0]["w"]) == checkpoint[1]["step"]
             best = load_checkpoint(tmp_path, "best")
             assert best is not None
-            assert best[1]["step"] >= found[1]["step"]  # a resumed run finds the best that it knows of
+            assert best[1]["step"] >= checkpoint[1]["step"]  # a resumed run finds the best that it knows of
             if finished:
-                assert found[1]["step"] == allowed + 2
+                assert checkpoint[1]["step"] == allowed + 2
                 break
         else:
             pytest.fail("the save never finished")
@@ -465,6 +467,31 @@ def test_other_threads_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert done == [True]
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_an_import(
+    kind: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The C code of a module that is interrupted may say that it could not be imported."""
+    text = f"import os, time\nos.kill(os.getpid(), {int(kind)})\ntime.sleep(0.2)\nWHOLE = True\n"
+    (tmp_path / "interrupted_by_itself.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        interrupt_when_told()
+        with pytest.raises(KeyboardInterrupt):
+            _import_and_wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert sys.modules.pop("interrupted_by_itself").WHOLE
+
+
+def _import_and_wait() -> None:
+    importlib.import_module("interrupted_by_itself")
+    time.sleep(PATIENCE)
 
 
 # ---- metrics ----

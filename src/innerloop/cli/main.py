@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -47,6 +45,7 @@ from innerloop.core.faults import in_words
 from innerloop.core.ranks import LOST, LostRankError, take_place
 from innerloop.core.telling import open_standard_streams, silence
 from innerloop.recipes.library import shipped_names
+from innerloop.runs.interrupts import interrupt_when_told
 
 INTERRUPTED = 130
 LABOUR = ("train", "resume", "eval", "reproduce", "demo")
@@ -128,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     open_standard_streams()
     show_all_characters()
-    _checkpoint_when_terminated()
+    interrupt_when_told()
     watch_parent()
     if given and given[0] in LABOUR:
         _keep_pages()
@@ -204,9 +203,9 @@ def _unforeseen(error: BaseException) -> tuple[int, str]:
     return 1, f"{type(error).__name__}: {error}"
 
 
-def _write_error(found: dict[str, Any]) -> None:
+def _write_error(error: dict[str, Any]) -> None:
     try:
-        write_json(found)
+        write_json(error)
     except (OSError, ValueError):  # standard output is full or closed, which may be what went wrong
         silence(sys.stdout)
 
@@ -229,14 +228,3 @@ def _usage(error: Any) -> str:
     command = getattr(getattr(error, "ctx", None), "command_path", "innerloop")
     text = str(error.format_message()).rstrip(".")
     return f"{text[:1].lower()}{text[1:]}; `{command} --help` shows what it takes."
-
-
-def _checkpoint_when_terminated() -> None:
-    """Treat SIGTERM (a scheduler, a shutdown) as Ctrl-C, so that a run saves a checkpoint before it ends."""
-
-    def interrupt(_signum: int, _frame: object) -> None:
-        """Does what Ctrl-C does."""
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, interrupt)

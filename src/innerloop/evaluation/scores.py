@@ -103,17 +103,14 @@ def evaluate(
         batch = max(1, min(batch, math.ceil(episodes / (8 * plan.ranks))))
     spans = [range(start, min(start + batch, episodes)) for start in range(0, episodes, batch)]
 
-    def some(spans: list[range]) -> list[tuple[Tensor, ...]]:
-        """The scores of some batches, how many heads of each have not converged, and kept labels."""
-        results = [mapped(params, buffers, sampler.episodes(indices)) for indices in spans]
-        kept = [max(0, min(keep - span[0], len(span))) for span in spans]
-        return [
-            (scores.double(), (~proven).sum(), told[:n].cpu())
-            for (scores, proven, told), n in zip(results, kept, strict=True)
-        ]
+    def judged(span: range) -> tuple[Tensor, ...]:
+        """The scores of a batch, how many of its heads have not converged, and the labels that are kept."""
+        scores, proven, told = mapped(params, buffers, sampler.episodes(span))
+        kept = max(0, min(keep - span[0], len(span)))
+        return scores.double(), (~proven).sum(), told[:kept].cpu().clone()  # a view would keep all of them
 
     with torch_threads(given), torch.no_grad():
-        parts = shared_out(some, spans, plan.ranks)
+        parts = shared_out(lambda some: [judged(span) for span in some], spans, plan.ranks)
     scores = [value for part, *_ in parts for value in part.tolist()]
     unconverged = sum(int(count) for _, count, _ in parts)
     tables = [table for *_, told in parts for table in told]

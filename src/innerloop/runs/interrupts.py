@@ -1,15 +1,53 @@
-"""Ctrl-C that waits for a good moment, so that what is saved is whole."""
+"""Ctrl-C and SIGTERM that wait for a good moment, so that what is saved is whole."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from innerloop.core.telling import tell
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+AGAIN, OFTEN = 0.05, 100
+"""Seconds until a signal that came during an import comes once more, and how often it waits so."""
+
+
+def interrupt_when_told() -> None:
+    """Ctrl-C and SIGTERM (a scheduler, a shutdown) raise KeyboardInterrupt, so that a run saves a checkpoint.
+
+    Not while a module is imported: the C code of some libraries makes an ImportError of it. The signal is
+    then repeated until the import is over. Outside the main thread, where Python delivers no signals, nothing is
+    done; nor is a handler replaced that somebody has set for Ctrl-C.
+    """
+    waited: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        """Interrupts, unless something is being imported."""
+        if len(waited) < OFTEN and _is_importing(frame):
+            waited.append(number)
+            again = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
+        waited.clear()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -283,13 +282,16 @@ def test_kinds_of_a_mixture_can_be_hard() -> None:
 
 
 def test_rows_of_the_study_judge_paired_gains_over_seeds() -> None:
-    def runs(hard: list[float]) -> list[dict[str, Any]]:
-        return [{"scores": {"hard": [h, h], "easy": [0.8, 0.8], "all": [0.6, 0.6]}} for h in hard]
+    def runs(hard: list[float]) -> list[landscape_hard_share.Run]:
+        return [
+            landscape_hard_share.Run({"hard": [h, h], "easy": [0.8, 0.8], "all": [0.6, 0.6]}, [])
+            for h in hard
+        ]
 
     def rows(share: list[float]) -> dict[str, Row]:
         arms = {"plain": runs([0.3, 0.5, 0.4]), "share": runs(share), "weight": runs([0.3, 0.5, 0.4])}
-        trained = dict.fromkeys(landscape_hard_runs.CASES, arms)
-        return {row.what: row for row in landscape_hard_share._rows(trained, "paper")}
+        by_case = dict.fromkeys(landscape_hard_runs.CASES, arms)
+        return {row.what: row for row in landscape_hard_share._rows(by_case, "paper")}
 
     words = f"alphabets: {landscape_hard_share.SAID['share']}: gain on hard test tasks, points"
     better = rows([0.34, 0.55, 0.45])  # by 4, 5 and 5 points, though seeds differ by 20

@@ -149,7 +149,9 @@ def test_options_that_do_not_go_together(
     assert told in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("version", "told"), [(None, "it is not installed"), ("4.0.1", "4.0.1 is installed")])
+@pytest.mark.parametrize(
+    ("version", "told"), [(None, "it is not installed"), ("4.0.1", "4.0.1 is installed")]
+)
 def test_without_optuna_one_sentence_says_what_to_do(
     version: str | None, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

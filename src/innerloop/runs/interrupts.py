@@ -20,8 +20,8 @@ def interrupt_when_told() -> None:
     """Ctrl-C and SIGTERM (a scheduler, a shutdown) raise KeyboardInterrupt, so that a run saves a checkpoint.
 
     Not while a module is imported: the C code of some libraries makes an ImportError of it. The signal is
-    then repeated until the import is over. Outside the main thread, where Python delivers no signals, nothing is
-    done; nor is a handler replaced that somebody has set for Ctrl-C.
+    then repeated until the import is over. Outside the main thread, where Python delivers no signals, nothing
+    is done; nor is a handler replaced that somebody has set for Ctrl-C.
     """
     waited: list[int] = []
 

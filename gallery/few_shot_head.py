@@ -28,15 +28,15 @@ print(f"of those, {100 * model.score(X[rest][sure], y[rest][sure]):.0f} % are ri
 
 curve = model.learning_curve()
 print("expected with fewer examples:", ", ".join(f"{p.shots}: {100 * p.accuracy:.0f} %" for p in curve))
-found = []
+reached = []
 for point in curve:
     fewer = np.concatenate([chosen[y[chosen] == digit][: point.shots] for digit in range(10)])
-    found.append(il.FewShotHead(calibrate=False).fit(X[fewer], y[fewer]).score(X[rest], y[rest]))
+    reached.append(il.FewShotHead(calibrate=False).fit(X[fewer], y[fewer]).score(X[rest], y[rest]))
 
 axes = (figure := Figure(figsize=(5, 3.2), layout="constrained")).subplots()
 shots = [point.shots for point in curve]
 axes.plot(shots, [100 * point.accuracy for point in curve], "o-", label="expected, from the examples")
-axes.plot(shots, [100 * score for score in found], "s--", label="found on all other pictures")
+axes.plot(shots, [100 * score for score in reached], "s--", label="found on all other pictures")
 axes.set(xlabel="examples of each digit", ylabel="accuracy, %")
 axes.legend(frameon=False)
 figure.savefig("few_shot_head.png", dpi=100)

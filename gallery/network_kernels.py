@@ -17,11 +17,11 @@ limit = mlp_kernel(depth=4, activation="relu")(x, x).ntk
 widths, distances = [32, 64, 128, 256, 512], []
 for width in widths:
     network = il.mlp(10, [width] * 3, 1, parametrisation="ntk", weight_var=2.0)
-    found = []
+    apart = []
     for seed in range(16):
         params, _ = network.init(torch.Generator().manual_seed(seed))
-        found.append((empirical_ntk(network, params, x) - limit).norm() / limit.norm())
-    distances.append(float(torch.stack(found).mean()))
+        apart.append((empirical_ntk(network, params, x) - limit).norm() / limit.norm())
+    distances.append(float(torch.stack(apart).mean()))
     print(f"width {width}: {100 * distances[-1]:.1f} % away from the limit")
 slope = np.polyfit(np.log(widths), np.log(distances), 1)[0]
 print(f"the distance falls like width to the power of {slope:.2f}")

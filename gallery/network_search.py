@@ -32,9 +32,9 @@ def accuracy(candidate) -> il.Interval:
 
 for score, words in (("flops", "operations"), ("metantk", "condition number")):
     settings = {"names": (score,), "pool": space.total, "keep": space.total, "repeats": 3}
-    found = search("shortlist", space, draws, settings=settings, workers=1)
-    print(f"by {words}: tau between draws {found.reliability['tau']:.1f}")
-    for word, ranked in (("first", found.ranked[0]), ("last", found.ranked[-1])):
+    ranking = search("shortlist", space, draws, settings=settings, workers=1)
+    print(f"by {words}: tau between draws {ranking.reliability['tau']:.1f}")
+    for word, ranked in (("first", ranking.ranked[0]), ("last", ranking.ranked[-1])):
         reached = accuracy(ranked.candidate)
         print(f"  {word}: {space.describe(ranked.candidate)}")
         print(f"    reaches {100 * reached.mean:.0f} ± {100 * reached.ci95:.0f} %")

@@ -37,12 +37,12 @@ def drawn(family: str, shots: int = 3, queries: int = 3, **options):
 def test_a_trained_network_tells_more_than_the_limit():
     tasks = drawn("bridge-quadratic").episodes(range(2))
     limit = follow_bound(tasks, MetaMethod("anil"), Wide(2), steps=4)
-    found = follow_bound(tasks, MetaMethod("anil"), Wide(2, 16), steps=4)
+    bound = follow_bound(tasks, MetaMethod("anil"), Wide(2, 16), steps=4)
     assert limit.trained is None
-    assert found.trained is not None
-    assert found.eigenvalues == limit.eigenvalues
-    assert set(found.as_dict()) - set(limit.as_dict()) == set(Trained._fields)
-    assert json.loads(json.dumps(found.as_dict()))["kernel_error"] == found.trained.kernel_error
+    assert bound.trained is not None
+    assert bound.eigenvalues == limit.eigenvalues
+    assert set(bound.as_dict()) - set(limit.as_dict()) == set(Trained._fields)
+    assert json.loads(json.dumps(bound.as_dict()))["kernel_error"] == bound.trained.kernel_error
 
 
 # ---- landscape ----
@@ -60,36 +60,36 @@ def linear_view(env: Geography, tasks: int, samples: int) -> View:
 def test_drawn_tasks_have_the_landscape_of_their_geography():
     env = Geography(3, 0.1, 1.0, 2.0, 0.5, 0.5)
     exact = closed_landscape(env, lr=1.0, shots=100)
-    found = task_landscape(linear_view(env, 100, 60), Step(100, 100, 1.0))
-    assert found.gain.low <= exact.gain <= found.gain.high
-    assert found.geography["rho_hard"].value == pytest.approx(0.1, rel=0.1)
-    assert found.condition.hardness == pytest.approx(exact.condition.hardness, rel=0.1)
-    assert found.noise == pytest.approx(0, abs=CHAINED)
-    plain = json.loads(json.dumps(found.as_dict()))
-    assert plain["gain_interval"] == [found.gain.low, found.gain.high]
-    assert plain["nal"]["intervals"]["risk_hard"] == list(found.nal.risk_hard[1:])
+    landscape = task_landscape(linear_view(env, 100, 60), Step(100, 100, 1.0))
+    assert landscape.gain.low <= exact.gain <= landscape.gain.high
+    assert landscape.geography["rho_hard"].value == pytest.approx(0.1, rel=0.1)
+    assert landscape.condition.hardness == pytest.approx(exact.condition.hardness, rel=0.1)
+    assert landscape.noise == pytest.approx(0, abs=CHAINED)
+    plain = json.loads(json.dumps(landscape.as_dict()))
+    assert plain["gain_interval"] == [landscape.gain.low, landscape.gain.high]
+    assert plain["nal"]["intervals"]["risk_hard"] == list(landscape.nal.risk_hard[1:])
     assert (plain["tasks"], plain["samples"], plain["components"]) == (200, 60, 3)
     assert "by_kind" not in plain["hardness"]
 
 
 def test_a_rate_that_nobody_gives_is_one_over_the_largest_eigenvalue():
     view = linear_view(Geography(2, 0.1, 1.0, 2.0, 0.5, 0.5), 10, 20)
-    found = task_landscape(view, Step(5, 5))
+    landscape = task_landscape(view, Step(5, 5))
     largest = torch.linalg.eigvalsh(view.z.mT @ view.z / 20).max()
-    assert found.inner_lr == pytest.approx(1 / float(largest))
-    assert found.rate == "1/λ_max of the features"
+    assert landscape.inner_lr == pytest.approx(1 / float(largest))
+    assert landscape.rate == "1/λ_max of the features"
 
 
 def test_permuted_classes_gain_nothing_and_kinds_are_told_apart():
     made = torch.Generator().manual_seed(0)
     z = torch.randn(4, 12, 2, generator=made, dtype=torch.float64)
     view = View(z, torch.arange(3).repeat(4, 4), 6, 1.0)
-    found = permuted_landscape(view, Step(2, 2), kinds=["easy", "hard", "easy", "hard"])
-    assert found.checked is not None
-    assert found.checked.gain == pytest.approx(1, abs=CHAINED)
-    assert found.hardness.by_kind is not None
-    measure = found.hardness.measures["smallest eigenvalue"]
-    assert found.hardness.by_kind["hard"]["smallest eigenvalue"] == pytest.approx(
+    landscape = permuted_landscape(view, Step(2, 2), kinds=["easy", "hard", "easy", "hard"])
+    assert landscape.checked is not None
+    assert landscape.checked.gain == pytest.approx(1, abs=CHAINED)
+    assert landscape.hardness.by_kind is not None
+    measure = landscape.hardness.measures["smallest eigenvalue"]
+    assert landscape.hardness.by_kind["hard"]["smallest eigenvalue"] == pytest.approx(
         (measure[1] + measure[3]) / 2
     )
     assert (
@@ -122,9 +122,9 @@ def test_inputs_are_different_and_end_where_tasks_bring_no_more():
 
 def test_one_initialisation_has_no_interval():
     net = mlp(1, [6], 1)
-    found = count_regions(net, [net.init(torch.Generator().manual_seed(0))], torch.tensor([[-1.0], [1.0]]))
-    assert (found.patterns, found.ci95, found.saturated, found.units) == ([2], None, True, 6)
-    assert found.as_dict()["ci95"] is None
+    regions = count_regions(net, [net.init(torch.Generator().manual_seed(0))], torch.tensor([[-1.0], [1.0]]))
+    assert (regions.patterns, regions.ci95, regions.saturated, regions.units) == ([2], None, True, 6)
+    assert regions.as_dict()["ci95"] is None
 
 
 # ---- rates ----
@@ -158,7 +158,7 @@ def test_every_form_says_what_it_needs(form):
 def test_the_searched_rate_has_the_least_training_risk():
     """Against a fine grid of the risk itself, with the best common start at each rate."""
     tasks = linear_tasks()
-    found = rate_by("split", tasks, search=True)
+    rate = rate_by("split", tasks, search=True)
 
     def risk(alpha: float) -> float:
         left = torch.eye(3, dtype=torch.float64) - alpha * 2 / 6 * tasks.support.mT @ tasks.support
@@ -168,8 +168,8 @@ def test_the_searched_rate_has_the_least_training_risk():
         ).solution
         return float((rows @ (start - tasks.optima[..., None])).square().sum())
 
-    assert found.best is not None
-    grid = [risk(found.best * (1 + step / 50)) for step in range(-10, 11)]
+    assert rate.best is not None
+    grid = [risk(rate.best * (1 + step / 50)) for step in range(-10, 11)]
     assert min(grid) == grid[10]
 
 

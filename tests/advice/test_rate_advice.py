@@ -59,9 +59,9 @@ def sines(shots: int = 5) -> Sampler:
 
 
 def tasks_of(count: int) -> TaskBatch:
-    found = sines().episodes(range(count))
-    assert isinstance(found, TaskBatch)
-    return found
+    batch = sines().episodes(range(count))
+    assert isinstance(batch, TaskBatch)
+    return batch
 
 
 def start(network: Network) -> tuple[Params, dict[str, Tensor]]:
@@ -146,10 +146,10 @@ def test_probes_and_the_kernel_give_the_traces_of_the_tangent_features(outputs: 
     # K samples of k outputs are K·k rows, but the convention's constant counts samples
     exact = slow.split(u.detach(), t.detach()) / outputs
     assert split_moments(u.detach(), t.detach()).rate == pytest.approx(exact * outputs, rel=SUMMED)
-    found = tangent_trace_moments(network, loss, params, buffers, batch, names, probes=400)
-    assert found.rate == pytest.approx(exact, rel=0.05)
-    found = tangent_gram_moments(network, loss, params, buffers, batch, names)
-    assert found.rate == pytest.approx(exact, rel=SUMMED)
+    moments = tangent_trace_moments(network, loss, params, buffers, batch, names, probes=400)
+    assert moments.rate == pytest.approx(exact, rel=0.05)
+    moments = tangent_gram_moments(network, loss, params, buffers, batch, names)
+    assert moments.rate == pytest.approx(exact, rel=SUMMED)
 
 
 @pytest.mark.parametrize("loss", ["mse", "cross-entropy"])
@@ -165,9 +165,9 @@ def test_the_gradient_form_of_a_network_is_that_of_its_head_where_only_the_head_
     weight, bias = (params[n] for n in network.head_names)
     head = torch.cat([weight.T, bias.unsqueeze(0)])
     above, below = slow.best_step(*stacks, loss, head)
-    found = tangent_gradient_moments(network, get_loss(loss), params, buffers, batch, network.head_names)
-    assert float(found.numerator.mean()) == pytest.approx(above, rel=CHAINED)
-    assert float(found.denominator.mean()) == pytest.approx(below, rel=CHAINED)
+    moments = tangent_gradient_moments(network, get_loss(loss), params, buffers, batch, network.head_names)
+    assert float(moments.numerator.mean()) == pytest.approx(above, rel=CHAINED)
+    assert float(moments.denominator.mean()) == pytest.approx(below, rel=CHAINED)
 
 
 # ---- advice ----
@@ -177,9 +177,9 @@ def test_the_advice_for_a_head_is_near_the_best_step_there_is() -> None:
     """On frozen features with the pooled head, the query error after one step is least near the point."""
     network, loss = mlp(1, [40, 40], 1), get_loss("mse")
     params, buffers = start(network)
-    found = advise_rate(network, params, buffers, sines(10), loss, method="anil", tasks=200)
-    assert found.low <= found.alpha <= found.high
-    assert found.kind == "bracket"
+    advice = advise_rate(network, params, buffers, sines(10), loss, method="anil", tasks=200)
+    assert advice.low <= advice.alpha <= advice.high
+    assert advice.kind == "bracket"
     from innerloop.theory.rate.bracket import pooled_head
 
     stacks = head_stacks(network, params, buffers, sines(10).episodes(range(200)))
@@ -189,11 +189,11 @@ def test_the_advice_for_a_head_is_near_the_best_step_there_is() -> None:
         step = 2 * rate / 10 * stacks.support.mT @ (stacks.support @ head - stacks.support_targets)
         return float((stacks.query @ (head - step) - stacks.query_targets).square().mean())
 
-    gradient = found.forms["gradient"]
+    gradient = advice.forms["gradient"]
     best = min(after(gradient * f) for f in (0.25, 0.5, 0.9, 1.0, 1.1, 2.0, 4.0))
     assert after(gradient) == pytest.approx(best, rel=1e-3)
     assert after(gradient) < after(0.0)
-    assert found.alpha == pytest.approx((gradient * found.forms["trace"]) ** 0.5)
+    assert advice.alpha == pytest.approx((gradient * advice.forms["trace"]) ** 0.5)
 
 
 @pytest.mark.parametrize(("norm", "factor"), [("transductive", NORMALISED), ("none", UNNORMALISED)])
@@ -206,10 +206,10 @@ def test_the_advice_for_labels_is_a_point_that_says_how_sure_it_is(norm: Any, fa
     sampler = Sampler(lambda indices: batch.slice(0, len(indices)))
     loss = get_loss("cross-entropy")
     for steps in (1, 2):
-        found = advise_rate(network, params, buffers, sampler, loss, method="anil", steps=steps, tasks=8)
-        assert found.sweep == (found.alpha,)
-        assert found.factor == factor
-        assert found.low <= found.alpha <= found.high
+        advice = advise_rate(network, params, buffers, sampler, loss, method="anil", steps=steps, tasks=8)
+        assert advice.sweep == (advice.alpha,)
+        assert advice.factor == factor
+        assert advice.low <= advice.alpha <= advice.high
 
 
 @pytest.mark.parametrize("method", ["maml", "boil", "meta-sgd", "maml-lslr", "anil"])
@@ -217,7 +217,7 @@ def test_the_advice_for_labels_is_a_point_that_says_how_sure_it_is(norm: Any, fa
 def test_every_gradient_learner_gets_an_answer_that_says_what_it_is(method: str, optimiser: str) -> None:
     network = mlp(1, [8], 1)
     params, buffers = start(network)
-    found = advise_rate(
+    advice = advise_rate(
         network,
         params,
         buffers,
@@ -228,20 +228,20 @@ def test_every_gradient_learner_gets_an_answer_that_says_what_it_is(method: str,
         optimiser=optimiser,
         tasks=6,
     )
-    assert found.alpha > 0
-    assert found.low <= found.alpha <= found.high
+    assert advice.alpha > 0
+    assert advice.low <= advice.alpha <= advice.high
     if optimiser != "sgd":
-        assert found.kind == "sweep"
-        assert found.factor is None
-        assert "plain gradient steps" in found.reasons[0]
+        assert advice.kind == "sweep"
+        assert advice.factor is None
+        assert "plain gradient steps" in advice.reasons[0]
     elif method in ("maml", "boil"):
-        assert found.kind == "range"
+        assert advice.kind == "range"
     else:
-        assert found.kind == "bracket"
-    if len(found.sweep) > 1:
-        ratios = [rate / found.sweep[1] for rate in found.sweep]
+        assert advice.kind == "bracket"
+    if len(advice.sweep) > 1:
+        ratios = [rate / advice.sweep[1] for rate in advice.sweep]
         assert ratios == pytest.approx(list(SWEEP))
-    json.dumps(found.as_dict())
+    json.dumps(advice.as_dict())
 
 
 def test_the_same_network_gives_the_same_step_under_every_convention() -> None:
@@ -292,15 +292,15 @@ def test_no_inner_loop_no_rate() -> None:
 
 
 def test_a_rate_far_outside_is_warned_about() -> None:
-    found = RateAdvice(0.14, 0.1, 0.2, (0.14,), (0.1, 0.2), "bracket", 2.0, "", {}, (), 1, 0.0)
-    assert warning_for(0.1, found) is None
-    assert warning_for(0.8, found) is None
-    assert "far above" in str(warning_for(0.81, found))
-    assert "far below" in str(warning_for(0.024, found))
-    assert warning_for(5.9, found._replace(factor=30.0)) is None
-    assert "more than 30 times" in str(warning_for(6.1, found._replace(factor=30.0)))
-    assert "far below" in str(warning_for(0.024, found._replace(factor=30.0)))
-    assert warning_for(100.0, found._replace(kind="range")) is None
+    advice = RateAdvice(0.14, 0.1, 0.2, (0.14,), (0.1, 0.2), "bracket", 2.0, "", {}, (), 1, 0.0)
+    assert warning_for(0.1, advice) is None
+    assert warning_for(0.8, advice) is None
+    assert "far above" in str(warning_for(0.81, advice))
+    assert "far below" in str(warning_for(0.024, advice))
+    assert warning_for(5.9, advice._replace(factor=30.0)) is None
+    assert "more than 30 times" in str(warning_for(6.1, advice._replace(factor=30.0)))
+    assert "far below" in str(warning_for(0.024, advice._replace(factor=30.0)))
+    assert warning_for(100.0, advice._replace(kind="range")) is None
 
 
 def test_adam_s_first_step_is_as_long_as_it_is_said_to_be() -> None:
@@ -344,15 +344,15 @@ def test_online_rules_keep_their_rate_in_buffers_and_agree_in_every_mode(rule: A
     params, buffers = start(network)
     buffers = {**buffers, **online_buffers(rule, 0.1, params[network.head_names[0]])}
     objective = episodic(online_anil(network, loss, 0.1, 2, rule), loss)
-    found = [
+    gradients = [
         meta_gradient(objective.loss, Plan(mode))(params, buffers, pictures(0)) for mode in ("loop", "vmap")
     ]
-    for name in found[0].grads:
-        assert_close(found[0].grads[name], found[1].grads[name], (CONDITIONED, CHAINED))
-    after = {n: b for n, b in found[0].buffers.items() if n.startswith(PREFIX)}
+    for name in gradients[0].grads:
+        assert_close(gradients[0].grads[name], gradients[1].grads[name], (CONDITIONED, CHAINED))
+    after = {n: b for n, b in gradients[0].buffers.items() if n.startswith(PREFIX)}
     assert after.keys() == {n for n in buffers if n.startswith(PREFIX)}
     for name, value in after.items():
-        assert_close(value, found[1].buffers[name], (DEEP, ROUNDED))
+        assert_close(value, gradients[1].buffers[name], (DEEP, ROUNDED))
     if rule != "trace":
         z = [network.features(params, {}, t.x_support, "batch")[0] for t in pictures(0).tasks()]
         unit = [f / f.norm(dim=-1, keepdim=True) for f in z]
@@ -399,24 +399,24 @@ def run_one(tmp_path: Path, *items: str) -> tuple[Path, dict[str, Any]]:
     given = {item.partition("=")[0] for item in items}
     kept = [item for item in SMALL if item.partition("=")[0] not in given]
     recipe = load_recipe("sine-maml", [*kept, f"run.folder={tmp_path}", *items])
-    found = train(recipe, progress=False)
-    return Path(found["run"]), found
+    result = train(recipe, progress=False)
+    return Path(result["run"]), result
 
 
 @pytest.mark.parametrize("method", ["anil", "maml", "meta-sgd"])
 def test_auto_settles_on_a_rate_and_everything_afterwards_uses_it(tmp_path: Path, method: str) -> None:
-    run, found = run_one(tmp_path, f"inner.method={method}")
+    run, result = run_one(tmp_path, f"inner.method={method}")
     record = read_manifest(run)["rate"]
     assert record["setting"] == "auto"
     assert record["low"] <= record["alpha"] <= record["high"]
-    assert found["metrics"]["protocol"]["inner_lr"] == record["alpha"]
+    assert result["metrics"]["protocol"]["inner_lr"] == record["alpha"]
     saved = load_checkpoint(run, "last")
     assert saved is not None
     assert saved[1]["inner_lr"] == record["alpha"]
     parts = load_run(run).parts
     recipe = parts.recipe
     assert recipe.inner.lr == record["alpha"]
-    assert evaluate_run(run, [])["mean"] == found["metrics"]["mean"]
+    assert evaluate_run(run, [])["mean"] == result["metrics"]["mean"]
     if method == "maml":
         assert "no room for a sweep" in record["reasons"][-1]  # 5 % of 120 steps tell five rates apart?
     if method == "meta-sgd":

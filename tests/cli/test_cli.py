@@ -253,11 +253,11 @@ def test_a_reader_that_stops_reading_is_no_error() -> None:
 
 def test_ls(call: Any) -> None:
     code, out, _ = call("ls", "--json")
-    found = answer(out)
+    printed = answer(out)
     assert code == 0
-    assert [recipe["name"] for recipe in found["recipes"]] == shipped_names()
-    assert found["runs"] == []
-    assert [bench["name"] for bench in found["benchmarks"]] == list(BENCHMARKS)
+    assert [recipe["name"] for recipe in printed["recipes"]] == shipped_names()
+    assert printed["runs"] == []
+    assert [bench["name"] for bench in printed["benchmarks"]] == list(BENCHMARKS)
     _, out, _ = call("ls")
     assert all(name in out for name in shipped_names())
 
@@ -289,14 +289,14 @@ def test_doctor(call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("CXX", "no-such-compiler")
     code, out, _ = call("doctor", "--json")
-    found = answer(out)
+    printed = answer(out)
     assert code == 0
-    assert found["versions"]["innerloop"] == __version__
-    assert found["torch"]["works"]
-    assert found["cores"] >= 1
-    assert found["data"]["folder"] == str(tmp_path / "data")
-    assert found["compiler"] is None
-    assert any("C++ compiler" in tip for tip in found["tips"])
+    assert printed["versions"]["innerloop"] == __version__
+    assert printed["torch"]["works"]
+    assert printed["cores"] >= 1
+    assert printed["data"]["folder"] == str(tmp_path / "data")
+    assert printed["compiler"] is None
+    assert any("C++ compiler" in tip for tip in printed["tips"])
     _, out, _ = call("doctor")
     assert "no C++ compiler" in out
 
@@ -436,16 +436,16 @@ def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo(call: Any, short_demo: None) -> None:
     code, out, _ = call("demo", "--json")
     assert code == 0
-    found = answer(out)
-    assert {"report", "accuracy", "ci95", "seconds", "other", "advice", "lead"} <= found.keys()
-    shown = [json.loads(next((Path(run) / "eval").glob("*.json")).read_text()) for run in found["runs"]]
+    printed = answer(out)
+    assert {"report", "accuracy", "ci95", "seconds", "other", "advice", "lead"} <= printed.keys()
+    shown = [json.loads(next((Path(run) / "eval").glob("*.json")).read_text()) for run in printed["runs"]]
     difference = paired_difference(*(each["scores"] for each in shown))
-    assert found["lead"] == pytest.approx({"mean": difference.mean, "ci95": difference.ci95})
-    assert found["report"] == "innerloop-demo/report.html"
-    page = Path(found["report"]).read_text()
+    assert printed["lead"] == pytest.approx({"mean": difference.mean, "ci95": difference.ci95})
+    assert printed["report"] == "innerloop-demo/report.html"
+    page = Path(printed["report"]).read_text()
     assert all(f"glyphs-{name}" in page for name in ("protonet", "r2d2"))
-    assert found["advice"]["method"] in ("protonet", "r2d2", "pixels", "untrained", "colours")
-    assert (Path(found["advice"]["run"]) / "report.html").is_file()
+    assert printed["advice"]["method"] in ("protonet", "r2d2", "pixels", "untrained", "colours")
+    assert (Path(printed["advice"]["run"]) / "report.html").is_file()
 
 
 @pytest.mark.slow
@@ -538,9 +538,9 @@ def test_sweep(call: Any) -> None:
     arguments = ["sweep", "sine-maml", "inner.method=[maml,fomaml]", *TINY, "--jobs", "2"]
     code, out, err = call(*arguments, "--json")
     assert code == 0, err
-    found = answer(out)
-    assert len(found["runs"]) == 2
-    assert len(found["table"]) == 2
+    printed = answer(out)
+    assert len(printed["runs"]) == 2
+    assert len(printed["table"]) == 2
     code, out, err = call(*arguments)
     assert code == 0
     assert "finished before" in err

@@ -98,11 +98,11 @@ def test_standard_output_without_our_characters(monkeypatch: pytest.MonkeyPatch)
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     assert main(["train", "sine-maml", *TINY, "-q", "name=größe", "--json"]) == 0
-    found = json.loads(raw.getvalue().splitlines()[-1])
-    assert "größe" in found["run"]
+    printed = json.loads(raw.getvalue().splitlines()[-1])
+    assert "größe" in printed["run"]
     assert main(["ls", "runs"]) == 0
     assert b"gr\\xf6\\xdfe" in raw.getvalue()
-    assert main(["show", found["run"]]) == 0
+    assert main(["show", printed["run"]]) == 0
 
 
 # ---- names ----

@@ -54,10 +54,10 @@ def test_hashed_numbers_are_those_of_splitmix64() -> None:
         return z ^ (z >> 31)
 
     golden, key = 0x9E3779B97F4A7C15, derive_seed(5, "x")
-    found = hashed_bits(key, np.array([0, 1, 10**12]), 3)
+    bits = hashed_bits(key, np.array([0, 1, 10**12]), 3)
     for row, index in enumerate((0, 1, 10**12)):
         stream = mix((key + index * golden) % 2**64)
-        assert [int(v) for v in found[row]] == [mix((stream + k * golden) % 2**64) for k in (1, 2, 3)]
+        assert [int(v) for v in bits[row]] == [mix((stream + k * golden) % 2**64) for k in (1, 2, 3)]
 
 
 def test_uniforms_are_strictly_inside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,17 +139,17 @@ def test_t_quantiles_equal_scipys() -> None:
 
 def test_intervals_equal_scipys() -> None:
     values = np.random.default_rng(0).normal(3, 2, 50)
-    found = mean_interval(values)
+    interval = mean_interval(values)
     low, high = stats.t.interval(0.95, 49, values.mean(), stats.sem(values))
-    assert found.n == 50
-    assert math.isclose(found.mean, values.mean())
-    assert math.isclose(2 * found.ci95, high - low, rel_tol=2 * printed(4))
+    assert interval.n == 50
+    assert math.isclose(interval.mean, values.mean())
+    assert math.isclose(2 * interval.ci95, high - low, rel_tol=2 * printed(4))
 
 
 def test_intervals_cover() -> None:
     rng = np.random.default_rng(1)
-    found = [mean_interval(rng.normal(1, 2, 6)) for _ in range(4000)]
-    covered = np.mean([abs(i.mean - 1) <= i.ci95 for i in found])
+    interval = [mean_interval(rng.normal(1, 2, 6)) for _ in range(4000)]
+    covered = np.mean([abs(i.mean - 1) <= i.ci95 for i in interval])
     assert abs(covered - 0.95) < 5 * math.sqrt(0.05 * 0.95 / 4000)
 
 
@@ -162,8 +162,8 @@ def test_few_values_have_no_interval() -> None:
 def test_paired_differences_are_sharper() -> None:
     rng = np.random.default_rng(0)
     hardness, noise = rng.normal(0, 5, 100), rng.normal(0, 0.1, 100)
-    found = paired_difference(hardness + 1 + noise, hardness)
-    assert abs(found.mean - 1) < found.ci95 < 0.1
+    paired = paired_difference(hardness + 1 + noise, hardness)
+    assert abs(paired.mean - 1) < paired.ci95 < 0.1
     with pytest.raises(ValueError, match="equal lengths"):
         paired_difference([1.0], [1.0, 2.0])
 
@@ -278,11 +278,11 @@ def test_inner_gradients(plain: bool) -> None:
     params = {
         name: torch.tensor([2.0, 1.0], dtype=torch.float64, requires_grad=True) for name in ("w", "v", "idle")
     }
-    found = find(params)
+    outcome = find(params)
     w = torch.tensor([36.0, 9.0], dtype=torch.float64)
-    assert_close(found["w"].detach(), w)
-    assert not found["idle"].any()  # no influence: zeros, not nothing
-    (second,) = torch.autograd.grad(found["w"].sum(), params["w"])
+    assert_close(outcome["w"].detach(), w)
+    assert not outcome["idle"].any()  # no influence: zeros, not nothing
+    (second,) = torch.autograd.grad(outcome["w"].sum(), params["w"])
     assert_close(second, torch.tensor([36.0, 18.0], dtype=torch.float64))  # 6 w Σv
     first_only = find(params, keep=False)
     assert_close(first_only["w"], w)

@@ -235,9 +235,9 @@ def test_auto_never_chooses_it(dies: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @posix
 def test_doctor_says_so(dies: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["trials"]["bfloat16"] == {"works": False, "reason": SIGILL}
-    assert any(tip.startswith(SIGILL) and "run.bfloat16=true is refused" in tip for tip in found["tips"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["trials"]["bfloat16"] == {"works": False, "reason": SIGILL}
+    assert any(tip.startswith(SIGILL) and "run.bfloat16=true is refused" in tip for tip in printed["tips"])
     assert main(["doctor"]) == 0
     assert f"does not work: {SIGILL}" in capsys.readouterr().out
 
@@ -299,8 +299,8 @@ def test_a_compiler_that_does_not_work(
     assert how_compiled == "trace"
     assert words in remark
     assert main(["doctor", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert any(words in tip and "run.compile=full is refused" in tip for tip in found["tips"])
+    printed = json.loads(capsys.readouterr().out)
+    assert any(words in tip and "run.compile=full is refused" in tip for tip in printed["tips"])
     said: list[str] = []
     monkeypatch.setattr(maml_sine, "run_cases", lambda name, cases, quick, say: {"cases": cases})
     ways = maml_sine.run(say=said.append)["cases"][0][1]

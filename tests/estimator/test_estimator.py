@@ -68,9 +68,9 @@ def test_each_picture_is_judged_alone(adapted):
 
 def test_it_says_when_it_is_unsure(adapted):
     model, new, _ = adapted
-    found = model.set_params(unsure_below=0.99).predict_sure(new)
+    prediction = model.set_params(unsure_below=0.99).predict_sure(new)
     model.set_params(unsure_below=0.5)
-    assert all(found.unsure)
+    assert all(prediction.unsure)
     sure = model.predict_sure(new)
     assert [p < 0.5 or u for p, u in zip(sure.confidence, sure.unknown, strict=True)] == sure.unsure
 

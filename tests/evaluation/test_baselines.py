@@ -36,8 +36,8 @@ def test_pixels_and_gains_are_those_of_a_loop_with_scikit_learn() -> None:
     first = network.init(torch.Generator().manual_seed(0))
     judged = partial(evaluate_head, source=source)
     told = trivial_baselines(judged, PROTOCOL, result(), Start("untrained", network, *first))
-    found = {b.name: b for b in told}
-    assert list(found) == ["pixels", "colours", "untrained"]
+    baselines = {b.name: b for b in told}
+    assert list(baselines) == ["pixels", "colours", "untrained"]
     drawn = few_shot(source, "test", 5, PROTOCOL.kinds(), True)
     rows, scores = drawn.rows(np.arange(12), 0), {"pixels": [], "colours": []}
     for support, query in zip(rows.support, rows.query, strict=True):
@@ -49,20 +49,20 @@ def test_pixels_and_gains_are_those_of_a_loop_with_scikit_learn() -> None:
             y = [np.repeat(np.arange(4), n) for n in (2, 3)]
             scores[name].append(NearestCentroid().fit(made[0].numpy(), y[0]).score(made[1].numpy(), y[1]))
     for name, expected in scores.items():
-        assert found[name].accuracy.mean == pytest.approx(np.mean(expected))
+        assert baselines[name].accuracy.mean == pytest.approx(np.mean(expected))
         gain = np.array(result().scores) - np.array(expected)
-        assert found[name].gain.mean == pytest.approx(gain.mean())
-        assert found[name].gain.ci95 == pytest.approx(mean_interval(gain).ci95)
+        assert baselines[name].gain.mean == pytest.approx(gain.mean())
+        assert baselines[name].gain.ci95 == pytest.approx(mean_interval(gain).ci95)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_histograms_are_numpys(channels: int) -> None:
     x = torch.rand(3, channels, 6, 5, generator=torch.Generator().manual_seed(channels))
     bins = {1: 16, 3: 4}[channels]
-    for picture, found in zip(x, colours(x), strict=True):
+    for picture, histogram in zip(x, colours(x), strict=True):
         sample = picture.reshape(channels, -1).T.numpy()
         counts, _ = np.histogramdd(sample, bins=[np.linspace(0, 1, bins + 1)] * channels)
-        assert found.tolist() == pytest.approx(np.sqrt(counts.reshape(-1) / 30).tolist(), abs=SINGLE)
+        assert histogram.tolist() == pytest.approx(np.sqrt(counts.reshape(-1) / 30).tolist(), abs=SINGLE)
 
 
 def test_large_pictures_are_averaged_and_few_tasks_are_enough() -> None:

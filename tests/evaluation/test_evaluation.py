@@ -43,7 +43,7 @@ def one_picture(i: int) -> TaskBatch:
 def test_scores_are_those_of_the_explicit_loop() -> None:
     network, loss = mlp(1, [8], 1), get_loss("half-mse")
     params, buffers = problems.drawn(network)
-    found = evaluate(maml(network, loss, 0.01, 3), params, buffers, sines(), loss, episodes=11)
+    evaluation = evaluate(maml(network, loss, 0.01, 3), params, buffers, sines(), loss, episodes=11)
     leaves = {n: p.clone().requires_grad_() for n, p in params.items()}
     forward, inner = mlp_forward(torch.relu), maml_loop.Inner(0.01, 3)
     half = lambda a, b: F.mse_loss(a, b) / 2  # noqa: E731
@@ -54,23 +54,23 @@ def test_scores_are_those_of_the_explicit_loop() -> None:
         expected.append(
             F.mse_loss(forward(adapted, task.x_query)[0], task.y_query).detach()
         )  # no ½ in scores
-    assert_close(torch.tensor(found.scores, dtype=torch.float64), torch.stack(expected))
-    assert found.interval == mean_interval(found.scores)
-    assert found.score == "mse"
+    assert_close(torch.tensor(evaluation.scores, dtype=torch.float64), torch.stack(expected))
+    assert evaluation.interval == mean_interval(evaluation.scores)
+    assert evaluation.score == "mse"
 
 
 def test_accuracy() -> None:
     network, loss = conv4(1, 16, 3, filters=4), get_loss("cross-entropy")
     params, buffers = problems.drawn(network)
-    found = evaluate(non_adaptive(network), params, buffers, pictures(), loss, episodes=6)
+    evaluation = evaluate(non_adaptive(network), params, buffers, pictures(), loss, episodes=6)
     expected = []
     for i in range(6):
         task = one_picture(i).task(0)
         outputs, _ = conv4_forward("max", "transductive")(params, task.x_query)
         expected.append(float((outputs.argmax(1) == task.y_query).double().mean()))
-    assert found.scores == expected
-    assert found.score == "accuracy"
-    assert 0 < found.interval.mean < 1
+    assert evaluation.scores == expected
+    assert evaluation.score == "accuracy"
+    assert 0 < evaluation.interval.mean < 1
 
 
 @pytest.mark.parametrize("make", [maml, anil, boil, meta_sgd, maml_lslr], ids=lambda f: f.__name__)
@@ -81,8 +81,8 @@ def test_all_plans_give_the_same_scores(make: Any) -> None:
     expected = torch.tensor(evaluate(learner, params, {}, sines(), loss, 23).scores, dtype=torch.float64)
     for plan in PLANS:
         for batch in (5, 100):
-            found = evaluate(learner, params, {}, sines(), loss, 23, plan, batch=batch)
-            assert_close(torch.tensor(found.scores, dtype=torch.float64), expected)
+            evaluation = evaluate(learner, params, {}, sines(), loss, 23, plan, batch=batch)
+            assert_close(torch.tensor(evaluation.scores, dtype=torch.float64), expected)
 
 
 @pytest.mark.parametrize("norm", NORM_POLICIES)
@@ -109,14 +109,14 @@ def test_running_statistics_are_used_and_not_changed() -> None:
         return batch._replace(y_support=labels[0], y_query=labels[1])
 
     sampler = Sampler(lambda indices: targets(indices[0]))
-    found = evaluate(learner, params, buffers, sampler, loss, 3, batch=1)
+    evaluation = evaluate(learner, params, buffers, sampler, loss, 3, batch=1)
     assert all(torch.equal(buffers[n], b) for n, b in before.items())
     task = targets(0).task(0)
     outputs, _ = network.features(params, buffers, task.x_query, "stored")
     expected = F.mse_loss(network.head(params, outputs), task.y_query, reduction="sum") / len(task.y_query)
-    assert found.scores[0] == pytest.approx(float(expected), rel=ROUNDED)
+    assert evaluation.scores[0] == pytest.approx(float(expected), rel=ROUNDED)
     other = evaluate(learner, params, {n: 2 * b + 1 for n, b in buffers.items()}, sampler, loss, 3, batch=1)
-    assert other.scores[0] != pytest.approx(found.scores[0], rel=1e-3)
+    assert other.scores[0] != pytest.approx(evaluation.scores[0], rel=1e-3)
 
 
 @pytest.mark.parametrize("plan", PLANS[:4], ids=str)
@@ -127,14 +127,14 @@ def test_evaluation_builds_no_graph(plan: Plan) -> None:
     outputs: list[Tensor] = []
 
     def predict(adapted: Adapted, x: Tensor, training: bool = False) -> Any:
-        found = learner.predict(adapted, x, training)
-        outputs.append(found[0])
-        return found
+        evaluation = learner.predict(adapted, x, training)
+        outputs.append(evaluation[0])
+        return evaluation
 
-    found = evaluate(learner._replace(predict=predict), params, {}, sines(), loss, 9, plan)
+    evaluation = evaluate(learner._replace(predict=predict), params, {}, sines(), loss, 9, plan)
     assert outputs
     assert not any(tensor.requires_grad for tensor in outputs)
-    assert all(isinstance(score, float) for score in found.scores)
+    assert all(isinstance(score, float) for score in evaluation.scores)
     assert all(p.grad is None for p in params.values())
 
 
@@ -161,8 +161,8 @@ def test_episodes_are_the_first_ones_of_the_stream() -> None:
         return sines().episodes(indices)
 
     network, loss = mlp(1, [4], 1), get_loss("mse")
-    found = evaluate(
+    evaluation = evaluate(
         maml(network, loss, 0.01), problems.drawn(network)[0], {}, Sampler(episodes), loss, 7, batch=3
     )
     assert asked == list(range(7))
-    assert found.interval.n == 7
+    assert evaluation.interval.n == 7

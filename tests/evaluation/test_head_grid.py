@@ -39,12 +39,12 @@ def test_all_settings_are_those_of_a_loop(head: str) -> None:
     z, y, q, truth = problems()
     settings = grid_of(Protocol(head=head, grid=GRID))
     assert len(settings) == (2 if head == "centroid" else 6)
-    found = judge_grid(z, y, q, truth, 3, head, settings)
+    grid = judge_grid(z, y, q, truth, 3, head, settings)
     table, ensemble = grid_by_hand(z, y, q, truth, head, settings)
-    np.testing.assert_allclose(found.accuracy.numpy(), table, atol=ROUNDED)
-    np.testing.assert_allclose(found.ensemble.numpy(), ensemble, atol=ROUNDED)
-    assert found.unconverged == 0
-    assert found.accuracy.unique().numel() > 2
+    np.testing.assert_allclose(grid.accuracy.numpy(), table, atol=ROUNDED)
+    np.testing.assert_allclose(grid.ensemble.numpy(), ensemble, atol=ROUNDED)
+    assert grid.unconverged == 0
+    assert grid.accuracy.unique().numel() > 2
 
 
 def test_stacked_problems_have_the_weights_of_single_ones() -> None:

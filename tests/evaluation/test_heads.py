@@ -62,21 +62,21 @@ def drawn_problems(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
 @pytest.mark.parametrize("head", HEADS)
 def test_labels_are_those_of_scikit_learn(head: str, normalise: bool) -> None:
     z, y, q = drawn_problems()
-    found = head_scores(fit_heads(z, y, 4, head, 0.7, normalise), q, normalise).argmax(-1)
+    scores = head_scores(fit_heads(z, y, 4, head, 0.7, normalise), q, normalise).argmax(-1)
     a, b = (F.normalize(t, dim=-1) if normalise else t for t in (z, q))
     expected = [
         frozen_loop.estimator(head, 0.7).fit(x.numpy(), labels.numpy()).predict(queries.numpy())
         for x, labels, queries in zip(a, y, b, strict=True)
     ]
-    assert np.array_equal(found.numpy(), np.stack(expected))
+    assert np.array_equal(scores.numpy(), np.stack(expected))
 
 
 def test_c_means_the_same_for_all_penalised_heads() -> None:
     z, y, _ = drawn_problems()
     logistic = solvers_sklearn.logistic(z, y, C=0.3)
-    found = fit_heads(z, y, 4, "logistic", 0.3, normalise=False)
+    heads = fit_heads(z, y, 4, "logistic", 0.3, normalise=False)
     # scikit-learn's sums to zero over classes; so does ours
-    assert_close(found.weights, logistic.weights, (SOLVED_ROUGHLY, SOLVED_ROUGHLY))
+    assert_close(heads.weights, logistic.weights, (SOLVED_ROUGHLY, SOLVED_ROUGHLY))
     svc = solvers_sklearn.svc(z, y, C=0.3)
     assert_close(
         fit_heads(z, y, 4, "svm", 0.3, normalise=False).weights, svc.weights, (SOLVED, SOLVED_FINELY)
@@ -99,10 +99,10 @@ def test_scores_are_those_of_the_episode_loop(source: ImageSource, head: str) ->
     net = network()
     params, buffers = problems.drawn(net)
     protocol = QUICK._replace(head=head, C=2.0)
-    found = evaluate_head(net, params, buffers, source, protocol)
-    assert found.scores == frozen_loop.accuracies(net, params, buffers, source, "test", protocol)
-    assert found.interval == mean_interval(found.scores)
-    assert 0.25 < found.interval.mean < 1
+    evaluation = evaluate_head(net, params, buffers, source, protocol)
+    assert evaluation.scores == frozen_loop.accuracies(net, params, buffers, source, "test", protocol)
+    assert evaluation.interval == mean_interval(evaluation.scores)
+    assert 0.25 < evaluation.interval.mean < 1
 
 
 @pytest.mark.parametrize("norm", NORM_POLICIES)
@@ -113,8 +113,8 @@ def test_every_norm_policy_with_and_without_copies(source: ImageSource, norm: st
     protocol = QUICK._replace(norm=norm, copies=copies, head="ridge", episodes=6)
     expected = frozen_loop.accuracies(net, params, buffers, source, "validation", protocol)
     for plan in (None, Plan("threads", 2), Plan("vmap")):
-        found = evaluate_head(net, params, buffers, source, protocol, "validation", plan=plan)
-        assert found.scores == expected
+        evaluation = evaluate_head(net, params, buffers, source, protocol, "validation", plan=plan)
+        assert evaluation.scores == expected
 
 
 def test_episodes_are_those_of_learners(source: ImageSource) -> None:
@@ -134,9 +134,9 @@ def test_mixtures_are_judged_kind_by_kind_in_episode_order(source: ImageSource) 
     params, buffers = problems.drawn(net)
     kinds = (Kind(Shape(3, 2, 4), name="few"), Kind(Shape(7, 1, 2), "one-group", name="many"))
     protocol = QUICK._replace(norm="group", head="cosine", episodes=20)
-    found = evaluate_head(net, params, buffers, source, protocol, kinds=kinds)
+    evaluation = evaluate_head(net, params, buffers, source, protocol, kinds=kinds)
     sampler = few_shot_sampler(source, "test", seed=3, kinds=kinds, dtype=torch.float64)
-    for i, score in enumerate(found.scores):
+    for i, score in enumerate(evaluation.scores):
         task = sampler.episode(i)
         z, q = (net.features(params, buffers, x, "stored")[0] for x in (task.x_support, task.x_query))
         model = frozen_loop.Cosine().fit(F.normalize(z, dim=-1).numpy(), task.y_support.numpy())
@@ -180,7 +180,7 @@ def test_fine_tuning_is_adam_from_the_class_means() -> None:
     params, _ = problems.drawn(net)
     g = torch.Generator().manual_seed(1)
     x, y = torch.randn(6, 3, generator=g, dtype=torch.float64), torch.tensor([0, 0, 1, 1, 2, 2])
-    found = fine_tune(net, 3, lr=0.05, steps=4).adapt(params, {}, x, y).params
+    tuned = fine_tune(net, 3, lr=0.05, steps=4).adapt(params, {}, x, y).params
 
     def unit(weights: dict[str, torch.Tensor]) -> torch.Tensor:
         return F.normalize(torch.tanh(x @ weights["layer0.weight"].T + weights["layer0.bias"]), dim=1)
@@ -194,7 +194,7 @@ def test_fine_tuning_is_adam_from_the_class_means() -> None:
         F.cross_entropy(unit(leaves) @ leaves[WEIGHT].T + leaves[BIAS], y).backward()
         optimiser.step()
     for name, value in leaves.items():
-        assert_close(found[name], value.detach())
+        assert_close(tuned[name], value.detach())
 
 
 def test_fine_tuning_without_steps_is_nearest_centroid(source: ImageSource) -> None:
@@ -256,10 +256,10 @@ def test_paired_comparisons_see_what_intervals_hide() -> None:
     g = np.random.default_rng(0)
     hard = g.normal(0.6, 0.1, 400)
     a, b = hard + 0.01 + g.normal(0, 0.01, 400), hard
-    found = compare(a.tolist(), b.tolist())
-    assert found.first.mean - found.first.ci95 < found.second.mean  # the two intervals overlap
-    assert found.verdict == "first"
-    assert found.difference.mean == pytest.approx(np.mean(a - b))
+    comparison = compare(a.tolist(), b.tolist())
+    assert comparison.first.mean - comparison.first.ci95 < comparison.second.mean  # the two intervals overlap
+    assert comparison.verdict == "first"
+    assert comparison.difference.mean == pytest.approx(np.mean(a - b))
     assert compare(b.tolist(), a.tolist()).verdict == "second"
     assert compare(a.tolist(), b.tolist(), higher_is_better=False).verdict == "second"
     assert compare(b.tolist(), b.tolist()).verdict == "no clear difference"
@@ -301,9 +301,9 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
     assert {"C", "normalise", "copies", "norm", "kind", "seed", "ways"} <= set(first["protocol"])
     assert evaluate_run(run, [])["mean"] == first["mean"]
     for head in [*HEADS, "finetune", "learner"]:
-        found = evaluate_run(run, [f"eval.head={head}", "eval.head_steps=1"])
-        assert 0 <= found["accuracy"] <= 1
-        assert (found["protocol"].get("head") == head) == (head != "learner")
+        evaluation = evaluate_run(run, [f"eval.head={head}", "eval.head_steps=1"])
+        assert 0 <= evaluation["accuracy"] <= 1
+        assert (evaluation["protocol"].get("head") == head) == (head != "learner")
     validations = [line for line in (run / "metrics.jsonl").read_text().splitlines() if "validation" in line]
     assert len(validations) == 3
 
@@ -312,8 +312,8 @@ def test_two_runs_are_compared_task_by_task(tmp_path: Path) -> None:
     from innerloop.experiment.compare import compare_runs
 
     one, two = pretrained(tmp_path), pretrained(tmp_path, "seed=1")
-    found = compare_runs(one, two, ["eval.head=cosine", "eval.episodes=9"])
-    told = found["comparison"]
+    comparison = compare_runs(one, two, ["eval.head=cosine", "eval.episodes=9"])
+    told = comparison["comparison"]
     assert told["episodes"] == 9
     scores = [json.loads(next((r / "eval").glob("*cosine*")).read_text())["scores"] for r in (one, two)]
     assert told["difference"] == pytest.approx(np.mean(np.subtract(*scores)))
@@ -359,9 +359,9 @@ def test_new_pictures_are_labelled_by_the_head_that_was_asked_for(
         for i in range(2):
             Image.fromarray(source.images[20 * c + i, :, :, 0]).save(folder / f"{i}.png")
     query = tmp_path / "support" / "class1" / "0.png"
-    found = predict_pictures(run, tmp_path / "support", [query], [f"eval.head={head}"])
-    assert found["method"].startswith(head)
-    (answer,) = found["predictions"]
+    prediction = predict_pictures(run, tmp_path / "support", [query], [f"eval.head={head}"])
+    assert prediction["method"].startswith(head)
+    (answer,) = prediction["predictions"]
     assert sum(answer["probabilities"].values()) == pytest.approx(1)
     if head == "ridge":  # what it was fitted to, it knows
         assert answer["label"] == "class1"

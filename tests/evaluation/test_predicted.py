@@ -38,25 +38,27 @@ def slowly(sampler, episode: int) -> Predicted:
 @pytest.mark.parametrize("kinds", [MIXTURE[:1], MIXTURE])
 def test_labels_are_those_that_are_scored(plan: Plan, kinds: list[Kind]) -> None:
     sampler = few_shot_sampler(glyphs(), "test", seed=1, kinds=kinds)
-    found = evaluate(protonet(NET, 4), PARAMS, BUFFERS, sampler, LOSS, 7, plan, batch=3, keep=5, widest=12)
-    assert [one.episode for one in found.predicted] == list(range(5))
-    for one, score in zip(found.predicted, found.scores, strict=False):
+    evaluation = evaluate(
+        protonet(NET, 4), PARAMS, BUFFERS, sampler, LOSS, 7, plan, batch=3, keep=5, widest=12
+    )
+    assert [one.episode for one in evaluation.predicted] == list(range(5))
+    for one, score in zip(evaluation.predicted, evaluation.scores, strict=False):
         expected = slowly(sampler, one.episode)
         assert one[:3] == expected[:3]
         assert one.accuracy == pytest.approx(score)
         assert one.probability == pytest.approx(expected.probability, abs=SINGLE_CHAINED)
     plain = evaluate(protonet(NET, 4), PARAMS, BUFFERS, sampler, LOSS, 7, plan, batch=3)
     assert plain.predicted == ()
-    assert plain.scores == found.scores
+    assert plain.scores == evaluation.scores
 
 
 @pytest.mark.parametrize("head", ["logistic", "centroid", "finetune"])
 def test_heads_tell_the_labels_that_they_are_scored_by(head: str) -> None:
     protocol = Protocol(episodes=6, seed=1, norm="group", head=head, steps=1)
-    found = evaluate_head(NET, PARAMS, BUFFERS, glyphs(), protocol, kinds=MIXTURE, keep=4)
+    evaluation = evaluate_head(NET, PARAMS, BUFFERS, glyphs(), protocol, kinds=MIXTURE, keep=4)
     sampler = few_shot_sampler(glyphs(), "test", seed=1, kinds=MIXTURE)
-    assert [one.episode for one in found.predicted] == list(range(4))
-    for one, score in zip(found.predicted, found.scores, strict=False):
+    assert [one.episode for one in evaluation.predicted] == list(range(4))
+    for one, score in zip(evaluation.predicted, evaluation.scores, strict=False):
         assert one.labels == sampler.episode(one.episode).y_query.tolist()
         assert one.accuracy == pytest.approx(score)
         assert all(0 < p <= 1 for p in one.probability)

@@ -54,17 +54,17 @@ def test_uneven_classes_always_keep_an_example_to_learn_from():
 @pytest.mark.parametrize("shots", [2, 5])
 def test_held_out_scores_are_those_of_a_loop_with_scikit_learn(shots):
     z, y, _, _ = drawn(shots=shots)
-    found = hold_out(z, y, 4, Way("logistic", 0.8, True), seed=1)
+    held_out = hold_out(z, y, 4, Way("logistic", 0.8, True), seed=1)
     x, row = (z / z.norm(dim=1, keepdim=True)).numpy(), 0
     for division in divisions(y.numpy(), 1):
         model = LogisticRegression(C=0.8, tol=1e-12, solver="newton-cholesky")
         model.fit(x[division.kept], y[division.kept].numpy())
         rows = slice(row, row + len(division.left_out))
         expected = model.predict_proba(x[division.left_out])
-        np.testing.assert_allclose(found.scores[rows].softmax(-1).numpy(), expected, atol=SOLVED)
-        assert found.places[rows].tolist() == division.left_out.tolist()
+        np.testing.assert_allclose(held_out.scores[rows].softmax(-1).numpy(), expected, atol=SOLVED)
+        assert held_out.places[rows].tolist() == division.left_out.tolist()
         row = rows.stop
-    assert row == len(found.scores)
+    assert row == len(held_out.scores)
 
 
 def test_leaving_out_one_alone_would_be_unfair():
@@ -115,8 +115,8 @@ def test_classes_and_confused_pairs_are_named():
 
 def test_wilsons_interval_as_printed():
     """Numbers of Wilson's interval for 8 of 10 (Agresti and Coull 1998, Newcombe 1998)."""
-    found = share_of([1.0] * 8 + [0.0] * 2)
-    assert (round(found.low, 4), round(found.high, 4)) == (0.4902, 0.9433)
+    interval = share_of([1.0] * 8 + [0.0] * 2)
+    assert (round(interval.low, 4), round(interval.high, 4)) == (0.4902, 0.9433)
 
 
 def test_the_temperature_is_found_again():
@@ -153,10 +153,10 @@ def test_the_calibration_error_of_a_loop():
 
 def test_distances_of_a_loop():
     z, y, new, _ = drawn(more=3)
-    found = nearest(class_means(z, y, 4), new)
+    distances = nearest(class_means(z, y, 4), new)
     x, q = (v / v.norm(dim=1, keepdim=True) for v in (z, new))
     means = [x[y == c].mean(0) for c in range(4)]
-    assert found.tolist() == pytest.approx([min(float((row - m).norm()) for m in means) for row in q])
+    assert distances.tolist() == pytest.approx([min(float((row - m).norm()) for m in means) for row in q])
 
 
 @pytest.mark.parametrize(("shots", "alpha"), [(10, 0.05), (2, 0.1)])

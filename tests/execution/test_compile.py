@@ -63,10 +63,10 @@ def test_compiled_equals_eager(own_inductor_cache: None) -> None:
     for seed in (0, 1):  # the second batch runs what the first one compiled
         batch = problems.regression(seed=seed)
         expected = meta_gradient(value, Plan("loop"))(params, {}, batch)
-        found = run(params, {}, batch)
+        gradient = run(params, {}, batch)
         compiled.append(counters["stats"]["unique_graphs"])
-        assert_close(found.losses, expected.losses)
-        assert_trees_close(found.grads, expected.grads)
+        assert_close(gradient.losses, expected.losses)
+        assert_trees_close(gradient.grads, expected.grads)
     assert compiled[0] == compiled[1] > 0
 
 
@@ -81,8 +81,8 @@ def test_captured_graphs_are_replayed_not_rerun() -> None:
     for scale in (1.0, 3.0):
         batch = problems.regression(4)
         batch = batch._replace(x_query=batch.x_query * scale)
-        found = run({"w": scale * W["w"]}, {}, batch)
-        assert_close(found.losses, scale**4 * problems.regression(4).x_query.square().sum((1, 2)))
+        gradient = run({"w": scale * W["w"]}, {}, batch)
+        assert_close(gradient.losses, scale**4 * problems.regression(4).x_query.square().sum((1, 2)))
     assert len(calls) == 1
     run(W, {}, problems.regression(3))  # another shape is another graph
     assert len(calls) == 2
@@ -99,22 +99,22 @@ def test_captured_graphs_tell_dtypes_and_structures_apart() -> None:
 
 
 def test_short_runs_are_not_compiled_and_say_why() -> None:
-    found = choose(steps=10, compile="auto")
-    assert found.plan.compile == "off"
-    assert any("too few to repay" in remark or "no C++ compiler" in remark for remark in found.remarks)
+    chosen = choose(steps=10, compile="auto")
+    assert chosen.plan.compile == "off"
+    assert any("too few to repay" in remark or "no C++ compiler" in remark for remark in chosen.remarks)
 
 
 def test_off_is_off() -> None:
-    found = choose(steps=10**9, compile="off")
-    assert found.plan.compile == "off"
-    assert found.remarks == []
+    chosen = choose(steps=10**9, compile="off")
+    assert chosen.plan.compile == "off"
+    assert chosen.remarks == []
 
 
 def test_long_runs_without_a_compiler_are_captured_and_say_why(no_compiler: None) -> None:
-    found = choose(steps=10**7, compile="auto")
-    assert found.plan.compile in ("trace", "off")  # off if capturing was measured to bring nothing
-    assert any("no C++ compiler was found" in remark for remark in found.remarks)
-    assert any(label.endswith("trace") for label in found.milliseconds)
+    chosen = choose(steps=10**7, compile="auto")
+    assert chosen.plan.compile in ("trace", "off")  # off if capturing was measured to bring nothing
+    assert any("no C++ compiler was found" in remark for remark in chosen.remarks)
+    assert any(label.endswith("trace") for label in chosen.milliseconds)
 
 
 def test_asking_for_cpp_without_a_compiler_is_a_user_error(no_compiler: None) -> None:
@@ -140,8 +140,8 @@ def test_a_compiler_is_what_torch_would_call(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_compiling_is_not_used_where_it_cannot_be() -> None:
-    found = choose_plan(
+    chosen = choose_plan(
         W, {}, problems.regression(4), loss=square, steps=10, execution="loop", threads=1, compile="trace"
     )
-    assert found.plan.compile == "off"
-    assert any("compile=trace is for execution=vmap" in remark for remark in found.remarks)
+    assert chosen.plan.compile == "off"
+    assert any("compile=trace is for execution=vmap" in remark for remark in chosen.remarks)

@@ -58,11 +58,11 @@ def check_plans(
     expected = meta_gradient(objective.loss, Plan("loop"))(params, buffers, batch)
     assert any(g.any() for g in expected.grads.values())
     for name, plan in plans.items():
-        found = meta_gradient(objective.loss, plan)(params, buffers, batch)
+        gradient = meta_gradient(objective.loss, plan)(params, buffers, batch)
         try:
-            assert_close(found.losses, expected.losses)
-            assert_trees_close(found.grads, expected.grads)
-            assert_trees_close(found.buffers, expected.buffers)
+            assert_close(gradient.losses, expected.losses)
+            assert_trees_close(gradient.grads, expected.grads)
+            assert_trees_close(gradient.buffers, expected.buffers)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from None
 
@@ -140,8 +140,8 @@ def test_buffers_are_averaged_over_tasks() -> None:
     objective = erm(network, loss)
     assert objective.loss is not None
     each = [objective.loss(params, buffers, task)[1] for task in batch.tasks()]
-    found = meta_gradient(objective.loss, Plan("vmap"))(params, buffers, batch)
-    assert_trees_close(found.buffers, mean_over_tasks(each))
+    gradient = meta_gradient(objective.loss, Plan("vmap"))(params, buffers, batch)
+    assert_trees_close(gradient.buffers, mean_over_tasks(each))
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_mapped_results_are_stacked_in_task_order(plan: Plan) -> None:
         return {"sum": task.x_query.sum() * params["w"], "parts": (task.y_support + buffers["b"], task.id)}
 
     params, buffers = {"w": torch.tensor(2.0, dtype=torch.float64)}, {"b": torch.ones(1, dtype=torch.float64)}
-    found = map_tasks(fn, plan)(params, buffers, batch)
-    assert_close(found["sum"], 2 * batch.x_query.sum((1, 2)))
-    assert torch.equal(found["parts"][0], batch.y_support + 1)
-    assert torch.equal(found["parts"][1], torch.arange(5))
+    mapped = map_tasks(fn, plan)(params, buffers, batch)
+    assert_close(mapped["sum"], 2 * batch.x_query.sum((1, 2)))
+    assert torch.equal(mapped["parts"][0], batch.y_support + 1)
+    assert torch.equal(mapped["parts"][1], torch.arange(5))
 
 
 # ---- threads ----
@@ -177,9 +177,9 @@ def test_threads_sum_in_task_order_whoever_is_first() -> None:
 
     expected = meta_gradient(value, Plan("loop"))(params, {}, batch)
     for _ in range(5):
-        found = meta_gradient(late, Plan("threads", 2))(params, {}, batch)
-        assert torch.equal(found.losses, expected.losses)
-        assert_trees_equal(found.grads, expected.grads)
+        gradient = meta_gradient(late, Plan("threads", 2))(params, {}, batch)
+        assert torch.equal(gradient.losses, expected.losses)
+        assert_trees_equal(gradient.grads, expected.grads)
     backwards = TaskBatch(*(field.flip(0) for field in batch))
     other = meta_gradient(value, Plan("loop"))(params, {}, backwards)
     assert any(not torch.equal(other.grads[n], g) for n, g in expected.grads.items())  # the order does matter
@@ -219,11 +219,11 @@ def test_results_hang_on_no_graph(plan: Plan) -> None:
     network, loss = mlp(2, [4], 1), get_loss("mse")
     params = {n: p.requires_grad_() for n, p in problems.drawn(network)[0].items()}
     run = meta_gradient(episodic(maml(network, loss, 0.1, 2), loss).loss, plan)
-    found: Gradient = run(params, {}, problems.regression())
-    assert all(t.grad_fn is None for t in (found.losses, *found.grads.values()))
+    gradient: Gradient = run(params, {}, problems.regression())
+    assert all(t.grad_fn is None for t in (gradient.losses, *gradient.grads.values()))
     with torch.no_grad():  # a caller's no_grad must not turn gradients into zeros
         again = run(params, {}, problems.regression())
-    assert_trees_equal(again.grads, found.grads)
+    assert_trees_equal(again.grads, gradient.grads)
 
 
 # ---- auto ----
@@ -258,12 +258,12 @@ W = {"w": torch.ones(1, dtype=torch.float64)}
 )
 def test_auto_takes_the_fastest(under_vmap: float, alone: float, best: tuple[str, ...], clock: Any) -> None:
     loss = costly(clock, under_vmap, alone)
-    found = choose_plan(W, {}, problems.regression(4), loss=loss, steps=10, threads=2, compile="off")
-    assert found.plan.mode in best
-    label = f"{found.plan.mode}@{found.plan.threads}"
-    assert found.milliseconds[label] == min(found.milliseconds.values())
-    assert label in found.plan.reason
-    assert f"{found.milliseconds[label]:.3g} ms" in found.plan.reason
+    chosen = choose_plan(W, {}, problems.regression(4), loss=loss, steps=10, threads=2, compile="off")
+    assert chosen.plan.mode in best
+    label = f"{chosen.plan.mode}@{chosen.plan.threads}"
+    assert chosen.milliseconds[label] == min(chosen.milliseconds.values())
+    assert label in chosen.plan.reason
+    assert f"{chosen.milliseconds[label]:.3g} ms" in chosen.plan.reason
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -282,11 +282,11 @@ def test_auto_takes_the_fastest_of_any_speeds(seed: int, clock: Any, monkeypatch
 
     monkeypatch.setattr(auto, "meta_gradient", timed)
     batch = problems.regression(8)
-    found = choose_plan(W, {}, batch, loss=unfit, steps=1, threads=2, compile="off")
+    chosen = choose_plan(W, {}, batch, loss=unfit, steps=1, threads=2, compile="off")
     fastest = min(seconds, key=lambda way: seconds[way])
-    assert (found.plan.mode, found.plan.threads) == fastest
-    assert found.milliseconds["{}@{}".format(*fastest)] == pytest.approx(1000 * seconds[fastest])
-    assert len(found.milliseconds) + len(found.remarks) == len(plans)
+    assert (chosen.plan.mode, chosen.plan.threads) == fastest
+    assert chosen.milliseconds["{}@{}".format(*fastest)] == pytest.approx(1000 * seconds[fastest])
+    assert len(chosen.milliseconds) + len(chosen.remarks) == len(plans)
 
 
 forked = pytest.mark.skipif(
@@ -297,11 +297,11 @@ forked = pytest.mark.skipif(
 @pytest.mark.parametrize("mode", ["vmap", "threads", pytest.param("processes", marks=forked), "loop"])
 def test_a_mode_that_is_asked_for_is_kept(mode: str, clock: Any) -> None:
     loss = costly(clock, 0.01, 0.01)
-    found = choose_plan(W, {}, problems.regression(4), loss=loss, steps=10, execution=mode, chunk=3)
-    assert found.plan.mode == mode
-    assert found.plan.chunk == (3 if mode == "vmap" else None)
-    assert set(found.milliseconds) <= {f"{mode}@{n}" for n in (1, available_cores())}
-    assert f"execution={mode} was asked for" in found.plan.reason
+    chosen = choose_plan(W, {}, problems.regression(4), loss=loss, steps=10, execution=mode, chunk=3)
+    assert chosen.plan.mode == mode
+    assert chosen.plan.chunk == (3 if mode == "vmap" else None)
+    assert set(chosen.milliseconds) <= {f"{mode}@{n}" for n in (1, available_cores())}
+    assert f"execution={mode} was asked for" in chosen.plan.reason
 
 
 def unfit(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
@@ -310,9 +310,9 @@ def unfit(params: Tree, buffers: Tree, task: Task) -> tuple[Tensor, Tree]:
 
 
 def test_what_cannot_be_vmapped_falls_back_with_a_remark() -> None:
-    found = choose_plan(W, {}, problems.regression(4), loss=unfit, steps=10**9, threads=2)
-    assert found.plan.mode in ("loop", "threads", "processes")
-    remarks = [r for r in found.remarks if "vmap is not possible here" in r]
+    chosen = choose_plan(W, {}, problems.regression(4), loss=unfit, steps=10**9, threads=2)
+    assert chosen.plan.mode in ("loop", "threads", "processes")
+    remarks = [r for r in chosen.remarks if "vmap is not possible here" in r]
     assert len(remarks) == 1
     assert ".item()" in remarks[0]
 
@@ -330,10 +330,10 @@ def test_a_module_that_cannot_be_vmapped_trains_all_the_same() -> None:
     network, loss = from_module(Odd().double()), get_loss("mse")
     params, buffers = network.init(torch.Generator())
     value = episodic(maml(network, loss, 0.1, 2), loss).loss
-    found = choose_plan(params, buffers, problems.regression(), loss=value, steps=10, threads=2)
-    assert found.plan.mode != "vmap"
+    chosen = choose_plan(params, buffers, problems.regression(), loss=value, steps=10, threads=2)
+    assert chosen.plan.mode != "vmap"
     assert torch.isfinite(
-        meta_gradient(value, found.plan)(params, buffers, problems.regression()).losses
+        meta_gradient(value, chosen.plan)(params, buffers, problems.regression()).losses
     ).all()
 
 
@@ -363,7 +363,7 @@ def _nothing_left_to_collect() -> None:
 
 def test_recomputed_steps_are_never_given_to_vmap(smooth_net: Network, regression_batch: TaskBatch) -> None:
     learner = maml(smooth_net, get_loss("mse"), 0.1, 2, checkpoint=True)
-    found = choose_plan(
+    chosen = choose_plan(
         problems.drawn(smooth_net)[0],
         {},
         regression_batch,
@@ -371,8 +371,8 @@ def test_recomputed_steps_are_never_given_to_vmap(smooth_net: Network, regressio
         steps=10**6,
         allow_vmap=False,
     )
-    assert found.plan.mode != "vmap"
-    assert not any(label.startswith("vmap") for label in found.milliseconds)
+    assert chosen.plan.mode != "vmap"
+    assert not any(label.startswith("vmap") for label in chosen.milliseconds)
 
 
 def test_plans_survive_json() -> None:

@@ -65,12 +65,12 @@ def test_a_worker_that_hangs_is_named_and_the_numbers_are_the_same(
     expected = meta_gradient(hanging(tmp_path, 0, how), Plan("loop"))(W, {}, batch)
     run = meta_gradient(hanging(tmp_path, 1, how), Plan("processes", 2))
     with pytest.warns(RuntimeWarning, match=r"neither answered nor computed for 0\.3 seconds") as seen:
-        found = run(W, {}, batch)
+        gradient = run(W, {}, batch)
     (file,) = tmp_path.iterdir()
     told = [str(warning.message) for warning in seen if f"(process {file.name})" in str(warning.message)]
     assert "a new one does its tasks again, and no number changes" in told[0]
-    assert torch.equal(found.losses, expected.losses)
-    assert torch.equal(found.grads["w"], expected.grads["w"])
+    assert torch.equal(gradient.losses, expected.losses)
+    assert torch.equal(gradient.grads["w"], expected.grads["w"])
 
 
 @pytest.mark.filterwarnings("ignore:worker:RuntimeWarning")

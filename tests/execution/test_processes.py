@@ -92,10 +92,10 @@ def gradient(case: Case, plan: Plan, weights: Tensor | None = None) -> Gradient:
     return run(params, buffers, batch, weights)
 
 
-def assert_same(found: Gradient, expected: Gradient) -> None:
-    assert torch.equal(found.losses, expected.losses)
-    assert_trees_equal(found.grads, expected.grads)
-    assert_trees_equal(found.buffers, expected.buffers)
+def assert_same(actual: Gradient, expected: Gradient) -> None:
+    assert torch.equal(actual.losses, expected.losses)
+    assert_trees_equal(actual.grads, expected.grads)
+    assert_trees_equal(actual.buffers, expected.buffers)
 
 
 @pytest.fixture(autouse=True)
@@ -128,8 +128,8 @@ def test_processes_and_a_loop_agree_bit_by_bit(name: str, dtype: torch.dtype) ->
     assert_same(gradient(case, TWO), expected)
     if name in ("ragged", "reptile"):
         weights = torch.tensor([0.5, 0.2, 0.3], dtype=dtype)
-        found, expected = (gradient(case, plan, weights) for plan in (TWO, Plan("loop")))
-        assert_same(found, expected)
+        actual, expected = (gradient(case, plan, weights) for plan in (TWO, Plan("loop")))
+        assert_same(actual, expected)
     if name.startswith("maml"):
         assert any(not torch.equal(b, case[2][n]) for n, b in expected.buffers.items())
         assert_same(gradient(case, Plan("threads", 2)), expected)
@@ -188,8 +188,8 @@ def test_evaluation_in_processes() -> None:
     learner, loss = maml(mlp(1, [5], 1), get_loss("mse"), 0.01, 2), get_loss("mse")
     params = mlp(1, [5], 1).init(torch.Generator().manual_seed(0))[0]
     params = {n: p.double() for n, p in params.items()}
-    found = [evaluate(learner, params, {}, sines(), loss, 7, plan, batch=3) for plan in (Plan(), TWO)]
-    assert found[0].scores == found[1].scores
+    evaluation = [evaluate(learner, params, {}, sines(), loss, 7, plan, batch=3) for plan in (Plan(), TWO)]
+    assert evaluation[0].scores == evaluation[1].scores
 
 
 @forked
@@ -202,12 +202,12 @@ def test_mapped_results_of_every_kind_come_back_in_order() -> None:
 
     buffers = {"b": torch.ones(1, dtype=torch.float64)}
     expected = map_tasks(fn, Plan("loop"))({}, buffers, batch)
-    found = map_tasks(fn, TWO)({}, buffers, batch)
-    assert torch.equal(found["large"], expected["large"])
-    assert torch.equal(found["parts"][0], batch.y_support + 1)
-    assert torch.equal(found["parts"][1], torch.arange(5))
-    assert found["none"].shape == (5, 0, 300)
-    assert found["none"].dtype == torch.bool
+    mapped = map_tasks(fn, TWO)({}, buffers, batch)
+    assert torch.equal(mapped["large"], expected["large"])
+    assert torch.equal(mapped["parts"][0], batch.y_support + 1)
+    assert torch.equal(mapped["parts"][1], torch.arange(5))
+    assert mapped["none"].shape == (5, 0, 300)
+    assert mapped["none"].dtype == torch.bool
 
 
 def test_tensors_lie_in_shared_memory_as_they_lay_before() -> None:
@@ -226,11 +226,11 @@ def test_tensors_lie_in_shared_memory_as_they_lay_before() -> None:
     ):
         place = placed(tensor, 100)
         arena.put(tensor, place)
-        found = arena.at(place)
-        assert torch.equal(found, tensor)
-        assert (found.stride(), found.dtype) == (tensor.stride(), tensor.dtype)
+        there = arena.at(place)
+        assert torch.equal(there, tensor)
+        assert (there.stride(), there.dtype) == (tensor.stride(), tensor.dtype)
         if tensor.numel():
-            assert found.data_ptr() % 64 == tensor.data_ptr() % 64
+            assert there.data_ptr() % 64 == tensor.data_ptr() % 64
         assert pickle.loads(pickle.dumps(place)) == place
 
 
@@ -326,11 +326,11 @@ def test_a_killed_worker_is_named_and_the_numbers_are_the_same(tmp_path: Path) -
     expected = meta_gradient(deadly(tmp_path, 0), Plan("loop"))(W, {}, batch)
     run = meta_gradient(deadly(tmp_path, crew.LIVES - 1), TWO)
     with pytest.warns(RuntimeWarning, match="was ended by SIGKILL .* a new one does its tasks again") as seen:
-        found = run(W, {}, batch)
+        gradient = run(W, {}, batch)
     told = [str(warning.message) for warning in seen]
     assert len(told) == crew.LIVES - 1
     assert all(any(f"(process {file.name})" in text for text in told) for file in tmp_path.iterdir())
-    assert_same(found, expected)
+    assert_same(gradient, expected)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_same(run(W, {}, batch), expected)
@@ -449,8 +449,8 @@ def test_a_process_that_may_not_start_others_says_so() -> None:
 def test_auto_measures_processes_beside_the_others() -> None:
     objective, params, _, _ = dense_case("ragged", torch.float64)
     batch, options = problems.regression(2), {"loss": objective.loss, "steps": 10, "threads": 2}
-    found = choose_plan(params, {}, batch, **options, allow_vmap=False)  # type: ignore[arg-type]
-    assert set(found.milliseconds) == {"threads@2", "processes@2", "loop@1", "loop@2"}
+    chosen = choose_plan(params, {}, batch, **options, allow_vmap=False)  # type: ignore[arg-type]
+    assert set(chosen.milliseconds) == {"threads@2", "processes@2", "loop@1", "loop@2"}
     asked = choose_plan(params, {}, batch, **options, execution="processes")  # type: ignore[arg-type]
     assert str(asked.plan) == "processes, 2 workers"
     assert set(asked.milliseconds) == {"processes@2"}
@@ -461,7 +461,7 @@ def test_auto_does_not_start_afresh_for_a_short_run(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(auto, "start_method", lambda: "spawn")
     objective, params, _, _ = dense_case("ragged", torch.float64)
-    found = choose_plan(
+    chosen = choose_plan(
         params, {}, problems.regression(2), loss=objective.loss, steps=1, threads=2, allow_vmap=False
     )
-    assert any("too short to start processes" in remark for remark in found.remarks)
+    assert any("too short to start processes" in remark for remark in chosen.remarks)

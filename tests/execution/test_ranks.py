@@ -66,9 +66,9 @@ def _toml(value: object) -> str:
     return str(value)
 
 
-def largest_gap(found: TrainState, expected: TrainState) -> float:
+def largest_gap(actual: TrainState, expected: TrainState) -> float:
     """The largest difference in any parameter, statistic or moment, beside its tensor's largest entry."""
-    one, two = found.tensors(), expected.tensors()
+    one, two = actual.tensors(), expected.tensors()
     assert list(one) == list(two)
     gaps = [float((one[n] - two[n]).abs().max()) / max(1.0, float(two[n].abs().max())) for n in two]
     return max(gaps)
@@ -88,11 +88,11 @@ def check_ranks(parts: Parts, modes: Sequence[str], counts: Sequence[int], patch
                 state = fit_parts(parts, plan=shared, validation=validation_of(parts, shared))
                 return state, judge(parts, *first, "test", 7, shared).scores
 
-            found = in_ranks(count, work, patch)
-            for state, own in found:
+            states = in_ranks(count, work, patch)
+            for state, own in states:
                 assert largest_gap(state, whole) < SUMMED, (mode, count)
                 assert own == scores.scores  # exactly
-                assert checksum(state.tensors().values()) == checksum(found[0][0].tensors().values())
+                assert checksum(state.tensors().values()) == checksum(states[0][0].tensors().values())
             moved = TrainState(0, *first, {}).tensors()
             assert checksum(v for n, v in whole.tensors().items() if n in moved) != checksum(moved.values())
 
@@ -231,8 +231,8 @@ def _types(params: Params, buffers: Buffers) -> set[torch.dtype]:
 
 def test_types_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = parts_of("cifar-fs-protonet", "run.dtype=float32", "outer.steps=1")
-    found = in_ranks(2, lambda rank: fit_parts(parts, plan=Plan("loop", 1, ranks=2)), monkeypatch)
-    assert _types(found[0].params, found[0].buffers) == {torch.float32}
+    states = in_ranks(2, lambda rank: fit_parts(parts, plan=Plan("loop", 1, ranks=2)), monkeypatch)
+    assert _types(states[0].params, states[0].buffers) == {torch.float32}
 
 
 # ---- what stays with rank 0, and where it runs

@@ -103,7 +103,7 @@ def test_a_backbone_sees_pictures_as_its_weights_want_them(tmp_path: Path) -> No
     own = Backbone("conv4", net, params, buffers, look, "drawn here")
     source = glyphs()
     told: list[tuple[int, int]] = []
-    found = evaluate_backbone(
+    evaluation = evaluate_backbone(
         own, source, PROTOCOL, cache=tmp_path, progress=lambda _, done, total: told.append((done, total))
     )
 
@@ -113,7 +113,7 @@ def test_a_backbone_sees_pictures_as_its_weights_want_them(tmp_path: Path) -> No
         with torch.no_grad():
             return net.features(params, buffers, x, "stored")[0]
 
-    assert found.scores == evaluate_features(by_hand, source, PROTOCOL).scores
+    assert evaluation.scores == evaluate_features(by_hand, source, PROTOCOL).scores
     assert told[-1][0] == told[-1][1] > 10
     with pytest.raises(UserError, match="norm=none"):
         evaluate_backbone(own, source, PROTOCOL._replace(norm="none"))

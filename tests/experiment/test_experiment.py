@@ -119,10 +119,10 @@ def test_two_runs_are_compared_task_by_task(tmp_path: Path, monkeypatch: pytest.
     one, two = (
         il.Experiment("sine-maml", **QUICK, inner={"lr": lr}).fit(progress=False) for lr in (0.01, 0.02)
     )
-    found = one.compare(two, episodes=5)
-    assert found.difference.n == 5
-    assert found.difference.mean == pytest.approx(found.first.mean - found.second.mean)
-    assert two.compare(str(one.path), episodes=5).difference.mean == -found.difference.mean
+    comparison = one.compare(two, episodes=5)
+    assert comparison.difference.n == 5
+    assert comparison.difference.mean == pytest.approx(comparison.first.mean - comparison.second.mean)
+    assert two.compare(str(one.path), episodes=5).difference.mean == -comparison.difference.mean
     with pytest.raises(UserError, match="the same episodes"):
         il.compare(one.evaluate(seed=1), two.evaluate(seed=2))
 
@@ -204,9 +204,9 @@ def test_no_inner_steps_at_test_means_none() -> None:
     """A legal 0 was read as "as many as in training" by the short runs of reproductions."""
     from innerloop.reproduce.short_runs import fitted, judged
 
-    found = fitted(make_recipe({**QUICK, "inner": {"steps": 3, "test_steps": 0, "lr": 0.05}}))
-    assert judged(found) == judged(found, steps=0)
-    assert judged(found) != judged(found, steps=3)
+    fit_result = fitted(make_recipe({**QUICK, "inner": {"steps": 3, "test_steps": 0, "lr": 0.05}}))
+    assert judged(fit_result) == judged(fit_result, steps=0)
+    assert judged(fit_result) != judged(fit_result, steps=3)
 
 
 # ---- a run is complete in itself ----
@@ -265,9 +265,11 @@ def test_a_loaded_run_labels_pictures_as_the_command_does(
     (told,) = json.loads(capsys.readouterr().out.splitlines()[-1])["predictions"]
     files = sorted(support.glob("*/*.png"))
     pixels = np.stack([np.asarray(Image.open(file)) for file in files])
-    found = il.load(run).predict(pixels, [file.parent.name for file in files], pixels[:1])
-    assert found.labels == [told["label"]]
-    assert found.probabilities[0].tolist() == pytest.approx(list(told["probabilities"].values()), abs=ROUNDED)
+    prediction = il.load(run).predict(pixels, [file.parent.name for file in files], pixels[:1])
+    assert prediction.labels == [told["label"]]
+    assert prediction.probabilities[0].tolist() == pytest.approx(
+        list(told["probabilities"].values()), abs=ROUNDED
+    )
 
 
 def test_judging_needs_the_test_pictures_only(letters: Path) -> None:
@@ -295,8 +297,8 @@ def test_a_head_that_is_not_used_does_not_stop_a_cross_domain_evaluation(letters
     other = letters.parent / "signs"
     for name in "ABCDEFGHIJKLMNOPQR":
         draw_noise(other, name)
-    found = evaluate_run(run, [f"data.name={other}", "eval.head=logistic", "eval.ways=3"])
-    assert (found["protocol"]["ways"], found["protocol"]["data"]) == (3, str(other))
+    evaluation = evaluate_run(run, [f"data.name={other}", "eval.head=logistic", "eval.ways=3"])
+    assert (evaluation["protocol"]["ways"], evaluation["protocol"]["data"]) == (3, str(other))
 
 
 def test_prototypes_tell_any_number_of_classes_apart_and_a_trained_head_does_not(letters: Path) -> None:
@@ -314,9 +316,9 @@ def test_pictures_of_another_size_are_resized_to_what_the_network_was_trained_on
     large = letters.parent / "large"
     for name in "ABCDEFGHIJKL":
         draw_noise(large, name, side=20)
-    found, asked = (evaluate_run(run, [f"data.name={large}", *more]) for more in ([], ["data.size=16"]))
-    assert found["episodes"] == 8
-    assert found["mean"] == asked["mean"]
+    evaluation, asked = (evaluate_run(run, [f"data.name={large}", *more]) for more in ([], ["data.size=16"]))
+    assert evaluation["episodes"] == 8
+    assert evaluation["mean"] == asked["mean"]
     refused = r"16×16 pixels in 1 channel\(s\), these have 20×20 in 1: set data.size=16"
     with pytest.raises(UserError, match=refused):
         evaluate_run(run, [f"data.name={large}", "data.size=20"])

@@ -207,8 +207,8 @@ def test_data_that_go_during_a_run(
         resume(run, progress=False)
     away.rename(animals)
     forget_pictures()
-    found = resume(run, progress=False)
-    assert found["steps"] == 4
+    result = resume(run, progress=False)
+    assert result["steps"] == 4
     assert_trees_equal(weights(run), weights(undisturbed))
 
 

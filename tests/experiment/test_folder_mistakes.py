@@ -23,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
 def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     """A Conv4 of random weights, as if somebody had trained it; the command finds it."""
     how = Preprocessing((28, 28), "fill", mean=(0.1,), std=(0.3,), colour="grey")
-    found = random_backbone(tmp_path, how, filters=2)
-    monkeypatch.setattr("innerloop.experiment.predicting.predict.open_backbone", lambda _: found)
-    return found
+    net = random_backbone(tmp_path, how, filters=2)
+    monkeypatch.setattr("innerloop.experiment.predicting.predict.open_backbone", lambda _: net)
+    return net
 
 
 def labelled(*settings: str) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def test_examples_with_something_wrong_get_one_sentence(what: str, backbone: Bac
     assert words in line
     assert fix in line
     if fix.startswith("data."):
-        found = labelled(fix if "skip" in fix else "data.leave_out=1")
-        assert found["classes"] == ["animal00", "animal01", "animal02"]
+        rows = labelled(fix if "skip" in fix else "data.leave_out=1")
+        assert rows["classes"] == ["animal00", "animal01", "animal02"]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_tasks_fit_the_smallest_class_and_the_smallest_split(
     from innerloop.data.splits import divide
 
     names = [f"animal{i}" for i in range(classes)]
-    parts = {part: [names[c] for c in found] for part, found in divide(names).items()}
+    parts = {part: [names[c] for c in members] for part, members in divide(names).items()}
     assert min(map(len, parts.values())) >= 2
     seen = Survey("zoo", {**dict.fromkeys(names, pictures + 7), names[0]: pictures}, parts, 84, False, True)
     shape = fitted_shape(seen, Recipe(), [])
@@ -77,8 +77,8 @@ def test_tasks_fit_the_smallest_class_and_the_smallest_split(
 )
 def test_the_side_follows_from_the_files(size: tuple[int, int], side: int) -> None:
     folder = draw(Path("zoo"), animals(6, 2), size)
-    found = survey(str(folder))
-    assert (found.side, found.grey) == (side, False)
+    surveyed = survey(str(folder))
+    assert (surveyed.side, surveyed.grey) == (side, False)
     draw(Path("grey"), animals(6, 2), size, grey=True)
     assert survey("grey").grey
     draw(Path("grey"), {"animal00": 3}, (500, 400))  # one of many is larger, and in colour

@@ -57,11 +57,11 @@ def losses(name: str) -> list[float]:
 @pytest.mark.parametrize("name", RECIPES)
 def test_losses_are_what_they_were(name: str) -> None:
     golden = json.loads((GOLDEN / f"{name}.json").read_text())["losses"]
-    found = losses(name)
-    assert len(found) == len(golden) == 20
-    for step, (now, then) in enumerate(zip(found, golden, strict=True), start=1):
+    measured = losses(name)
+    assert len(measured) == len(golden) == 20
+    for step, (now, then) in enumerate(zip(measured, golden, strict=True), start=1):
         assert math.isclose(now, then, rel_tol=CHAINED, abs_tol=0), f"step {step}: {now} was {then}"
-    assert len(set(found)) == 20  # something is being trained
+    assert len(set(measured)) == 20  # something is being trained
 
 
 OTHER = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
@@ -76,9 +76,9 @@ def test_losses_are_the_same_on_another_processor() -> None:
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
-    for name, found in json.loads(done.stdout).items():
+    for name, losses in json.loads(done.stdout).items():
         golden = json.loads((GOLDEN / f"{name}.json").read_text())["losses"]
-        assert found == pytest.approx(golden, rel=ROUNDED, abs=0), name
+        assert losses == pytest.approx(golden, rel=ROUNDED, abs=0), name
 
 
 if __name__ == "__main__":

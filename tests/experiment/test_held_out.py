@@ -64,10 +64,10 @@ def test_the_published_split_of_omniglot_by_alphabets() -> None:
     assert classes.groups is not None
     groups = [classes.group_names[g] for g in classes.groups]
     parts = hold_out(published["train"].tolist(), classes.names, groups)
-    assert {part: len(found) for part, found in parts.items()} == {"train": 739, "validation": 225}
+    assert {part: len(numbers) for part, numbers in parts.items()} == {"train": 739, "validation": 225}
     assert sorted([*parts["train"], *parts["validation"]]) == published["train"].tolist()
     alphabets = [{groups[c] for c in parts[part]} for part in ("train", "validation")]
-    assert [len(found) for found in alphabets] == [23, 7]
+    assert [len(numbers) for numbers in alphabets] == [23, 7]
     assert not alphabets[0] & alphabets[1]
 
 

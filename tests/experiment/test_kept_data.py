@@ -41,8 +41,8 @@ def kept(run: Path) -> dict[str, Any]:
     return record
 
 
-def scores(found: dict[str, Any]) -> list[float]:
-    told: list[float] = json.loads(Path(found["file"]).read_text())["scores"]
+def scores(evaluation: dict[str, Any]) -> list[float]:
+    told: list[float] = json.loads(Path(evaluation["file"]).read_text())["scores"]
     return told
 
 

@@ -64,9 +64,9 @@ def test_an_accuracy_without_a_largest_output_is_nan() -> None:
         assert math.isnan(score(get_loss("cross-entropy"), outputs, torch.tensor([0, 0])))
     assert math.isnan(accuracy(torch.full((2, 3), -torch.inf), torch.tensor([0, 0])))
     mixed = torch.stack([fine, fine * torch.nan])
-    found = torch.func.vmap(accuracy)(mixed, torch.zeros(2, 2, dtype=torch.int64))
-    assert found[0] == 0.5
-    assert math.isnan(found[1])
+    accuracies = torch.func.vmap(accuracy)(mixed, torch.zeros(2, 2, dtype=torch.int64))
+    assert accuracies[0] == 0.5
+    assert math.isnan(accuracies[1])
 
 
 def test_evaluate_counts_the_episodes_that_are_not_finite() -> None:
@@ -76,12 +76,12 @@ def test_evaluate_counts_the_episodes_that_are_not_finite() -> None:
         return torch.where(adapted > 0, x, torch.nan), {}
 
     learner = Learner("odd", lambda params, buffers, x, y, training=False: y.mean(), predict)
-    found = evaluate(learner, {}, {}, sampler, get_loss("mse"), 20, Plan())
+    evaluation = evaluate(learner, {}, {}, sampler, get_loss("mse"), 20, Plan())
     batch = sampler.episodes(range(20))
     assert isinstance(batch, TaskBatch)
-    assert found.not_finite == int((batch.y_support.mean((1, 2)) <= 0).sum())
-    assert 0 < found.not_finite < 20
-    assert math.isnan(found.interval.mean)
+    assert evaluation.not_finite == int((batch.y_support.mean((1, 2)) <= 0).sum())
+    assert 0 < evaluation.not_finite < 20
+    assert math.isnan(evaluation.interval.mean)
 
 
 @pytest.mark.parametrize("head", [*HEADS, "finetune"])
@@ -93,9 +93,9 @@ def test_heads_on_broken_weights_have_no_accuracy(head: str) -> None:
     protocol = Protocol(shots=1, queries=3, episodes=3, norm="group", head=head, steps=1)
     assert evaluate_head(net, params, buffers, glyphs(), protocol).not_finite == 0
     broken = {name: value * torch.nan for name, value in params.items()}
-    found = evaluate_head(net, broken, buffers, glyphs(), protocol)
-    assert found.not_finite == 3
-    assert math.isnan(found.interval.mean)
+    evaluation = evaluate_head(net, broken, buffers, glyphs(), protocol)
+    assert evaluation.not_finite == 3
+    assert math.isnan(evaluation.interval.mean)
 
 
 def test_only_the_episodes_with_broken_features_are_left_out() -> None:
@@ -109,9 +109,9 @@ def test_only_the_episodes_with_broken_features_are_left_out() -> None:
     rows = EpisodeRows(*[labels] * 5)
     whole = head_accuracy(z, y, q, rows, 2, Protocol(head="ridge")).accuracy
     z[1, 2, 3] = torch.nan
-    found = head_accuracy(z, y, q, rows, 2, Protocol(head="ridge")).accuracy
-    assert math.isnan(found[1])
-    assert found[[0, 2]].tolist() == whole[[0, 2]].tolist()
+    accuracies = head_accuracy(z, y, q, rows, 2, Protocol(head="ridge")).accuracy
+    assert math.isnan(accuracies[1])
+    assert accuracies[[0, 2]].tolist() == whole[[0, 2]].tolist()
 
 
 # ---- runs ----
@@ -133,8 +133,8 @@ def test_a_diverging_adaptation_fails_the_run_and_keeps_the_training(tmp_path: P
     assert saved[1]["step"] == 2
     (file,) = (run / "eval").glob("*.json")
     assert json.loads(file.read_text())["not_finite"] == 6
-    found = evaluate_run(run, ["inner.test_steps=0"])  # the training is not lost
-    assert math.isfinite(found["mean"])
+    evaluation = evaluate_run(run, ["inner.test_steps=0"])  # the training is not lost
+    assert math.isfinite(evaluation["mean"])
     page = write_page([run]).read_text()
     assert "6 episodes have no finite score, so there is no mean." in page
     assert "Few episodes make this mean" not in page
@@ -204,10 +204,10 @@ def test_a_diverged_run_of_rate_regret_counts_as_a_guess(monkeypatch: Any) -> No
         recipe = make_recipe({"inner": {"lr": 10.0}})
 
     monkeypatch.setattr(rate_runs, "fitted", lambda recipe: Done)
-    monkeypatch.setattr(rate_runs, "judged", lambda found: Interval(math.nan, math.nan, 10))
-    found = rate_runs.trained(rate_runs.Case("glyphs", 5, "none", 1), 10.0, 0, rate_runs.Size(4, 2, 10))
-    assert found["accuracy"] == pytest.approx(0.2)
-    assert found["diverged"]
+    monkeypatch.setattr(rate_runs, "judged", lambda outcome: Interval(math.nan, math.nan, 10))
+    outcome = rate_runs.trained(rate_runs.Case("glyphs", 5, "none", 1), 10.0, 0, rate_runs.Size(4, 2, 10))
+    assert outcome["accuracy"] == pytest.approx(0.2)
+    assert outcome["diverged"]
 
 
 # ---- negative rates, and combinations that cannot work ----

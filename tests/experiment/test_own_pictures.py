@@ -95,9 +95,9 @@ def test_files_and_clones_say_the_same(backbone: Backbone, tmp_path: Path) -> No
         FewShotClassifier.load(model.save(tmp_path / "model")),
         clone(model).fit(*examples()),
     ):
-        found = again.predict_sure(X)
-        assert np.array_equal(found.probabilities, expected.probabilities)
-        assert found.unknown == expected.unknown
+        prediction = again.predict_sure(X)
+        assert np.array_equal(prediction.probabilities, expected.probabilities)
+        assert prediction.unknown == expected.unknown
         assert again.expected_ == model.expected_
         assert again.learning_curve() == model.learning_curve()
 

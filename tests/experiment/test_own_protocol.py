@@ -56,9 +56,9 @@ def test_the_own_protocol_leads_whatever_came_later(
 
 def test_settings_that_no_protocol_names_count_too(tmp_path: Path) -> None:
     run = trained(tmp_path, "protonet")
-    found = evaluate_run(run, ["tasks.choice=one-group"])
-    assert found["changed"] == {"tasks.choice": "one-group"}
-    assert not is_own(load_run(run).recipe, found)
+    evaluation = evaluate_run(run, ["tasks.choice=one-group"])
+    assert evaluation["changed"] == {"tasks.choice": "one-group"}
+    assert not is_own(load_run(run).recipe, evaluation)
     assert evaluate_run(run, ["run.threads=2", "eval.curve=false"])["changed"] == {}
 
 
@@ -123,9 +123,15 @@ def test_seeds_judged_differently_are_not_taken_together(tmp_path: Path) -> None
 def test_a_sweep_compares_the_same_tasks_only() -> None:
     def judged(settings: dict[str, Any], shots: int, level: float) -> SweptRun:
         protocol = {"tasks": "few-shot", "data": "glyphs", "ways": 5, "shots": shots, "method": "protonet"}
-        found = {"score": "accuracy", "mean": level, "ci95": 0.1, "scores": [level] * 3, "protocol": protocol}
+        content = {
+            "score": "accuracy",
+            "mean": level,
+            "ci95": 0.1,
+            "scores": [level] * 3,
+            "protocol": protocol,
+        }
         drawn = Episodes("few-shot", (TaskKind(shots, 15, 5),), count=3, seed=0, pictures="of glyphs")
-        return SweptRun(settings, found, drawn)
+        return SweptRun(settings, content, drawn)
 
     rows = table_of([judged({"tasks.shots": 1}, 1, 0.5), judged({"tasks.shots": 5}, 5, 0.7)])
     assert rows[1]["reason"] == "other episodes (shots 1 and 5)"

@@ -313,8 +313,8 @@ def test_copies_and_pickles_predict_alike(
 
 def check_export(model: FewShotClassifier, pictures: np.ndarray, file: Path) -> None:
     program = torch.export.load(model.export(file, fixed=True)).module()
-    found = program(torch.from_numpy(pictures.copy()))["probabilities"].detach().numpy()
-    assert np.abs(found - model.predict_proba(pictures)).max() < SINGLE
+    probabilities = program(torch.from_numpy(pictures.copy()))["probabilities"].detach().numpy()
+    assert np.abs(probabilities - model.predict_proba(pictures)).max() < SINGLE
     assert card_file(file).is_file()
 
 

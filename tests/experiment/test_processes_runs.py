@@ -41,11 +41,11 @@ def last(run: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_run_in_processes_is_the_run_in_a_loop(tmp_path: Path) -> None:
-    found, expected = (
+    actual, expected = (
         trained(tmp_path / how[0], "outer.steps=8", "eval.every=4", *how) for how in (TWO, ONE)
     )
-    assert found["plan"]["mode"] == "processes"
-    runs = [Path(result["run"]) for result in (found, expected)]
+    assert actual["plan"]["mode"] == "processes"
+    runs = [Path(result["run"]) for result in (actual, expected)]
     assert_trees_equal(*map(last, runs))
     told = [
         [(r["step"], r.get("loss"), r.get("validation")) for r in read_metrics(run / "metrics.jsonl")]
@@ -53,22 +53,22 @@ def test_a_run_in_processes_is_the_run_in_a_loop(tmp_path: Path) -> None:
     ]
     assert told[0] == told[1]
     scores = [
-        json.loads(Path(result["metrics"]["file"]).read_text())["scores"] for result in (found, expected)
+        json.loads(Path(result["metrics"]["file"]).read_text())["scores"] for result in (actual, expected)
     ]
     assert scores[0] == scores[1]
 
 
 def children(pid: int) -> set[int]:
     """Processes that another one has started, and that have not ended."""
-    found = set()
+    pids = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
         except OSError:
             continue
         if int(parent) == pid and state != "Z":
-            found.add(int(stat.parent.name))
-    return found
+            pids.add(int(stat.parent.name))
+    return pids
 
 
 def steps_done(folder: Path) -> int:

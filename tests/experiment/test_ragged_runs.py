@@ -56,25 +56,29 @@ def trained(folder: Path, *settings: str) -> Path:
 
 
 def kept(run: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "eval" / f"{name}-1.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((run / "eval" / f"{name}-1.json").read_text())
+    return content
 
 
 def one_step_task_by_task(parts: Parts) -> tuple[float, dict[str, Tensor], dict[str, Tensor]]:
     """Loss, weights and statistics after one step, each task by a learner that knows of its classes only."""
     params, buffers = parts.first.params, parts.first.buffers
-    found: list[Gradient] = []
+    gradients: list[Gradient] = []
     for i in range(TASKS):
         task = parts.data.train.episode(i)
         loss = episodic(build_learner(parts.recipe.inner, parts.network, 0, len(task.id)), CROSS_ENTROPY).loss
-        found.append(meta_gradient(loss, Plan("loop"))(params, buffers, RaggedBatch((task,))))
+        gradients.append(meta_gradient(loss, Plan("loop"))(params, buffers, RaggedBatch((task,))))
 
     def mean(trees: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         return {name: torch.stack([tree[name] for tree in trees]).mean(0) for name in trees[0]}
 
-    step = mean([each.grads for each in found])
+    step = mean([each.grads for each in gradients])
     stepped = {name: value - RATE * step[name] for name, value in params.items()}
-    return float(torch.cat([e.losses for e in found]).mean()), stepped, mean([e.buffers for e in found])
+    return (
+        float(torch.cat([e.losses for e in gradients]).mean()),
+        stepped,
+        mean([e.buffers for e in gradients]),
+    )
 
 
 def scores_task_by_task(parts: Parts, params: dict[str, Tensor], buffers: dict[str, Tensor]) -> list[float]:
@@ -94,12 +98,12 @@ def test_a_run_on_a_mixture_is_its_tasks_one_at_a_time(method: str, tmp_path: Pa
     loss, params, buffers = one_step_task_by_task(build(loaded.trained))
     (line,) = [line for line in read_metrics(run / "metrics.jsonl") if "loss" in line]
     assert line["loss"] == pytest.approx(loss, rel=CHAINED)
-    (found, statistics), _ = loaded.weights()
+    (weights, statistics), _ = loaded.weights()
     iterated = LEARNERS[method].differentiated == "implicit"  # problems are solved to 1e-10, not to rounding
-    assert_trees_close(found, params, (CONDITIONED, CHAINED) if iterated else None)
+    assert_trees_close(weights, params, (CONDITIONED, CHAINED) if iterated else None)
     assert_trees_close(statistics, buffers)
     told = kept(run, f"glyphs-mixture-{method}0")
-    assert told["scores"] == scores_task_by_task(loaded.parts, found, statistics)
+    assert told["scores"] == scores_task_by_task(loaded.parts, weights, statistics)
     assert len({len(loaded.parts.data.test.episode(i).id) for i in range(8)}) > 1  # unequal ways were judged
 
 

@@ -60,17 +60,17 @@ def test_a_sweep_stays_within_a_twentieth_of_steps_and_time_or_does_not_begin(
 ) -> None:
     recipe = recipe_of(f"outer.steps={steps}", f"eval.validation_episodes={validation}")
     costs = Costs(0.5, 0.5 * episode, 0.05)
-    found = affordable(recipe, 5, costs)
+    sweep = affordable(recipe, 5, costs)
     least = 5 * (LEAST_STEPS * costs.step + 2 * LEAST_EPISODES * costs.episode + costs.build)
     budget = SHARE * run_seconds(recipe, costs)
-    if found is None:
+    if sweep is None:
         assert steps < 1000 or 2 * least > budget  # times are rounded up by less than two
         return
-    rates = 5 + found.beyond
-    assert found.steps >= LEAST_STEPS
-    assert found.episodes >= LEAST_EPISODES
-    assert rates * found.steps <= SHARE * steps
-    assert rates * (found.steps * costs.step + 2 * found.episodes * costs.episode) <= budget
+    rates = 5 + sweep.beyond
+    assert sweep.steps >= LEAST_STEPS
+    assert sweep.episodes >= LEAST_EPISODES
+    assert rates * sweep.steps <= SHARE * steps
+    assert rates * (sweep.steps * costs.step + 2 * sweep.episodes * costs.episode) <= budget
 
 
 def test_dear_validation_shortens_validation_and_then_leaves_the_sweep_out() -> None:
@@ -85,8 +85,8 @@ def test_dear_validation_shortens_validation_and_then_leaves_the_sweep_out() -> 
 
 def test_small_differences_of_measured_times_change_nothing() -> None:
     recipe = recipe_of("outer.steps=4000")
-    found = {affordable(recipe, 5, Costs(0.01 * f, 0.0035 * g, 0.03)) for f in (0.9, 1.1) for g in (0.9, 1.1)}
-    assert len(found) == 1
+    sweep = {affordable(recipe, 5, Costs(0.01 * f, 0.0035 * g, 0.03)) for f in (0.9, 1.1) for g in (0.9, 1.1)}
+    assert len(sweep) == 1
 
 
 def test_compiled_steps_of_the_run_leave_less_time_to_eager_ones_of_the_sweep(
@@ -251,8 +251,8 @@ def test_dear_tasks_leave_the_sweep_out_and_say_so(monkeypatch: pytest.MonkeyPat
 
 def test_a_short_run_takes_the_middle_and_says_so(tmp_path: Path) -> None:
     """120 steps: five rates of one step each would tell nothing."""
-    found = train(recipe_of("outer.steps=120", f"run.folder={tmp_path}"), progress=False)
-    record = read_manifest(Path(found["run"]))["rate"]
+    result = train(recipe_of("outer.steps=120", f"run.folder={tmp_path}"), progress=False)
+    record = read_manifest(Path(result["run"]))["rate"]
     assert record["sweep_steps"] == 0
     assert "no room for a sweep" in record["reasons"][-1]
     assert record["alpha"] == pytest.approx(2 * record["forms"]["trace"])

@@ -99,9 +99,9 @@ def test_saved_states_are_put_in_the_order_of_the_network() -> None:
     state = TrainState(
         0, {n: params[n] for n in sorted(params)}, {"q": torch.ones(1), "b": torch.ones(1)}, {}
     )
-    found = in_order(state, params, {"q": torch.ones(1), "b": torch.ones(1)})
-    assert list(found.params) == ["z", "a", "m"]
-    assert list(found.buffers) == ["q", "b"]
+    ordered = in_order(state, params, {"q": torch.ones(1), "b": torch.ones(1)})
+    assert list(ordered.params) == ["z", "a", "m"]
+    assert list(ordered.buffers) == ["q", "b"]
     assert list(in_order(state, {"m": params["m"]}, {}).params) == ["m", "a", "z"]
 
 

@@ -151,11 +151,11 @@ def test_options_that_do_not_go_together(
 
 @pytest.mark.parametrize(("found", "told"), [(None, "it is not installed"), ("4.0.1", "4.0.1 is installed")])
 def test_without_optuna_one_sentence_says_what_to_do(
-    found: str | None, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    version: str | None, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     there = module_from_spec(ModuleSpec("optuna", None))
     monkeypatch.setitem(sys.modules, "optuna", there)  # whether or not it is installed
-    monkeypatch.setattr("innerloop.experiment.sweeps.journal.version_of", lambda _: found)
+    monkeypatch.setattr("innerloop.experiment.sweeps.journal.version_of", lambda _: version)
     assert main(["sweep", "sine-maml", "seed=[0,1]", "--storage", "here"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert told in line

@@ -92,14 +92,17 @@ def compared(model: FewShotClassifier, path: Path) -> Compared:
     for shape, count in (((41, 33), 18), ((90, 51), 1)):
         some = [image.resize(shape) for image in pictures(6)[0][:count]]
         x = given(some)
-        found, said = run(x), model.predict_sure(some)
+        prediction, said = run(x), model.predict_sure(some)
         with torch.no_grad():
             eager = {name: value.numpy() for name, value in graph(torch.from_numpy(x)).items()}
         for name, value in eager.items():
-            apart.append(np.abs(value.astype(float) - found[name].astype(float)).max())
-            identical.append(np.array_equal(value, found[name]))
-        apart.append(np.abs(found["probabilities"] - said.probabilities).max())
-        flags += [found["unknown"].tolist() == said.unknown, found["unsure"].tolist() == said.unsure]
+            apart.append(np.abs(value.astype(float) - prediction[name].astype(float)).max())
+            identical.append(np.array_equal(value, prediction[name]))
+        apart.append(np.abs(prediction["probabilities"] - said.probabilities).max())
+        flags += [
+            prediction["unknown"].tolist() == said.unknown,
+            prediction["unsure"].tolist() == said.unsure,
+        ]
     return Compared(about, all(identical), float(max(apart)), all(flags))
 
 
@@ -146,10 +149,10 @@ def test_every_head(head: str, suffix: str, backbone: Backbone, tmp_path: Path) 
     for settings in ({"normalise": True}, {"normalise": False, "calibrate": False}):
         model = fitted(backbone, head=head, **settings)
         file = tmp_path / f"{head}-{settings['normalise']}{suffix}"
-        found = compared(model, model.export(file))
-        assert found.flags
-        assert found.identical or suffix == ".onnx"
-        assert found.apart < SINGLE_CHAINED
+        outputs = compared(model, model.export(file))
+        assert outputs.flags
+        assert outputs.identical or suffix == ".onnx"
+        assert outputs.apart < SINGLE_CHAINED
 
 
 @pytest.mark.slow
@@ -161,9 +164,9 @@ def test_the_pretrained_backbone(suffix: str, tmp_path: Path) -> None:
     for shape in ((41, 33), (224, 224), (640, 480)):
         some = [image.resize(shape) for image in pictures(2)[0]]
         said = model.predict_sure(some)
-        found = run(given(some))
-        assert np.abs(found["probabilities"] - said.probabilities).max() < SINGLE_CHAINED
-        assert found["unknown"].tolist() == said.unknown
+        outputs = run(given(some))
+        assert np.abs(outputs["probabilities"] - said.probabilities).max() < SINGLE_CHAINED
+        assert outputs["unknown"].tolist() == said.unknown
 
 
 @pytest.mark.slow
@@ -194,10 +197,10 @@ def test_vision_models_of_transformers(kind: str, suffix: str, tmp_path: Path) -
     }
     (tmp_path / kind / "preprocessor_config.json").write_text(json.dumps(record))
     model = FewShotClassifier(f"hf:{tmp_path / kind}", verbose=False).fit(*pictures())
-    found = compared(model, model.export(tmp_path / f"model{suffix}"))
-    assert found.flags
-    assert found.identical or suffix == ".onnx"
-    assert found.apart < SINGLE_CHAINED
+    outputs = compared(model, model.export(tmp_path / f"model{suffix}"))
+    assert outputs.flags
+    assert outputs.identical or suffix == ".onnx"
+    assert outputs.apart < SINGLE_CHAINED
 
 
 # cards
@@ -207,9 +210,9 @@ def test_a_card_says_what_the_numbers_say(backbone: Backbone) -> None:
     model = fitted(backbone)
     text = model.card("birds.safetensors")
     assert text.startswith("# birds.safetensors\n")
-    found = model.expected_.accuracy
-    assert f"expect **{100 * found.value:.3g} %**" in text
-    assert f"{100 * found.low:.3g} % to {100 * found.high:.3g} %" in text
+    accuracy = model.expected_.accuracy
+    assert f"expect **{100 * accuracy.value:.3g} %**" in text
+    assert f"{100 * accuracy.low:.3g} % to {100 * accuracy.high:.3g} %" in text
     assert "| ant | 4 |" in text
     assert r"| cow\|\<b\> | 4 |" in text
     assert "<b>" not in text

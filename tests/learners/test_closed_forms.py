@@ -44,9 +44,9 @@ def tasks(count: int) -> TaskBatch:
         dtype=torch.float64,
         settings=settings,
     )
-    found = sampler.episodes(range(count))
-    assert isinstance(found, TaskBatch)
-    return found
+    batch = sampler.episodes(range(count))
+    assert isinstance(batch, TaskBatch)
+    return batch
 
 
 def task_gradients(objective_loss: object, w: Tensor, count: int = 20_000) -> tuple[Tensor, Tensor]:
@@ -165,10 +165,10 @@ def test_shipped_recipes_end_where_table_3_says(name: str, coordinate: float, tm
     run = train(load_recipe(name, ["run.dtype=float64", f"run.folder={tmp_path}"]), progress=False)["run"]
     saved = load_checkpoint(Path(run), "last")
     assert saved is not None
-    found = saved[0]["params/layer0.weight"].flatten()
+    weights = saved[0]["params/layer0.weight"].flatten()
     # tasks' optima have variance 1: ten coordinates, each with its own sampling error
-    assert_mean(found, coordinate)
-    assert float(found.std()) < 0.15
+    assert_mean(weights, coordinate)
+    assert float(weights.std()) < 0.15
 
 
 def test_adam_goes_there_too() -> None:

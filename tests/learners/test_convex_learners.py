@@ -107,9 +107,9 @@ def test_machines_with_more_samples_than_features_keep_their_digits(C: float, tr
     along = {k: torch.randn(v.shape, generator=draw, dtype=torch.float64) for k, v in params.items()}
     with torch.no_grad():
         expected = slope(loss, params, along)
-    found = sum(float((g * a).sum()) for g, a in zip(grads, along.values(), strict=True))
+    actual = sum(float((g * a).sum()) for g, a in zip(grads, along.values(), strict=True))
     assert abs(expected) > 1e-3
-    assert found == pytest.approx(expected, rel=ANY_FINITE_DIFFERENCE[0])
+    assert actual == pytest.approx(expected, rel=ANY_FINITE_DIFFERENCE[0])
 
 
 @heads
@@ -159,9 +159,9 @@ def test_a_class_without_samples_is_never_predicted_and_changes_nothing(name: st
     moved = task._replace(y_support=task.y_support + (task.y_support > 0), y_query=task.y_query)
     for training in (False, True):
         expected = outputs(learner, params, task, training)
-        found = outputs(wide, params, moved, training)
-        assert found[:, [1, 4]].eq(-torch.inf).all()
-        torch.testing.assert_close(found[:, [0, 2, 3]], expected)
+        scores = outputs(wide, params, moved, training)
+        assert scores[:, [1, 4]].eq(-torch.inf).all()
+        torch.testing.assert_close(scores[:, [0, 2, 3]], expected)
         leaves = {k: v.clone().requires_grad_() for k, v in params.items()}
         loss = F.cross_entropy(outputs(wide, leaves, moved, training), moved.y_support)
         grads = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
@@ -203,10 +203,10 @@ def test_evaluations_count_heads_that_are_not_solved() -> None:
     params, buffers = case.network.init(torch.Generator().manual_seed(0))
     sampler = Sampler(lambda indices: case.batch, name="three")
     loss = get_loss("cross-entropy")
-    found = [
+    evaluations = [
         evaluate(each, each.init(params), buffers, sampler, loss, 3).unconverged for each in (learner, never)
     ]
-    assert found == [0, 3]
+    assert evaluations == [0, 3]
 
 
 @pytest.mark.parametrize(

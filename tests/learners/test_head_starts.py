@@ -120,7 +120,7 @@ def test_one_vector_equals_the_loop_over_copies(mode: str, first_order: bool) ->
     network, batch = net(3), problems.regression(inputs=4, outputs=3)
     learner = maml(network, get_loss("half-mse"), 0.1, 2, first_order=first_order, head_start="one-vector")
     params = learner.init(problems.drawn(network)[0])
-    found = meta_gradient(episodic(learner, get_loss("half-mse")).loss, Plan(mode))(params, {}, batch)
+    gradient = meta_gradient(episodic(learner, get_loss("half-mse")).loss, Plan(mode))(params, {}, batch)
     body = {n: v for n, v in params.items() if n not in network.head_names}
     vector = {n: params[n][0] for n in network.head_names}
     inner = maml_loop.Inner(0.1, 2, first_order=first_order)
@@ -130,10 +130,10 @@ def test_one_vector_equals_the_loop_over_copies(mode: str, first_order: bool) ->
         return one_vector.task_loss(mlp_forward(torch.tanh), get_loss("half-mse").value, *own, 3, inner, task)
 
     losses, grads = maml_loop.meta_gradient(one, {**body, **vector}, list(batch.tasks()))
-    assert_close(found.losses, losses)
+    assert_close(gradient.losses, losses)
     # the vector is the mean of the rows, so each row has a third of its gradient, and rows stay equal
     expected = {n: torch.stack([g / 3] * 3) if n in vector else g for n, g in grads.items()}
-    assert_trees_close(found.grads, expected)
+    assert_trees_close(gradient.grads, expected)
     assert max(float(grads[n].abs().max()) for n in vector) > 1e-3
 
 

@@ -73,13 +73,13 @@ def test_the_average_equals_the_loop_over_all_renumberings() -> None:
     params, _ = problems.drawn(network)
     learner = label_averaged(maml(network, CROSS_ENTROPY, 0.3, 2), label_orders(WAYS, 6))
     adapted = learner.adapt(params, {}, task.x_support, task.y_support)
-    found = learner.predict(adapted, task.x_query)[0].exp()
+    prediction = learner.predict(adapted, task.x_query)[0].exp()
     inner = maml_loop.Inner(0.3, 2)
     expected = one_vector.averaged_probabilities(
         mlp_forward(torch.tanh), CROSS_ENTROPY.value, params, inner, tuple(task)
     )
-    assert_close(found, expected)
-    assert_close(found.sum(-1), torch.ones(len(found), dtype=torch.float64))
+    assert_close(prediction, expected)
+    assert_close(prediction.sum(-1), torch.ones(len(prediction), dtype=torch.float64))
 
 
 @pytest.mark.parametrize("make", [maml, anil, boil])
@@ -108,17 +108,17 @@ def test_scores_by_order_are_those_of_each_order_alone(norm: str, mode: str) -> 
     learner, orders = maml(network, CROSS_ENTROPY, 0.5, 2), label_orders(WAYS, 4)
     batch = problems.classification(tasks=3, ways=WAYS, shots=1, queries=4, shape=(1, 16, 16))
     sampler: Any = Tasks(batch)
-    found = by_label_order(learner, params, buffers, sampler, CROSS_ENTROPY, orders, 3, Plan(mode), batch=2)
+    labels = by_label_order(learner, params, buffers, sampler, CROSS_ENTROPY, orders, 3, Plan(mode), batch=2)
     for column, order in enumerate(orders):
         alone = evaluate(relabelled(learner, order), params, buffers, sampler, CROSS_ENTROPY, 3)
-        assert found.scores[:, column].tolist() == pytest.approx(alone.scores)
+        assert labels.scores[:, column].tolist() == pytest.approx(alone.scores)
     averaged = label_averaged(learner, orders)
     alone = evaluate(averaged, params, buffers, sampler, CROSS_ENTROPY, 3)
-    assert found.averaged.tolist() == pytest.approx(alone.scores)
-    scores = found.scores.numpy()
-    assert found.spread.tolist() == pytest.approx((scores.max(1) - scores.min(1)).tolist())
-    assert found.deviation.tolist() == pytest.approx(scores.std(1).tolist())
-    assert found.spread.max() > 0
+    assert labels.averaged.tolist() == pytest.approx(alone.scores)
+    scores = labels.scores.numpy()
+    assert labels.spread.tolist() == pytest.approx((scores.max(1) - scores.min(1)).tolist())
+    assert labels.deviation.tolist() == pytest.approx(scores.std(1).tolist())
+    assert labels.spread.max() > 0
 
 
 # ---- settings ----

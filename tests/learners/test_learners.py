@@ -109,9 +109,9 @@ def check_against_higher(
     torch_loss = F.mse_loss if loss == "mse" else F.cross_entropy
     losses, grads = higher_gradient(module, torch_loss, optimiser, steps, batch)
     learner = maml(network, get_loss(loss), 0.05, steps, rule=sgd() if rule == "sgd" else momentum(0.9))
-    found = meta_gradient(episodic(learner, get_loss(loss)).loss, Plan("vmap"))(params, buffers, batch)
-    assert_close(found.losses, losses)
-    assert_trees_close(found.grads, dict(zip(names, grads, strict=True)))
+    gradient = meta_gradient(episodic(learner, get_loss(loss)).loss, Plan("vmap"))(params, buffers, batch)
+    assert_close(gradient.losses, losses)
+    assert_trees_close(gradient.grads, dict(zip(names, grads, strict=True)))
 
 
 @pytest.mark.parametrize("rule", ["sgd", "momentum"])
@@ -146,16 +146,16 @@ def test_quadratic_by_hand(steps: int, mode: str) -> None:
     one = torch.ones(1, 1, 1, dtype=torch.float64)
     batch = TaskBatch(one, inner * one, one, outer * one, torch.zeros(1, dtype=torch.int64))
     params = {"layer0.weight": torch.full((1, 1), theta, dtype=torch.float64)}
-    found = meta_gradient(episodic(maml(network, loss, rate, steps), loss).loss, Plan(mode))(
+    gradient = meta_gradient(episodic(maml(network, loss, rate, steps), loss).loss, Plan(mode))(
         params, {}, batch
     )
     value, slope = quadratic_maml(theta, rate, steps, inner, outer)
-    assert_close(found.losses, torch.tensor([value], dtype=torch.float64))
-    assert_close(found.grads["layer0.weight"], torch.full((1, 1), slope, dtype=torch.float64))
+    assert_close(gradient.losses, torch.tensor([value], dtype=torch.float64))
+    assert_close(gradient.grads["layer0.weight"], torch.full((1, 1), slope, dtype=torch.float64))
     first = maml(network, loss, rate, steps, first_order=True)
-    found = meta_gradient(episodic(first, loss).loss, Plan(mode))(params, {}, batch)
+    gradient = meta_gradient(episodic(first, loss).loss, Plan(mode))(params, {}, batch)
     slope /= (1 - rate) ** steps  # the first-order gradient lacks the derivative of the adaptation
-    assert_close(found.grads["layer0.weight"], torch.full((1, 1), slope, dtype=torch.float64))
+    assert_close(gradient.grads["layer0.weight"], torch.full((1, 1), slope, dtype=torch.float64))
 
 
 def test_learned_rate_of_the_quadratic_by_hand() -> None:
@@ -165,10 +165,10 @@ def test_learned_rate_of_the_quadratic_by_hand() -> None:
     batch = TaskBatch(one, -1.2 * one, one, 2.5 * one, torch.zeros(1, dtype=torch.int64))
     for learner in (meta_sgd(network, loss, 0.3), maml_lslr(network, loss, 0.3)):
         params = learner.init({"layer0.weight": torch.full((1, 1), 0.7, dtype=torch.float64)})
-        found = meta_gradient(episodic(learner, loss).loss, Plan("vmap"))(params, {}, batch)
+        gradient = meta_gradient(episodic(learner, loss).loss, Plan("vmap"))(params, {}, batch)
         end = 0.7 - 0.3 * 1.9
         expected = torch.tensor(-1.9 * (end - 2.5), dtype=torch.float64)
-        assert_close(found.grads["inner_lr.layer0.weight"].squeeze(), expected)
+        assert_close(gradient.grads["inner_lr.layer0.weight"].squeeze(), expected)
 
 
 # ---- inner update rules ----
@@ -203,10 +203,10 @@ def test_adam_can_be_differentiated_where_gradients_are_zero(mode: str, regressi
     params["layer0.bias"] = params["layer0.bias"].clone()
     params["layer0.bias"][:3] = -100.0  # three dead units: all their gradients are exactly zero
     learner = maml(network, loss, 0.05, 3, rule=adam())
-    found = meta_gradient(episodic(learner, loss).loss, Plan(mode))(params, {}, regression_batch)
-    assert all(torch.isfinite(g).all() for g in found.grads.values())
-    assert not found.grads["layer0.weight"][:3].any()
-    assert found.grads["layer0.weight"][3:].any()
+    gradient = meta_gradient(episodic(learner, loss).loss, Plan(mode))(params, {}, regression_batch)
+    assert all(torch.isfinite(g).all() for g in gradient.grads.values())
+    assert not gradient.grads["layer0.weight"][:3].any()
+    assert gradient.grads["layer0.weight"][3:].any()
     # and this is not for nothing: with plain square roots the whole gradient is NaN
     inner = maml_loop.Inner(0.05, 3, rule="adam")
     _, plain = maml_loop.meta_gradient(

@@ -70,10 +70,10 @@ def dense_gradient(network: Network, params: Params, batch: TaskBatch, **options
 @pytest.mark.parametrize("plan", [Plan("loop"), Plan("threads", 2), Plan("vmap")], ids=lambda p: p.mode)
 def test_the_implicit_gradient_is_that_of_a_dense_hessian(plan: Plan) -> None:
     network, params, batch = tanh_net()
-    found = meta_gradient(episodic(well_solved(network), MSE).loss, plan)(params, {}, batch)
-    assert_trees_close(found.grads, dense_gradient(network, params, batch))
-    assert float(found.buffers[INNER]) < ROUNDED
-    assert float(found.buffers[LINEAR]) < ROUNDED
+    gradient = meta_gradient(episodic(well_solved(network), MSE).loss, plan)(params, {}, batch)
+    assert_trees_close(gradient.grads, dense_gradient(network, params, batch))
+    assert float(gradient.buffers[INNER]) < ROUNDED
+    assert float(gradient.buffers[LINEAR]) < ROUNDED
 
 
 @pytest.mark.parametrize("plan", [Plan("loop"), Plan("vmap")], ids=lambda p: p.mode)
@@ -92,37 +92,37 @@ def test_the_oracle_is_the_slope_of_the_bilevel_objective() -> None:
     problem, theta = bilevel(network, params, batch.task(0)), oracle.flat(params)
     direction = random_direction({"theta": theta}, 3)
     expected = directional(lambda p: oracle.bilevel_value(problem, p["theta"]), {"theta": theta}, direction)
-    found = along({"theta": oracle.bilevel_gradient(problem, theta)}, direction)
-    assert_close(found, expected, FINITE_DIFFERENCE)
+    gradient = along({"theta": oracle.bilevel_gradient(problem, theta)}, direction)
+    assert_close(gradient, expected, FINITE_DIFFERENCE)
 
 
 def test_on_a_linear_model_the_gradient_has_a_closed_form() -> None:
     network, batch = mlp(3, [], 1, bias=False), regression(tasks=1, shots=5, queries=4, inputs=3)
     params, task = drawn(network)[0], batch.task(0)
     learner = imaml(network, MSE, 0.5, 120, penalty=0.7, cg_steps=3)  # exact after as many steps as unknowns
-    found = meta_gradient(episodic(learner, MSE).loss)(params, {}, batch)
+    gradient = meta_gradient(episodic(learner, MSE).loss)(params, {}, batch)
     theta, eye = params["layer0.weight"].T, torch.eye(3, dtype=torch.float64)
     gram = task.x_support.T @ task.x_support / 5
     matrix = gram + 0.7 * eye
     phi = torch.linalg.solve(matrix, 0.7 * theta + task.x_support.T @ task.y_support / 5)
     down = task.x_query.T @ (task.x_query @ phi - task.y_query) / 4
-    assert_close(found.grads["layer0.weight"].T, 0.7 * torch.linalg.solve(matrix, down))
-    assert_close(found.losses[0], 0.5 * (task.x_query @ phi - task.y_query).square().mean())
+    assert_close(gradient.grads["layer0.weight"].T, 0.7 * torch.linalg.solve(matrix, down))
+    assert_close(gradient.losses[0], 0.5 * (task.x_query @ phi - task.y_query).square().mean())
 
 
 def test_damping_solves_the_damped_system_and_counts_as_an_error() -> None:
     network, params, batch = tanh_net()
     run = meta_gradient(episodic(well_solved(network, damping=0.5), MSE).loss)
-    found = run(params, {}, batch)
-    assert_trees_close(found.grads, dense_gradient(network, params, batch, damping=0.5))
-    assert 0.05 < float(found.buffers[LINEAR]) < 0.5
+    gradient = run(params, {}, batch)
+    assert_trees_close(gradient.grads, dense_gradient(network, params, batch, damping=0.5))
+    assert 0.05 < float(gradient.buffers[LINEAR]) < 0.5
 
 
 def test_any_update_rule_solves_the_same_problem() -> None:
     network, params, batch = tanh_net()
     learner = imaml(network, MSE, 0.15, 70, rule=momentum(0.3), penalty=PENALTY, cg_steps=15)
-    found = meta_gradient(episodic(learner, MSE).loss)(params, {}, batch)
-    assert_trees_close(found.grads, dense_gradient(network, params, batch))
+    gradient = meta_gradient(episodic(learner, MSE).loss)(params, {}, batch)
+    assert_trees_close(gradient.grads, dense_gradient(network, params, batch))
 
 
 def test_without_a_split_everything_happens_on_all_samples() -> None:
@@ -130,8 +130,8 @@ def test_without_a_split_everything_happens_on_all_samples() -> None:
     x = torch.cat([batch.x_support, batch.x_query], 1)
     y = torch.cat([batch.y_support, batch.y_query], 1)
     whole = TaskBatch(x, y, x, y, batch.id)
-    found = meta_gradient(episodic(well_solved(network), MSE, split=False).loss)(params, {}, batch)
-    assert_trees_close(found.grads, dense_gradient(network, params, whole))
+    gradient = meta_gradient(episodic(well_solved(network), MSE, split=False).loss)(params, {}, batch)
+    assert_trees_close(gradient.grads, dense_gradient(network, params, whole))
 
 
 # what is not solved shows
@@ -142,9 +142,9 @@ def test_residuals_tell_how_wrong_the_gradient_is() -> None:
     exact = oracle.flat(dense_gradient(network, params, batch))
 
     def off(**settings: Any) -> tuple[float, float, float]:
-        found = meta_gradient(episodic(well_solved(network, **settings), MSE).loss)(params, {}, batch)
-        error = (oracle.flat(found.grads) - exact).norm() / exact.norm()
-        return float(error), float(found.buffers[INNER]), float(found.buffers[LINEAR])
+        gradient = meta_gradient(episodic(well_solved(network, **settings), MSE).loss)(params, {}, batch)
+        error = (oracle.flat(gradient.grads) - exact).norm() / exact.norm()
+        return float(error), float(gradient.buffers[INNER]), float(gradient.buffers[LINEAR])
 
     unsolved = [off(steps=steps) for steps in (1, 3, 9)]
     for (error, inner, linear), (less, smaller, _) in itertools.pairwise(unsolved):
@@ -191,11 +191,11 @@ def test_conjugate_gradients_solve_what_a_dense_solver_does() -> None:
     )
     tree = {"a": target[:2], "b": target[2:]}
     for damping in (0.0, 0.7):
-        found = conjugate_gradients(matrix_product(matrix), tree, 12, damping)
+        solution = conjugate_gradients(matrix_product(matrix), tree, 12, damping)
         expected = torch.linalg.solve(matrix + damping * torch.eye(5, dtype=torch.float64), target)
-        assert_close(torch.cat([*found.x.values()]), expected)
+        assert_close(torch.cat([*solution.x.values()]), expected)
         left = (target - matrix @ expected).norm() / target.norm()
-        assert_close(found.residual, left, (CHAINED, ROUNDED))
+        assert_close(solution.residual, left, (CHAINED, ROUNDED))
 
 
 def test_each_step_of_conjugate_gradients_is_the_best_of_its_krylov_space() -> None:
@@ -203,21 +203,21 @@ def test_each_step_of_conjugate_gradients_is_the_best_of_its_krylov_space() -> N
     root = torch.randn(5, 5, generator=draw, dtype=torch.float64)
     matrix, target = root @ root.T, torch.randn(5, generator=draw, dtype=torch.float64)
     for steps in (1, 2, 3):
-        found = conjugate_gradients(matrix_product(matrix), {"a": target[:2], "b": target[2:]}, steps)
+        solution = conjugate_gradients(matrix_product(matrix), {"a": target[:2], "b": target[2:]}, steps)
         powers = [target]
         for _ in range(steps - 1):
             powers.append(matrix @ powers[-1])
         basis = torch.linalg.qr(torch.stack(powers, 1))[0]
         best = basis @ torch.linalg.solve(basis.T @ matrix @ basis, basis.T @ target)
-        assert_close(torch.cat([*found.x.values()]), best, (CHAINED, ROUNDED))
+        assert_close(torch.cat([*solution.x.values()]), best, (CHAINED, ROUNDED))
 
 
 def test_negative_curvature_ends_the_solve_and_shows() -> None:
     matrix = torch.diag(torch.tensor([-1.0, -2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
     downwards = {"a": torch.ones(2, dtype=torch.float64), "b": torch.zeros(3, dtype=torch.float64)}
-    found = conjugate_gradients(matrix_product(matrix), downwards, 4)
-    assert_trees_close(found.x, downwards)  # at the first step: the right-hand side itself
-    assert float(found.residual) == pytest.approx((4 + 9) ** 0.5 / 2**0.5)
+    solution = conjugate_gradients(matrix_product(matrix), downwards, 4)
+    assert_trees_close(solution.x, downwards)  # at the first step: the right-hand side itself
+    assert float(solution.residual) == pytest.approx((4 + 9) ** 0.5 / 2**0.5)
     later = {"a": torch.full((2,), 0.5, dtype=torch.float64), "b": torch.ones(3, dtype=torch.float64)}
     kept = conjugate_gradients(matrix_product(matrix), later, 10)
     assert all(bool(torch.isfinite(value).all()) for value in kept.x.values())
@@ -233,7 +233,7 @@ def test_negative_curvature_ends_the_solve_and_shows() -> None:
 def test_minibatchprox_moves_towards_the_independent_solution(plan: Plan) -> None:
     network, params, batch = tanh_net()
     learner = minibatchprox(network, MSE, 0.2, 40, penalty=PENALTY)
-    found = meta_gradient(episodic(learner, MSE).loss, plan)(params, {}, batch)
+    gradient = meta_gradient(episodic(learner, MSE).loss, plan)(params, {}, batch)
     theta = oracle.flat(params)
     grads, values = [], []
     for task in batch.tasks():
@@ -242,8 +242,8 @@ def test_minibatchprox_moves_towards_the_independent_solution(plan: Plan) -> Non
         grads.append(oracle.envelope_gradient(problem, theta))
         phi = oracle.solution(problem, theta)
         values.append(problem.support(phi) + PENALTY / 2 * (phi - theta).square().sum())
-    assert_trees_close(found.grads, oracle.unflat(torch.stack(grads).mean(0), params))
-    assert_close(found.losses, torch.stack(values))
+    assert_trees_close(gradient.grads, oracle.unflat(torch.stack(grads).mean(0), params))
+    assert_close(gradient.losses, torch.stack(values))
 
 
 def test_reptile_with_the_proximal_learner_is_minibatchprox_over_its_penalty() -> None:

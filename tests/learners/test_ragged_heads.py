@@ -58,9 +58,9 @@ def test_a_ragged_batch_is_its_tasks_one_at_a_time(name: str) -> None:
     together = Sampler(lambda _: BATCH, name="ragged")
     for mode in ("loop", "threads", *(("vmap",) if entry.vmap else ())):
         plan = Plan(mode, 2)
-        found = meta_gradient(episodic(learner, LOSS).loss, plan)(learner.init(start), buffers, BATCH)
-        torch.testing.assert_close(found.losses, torch.cat(losses), rtol=DEEP, atol=SUMMED)
-        for key, grad in found.grads.items():
+        gradient = meta_gradient(episodic(learner, LOSS).loss, plan)(learner.init(start), buffers, BATCH)
+        torch.testing.assert_close(gradient.losses, torch.cat(losses), rtol=DEEP, atol=SUMMED)
+        for key, grad in gradient.grads.items():
             mean = torch.stack([each[key] for each in grads]).mean(0)
             torch.testing.assert_close(grad, mean, rtol=CONDITIONED, atol=CHAINED)
         assert evaluate(learner, learner.init(start), buffers, together, LOSS, 5, plan).scores == scores

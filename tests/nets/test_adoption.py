@@ -157,8 +157,8 @@ def test_the_tangent_kernel_of_a_module_is_that_of_its_own_outputs(name: str, ou
     params: dict[str, Tensor] = dict(module.named_parameters())
     theta = ntk(lambda p, a: torch.func.functional_call(module, p, (a,)), params, x, x)
     for method in METHODS:
-        found = empirical_ntk(module, None, x, method=method, output=output)  # type: ignore[arg-type]
-        assert_close(found, reduced(theta, output), (CHAINED, 0.0))
+        kernel = empirical_ntk(module, None, x, method=method, output=output)  # type: ignore[arg-type]
+        assert_close(kernel, reduced(theta, output), (CHAINED, 0.0))
         between = empirical_ntk(module, None, x[:2], x[1:], method=method, output=output)  # type: ignore[arg-type]
         assert_close(between, reduced(theta, output)[:2, 1:], (CHAINED, 0.0))
 

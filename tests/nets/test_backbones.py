@@ -275,11 +275,11 @@ def test_bfloat16_rounds_products_and_nothing_else(mode, name, norm):
     params, buffers = problems.drawn(net, dtype=torch.float32)
     full = erm(net, ENTROPY)
     expected = meta_gradient(full.loss, Plan(mode))(params, buffers, batch)
-    found = meta_gradient(mixed_precision.in_bfloat16(full).loss, Plan(mode))(params, buffers, batch)
-    assert found.losses.dtype == torch.float32
-    assert {g.dtype for g in found.grads.values()} == {torch.float32}
-    assert {b.dtype for b in found.buffers.values()} <= {torch.float32}
-    off = float((found.losses - expected.losses).norm() / expected.losses.norm())
+    gradient = meta_gradient(mixed_precision.in_bfloat16(full).loss, Plan(mode))(params, buffers, batch)
+    assert gradient.losses.dtype == torch.float32
+    assert {g.dtype for g in gradient.grads.values()} == {torch.float32}
+    assert {b.dtype for b in gradient.buffers.values()} <= {torch.float32}
+    off = float((gradient.losses - expected.losses).norm() / expected.losses.norm())
     assert 1e-6 < off < 0.05  # eight bits of mantissa: really reduced, and no more than that
 
 
@@ -353,13 +353,13 @@ def test_bench_runs_and_reports(monkeypatch):
     monkeypatch.setattr(resnet_bench, "available_cores", lambda: 1)
     monkeypatch.setattr(resnet_bench.harness, "machine", lambda: {"cores": 1})
     sizes = {"widths": [4, 4, 8, 8], "samples": 8, "steps": 1}
-    found = resnet_bench.run(quick=True, say=lambda line: None, precision="float32", sizes=sizes)
-    assert [row["peer"] for row in found["cases"]] == ["eager", "eager, channels last"]
-    for row in found["cases"]:
+    result = resnet_bench.run(quick=True, say=lambda line: None, precision="float32", sizes=sizes)
+    assert [row["peer"] for row in result["cases"]] == ["eager", "eager, channels last"]
+    for row in result["cases"]:
         assert row["ratio"] > 0
         assert row["ours_mb"] > 0
-    assert found["cases"][0]["at_least"] == 1.9
-    assert "on held-out drawings" in found["cases"][0]["notes"]
+    assert result["cases"][0]["at_least"] == 1.9
+    assert "on held-out drawings" in result["cases"][0]["notes"]
 
 
 def test_bench_sides_train_alike():

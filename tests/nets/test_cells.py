@@ -131,8 +131,8 @@ def test_a_network_of_cells_is_the_plain_module(norm: str, genotype: str | Genot
         else:
             outputs, seen = apply(network, leaves, buffers, x)
         assert_close(outputs.detach(), wanted.detach())
-        found = torch.autograd.grad((outputs * weights).sum(), list(leaves.values()))
-        for mine, theirs in zip(found, slopes, strict=True):
+        gradient = torch.autograd.grad((outputs * weights).sum(), list(leaves.values()))
+        for mine, theirs in zip(gradient, slopes, strict=True):
             assert_close(mine, theirs)
         if norm == "running":
             assert_close(seen["stem.norm.mean"], dict(module.named_buffers())["stem.1.running_mean"])
@@ -172,14 +172,14 @@ def test_a_supernet_with_one_operator_per_edge_left_is_the_network_with_its_weig
     assert genotype_of(choices) == genotype_of(keep)
     options = {"cells": 2, "channels": 2, "norm": "group", "final_norm": True, "reductions": (1,)}
     whole = cell_network(1, 8, 2, genotype=all_choices(), **options)
-    left, found = (cell_network(1, 8, 2, genotype=g, **options) for g in (choices, VARIED))
+    left, fixed = (cell_network(1, 8, 2, genotype=g, **options) for g in (choices, VARIED))
     first, _ = whole.init(torch.Generator().manual_seed(3))
     pruned, _ = left.init(torch.Generator().manual_seed(3))
-    params, buffers = found.init(torch.Generator().manual_seed(3))
+    params, buffers = fixed.init(torch.Generator().manual_seed(3))
     assert params.keys() == pruned.keys()
     assert all(torch.equal(first[name], params[name]) for name in params)
     x = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(2))
-    assert torch.equal(apply(left, pruned, {}, x)[0], apply(found, params, buffers, x)[0])
+    assert torch.equal(apply(left, pruned, {}, x)[0], apply(fixed, params, buffers, x)[0])
 
 
 @pytest.mark.parametrize(("side", "cells"), [(28, 5), (32, 8), (84, 5), (7, 1)])

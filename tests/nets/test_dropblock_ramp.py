@@ -41,8 +41,8 @@ def test_a_meta_step_is_one_pass_however_many_tasks_it_has(tasks: int) -> None:
     for name, objective in passes.items():
         start = objective.init(params, draw)
         start = metaoptnet_svm(network, 3).init(start) if name == "MetaOptNet" else start
-        found = meta_gradient(objective.loss, Plan("loop"))(start, with_noise(buffers, 10), batch)
-        assert float(found.buffers["noise.step"]) == 11, name
+        gradient = meta_gradient(objective.loss, Plan("loop"))(start, with_noise(buffers, 10), batch)
+        assert float(gradient.buffers["noise.step"]) == 11, name
 
 
 def test_the_rate_is_whole_after_the_ramp() -> None:

@@ -78,9 +78,9 @@ FILES: dict[str, tuple[dict[str, Any], Preprocessing]] = {
 def test_files_of_known_models_are_understood(name: str) -> None:
     record, expected = FILES[name]
     mean, std = tuple(HALF["image_mean"]), tuple(HALF["image_std"])
-    found = preprocessing_of({**record, **HALF})
-    assert found.factor == pytest.approx(1 / 255)
-    assert found._replace(factor=1 / 255) == expected._replace(mean=mean, std=std)
+    preprocessing = preprocessing_of({**record, **HALF})
+    assert preprocessing.factor == pytest.approx(1 / 255)
+    assert preprocessing._replace(factor=1 / 255) == expected._replace(mean=mean, std=std)
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
     torch.testing.assert_close(ours.contiguous(), theirs.contiguous(), rtol=0, atol=SINGLE)
     with torch.no_grad():
         wanted = expected(kind, model, theirs)
-    found = extract(net, [picture, photograph(30, 60)], cache=tmp_path / "cache")
-    assert found.values.shape == (2, dimension) == (2, net.dimension)
-    np.testing.assert_allclose(found.values[:1], wanted.numpy(), rtol=SINGLE_CHAINED, atol=SINGLE_SUMMED)
+    features = extract(net, [picture, photograph(30, 60)], cache=tmp_path / "cache")
+    assert features.values.shape == (2, dimension) == (2, net.dimension)
+    np.testing.assert_allclose(features.values[:1], wanted.numpy(), rtol=SINGLE_CHAINED, atol=SINGLE_SUMMED)
     again = open_backbone(f"hf:{tmp_path}")
     assert again.fingerprint == net.fingerprint
     assert extract(again, [picture], cache=tmp_path / "cache").computed == 0
@@ -228,7 +228,7 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
         (tmp_path / name).unlink()
     taken = extract(read_backbone(file), [picture], cache=False)  # the folder is not needed any more
-    np.testing.assert_allclose(taken.values, found.values[:1], rtol=SINGLE_SUMMED, atol=SINGLE_SUMMED)
+    np.testing.assert_allclose(taken.values, features.values[:1], rtol=SINGLE_SUMMED, atol=SINGLE_SUMMED)
 
 
 def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

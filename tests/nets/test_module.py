@@ -290,11 +290,11 @@ def test_any_state_dict_is_a_start(norm):
     given = dict(trained.state_dict())
     if norm == "none":  # this policy has no scale and shift either: they are weights, and refused as such
         given = {name: value for name, value in given.items() if name not in ("1.weight", "1.bias")}
-    left, found = load_statistics(params, buffers, given)
+    left, loaded = load_statistics(params, buffers, given)
     params = load_weights(params, left)
-    assert set(found) == set(buffers)
+    assert set(loaded) == set(buffers)
     if norm == "running":
-        outputs, _ = apply(net, params, found, x, "stored")
+        outputs, _ = apply(net, params, loaded, x, "stored")
         torch.testing.assert_close(outputs, trained.eval()(x))
     with pytest.raises(UserError, match=r"1\.running_mean: .* has shape \(9,\), the model \(4,\)"):
         load_statistics(params, {"1.mean": torch.zeros(4)}, {"1.running_mean": torch.zeros(9)})

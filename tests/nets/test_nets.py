@@ -216,8 +216,8 @@ def check_place(
         inits.append(lambda p: many.init(p, torch.Generator().manual_seed(0)))
     for objective, init in zip(objectives, inits, strict=True):
         own = init(params)
-        found = meta_gradient(objective.loss, plan, direction=objective.direction)(own, buffers, batch)
-        for tensor in (*own.values(), found.losses, *found.grads.values(), *found.buffers.values()):
+        gradient = meta_gradient(objective.loss, plan, direction=objective.direction)(own, buffers, batch)
+        for tensor in (*own.values(), gradient.losses, *gradient.grads.values(), *gradient.buffers.values()):
             assert tensor.dtype == example.dtype, objective.name
             assert tensor.device == example.device, objective.name
 
@@ -254,11 +254,11 @@ def test_first_parameters_are_the_same_on_every_processor() -> None:
         "print(float(p['layer0.weight'].double().square().sum()).hex())"
     )
     home = str(Path(innerloop.__file__).parents[1])
-    found = set()
+    digests = set()
     for capability in ("default", "avx2"):
         env = {**os.environ, "ATEN_CPU_CAPABILITY": capability, "PYTHONPATH": home}
         out = subprocess.run(
             [sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True, check=True
         )
-        found.add(out.stdout)
-    assert len(found) == 1
+        digests.add(out.stdout)
+    assert len(digests) == 1

@@ -186,9 +186,9 @@ def test_a_run_continues_from_its_buffers_bit_by_bit():
 
     def train(params, buffers, batches: list[TaskBatch]):
         for batch in batches:
-            found = run(params, buffers, batch)
-            params = {name: p - 0.05 * found.grads[name] for name, p in params.items()}
-            buffers = found.buffers
+            gradient = run(params, buffers, batch)
+            params = {name: p - 0.05 * gradient.grads[name] for name, p in params.items()}
+            buffers = gradient.buffers
         return params, buffers
 
     whole = train(params, with_noise(buffers), batches)

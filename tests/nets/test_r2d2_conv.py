@@ -71,10 +71,10 @@ def test_it_is_the_module(plain: bool) -> None:
 
     if plain:
         with plain_autograd():
-            found, after = ours()
+            outputs, after = ours()
     else:
-        found, after = ours()
-    assert_close(found, expected.detach())
+        outputs, after = ours()
+    assert_close(outputs, expected.detach())
     assert_close(after["block3.norm.mean"], twin.norms[3].running_mean)
     stored, _ = net.features(params, after, x, "stored")
     assert_close(stored, twin.eval()(x).detach())

@@ -40,11 +40,13 @@ def test_gradients_are_those_of_the_picked_places(channels: int, filters: int, p
         expected = torch.autograd.grad(known.square().sum(), (x, weight))
         if plain:
             with plain_autograd():
-                found = ops.conv2d(ops.layout(x), weight, 2)
+                convolved = ops.conv2d(ops.layout(x), weight, 2)
         else:
-            found = ops.conv2d(x, weight, 2)
-        assert_close(found.detach(), known.detach())
-        for one, other in zip(torch.autograd.grad(found.square().sum(), (x, weight)), expected, strict=True):
+            convolved = ops.conv2d(x, weight, 2)
+        assert_close(convolved.detach(), known.detach())
+        for one, other in zip(
+            torch.autograd.grad(convolved.square().sum(), (x, weight)), expected, strict=True
+        ):
             assert_close(one, other)
 
 

@@ -78,9 +78,9 @@ def test_float32_loses_two_digits_at_most():
     single = [t.detach().float().requires_grad_() for t in (x, w)]
     for name, conv in {"ours": winograd.conv3x3, "direct": lambda a, b: F.conv2d(a, b, padding=1)}.items():
         y = conv(*single)
-        found = [y.detach(), *torch.autograd.grad(y, single, g.float())]
+        gradient = [y.detach(), *torch.autograd.grad(y, single, g.float())]
         errors[name] = [
-            float((a.double() - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True)
+            float((a.double() - b).norm() / b.norm()) for a, b in zip(gradient, expected, strict=True)
         ]
     if torch.backends.mkl.is_available():  # a plain BLAS adds all terms of a product one after the other
         assert all(ours < 5 * SINGLE for ours in errors["ours"]), errors

@@ -52,7 +52,7 @@ def test_the_objective_is_labels_and_teacher_weighed(mode: str) -> None:
     params, buffers = problems.drawn(network)
     old, old_buffers = problems.drawn(network, seed=7)
     objective = distilled(network, CROSS_ENTROPY, teacher_of(network, old, old_buffers), 0.3, 0.9, 2.0)
-    found = meta_gradient(objective.loss, Plan(mode, 2))(params, buffers, batch)  # type: ignore[arg-type]
+    gradient = meta_gradient(objective.loss, Plan(mode, 2))(params, buffers, batch)  # type: ignore[arg-type]
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
     losses = []
     for task in batch.tasks():
@@ -61,9 +61,9 @@ def test_the_objective_is_labels_and_teacher_weighed(mode: str) -> None:
         taught = apply(network, old, old_buffers, x, "stored")[0]  # as at test: its running statistics
         apart = F.kl_div(F.log_softmax(said / 2, 1), F.softmax(taught / 2, 1), reduction="batchmean")
         losses.append(0.3 * F.cross_entropy(said, y) + 0.9 * 4 * apart)
-    assert_close(found.losses, torch.stack(losses).detach())
+    assert_close(gradient.losses, torch.stack(losses).detach())
     torch.stack(losses).mean().backward()
-    assert_trees_close(found.grads, {name: leaf.grad for name, leaf in leaves.items()})
+    assert_trees_close(gradient.grads, {name: leaf.grad for name, leaf in leaves.items()})
 
 
 def test_the_gradient_is_the_derivative_and_the_objective_conforms() -> None:

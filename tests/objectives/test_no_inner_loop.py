@@ -48,7 +48,7 @@ def test_released_rows_equal_one_picture_at_a_time(last_layer: str, norm: str, m
     network, batch = with_last_layer(plain, last_layer), problems.images(tasks=3)
     params, buffers = drawn_rows(network)
     objective = multitask(network, CROSS_ENTROPY, 7, "released", ways=3)
-    found = meta_gradient(objective.loss, Plan(mode, 2))(params, buffers, batch)  # type: ignore[arg-type]
+    gradient = meta_gradient(objective.loss, Plan(mode, 2))(params, buffers, batch)  # type: ignore[arg-type]
 
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
     losses = [
@@ -60,8 +60,8 @@ def test_released_rows_equal_one_picture_at_a_time(last_layer: str, norm: str, m
         )
         for task in batch.tasks()
     ]
-    assert_close(found.losses, torch.stack(losses).detach())
-    assert_trees_close(found.grads, class_rows.accumulated(losses, leaves))
+    assert_close(gradient.losses, torch.stack(losses).detach())
+    assert_trees_close(gradient.grads, class_rows.accumulated(losses, leaves))
 
 
 @pytest.mark.parametrize("last_layer", ["linear", "normalised", "cosine"])

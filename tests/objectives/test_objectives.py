@@ -107,14 +107,14 @@ def test_meta_gradient_equals_the_explicit_loop(name: str, rule: str, mode: str)
     forward = mlp_forward(getattr(torch, activation))
     inner = maml_loop.Inner(LR, STEPS, rule=rule, **CASES[name].twin)
     objective = episodic(learner, get_loss("mse"))
-    found = meta_gradient(objective.loss, Plan(mode))(params, buffers, batch)
+    gradient = meta_gradient(objective.loss, Plan(mode))(params, buffers, batch)
     losses, grads = maml_loop.meta_gradient(
         lambda p, task: maml_loop.task_loss(forward, F.mse_loss, p, inner, task),
         params,
         batch.tasks(),
     )
-    assert_close(found.losses, losses)
-    assert_trees_close(found.grads, grads)
+    assert_close(gradient.losses, losses)
+    assert_trees_close(gradient.grads, grads)
 
 
 @pytest.mark.parametrize("norm", ["none", "group", "transductive", "support"])
@@ -125,7 +125,7 @@ def test_conv4_equals_the_explicit_loop(name: str, pooling: str, norm: str, imag
     learner, params, buffers = built(CASES[name], network, "cross-entropy", "sgd")
     inner = maml_loop.Inner(LR, STEPS, **CASES[name].twin)
     forward = conv4_forward(pooling, norm)
-    found = meta_gradient(episodic(learner, get_loss("cross-entropy")).loss, Plan("vmap"))(
+    gradient = meta_gradient(episodic(learner, get_loss("cross-entropy")).loss, Plan("vmap"))(
         params, buffers, image_batch
     )
     losses, grads = maml_loop.meta_gradient(
@@ -133,8 +133,8 @@ def test_conv4_equals_the_explicit_loop(name: str, pooling: str, norm: str, imag
         params,
         image_batch.tasks(),
     )
-    assert_close(found.losses, losses)
-    assert_trees_close(found.grads, grads)
+    assert_close(gradient.losses, losses)
+    assert_trees_close(gradient.grads, grads)
 
 
 def test_without_split_support_and_query_are_one_set(
@@ -142,7 +142,7 @@ def test_without_split_support_and_query_are_one_set(
 ) -> None:
     learner, params, buffers = built(CASES["maml"], smooth_net, "mse", "sgd")
     inner = maml_loop.Inner(LR, STEPS)
-    found = meta_gradient(episodic(learner, get_loss("mse"), split=False).loss, Plan("vmap"))(
+    gradient = meta_gradient(episodic(learner, get_loss("mse"), split=False).loss, Plan("vmap"))(
         params, buffers, regression_batch
     )
     _, grads = maml_loop.meta_gradient(
@@ -150,7 +150,7 @@ def test_without_split_support_and_query_are_one_set(
         params,
         regression_batch.tasks(),
     )
-    assert_trees_close(found.grads, grads)
+    assert_trees_close(gradient.grads, grads)
 
 
 @pytest.mark.parametrize("name", ["maml", "anil", "boil", "lslr"])
@@ -195,7 +195,7 @@ def test_recomputed_inner_steps_keep_less(smooth_net: Network, regression_batch:
 def test_erm_is_the_loss_on_all_samples(norm: str, image_batch: TaskBatch) -> None:
     network = conv4(1, 16, 3, filters=4, norm=norm)
     params, buffers = problems.drawn(network)
-    found = meta_gradient(erm(network, get_loss("cross-entropy")).loss, Plan("vmap"))(
+    gradient = meta_gradient(erm(network, get_loss("cross-entropy")).loss, Plan("vmap"))(
         params, buffers, image_batch
     )
 
@@ -205,8 +205,8 @@ def test_erm_is_the_loss_on_all_samples(norm: str, image_batch: TaskBatch) -> No
         return F.cross_entropy(outputs, torch.cat([ys, yq]))
 
     losses, grads = maml_loop.meta_gradient(one, params, image_batch.tasks())
-    assert_close(found.losses, losses)
-    assert_trees_close(found.grads, grads)
+    assert_close(gradient.losses, losses)
+    assert_trees_close(gradient.grads, grads)
 
 
 @pytest.mark.parametrize("heads", ["shared", "independent"])
@@ -216,7 +216,7 @@ def test_multitask_regression_heads(heads: str, smooth_net: Network, regression_
     params = objective.init(params, torch.Generator().manual_seed(0))
     check_against_differences(objective, params, buffers, regression_batch)
     batch = regression_batch._replace(id=torch.tensor([2, 0, 0]))
-    found = meta_gradient(objective.loss, Plan("vmap"))(params, buffers, batch)
+    gradient = meta_gradient(objective.loss, Plan("vmap"))(params, buffers, batch)
 
     def one(p: Tree, task: tuple[Tensor, ...]) -> Tensor:
         i = int(task[4])
@@ -225,10 +225,10 @@ def test_multitask_regression_heads(heads: str, smooth_net: Network, regression_
         return F.mse_loss(mlp_forward(torch.tanh)(own, x)[0], y)
 
     losses, grads = maml_loop.meta_gradient(one, params, batch.tasks())
-    assert_close(found.losses, losses)
-    assert_trees_close(found.grads, grads)
-    assert not found.grads["heads.layer2.weight"][1].any()  # no task of the batch owns this head
-    assert not found.grads["layer2.weight"].any()  # the head for test tasks is not trained
+    assert_close(gradient.losses, losses)
+    assert_trees_close(gradient.grads, grads)
+    assert not gradient.grads["heads.layer2.weight"][1].any()  # no task of the batch owns this head
+    assert not gradient.grads["layer2.weight"].any()  # the head for test tasks is not trained
 
 
 def test_heads_are_drawn_shared_or_independently() -> None:
@@ -253,7 +253,7 @@ def test_multitask_class_rows() -> None:
     assert params["heads.layer2.weight"].shape == (7, 5)
     assert params["heads.layer2.bias"].shape == (7,)
     check_against_differences(objective, params, buffers, batch)
-    found = meta_gradient(objective.loss, Plan("vmap"))(params, buffers, batch)
+    gradient = meta_gradient(objective.loss, Plan("vmap"))(params, buffers, batch)
 
     def one(p: Tree, task: tuple[Tensor, ...]) -> Tensor:
         rows = [int(c) for c in task[4]]
@@ -264,8 +264,8 @@ def test_multitask_class_rows() -> None:
         return F.cross_entropy(mlp_forward(torch.tanh)(own, x)[0], y)
 
     losses, grads = maml_loop.meta_gradient(one, params, batch.tasks())
-    assert_close(found.losses, losses)
-    assert_trees_close(found.grads, grads)
+    assert_close(gradient.losses, losses)
+    assert_trees_close(gradient.grads, grads)
 
 
 def test_heads_that_make_no_sense_are_refused(smooth_net: Network) -> None:
@@ -286,7 +286,7 @@ def test_reptile_points_from_the_adapted_to_the_present(
     learner, params, buffers = built(CASES["maml"], smooth_net, "mse", rule)
     objective = reptile(learner, get_loss("mse"))
     plan = Plan(mode, 2)  # type: ignore[arg-type]
-    found = meta_gradient(None, plan, direction=objective.direction)(params, buffers, regression_batch)
+    gradient = meta_gradient(None, plan, direction=objective.direction)(params, buffers, regression_batch)
     inner = maml_loop.Inner(LR, STEPS, rule=rule)
     leaves = {n: p.clone().requires_grad_() for n, p in params.items()}
     ends = []
@@ -294,12 +294,12 @@ def test_reptile_points_from_the_adapted_to_the_present(
         x, y = torch.cat([task[0], task[2]]), torch.cat([task[1], task[3]])
         ends.append(maml_loop.adapt(mlp_forward(torch.tanh), F.mse_loss, leaves, inner, x, y))
     expected = {n: torch.stack([p - end[n].detach() for end in ends]).mean(0) for n, p in params.items()}
-    assert_trees_close(found.grads, expected)
+    assert_trees_close(gradient.grads, expected)
     losses = [
         F.mse_loss(mlp_forward(torch.tanh)(end, task.x_query)[0], task.y_query)
         for end, task in zip(ends, regression_batch.tasks(), strict=True)
     ]
-    assert_close(found.losses, torch.stack(losses).detach())
+    assert_close(gradient.losses, torch.stack(losses).detach())
 
 
 def test_one_step_of_reptile_is_the_gradient_of_erm(smooth_net: Network, regression_batch: TaskBatch) -> None:

@@ -36,17 +36,17 @@ DOUBLE = torch.float64
     "name", ["fig1", "fig4", "fig5", "fig6", "fig9", "fig11", "proposition1", "statements"]
 )
 def test_closed_form_figures_are_as_recorded(name: str) -> None:
-    found = find(f"adaptlr-{name}")("smoke", lambda _: None)
-    assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
-    assert f"adaptlr-{name}" in found.figures
+    made = find(f"adaptlr-{name}")("smoke", lambda _: None)
+    assert all(row.ok for row in made.rows), [row for row in made.rows if not row.ok]
+    assert f"adaptlr-{name}" in made.figures
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fig2", "fig3", "fig8", "fig10", "fig12", "table2"])
 def test_longer_ones_are_as_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = find(f"adaptlr-{name}")("smoke", lambda _: None)
-    assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
+    made = find(f"adaptlr-{name}")("smoke", lambda _: None)
+    assert all(row.ok for row in made.rows), [row for row in made.rows if not row.ok]
 
 
 @pytest.mark.slow

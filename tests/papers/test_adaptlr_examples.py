@@ -47,10 +47,10 @@ def test_polynomials_of_a_normal_number_are_those_of_quadrature(
     grid = np.array(list(product(nodes, repeat=samples))) * variance**0.5
     mass = np.array([np.prod(w) for w in product(weights / weights.sum(), repeat=samples)])
     square, cube = traces_of(grid[..., None] ** np.arange(dim), mass)
-    found = polynomial_traces(dim, samples, variance)
-    assert float(found.square) == pytest.approx(square, rel=CHAINED)
-    assert float(found.cube) == pytest.approx(cube, rel=CHAINED)
-    assert found.rate == pytest.approx(samples * square / (2 * cube), rel=CHAINED)
+    exact = polynomial_traces(dim, samples, variance)
+    assert float(exact.square) == pytest.approx(square, rel=CHAINED)
+    assert float(exact.cube) == pytest.approx(cube, rel=CHAINED)
+    assert exact.rate == pytest.approx(samples * square / (2 * cube), rel=CHAINED)
     printed = printed_polynomial_traces(dim, samples, variance)
     assert float(printed.square) == pytest.approx(square, rel=CHAINED)  # E.3 is right, E.4 is not
     assert float(printed.cube) != pytest.approx(cube, rel=1e-3)
@@ -64,10 +64,10 @@ def test_independent_entries_are_those_of_all_matrices(samples: int, dim: int) -
     matrices = np.array(list(product(values, repeat=cells))).reshape(-1, samples, dim)
     mass = np.array([np.prod(c) for c in product(chances, repeat=cells)])
     square, cube = traces_of(matrices, mass)
-    found = independent_traces(moments, samples, dim)
-    assert (float(found.square), float(found.cube)) == pytest.approx((square, cube), rel=SUMMED)
+    exact = independent_traces(moments, samples, dim)
+    assert (float(exact.square), float(exact.cube)) == pytest.approx((square, cube), rel=SUMMED)
     if (samples, dim) == (1, 3):
-        assert found.rate < 0.7 * printed_single_sample(moments)
+        assert exact.rate < 0.7 * printed_single_sample(moments)
 
 
 def test_coefficients_are_counted() -> None:

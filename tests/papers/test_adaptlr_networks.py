@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
 from innerloop.core.losses import get_loss
+from innerloop.core.statistics import Interval
 from innerloop.learners import anil
 from innerloop.learners.online import online_anil, online_buffers
 from innerloop.nets import conv4
@@ -16,17 +15,18 @@ from innerloop.papers.adaptlr import fig3 as adaptlr_fig3
 from innerloop.papers.adaptlr import fig10 as adaptlr_fig10
 from innerloop.papers.adaptlr import fig12 as adaptlr_fig12
 from innerloop.papers.adaptlr.bernacchia import JUDGED, LOSS, TASKS
-from innerloop.papers.adaptlr.fig3 import ENTRIES, OURS, PLAIN, PRINTED, PUBLISHED, WAYS_OF_CHOOSING
+from innerloop.papers.adaptlr.fig3 import ENTRIES, OURS, PLAIN, PRINTED, PUBLISHED, WAYS_OF_CHOOSING, Curve
 from innerloop.papers.adaptlr.fig3_runs import recipe_for as fig3_recipe
 from innerloop.papers.adaptlr.fig10_runs import CASES
 from innerloop.papers.adaptlr.fig10_runs import recipe_for as fig10_recipe
 from innerloop.papers.adaptlr.fig12_runs import RATES
 from innerloop.papers.adaptlr.fig12_runs import recipe_for as fig12_recipe
 from innerloop.testing.closeness import assert_close
+from innerloop.theory.rate.estimate import Range
 
 
-def scored(mean: float) -> dict[str, Any]:
-    return {"mean": mean, "ci95": 0.1, "n": 10}
+def scored(mean: float) -> Interval:
+    return Interval(mean, 0.1, 10)
 
 
 def test_figure_12_reads_a_row_a_column_and_the_diagonal() -> None:
@@ -51,16 +51,19 @@ def test_figures_10_and_12_have_one_set_of_settings() -> None:
 
 def test_figure_10_says_where_the_best_rate_lies() -> None:
     case = next(iter(CASES))
-    found = {"rates": (0.002, 0.02, 0.2), "scores": [scored(3), scored(1), scored(2)], "ours": [0.1, 0.3]}
-    inside, ours = adaptlr_fig10._rows(case, {**found, "h19": [0.01, 0.1]}, "paper")
-    outside, _ = adaptlr_fig10._rows(case, {**found, "h19": [0.03, 0.1]}, "paper")
+    scores = [scored(3), scored(1), scored(2)]
+    results = adaptlr_fig10.Results(
+        (0.002, 0.02, 0.2), scores, h19=Range(0.01, 0.1), ours=Range(0.1, 0.3), steps=5, episodes=6
+    )
+    inside, ours = adaptlr_fig10._rows(case, results, "paper")
+    outside, _ = adaptlr_fig10._rows(case, results._replace(h19=Range(0.03, 0.1)), "paper")
     assert (inside.holds, outside.holds, ours.holds) == (True, False, False)
 
 
-def curves(**scores: list[float]) -> dict[str, Any]:
+def curves(**scores: list[float]) -> dict[str, Curve]:
     names = dict(zip(("default", "printed", "entries", "plain", "ours"), WAYS_OF_CHOOSING, strict=True))
     return {
-        names[name]: {"step": [100, 20_000], "score": values, "rate": [0.1]}
+        names[name]: Curve([100, 20_000], values, [0.0, 0.0], [1.0, 1.0], [0.0, 0.0], rate=[0.1])
         for name, values in scores.items()
     }
 
@@ -77,10 +80,10 @@ def test_figure_3_compares_the_same_model_early_and_at_the_end(
     printed: list[float], expected: list[bool]
 ) -> None:
     """What comes after the drawn iterations does not count as faster."""
-    found = curves(
+    by_choice = curves(
         default=[0.5, 0.89], printed=printed, entries=[0.4, 0.9], plain=[0.45, 0.9], ours=[0.5, 0.9]
     )
-    rows = adaptlr_fig3._rows(found, "paper")
+    rows = adaptlr_fig3._rows(by_choice, "paper")
     assert [r.holds for r in rows] == [*expected, True]
 
 
@@ -105,5 +108,5 @@ def test_an_online_rate_that_has_not_moved_is_the_fixed_one_on_normalised_featur
     fixed = anil(with_last_layer(network, "normalised"), loss, 0.1, 4)
     online = online_anil(network, loss, 0.1, 4, "h3")
     expected, _ = fixed.predict(fixed.adapt(params, buffers, x, y), q)
-    found, _ = online.predict(online.adapt(params, own, x, y), q)
-    assert_close(found, expected)
+    outputs, _ = online.predict(online.adapt(params, own, x, y), q)
+    assert_close(outputs, expected)

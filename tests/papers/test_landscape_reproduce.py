@@ -11,6 +11,7 @@ import torch
 
 from innerloop.bench import landscape as bench
 from innerloop.core.losses import get_loss
+from innerloop.core.statistics import Interval
 from innerloop.core.types import TaskBatch
 from innerloop.data.catalogue import class_list
 from innerloop.data.glyphs import glyphs
@@ -63,12 +64,12 @@ NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name fo
 def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # finished parts are kept under ./runs
     said: list[str] = []
-    found = find(f"landscape-{name}")("smoke", said.append)
-    assert all(row.ok for row in found.rows), [row for row in found.rows if not row.ok]
+    made = find(f"landscape-{name}")("smoke", said.append)
+    assert all(row.ok for row in made.rows), [row for row in made.rows if not row.ok]
     assert said
-    for stem, figure in found.figures.items():
+    for stem, figure in made.figures.items():
         figure.savefig(tmp_path / f"{stem}.png", dpi=40)
-    assert found.protocol
+    assert made.protocol
 
 
 @pytest.mark.slow
@@ -78,11 +79,11 @@ def test_figure_8_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_rows_of_table_3_say_their_rule_and_keep_to_it() -> None:
-    found = {
-        name: {"coordinate": c + 1.9 * d, "deviation": d, "errors": {"2000": e, "500": e + 2.1 * s}}
+    by_method = {
+        name: table3.Trials(c + 1.9 * d, d, {"2000": e, "500": e + 2.1 * s})
         for name, (c, d, e, s) in table3.PUBLISHED.items()
     }
-    rows = [row for row in table3._rows(found, 5, "cpu") if "within 2 published" in row.what]
+    rows = [row for row in table3._rows(by_method, 5, "cpu") if "within 2 published" in row.what]
     assert len(rows) == 15
     for row in rows:
         assert row.holds is ("m = 500" not in row.what)
@@ -104,8 +105,8 @@ def test_solutions_from_moments_equal_those_from_samples() -> None:
         moments.append(Moments(x.mT @ x / n, (x.mT @ z[..., None])[..., 0] / n))
     (inner, outer), (x_in, y_in, x_out, y_out) = moments, data
     assert_close(finite.nal_of_moments(inner, optima), empirical_nal(x_in, y_in))
-    found = finite.maml_of_moments(inner, outer, optima, 0.6)
-    assert_close(found, empirical_maml(x_in, y_in, x_out, y_out, 0.6))
+    solution = finite.maml_of_moments(inner, outer, optima, 0.6)
+    assert_close(solution, empirical_maml(x_in, y_in, x_out, y_out, 0.6))
 
 
 def test_the_environment_keeps_the_assumptions_and_moments_have_its_covariances() -> None:
@@ -140,7 +141,7 @@ def test_logistic_gradients_equal_autograd() -> None:
     w = torch.tensor([0.4, -0.3, 0.2], dtype=F64)
     inner, outer = (batch.x_support, batch.y_support.double()), (batch.x_query, batch.y_query.double())
     x, y = torch.cat([inner[0], outer[0]], 1), torch.cat([inner[1], outer[1]], 1)
-    for objective, found in (
+    for objective, gradient in (
         (erm(net, loss), logistic.gradient(w.expand(2, -1), x, y)),
         (
             episodic(maml(net, loss, 0.7, 1), loss),
@@ -148,7 +149,7 @@ def test_logistic_gradients_equal_autograd() -> None:
         ),
     ):
         expected, _, _ = weighted_gradient(objective, {"layer0.weight": w[None]}, {}, batch)
-        assert_close(found.mean(0)[None], expected["layer0.weight"])
+        assert_close(gradient.mean(0)[None], expected["layer0.weight"])
 
 
 def test_logistic_excess_loss_is_the_population_one() -> None:
@@ -237,9 +238,9 @@ def test_all_drawings_three_times_weigh_as_they_do_once() -> None:
         **{name: getattr(once, name).repeat_interleave(3, 1) for name in TaskBatch._fields[:4]}
     )
     params = {name: value.double() for name, value in parts.params.items()}
-    found = [weighted_gradient(parts.objective, params, {}, one)[0] for one in (once, thrice)]
-    for name, gradient in found[0].items():
-        assert_close(found[1][name], gradient)
+    gradients = [weighted_gradient(parts.objective, params, {}, one)[0] for one in (once, thrice)]
+    for name, gradient in gradients[0].items():
+        assert_close(gradients[1][name], gradient)
 
 
 def test_fs_cifar100_is_trained_as_c5_says() -> None:
@@ -270,14 +271,14 @@ def test_rows_say_what_is_not_as_published() -> None:
     assert "2% of the paper's 20,000 of 8" in table1.deviations("cpu")
     assert "0.5% of C.5's 20,000 steps of 8 tasks" in table2.deviations("cpu")
     assert "would make it 4%" in table2.deviations("cpu")
-    interval = {"mean": 50.0, "ci95": 1.0, "n": 3}
-    data = {
+    interval = Interval(50.0, 1.0, 3)
+    accuracies = {
         f"{setting} {name}": dict.fromkeys(table1.JUDGED, interval)
         for setting in ("Large", "Small")
         for name in table1.METHODS["cpu"]
     }
-    data["Large MAML by Adam"] = dict.fromkeys(table1.JUDGED, interval | {"mean": 60.0})
-    rows = {row.what: row for row in table1._rows(data, "cpu", {})[1:]}
+    accuracies["Large MAML by Adam"] = dict.fromkeys(table1.JUDGED, interval._replace(mean=60.0))
+    rows = {row.what: row for row in table1._rows(accuracies, "cpu", {})[1:]}
     assert all("nearest neighbours" in row.reason for row in rows.values())
     judged = rows["Large: MAML above NAL-10 on test hard tasks, points"]
     assert (judged.ours, judged.holds, judged.paper) == ("0.0 (by Adam 10.0)", False, 33.3)
@@ -315,8 +316,8 @@ def test_both_sides_of_the_benchmark_agree() -> None:
 
 @pytest.mark.slow  # four processes that take turns
 def test_benchmark_runs_end_to_end() -> None:
-    found = bench.run(quick=True, say=lambda _: None, sizes={"environments": 64, "dim": 3})
-    (case,) = found["cases"]
+    result = bench.run(quick=True, say=lambda _: None, sizes={"environments": 64, "dim": 3})
+    (case,) = result["cases"]
     assert case["peer"] == "numpy-loop"
     assert case["ratio"] > 0
     assert "differ" in case["notes"]

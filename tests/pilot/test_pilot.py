@@ -153,11 +153,11 @@ def _same(first: dict[str, Any], second: dict[str, Any], *keys: str) -> bool:
 
 def test_validation_tells_every_score_and_goes_on_where_it_was() -> None:
     asked = _asked(*TINY, "cells=5", "steps=3", "episodes=4", validate=True)
-    found = search(asked, validate=True, workers=1, show=False)
-    run = Path(found["run"])
-    assert {"metantk", "flops", "te-nas", "all"} <= {row["score"] for row in found["table"]}
-    assert all(len(row["better_half"]) == 5 for row in found["table"])
-    assert len(found["candidates"]) == 5
+    result = search(asked, validate=True, workers=1, show=False)
+    run = Path(result["run"])
+    assert {"metantk", "flops", "te-nas", "all"} <= {row["score"] for row in result["table"]}
+    assert all(len(row["better_half"]) == 5 for row in result["table"])
+    assert len(result["candidates"]) == 5
     assert "How well every score predicts" in (run / "report.html").read_text(encoding="utf-8")
     with pytest.raises(UserError, match="is finished"):
         resume_search(run)
@@ -168,7 +168,7 @@ def test_validation_tells_every_score_and_goes_on_where_it_was() -> None:
     measured = (run / "scores.jsonl").read_text(encoding="utf-8").splitlines()
     (run / "scores.jsonl").write_text("\n".join(measured[:4]) + "\n", encoding="utf-8")
     again = resume_search(run, workers=2, show=False)
-    assert _same(found, again, "table", "candidates", "reliability", "protocol")
+    assert _same(result, again, "table", "candidates", "reliability", "protocol")
 
 
 def test_a_budget_that_is_too_small_says_what_would_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,18 +194,18 @@ def _race_items() -> list[str]:
 
 def test_a_race_chooses_a_recipe_that_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["search", "glyphs", *_race_items(), "--jobs", "1", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    entries = found["shortlist"]
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    entries = printed["shortlist"]
     assert {"genotype", "from", "scores", "accuracy", "ci95"} <= set(entries[0])
     assert [entry["from"] for entry in entries].count("score") == 2
     assert sum(entry["chosen"] for entry in entries) == 1
-    assert found["chosen"]["name"] in {entry["name"] for entry in entries if len(entry["rungs"]) > 1}
-    assert {"tau", "top_again", "top_chance", "decided"} <= set(found["reliability"])
-    page = (Path(found["run"]) / "report.html").read_text(encoding="utf-8")
+    assert printed["chosen"]["name"] in {entry["name"] for entry in entries if len(entry["rungs"]) > 1}
+    assert {"tau", "top_again", "top_chance", "decided"} <= set(printed["reliability"])
+    page = (Path(printed["run"]) / "report.html").read_text(encoding="utf-8")
     assert all(word in page for word in ("The race", "What the score was worth", "chosen.toml"))
-    command = found["command"].split()[1:]
+    command = printed["command"].split()[1:]
     assert main([*command, "outer.steps=2", "eval.episodes=4", "run.execution=loop"]) == 0
-    assert main(["resume", found["run"]]) == 2
+    assert main(["resume", printed["run"]]) == 2
     assert "is finished" in capsys.readouterr().err
 
 
@@ -282,8 +282,8 @@ def test_random_ones_have_the_size_of_their_counterparts() -> None:
     field = random_field(space, 0, listed, extra=1)
     assert len({*field, *listed}) == 5
     sizes = [count_parameters(space.build(cell, "group")) for cell in (*listed, listed[0])]
-    found = [count_parameters(space.build(cell, "group")) for cell in field]
-    assert all(abs(a - b) < 0.5 * b for a, b in zip(found, sizes, strict=True))
+    counts = [count_parameters(space.build(cell, "group")) for cell in field]
+    assert all(abs(a - b) < 0.5 * b for a, b in zip(counts, sizes, strict=True))
     assert field == random_field(space, 0, listed, extra=1)
 
 

@@ -24,24 +24,24 @@ def _drawn(seed: int, ties: bool) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_measures_agree_with_scipy_and_scikit_learn(seed: int, ties: bool) -> None:
     score, accuracy = _drawn(seed, ties)
-    found = agreement(score.tolist(), accuracy.tolist(), resamples=10)
-    assert found.spearman.value == pytest.approx(spearmanr(score, accuracy).statistic, abs=ROUNDED)
-    assert found.kendall.value == pytest.approx(kendalltau(score, accuracy).statistic, abs=ROUNDED)
+    agreed = agreement(score.tolist(), accuracy.tolist(), resamples=10)
+    assert agreed.spearman.value == pytest.approx(spearmanr(score, accuracy).statistic, abs=ROUNDED)
+    assert agreed.kendall.value == pytest.approx(kendalltau(score, accuracy).statistic, abs=ROUNDED)
     gain = (accuracy - accuracy.min()) / (accuracy.max() - accuracy.min())
-    assert found.ndcg.value == pytest.approx(ndcg_score(gain[None], score[None]), abs=ROUNDED)
+    assert agreed.ndcg.value == pytest.approx(ndcg_score(gain[None], score[None]), abs=ROUNDED)
     top = accuracy[score == score.max()].mean()
-    assert found.regret.value == pytest.approx(accuracy.max() - top, abs=LAST_BITS)
+    assert agreed.regret.value == pytest.approx(accuracy.max() - top, abs=LAST_BITS)
 
 
 def test_intervals_are_those_of_a_bootstrap_that_loops() -> None:
     score, accuracy = _drawn(3, ties=False)
-    found = agreement(score.tolist(), accuracy.tolist(), seed=5, resamples=200)
+    agreed = agreement(score.tolist(), accuracy.tolist(), seed=5, resamples=200)
     drawn = np.random.default_rng(5).integers(0, 17, (200, 17))
     again = [spearmanr(score[rows], accuracy[rows]).statistic for rows in drawn]
     low, high = np.percentile(again, [2.5, 97.5])
-    assert (found.spearman.low, found.spearman.high) == pytest.approx((low, high), abs=ROUNDED)
+    assert (agreed.spearman.low, agreed.spearman.high) == pytest.approx((low, high), abs=ROUNDED)
     regret = [accuracy[rows].max() - accuracy[rows][score[rows].argmax()] for rows in drawn]
-    assert found.regret.high == pytest.approx(np.percentile(regret, 97.5), abs=ROUNDED)
+    assert agreed.regret.high == pytest.approx(np.percentile(regret, 97.5), abs=ROUNDED)
 
 
 def test_what_is_not_a_number_comes_last_and_constants_tell_nothing() -> None:

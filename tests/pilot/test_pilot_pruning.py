@@ -42,15 +42,15 @@ def test_a_pruned_cell_races_against_a_random_one(capsys: pytest.CaptureFixture[
     items = [*SMALL, "method=robust", "steps=3", "episodes=4", "budget=10m"]
     assert main(["search", "glyphs", *items, "--jobs", "1", "--json"]) == 0
     printed = capsys.readouterr()
-    found: dict[str, Any] = json.loads(printed.out.splitlines()[-1])
+    answered: dict[str, Any] = json.loads(printed.out.splitlines()[-1])
     assert "method=robust will take about" in printed.err
-    assert (found["k"], found["pool"]) == (1, 1)
-    pruned = next(entry for entry in found["shortlist"] if entry["from"] == "score")
+    assert (answered["k"], answered["pool"]) == (1, 1)
+    pruned = next(entry for entry in answered["shortlist"] if entry["from"] == "score")
     assert pruned["genotype"]["normal"][0][1] == f"{all_choices().normal[1][-1]}(1)"  # had no rival
-    edges = found["reliability"]["edges"]
+    edges = answered["reliability"]["edges"]
     assert {"margin", "tau", "again", "chance"} <= set(edges[0])
     assert len(edges[0]["among"]) == 2
-    page = (Path(found["run"]) / "report.html").read_text(encoding="utf-8")
+    page = (Path(answered["run"]) / "report.html").read_text(encoding="utf-8")
     assert "The race" in page
 
 
@@ -76,6 +76,6 @@ def test_the_foreseen_time_is_that_of_all_measurements(monkeypatch: pytest.Monke
     monkeypatch.setattr("innerloop.search.pool.measure", measured)
     for method in ("robust", "published", "released"):
         settings = METHODS[method].settings._replace(start=start)
-        found = search(method, space, draws, settings={"start": start}, workers=1)
+        pruned = search(method, space, draws, settings={"start": start}, workers=1)
         foreseen = foreseen_seconds(space, draws, settings)
-        assert 0.85 * foreseen < found.seconds <= foreseen, method  # candidates are a little smaller
+        assert 0.85 * foreseen < pruned.seconds <= foreseen, method  # candidates are a little smaller

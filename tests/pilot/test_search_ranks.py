@@ -52,8 +52,8 @@ def test_plain_results_arrive_whole_and_in_order(monkeypatch: pytest.MonkeyPatch
 
     for size in (2, 3):
         for together in (None, 1):
-            found = in_ranks(size, lambda _, n=size, t=together: plain_out(work, items, n, t), monkeypatch)
-            assert found == [expected] * size
+            results = in_ranks(size, lambda _, n=size, t=together: plain_out(work, items, n, t), monkeypatch)
+            assert results == [expected] * size
 
 
 def test_only_rank_0_decides_and_its_mistake_is_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_measurements_on_ranks_are_those_of_one_process(
     draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     jobs = [Job(space.candidate(n), ("parameters", "ntk"), repeat) for repeat in (0, 1) for n in range(4)]
     with Bench(space, draws, workers=1) as bench:
-        expected = [found.values for found in bench.run(jobs)]
+        expected = [measured.values for measured in bench.run(jobs)]
     kept = tmp_path / "scores.jsonl"
     with Bench(space, draws, workers=1, keep=kept) as bench:
         bench.run(jobs[:5])
@@ -96,8 +96,8 @@ def test_measurements_on_ranks_are_those_of_one_process(
     def work(rank: int) -> tuple[list[dict[str, float]], int]:
         ticks: list[bool] = []
         with Bench(space, draws, 1, None if rank else kept, ranks=3) as bench:
-            found = bench.run(jobs, lambda _, before: ticks.append(before))
-        return [each.values for each in found], sum(ticks)
+            measured = bench.run(jobs, lambda _, before: ticks.append(before))
+        return [each.values for each in measured], sum(ticks)
 
     assert in_ranks(3, work, monkeypatch) == [(expected, 5)] * 3
     assert len(kept.read_text(encoding="utf-8").splitlines()) == len(jobs)
@@ -123,9 +123,9 @@ def _together(asked: Asked, ranks: int, patch: pytest.MonkeyPatch, *, validate: 
 def test_a_race_on_ranks_ends_as_alone(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _asked()
     alone = search(asked, workers=1, show=False)
-    found = _together(asked, ranks, monkeypatch)
+    result = _together(asked, ranks, monkeypatch)
     expected = {key: alone[key] for key in ("shortlist", "chosen", "sentence", "rungs", "reliability")}
-    for each in found:
+    for each in result:
         assert _bare({key: each[key] for key in expected}) == _bare(expected)
 
 
@@ -173,6 +173,6 @@ def test_processes_find_what_one_finds_even_if_one_is_killed(
         assert len(started) == 4  # two ranks, twice
     (file,) = folder.glob("*/*/result.json")
     assert read_manifest(file.parent)["ranks"] == 2
-    found = json.loads(file.read_text(encoding="utf-8"))
+    printed = json.loads(file.read_text(encoding="utf-8"))
     for key in ("shortlist", "chosen", "sentence", "rungs"):
-        assert _bare(found[key]) == _bare(json.loads(json.dumps(alone[key])))
+        assert _bare(printed[key]) == _bare(json.loads(json.dumps(alone[key])))

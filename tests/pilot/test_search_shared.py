@@ -95,9 +95,9 @@ def test_what_another_holds_is_waited_for_and_taken_over_if_it_dies(
     trained, trials = _fake(monkeypatch), _trials(tmp_path, 2)
     other = Claims(tmp_path / sharing.CLAIMS).take("random-0.rung-1")
     assert other is not None
-    found: dict[int, Any] = {}
-    assert sharing.train_free(trials, tmp_path, 1, found.__setitem__) == 1
-    assert list(found) == [1]
+    scores: dict[int, Any] = {}
+    assert sharing.train_free(trials, tmp_path, 1, scores.__setitem__) == 1
+    assert list(scores) == [1]
     done: list[Trial] = []
     waiting = threading.Thread(
         target=lambda: sharing.trained_together(trials, tmp_path, 1, done.append), daemon=True
@@ -182,7 +182,7 @@ def test_processes_share_a_search_and_one_goes_on_where_another_is_killed(
     for number, process in enumerate(processes):
         assert process.wait(PATIENCE) == (-signal.SIGKILL if number == killed else 0)
         if number != killed:
-            found = json.loads((tmp_path / f"{number}.json").read_text())
+            printed = json.loads((tmp_path / f"{number}.json").read_text())
             for key in SAME:
-                assert _bare(found[key]) == _bare(json.loads(json.dumps(alone[key])))
+                assert _bare(printed[key]) == _bare(json.loads(json.dumps(alone[key])))
     assert len(list(folder.glob("*/*/result.json"))) == 1

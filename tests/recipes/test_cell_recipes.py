@@ -57,8 +57,8 @@ def test_heads_are_those_of_appendix_e_and_of_the_released_code(name: str) -> No
     single = load_recipe(name, first).eval
     assert (single.shots, single.head, single.C, single.copies) == (1, head, one, 5)
     for items, shots in ((released, 5), (last, 1)):
-        found = load_recipe(name, items).eval
-        assert (found.shots, found.head, found.C, found.copies, found.episodes) == (
+        settings = load_recipe(name, items).eval
+        assert (settings.shots, settings.head, settings.C, settings.copies, settings.episodes) == (
             shots,
             "logistic",
             1,

@@ -64,13 +64,13 @@ def test_a_run_starts_from_published_weights_and_keeps_their_scale(
 ) -> None:
     monkeypatch.setattr(pretrained, "overlap", lambda seen, name: f"{seen} has seen {name}.")
     asked = recipe(tmp_path)
-    found = train(asked, progress=False)
-    run = Path(found["run"])
-    assert found["notes"] == [f"ImageNet-1k has seen {tmp_path / 'pictures'}."]
-    assert read_json(Path(found["metrics"]["file"]))["notes"] == found["notes"]
+    result = train(asked, progress=False)
+    run = Path(result["run"])
+    assert result["notes"] == [f"ImageNet-1k has seen {tmp_path / 'pictures'}."]
+    assert read_json(Path(result["metrics"]["file"]))["notes"] == result["notes"]
     assert read_manifest(run)["data"]["mean"] == [127 / 255] * 3
     monkeypatch.setattr(pretrained, "published_weights", lambda _: pytest.fail("they are needed again"))
-    assert evaluate_run(run, [])["notes"] == found["notes"]
+    assert evaluate_run(run, [])["notes"] == result["notes"]
     predictor = load_model(run).predictor
     assert predictor.look.mean == [127 / 255] * 3
     moved = (predictor.params["stem.weight"] - published["stem.weight"]).abs().max()
@@ -133,12 +133,12 @@ def test_a_run_is_a_backbone_too(tmp_path: Path) -> None:
     run = Path(train(make_recipe(asked), progress=False)["run"])
     net = run_backbone(run)
     files = sorted((tmp_path / "pictures").rglob("*.png"))[:3]
-    found = extract(net, files, cache=tmp_path / "cache")
+    features = extract(net, files, cache=tmp_path / "cache")
     predictor = load_model(run).predictor
     x = predictor.batch([str(file) for file in files])
     with torch.no_grad():
         z, _ = predictor.network.features(predictor.params, predictor.buffers, x, "stored")
-    np.testing.assert_allclose(found.values, z.flatten(1).numpy(), rtol=SINGLE_CHAINED, atol=SINGLE_SUMMED)
+    np.testing.assert_allclose(features.values, z.flatten(1).numpy(), rtol=SINGLE_CHAINED, atol=SINGLE_SUMMED)
     assert net.preprocessing.mean == tuple(predictor.look.mean or ())
     together = predictor._replace(network=predictor.network._replace(norm="transductive"))
     with pytest.raises(UserError, match="no features of its own"):

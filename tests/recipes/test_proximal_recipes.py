@@ -17,8 +17,8 @@ def residuals(name: str, *items: str, tasks: int = 4) -> tuple[float, float]:
     """Mean residuals of a recipe's first meta-gradient, on the embedded characters."""
     parts = Parts(load_recipe(name, ["data.name=glyphs", *items]))
     batch = parts.data.train.batch(0, tasks)
-    found = meta_gradient(parts.objective.loss, Plan())(parts.params, parts.buffers, batch)
-    return float(found.buffers[INNER]), float(found.buffers[LINEAR])
+    gradient = meta_gradient(parts.objective.loss, Plan())(parts.params, parts.buffers, batch)
+    return float(gradient.buffers[INNER]), float(gradient.buffers[LINEAR])
 
 
 @pytest.mark.parametrize("name", ["omniglot-imaml-cpu", "omniglot-imaml"])

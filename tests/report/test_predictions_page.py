@@ -210,11 +210,11 @@ def test_a_real_run_keeps_what_its_page_shows(tmp_path):
 def test_a_browser_draws_it_on_a_phone_in_light_and_dark(trees):
     page = write_page([trees[0]])
     narrow, dark = measured(page, 390), measured(page, 390, dark=True)
-    for found in (narrow, dark):
-        assert found.console == []
-        assert found.images == [8] * 6  # every picture was decoded
-        assert len(found.drawings) == 3
-        assert all(one["width"] > 200 and one["marks"] > 20 for one in found.drawings)
+    for shown in (narrow, dark):
+        assert shown.console == []
+        assert shown.images == [8] * 6  # every picture was decoded
+        assert len(shown.drawings) == 3
+        assert all(one["width"] > 200 and one["marks"] > 20 for one in shown.drawings)
     assert narrow.reach <= 390  # nothing sticks out on a phone
     assert (narrow.background, narrow.ink) != (dark.background, dark.ink)
     brightness = [sum(map(int, c[4:-1].split(","))) for c in (dark.background, dark.ink, narrow.background)]

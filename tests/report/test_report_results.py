@@ -113,7 +113,7 @@ def test_a_reproduction_says_what_holds_and_how_it_was_run(tmp_path):
     for words in ("innerloop reproduce landscape-fig1 --scale cpu", "2.13.0", "Linux-6.1", "1 min 1 s"):
         assert words in page.text
     cells = [re.findall(r">(yes|no)<", line) for line in text.splitlines() if '<tr><th scope="row">' in line]
-    assert [found for found in cells if found] == [["yes", "yes"], ["no", "yes"], ["no", "no"]]
+    assert [row for row in cells if row] == [["yes", "yes"], ["no", "yes"], ["no", "no"]]
     assert "seen in the figure" in page.text  # the SVG itself, text and all
     assert "No metrics yet" not in text
     assert "recipe" not in page.text

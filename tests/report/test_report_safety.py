@@ -79,9 +79,9 @@ def test_what_is_written_only_draws(inside):
     ],
 )
 def test_what_is_no_picture_gives_none(text):
-    found = rewritten(text)
-    assert not found.text
-    assert found.dropped
+    clean = rewritten(text)
+    assert not clean.text
+    assert clean.dropped
 
 
 def test_our_own_pictures_lose_nothing_and_share_no_ids():
@@ -96,9 +96,9 @@ def test_our_own_pictures_lose_nothing_and_share_no_ids():
     axes.set_xlabel("tilted", rotation=30, fontweight="bold", style="italic")
     axes.legend()
     svg = figure_to_svg(figure, "own", "A title", "Words & <more>")
-    found = rewritten(svg)
-    assert found.dropped == []
-    assert rewritten(found.text) == found
+    clean = rewritten(svg)
+    assert clean.dropped == []
+    assert rewritten(clean.text) == clean
     for pattern in (
         r"<path|<use|<text|<tspan|<image|<rect|<clipPath",
         r"style=",
@@ -106,8 +106,8 @@ def test_our_own_pictures_lose_nothing_and_share_no_ids():
         r"url\(#",
         r" d=",
     ):
-        assert len(re.findall(pattern, svg)) == len(re.findall(pattern, found.text)), pattern
-    ids = set(re.findall(r' id="([^"]*)"', found.text))
+        assert len(re.findall(pattern, svg)) == len(re.findall(pattern, clean.text)), pattern
+    ids = set(re.findall(r' id="([^"]*)"', clean.text))
     moved = rewritten(svg, "r1", "words").text
     assert set(re.findall(r' id="([^"]*)"', moved)) == {f"r1-{name}" for name in ids}
     used = {*re.findall(r"url\(#([^)]*)\)", moved), *re.findall(r'href="#([^"]*)"', moved)}

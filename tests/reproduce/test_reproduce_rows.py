@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from innerloop.core.statistics import Interval
 from innerloop.papers.further import rate_regret
 from innerloop.papers.further.rate_table import GRID, Entry
 from innerloop.papers.landscape import fig8 as landscape_fig8
@@ -32,9 +33,13 @@ def always(value: float) -> Numbers:
     return lambda: value
 
 
+def accuracy(number: Numbers) -> Interval:
+    return Interval(100 * number(), math.nan, 1)
+
+
 def table1(number: Numbers) -> list[Row]:
     data = {
-        f"{setting} {method}": {part: {"mean": 100 * number()} for part in landscape_table1.JUDGED}
+        f"{setting} {method}": {part: accuracy(number) for part in landscape_table1.JUDGED}
         for setting in ("Large", "Small")
         for method in landscape_table1.METHODS["smoke"]
     }
@@ -44,7 +49,7 @@ def table1(number: Numbers) -> list[Row]:
 
 def table2(number: Numbers) -> list[Row]:
     data = {
-        f"p={share} {method}": {part: {"mean": 100 * number()} for part in landscape_table2.JUDGED}
+        f"p={share} {method}": {part: accuracy(number) for part in landscape_table2.JUDGED}
         for share in landscape_table2.SHARES
         for method in landscape_table2.METHODS
     }
@@ -59,8 +64,8 @@ def regret(number: Numbers) -> list[Row]:
 
 def figure8(number: Numbers) -> list[Row]:
     """NAL and MAML alike: neither statement holds of them."""
-    curve = {"coordinate": [number()] * 3, "risk": [0.1 + number()] * 3}
-    return landscape_fig8._rows({"rho": [0.05, 0.5, 0.95], "nal": curve, "maml": curve})
+    curve = landscape_fig8.Method([number()] * 3, [0.1] * 3, [0.1 + number()] * 3, [0.1] * 3)
+    return landscape_fig8._rows(landscape_fig8.Ends([0.05, 0.5, 0.95], curve, curve))
 
 
 @pytest.mark.parametrize("rows", [table1, table2, regret, figure8])

@@ -52,20 +52,20 @@ def test_a_name_that_somebody_takes_meanwhile_is_left_to_them(
 
 
 def test_many_at_once_get_many_names(tmp_path: Path) -> None:
-    found: list[Path] = []
+    paths: list[Path] = []
     ready = threading.Barrier(8)
 
     def one(number: int) -> None:
         ready.wait()
-        found.append(write_json_new(names(tmp_path), {"number": number}))
+        paths.append(write_json_new(names(tmp_path), {"number": number}))
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(found)) == 8
-    assert sorted(json.loads(path.read_text())["number"] for path in found) == list(range(8))
+    assert len(set(paths)) == 8
+    assert sorted(json.loads(path.read_text())["number"] for path in paths) == list(range(8))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")

@@ -275,9 +275,9 @@ def test_one_flipped_bit_is_noticed_and_the_other_checkpoint_is_named(
     assert "\n" not in str(error.value)
     command = str(error.value).split("`")[1]
     subprocess.run(command, shell=True, check=True)
-    found = load_checkpoint(tmp_path)
-    assert found is not None
-    assert found[1]["step"] == 3
+    checkpoint = load_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint[1]["step"] == 3
 
 
 def test_without_another_whole_checkpoint_a_new_start_is_named(tmp_path: Path) -> None:
@@ -293,9 +293,9 @@ def test_checkpoints_from_before_checksums_load(tmp_path: Path) -> None:
     state = {"step": 5, "state": {"step": 5}}
     (where / "state.json").write_text(json.dumps(state))
     (tmp_path / "checkpoints" / "last.json").write_text(json.dumps({"checkpoint": where.name, "step": 5}))
-    found = load_checkpoint(tmp_path)
-    assert found is not None
-    assert found[1] == {"step": 5}
+    checkpoint = load_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint[1] == {"step": 5}
 
 
 STORM = """
@@ -400,14 +400,14 @@ def test_kill_between_any_two_file_operations(tmp_path: Path, monkeypatch: pytes
             except Killed:
                 finished = False
             left[0] = 10**9
-            found = load_checkpoint(tmp_path)
-            assert found is not None
-            assert float(found[0]["w"]) == found[1]["step"]
+            checkpoint = load_checkpoint(tmp_path)
+            assert checkpoint is not None
+            assert float(checkpoint[0]["w"]) == checkpoint[1]["step"]
             best = load_checkpoint(tmp_path, "best")
             assert best is not None
-            assert best[1]["step"] >= found[1]["step"]  # a resumed run finds the best that it knows of
+            assert best[1]["step"] >= checkpoint[1]["step"]  # a resumed run finds the best that it knows of
             if finished:
-                assert found[1]["step"] == allowed + 2
+                assert checkpoint[1]["step"] == allowed + 2
                 break
         else:
             pytest.fail("the save never finished")

@@ -95,9 +95,9 @@ def test_regions_are_those_that_hooks_see_and_the_gram_counts():
     x = crowded(400)
     signs = hooked_patterns(module, x)
     assert torch.equal(sides(network, params, buffers, x).double(), signs)
-    found = linear_regions(network, params, buffers, x)
-    assert 20 < found.value == round(gram_regions(signs)) < len(x)
-    assert (found.inputs, found.units, found.reason) == (400, signs.shape[1], "")
+    regions = linear_regions(network, params, buffers, x)
+    assert 20 < regions.value == round(gram_regions(signs)) < len(x)
+    assert (regions.inputs, regions.units, regions.reason) == (400, signs.shape[1], "")
     # the module centres each batch, so batches are passed as they are and counted together
     both = torch.cat([hooked_patterns(module, part) for part in x.split(200)])
     assert linear_regions(network, params, buffers, x.split(200)).value == round(gram_regions(both))
@@ -169,8 +169,8 @@ def test_metantk_is_that_of_single_gradients(method, time, ridge):
 
     whole, last = gram(weights), gram({"head.weight": params["head.weight"]})
     slow = block_metantk(whole, whole if method == "maml" else last, tasks, time, ridge)
-    found = metantk(network, params, buffers, tasks, method=method, inner=Descent(time, ridge=ridge))
-    assert_close(found, slow, (CHAINED, ROUNDED))
+    value = metantk(network, params, buffers, tasks, method=method, inner=Descent(time, ridge=ridge))
+    assert_close(value, slow, (CHAINED, ROUNDED))
     values = torch.linalg.eigvalsh(slow)
     told = score("metantk", network, params, buffers, tasks, method=method, inner=Descent(time, ridge=ridge))
     assert told.value == pytest.approx(float(values[-1] / values[0]), rel=CONDITIONED)
@@ -254,12 +254,12 @@ def test_products_are_those_of_torchs_counter():
         (from_module(small_module()), (1, 5, 5)),
     ):
         params, buffers = drawn(network)
-        found = count_layers(network, params, buffers, shape)
+        counted = count_layers(network, params, buffers, shape)
         x = torch.zeros(1, *shape, dtype=DOUBLE)
         with FlopCounterMode(display=False) as counter:
             apply(network, params, buffers, x)
-        assert 2 * found.multiply_adds == counter.get_total_flops()
-        assert found.layers == sum(p.ndim >= 2 for p in params.values())
+        assert 2 * counted.multiply_adds == counter.get_total_flops()
+        assert counted.layers == sum(p.ndim >= 2 for p in params.values())
 
 
 def test_rank_sums_ask_the_table_what_is_better():
@@ -276,9 +276,9 @@ def test_every_score_is_told_by_name_and_is_in_the_documentation():
     plain = conv4(1, 16, 3, filters=2, norm="none")
     weights, tasks = drawn(network), picture_tasks()
     for name in SCORES:
-        found = score(name, plain if name == "synflow" else network, *weights, tasks)
-        assert math.isfinite(found.value), name
-        assert isinstance(found.reason, str)
+        told = score(name, plain if name == "synflow" else network, *weights, tasks)
+        assert math.isfinite(told.value), name
+        assert isinstance(told.reason, str)
     page = (ROOT / "docs" / "scores.md").read_text(encoding="utf-8")
     assert rows() in page
 
@@ -292,20 +292,20 @@ def test_analyze_regions_counts_what_a_recipe_has(capsys):
     # eight units without bias cut the plane into at most sixteen sectors
     words = ["analyze", "regions", "bridge-quadratic-maml", "tasks.settings.dim=2", "model.hidden=[8]"]
     words += ["model.activation=relu", "inputs=300", "repeats=3"]
-    found = answer(words, capsys)
-    assert (found["inputs"], found["units"], found["saturated"]) == (300, 8, False)
-    assert len(set(found["patterns"])) > 1
-    assert 8 < min(found["patterns"]) <= max(found["patterns"]) <= 16
-    assert found["regions"] == pytest.approx(sum(found["patterns"]) / 3)
-    assert found["ci95"] > 0
-    assert answer([*words, "batch=7"], capsys)["patterns"] == found["patterns"]
+    printed = answer(words, capsys)
+    assert (printed["inputs"], printed["units"], printed["saturated"]) == (300, 8, False)
+    assert len(set(printed["patterns"])) > 1
+    assert 8 < min(printed["patterns"]) <= max(printed["patterns"]) <= 16
+    assert printed["regions"] == pytest.approx(sum(printed["patterns"]) / 3)
+    assert printed["ci95"] > 0
+    assert answer([*words, "batch=7"], capsys)["patterns"] == printed["patterns"]
     assert main(words) == 0
     assert "linear regions hit by 300 different inputs" in capsys.readouterr().out
 
 
 def test_biases_that_start_at_zero_leave_two_regions_of_a_line(capsys):
-    found = answer(["analyze", "regions", "sine-maml", "inputs=40", "repeats=2"], capsys)
-    assert (found["patterns"], found["units"], found["ci95"]) == ([2, 2], 80, 0.0)
+    printed = answer(["analyze", "regions", "sine-maml", "inputs=40", "repeats=2"], capsys)
+    assert (printed["patterns"], printed["units"], printed["ci95"]) == ([2, 2], 80, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def pictures(seed=0, dtype=torch.float64, **more):
     return PictureDraws(SOURCE, seed=seed, side=8, crops=60, tasks=2, ways=3, dtype=dtype, **more)
 
 
-def found(method, workers=1, keep=None, draws=None, say=None, **settings):
+def searched(method, workers=1, keep=None, draws=None, say=None, **settings):
     draws = draws or pictures()
     return search(
         method, SPACE, draws, settings={"start": START, **settings}, workers=workers, keep=keep, say=say
@@ -194,7 +194,7 @@ def test_the_fast_search_removes_what_the_slow_one_removes():
     def regions(choices, draw):
         return slow_regions(choices, 5, draws(draw), first_weights="fan_in", **shared)
 
-    fast = found("published", draws=draws, data="round", repeats=2)
+    fast = searched("published", draws=draws, data="round", repeats=2)
     slow = slow_prune(START, condition, regions, lambda number: number, 2)
     assert [tuple(item) for stage in fast.rounds for item in stage["removed"]] == slow
     check_genotype(fast.ranked[0].candidate)
@@ -203,7 +203,7 @@ def test_the_fast_search_removes_what_the_slow_one_removes():
 @pytest.fixture(scope="module")
 def whole():
     """A robust search that was not interrupted, and what it kept."""
-    return found("robust", budget=3.0, most=4)
+    return searched("robust", budget=3.0, most=4)
 
 
 def test_a_race_spends_its_budget_where_decisions_are_close(whole):
@@ -221,16 +221,16 @@ def test_a_race_spends_its_budget_where_decisions_are_close(whole):
 
 def test_an_interrupted_search_goes_on_bit_for_bit(whole, tmp_path):
     keep = tmp_path / "kept" / "measured.jsonl"
-    first = found("robust", budget=3.0, most=4, keep=keep)
+    first = searched("robust", budget=3.0, most=4, keep=keep)
     assert outcome(first) == outcome(whole)
     lines = keep.read_text().splitlines(keepends=True)
     for cut in (len(lines) // 3, 2 * len(lines) // 3, len(lines) - 1):
         keep.write_text("".join(lines[:cut]) + lines[cut][: len(lines[cut]) // 2])  # killed while it wrote
-        again = found("robust", budget=3.0, most=4, keep=keep)
+        again = searched("robust", budget=3.0, most=4, keep=keep)
         assert outcome(again) == outcome(whole)
         kept = [json.loads(line)["key"] for line in keep.read_text().splitlines()]
         assert kept == [json.loads(line)["key"] for line in lines]  # nothing was measured twice
-    finished = found("robust", budget=3.0, most=4, keep=keep)
+    finished = searched("robust", budget=3.0, most=4, keep=keep)
     assert (outcome(finished), finished.seconds) == (outcome(whole), 0.0)
 
 
@@ -245,19 +245,19 @@ def test_an_interrupt_leaves_what_was_finished(tmp_path, monkeypatch):
 
     monkeypatch.setattr("innerloop.search.pool.measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        found("robust", keep=keep, most=2)
+        searched("robust", keep=keep, most=2)
     assert len(keep.read_text().splitlines()) == 4
 
 
 def test_two_processes_find_what_one_finds(whole):
-    assert outcome(found("robust", budget=3.0, most=4, workers=2)) == outcome(whole)
+    assert outcome(searched("robust", budget=3.0, most=4, workers=2)) == outcome(whole)
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     other = tmp_path / "notes.txt"
     other.write_text("shopping list\n")
     with pytest.raises(UserError, match="holds no measurements"):
-        found("robust", keep=other)
+        searched("robust", keep=other)
 
 
 def test_the_released_manner_differs_in_each_of_its_deviations():
@@ -275,7 +275,7 @@ def test_the_released_search_keeps_weights_and_draws_data_and_heads(monkeypatch)
         return real(self, given, *rest)
 
     monkeypatch.setattr(Bench, "run", seen)
-    result = found("released", repeats=2)
+    result = searched("released", repeats=2)
     assert result.measured == 18
     assert result.ranked[0].scores["metantk"] > 0
     first = [job for job in jobs if job.draw < 100_000 and job.seeds]
@@ -285,7 +285,7 @@ def test_the_released_search_keeps_weights_and_draws_data_and_heads(monkeypatch)
     assert len({job.seeds.thin for job in first}) == 6  # a thin network for every candidate, in both repeats
     assert all(job.network == {"first_weights": "uniform", "mixing": "mean"} for job in jobs[:-2])
     jobs.clear()
-    found("robust", budget=2.0)
+    searched("robust", budget=2.0)
     first = [job for job in jobs if job.draw < 100_000 and job.seeds]
     assert len(first) == 2 * (6 + 1)  # the network with all operators once per repeat
     assert len({job.seeds for job in first}) == len({job.draw for job in first}) == 2
@@ -300,7 +300,7 @@ def test_the_released_search_keeps_weights_and_draws_data_and_heads(monkeypatch)
     ],
 )
 def test_what_is_looked_at_can_be_chosen(settings, names):
-    assert set(found("published", repeats=1, data="round", **settings).ranked[0].scores) == names
+    assert set(searched("published", repeats=1, data="round", **settings).ranked[0].scores) == names
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_what_is_looked_at_can_be_chosen(settings, names):
 )
 def test_what_cannot_be_searched_is_refused(method, settings, match):
     with pytest.raises(UserError, match=match):
-        found(method, **settings)
+        searched(method, **settings)
 
 
 def test_other_spaces_and_numbers_are_refused():
@@ -442,8 +442,8 @@ def test_a_race_measures_and_removes_what_the_slow_one_does(seed):
 def test_means_of_unequally_many_repeats_are_not_moved_by_what_is_common():
     truth = np.array([0.0, 1.0, 2.0, 5.0])[:, None]
     values = truth + np.array([0.0, 10.0, -40.0])
-    found = item_means(values, [(0, 1), (2, 3)])
-    assert found.tolist() == pytest.approx([-0.5, 0.5, -1.5, 1.5])
+    means = item_means(values, [(0, 1), (2, 3)])
+    assert means.tolist() == pytest.approx([-0.5, 0.5, -1.5, 1.5])
     values[[0, 3], 2] = np.nan  # those that are decided are not measured again
     assert item_means(values, [(0, 1), (2, 3)]).tolist() == pytest.approx([-0.5, 0.5, -1.5, 1.5])
 

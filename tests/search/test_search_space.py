@@ -57,10 +57,10 @@ def test_random_cells_are_drawn_evenly_and_by_the_seed() -> None:
 def test_random_cells_of_a_size_have_it() -> None:
     space = cell_space(3, 32, 5, cells=1, channels=4)
     wanted = size_of(space, random_candidate(space, 0)).parameters
-    found = [random_of_size(space, seed, wanted, tolerance=0.25) for seed in range(3)]
-    assert len(set(found)) == 3
-    assert all(abs(size_of(space, g).parameters - wanted) <= 0.25 * wanted for g in found)
-    assert found[1] == random_of_size(space, 1, wanted, tolerance=0.25)
+    cells = [random_of_size(space, seed, wanted, tolerance=0.25) for seed in range(3)]
+    assert len(set(cells)) == 3
+    assert all(abs(size_of(space, g).parameters - wanted) <= 0.25 * wanted for g in cells)
+    assert cells[1] == random_of_size(space, 1, wanted, tolerance=0.25)
     with pytest.raises(UserError, match="ask for a size in between or raise tolerance"):
         random_of_size(space, 0, 10, tries=3)
 
@@ -95,16 +95,15 @@ def test_the_space_of_convnets_can_be_gone_through() -> None:
 
 def test_sizes_of_conv4_by_hand() -> None:
     network = conv4(3, 32, 5, filters=8)
-    found = network_size(network, (3, 32, 32))
+    size = network_size(network, (3, 32, 32))
     kernels = [3 * 8 * 9, 8 * 8 * 9, 8 * 8 * 9, 8 * 8 * 9]
     head = 8 * 2 * 2 * 5
     assert (
-        found.multiply_adds
-        == sum(k * side**2 for k, side in zip(kernels, (32, 16, 8, 4), strict=True)) + head
+        size.multiply_adds == sum(k * side**2 for k, side in zip(kernels, (32, 16, 8, 4), strict=True)) + head
     )
-    assert found.parameters == sum(kernels) + 4 * 3 * 8 + head + 5 == count_parameters(network)
-    assert found.body == found.parameters - head - 5
-    assert found.layers == found.depth == 5
+    assert size.parameters == sum(kernels) + 4 * 3 * 8 + head + 5 == count_parameters(network)
+    assert size.body == size.parameters - head - 5
+    assert size.layers == size.depth == 5
 
 
 def test_multiply_adds_of_cells_agree_with_torchs_counter() -> None:
@@ -115,12 +114,12 @@ def test_multiply_adds_of_cells_agree_with_torchs_counter() -> None:
         params, buffers = network.init(torch.Generator().manual_seed(0))
         with FlopCounterMode(display=False) as counter:
             apply(network, params, buffers, torch.zeros(1, 3, 16, 16))
-        found = network_size(network, (3, 16, 16))
-        assert 2 * found.multiply_adds == counter.get_total_flops()
+        size = network_size(network, (3, 16, 16))
+        assert 2 * size.multiply_adds == counter.get_total_flops()
         assert count_layers(network, params, buffers, (3, 16, 16)) == (
-            found.layers,
-            found.multiply_adds,
-            found.depth,
+            size.layers,
+            size.multiply_adds,
+            size.depth,
         )
 
 

@@ -55,29 +55,29 @@ def drawn(case: str, count: int = 3) -> tuple[Tensor, DualSVM]:
 @cases
 def test_solutions_are_scipys(case: str) -> None:
     _, problem = drawn(case)
-    found = solve_dual(problem, 1e-12, 100)
-    assert found.face is not None, "all bounds are settled"
-    assert bool((found.best.gap <= ROUNDED * found.best.objective).all())
+    solution = solve_dual(problem, 1e-12, 100)
+    assert solution.face is not None, "all bounds are settled"
+    assert bool((solution.best.gap <= ROUNDED * solution.best.objective).all())
     for i in range(len(problem.gram)):
         expected = twin.coefficients(problem.gram[i], problem.hot[i], problem.C)
         # coefficients need not be unique with more samples than features; scores are
-        scores = (found.best.A[i] @ problem.gram[i], expected @ problem.gram[i])
+        scores = (solution.best.A[i] @ problem.gram[i], expected @ problem.gram[i])
         torch.testing.assert_close(*scores, rtol=SOLVED_ROUGHLY, atol=SOLVED)
-    bound = (found.face.free == 0) & (problem.hot > 0)
+    bound = (solution.face.free == 0) & (problem.hot > 0)
     assert bool(bound.any()) == (case not in ("none bound", "some bound"))
 
 
 @cases
 def test_points_are_feasible_and_both_methods_agree(case: str) -> None:
     _, problem = drawn(case, count=20)
-    found, (best, steps) = solve_dual(problem, 1e-12, 100), interior_point(problem, 1e-12, 100)
-    assert float((found.best.A - problem.C * problem.hot).max()) <= ROUNDED * problem.C
-    assert float(found.best.A.sum(1).abs().max()) < ROUNDED * problem.C
+    solution, (best, steps) = solve_dual(problem, 1e-12, 100), interior_point(problem, 1e-12, 100)
+    assert float((solution.best.A - problem.C * problem.hot).max()) <= ROUNDED * problem.C
+    assert float(solution.best.A.sum(1).abs().max()) < ROUNDED * problem.C
     torch.testing.assert_close(
-        found.best.A @ problem.gram, best.A @ problem.gram, rtol=SOLVED_FINELY, atol=SOLVED_FINELY
+        solution.best.A @ problem.gram, best.A @ problem.gram, rtol=SOLVED_FINELY, atol=SOLVED_FINELY
     )
     if problem.gram.shape[-1] <= problem.rank:
-        assert int(found.steps.sum()) < int(steps.sum()), "which is what it is for"
+        assert int(solution.steps.sum()) < int(steps.sum()), "which is what it is for"
 
 
 def test_what_does_not_settle_is_left_to_the_interior_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,27 +85,27 @@ def test_what_does_not_settle_is_left_to_the_interior_point(monkeypatch: pytest.
     assert bool(by_faces(problem, limit=1).best.gap.isinf().any())
     expected = solve_dual(problem, 1e-12, 100)
     monkeypatch.setattr(dual_module, "LIMIT", 1)
-    found = solve_dual(problem, 1e-12, 100)
-    assert int(found.steps.max()) > int(expected.steps.max())
-    torch.testing.assert_close(found.best.A, expected.best.A, rtol=CHAINED, atol=CHAINED)
-    assert found.face is not None, "and settled from there"
-    torch.testing.assert_close(found.face.step(problem.hot), expected.face.step(problem.hot))  # type: ignore[union-attr]
+    solution = solve_dual(problem, 1e-12, 100)
+    assert int(solution.steps.max()) > int(expected.steps.max())
+    torch.testing.assert_close(solution.best.A, expected.best.A, rtol=CHAINED, atol=CHAINED)
+    assert solution.face is not None, "and settled from there"
+    torch.testing.assert_close(solution.face.step(problem.hot), expected.face.step(problem.hot))  # type: ignore[union-attr]
 
 
 @cases
 def test_the_derivative_is_a_slope(case: str) -> None:
     x, problem = drawn(case)
-    found, direction, probe = solve_dual(problem, 1e-12, 100), normal(*x.shape, seed=2), normal(3, WAYS, 1)
+    solution, direction, probe = solve_dual(problem, 1e-12, 100), normal(*x.shape, seed=2), normal(3, WAYS, 1)
 
     def weights(at: Tensor) -> Tensor:
         return solve_dual(problem._replace(gram=at @ at.mT), 1e-12, 100).best.A @ at
 
     h = 1e-6
     expected = ((weights(x + h * direction) - weights(x - h * direction)) / (2 * h) * probe).sum((1, 2))
-    solve = derivative(problem.gram, found.best, found.face, problem.rank, 1e-10)
+    solve = derivative(problem.gram, solution.best, solution.face, problem.rank, 1e-10)
     grad = probe.expand(-1, -1, x.shape[2])
     adjoint = solve(grad @ x.mT)
-    slope = pulled_back(x, found.best.A, adjoint, found.best.A @ x, grad)
+    slope = pulled_back(x, solution.best.A, adjoint, solution.best.A @ x, grad)
     torch.testing.assert_close((slope * direction).sum((1, 2)), expected, rtol=DIFFERENCED, atol=CONDITIONED)
 
 
@@ -113,20 +113,20 @@ def test_interior_weights_stand_in_where_bounds_are_not_settled() -> None:
     for case in ("some bound", "all true classes bound"):
         _, problem = drawn(case)
         best, _ = interior_point(problem, 1e-14, 100)
-        found = solve_dual(problem, 1e-12, 100)
+        solution = solve_dual(problem, 1e-12, 100)
         right = normal(*problem.hot.shape, seed=4)
         weighted = derivative(problem.gram, best, None, problem.rank, 1e-10)(right)
-        settled = derivative(problem.gram, found.best, found.face, problem.rank, 1e-10)(right)
+        settled = derivative(problem.gram, solution.best, solution.face, problem.rank, 1e-10)(right)
         torch.testing.assert_close(weighted, settled, rtol=SOLVED, atol=SOLVED_FINELY)
 
 
 def both_ways(run: object) -> list[list[Tensor]]:
     """Plain operations, and one operation with a derivative of its own."""
-    found = []
+    gradients = []
     for way in (contextlib.nullcontext, plain_autograd):
         with way():
-            found.append(run())  # type: ignore[operator]
-    return found
+            gradients.append(run())  # type: ignore[operator]
+    return gradients
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -61,12 +61,12 @@ def best_logistic(x: Tensor, y: Tensor, C: float) -> Tensor:
 def test_logistic_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) -> None:
     for seed, shape in enumerate(SHAPES):
         x, y, ways = drawn(shape, change, seed, repeated=seed % 2 == 0)
-        found = solvers.logistic(x.to(dtype), y, ways, C=C)
-        excess = twin.logistic_objective(x, y, found, C) / best_logistic(x, y, C) - 1
-        assert bool(torch.isfinite(found.weights).all())
-        assert bool((excess[found.converged] <= PROMISE).all())
+        solution = solvers.logistic(x.to(dtype), y, ways, C=C)
+        excess = twin.logistic_objective(x, y, solution, C) / best_logistic(x, y, C) - 1
+        assert bool(torch.isfinite(solution.weights).all())
+        assert bool((excess[solution.converged] <= PROMISE).all())
         # and it is not bought by saying no: only features that are long for C may be left unproven
-        assert bool(found.converged.all()) or change == "long"
+        assert bool(solution.converged.all()) or change == "long"
         assert bool((excess <= PROMISE).all())
 
 
@@ -76,7 +76,7 @@ def test_logistic_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) 
 def test_linear_svm_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) -> None:
     for seed, shape in enumerate(SHAPES):
         x, y, ways = drawn(shape, change, seed, repeated=seed % 2 == 0)
-        found = solvers.linear_svm(x.to(dtype), y, ways, C=C)
+        solution = solvers.linear_svm(x.to(dtype), y, ways, C=C)
         # liblinear's coordinate descent does not end on long features; float64 with a proof stands in for it
         exact = solvers.linear_svm(x.double(), y, ways, C=C)
         lower = exact.objective - exact.gap
@@ -84,11 +84,11 @@ def test_linear_svm_keeps_what_it_says(change: str, C: float, dtype: torch.dtype
             theirs = twin.hinge_objective(x, y, twin.svc(x.double(), y, C), C)
             assert bool((lower <= theirs * (1 + CHAINED)).all())
             assert bool((exact.objective <= theirs * (1 + CHAINED)).all())
-        reached = twin.hinge_objective(x, y, found, C)
-        assert bool(((reached / lower - 1)[found.converged] <= PROMISE).all())
-        assert bool(((reached - exact.objective) <= found.gap + CHAINED * reached).all())
+        reached = twin.hinge_objective(x, y, solution, C)
+        assert bool(((reached / lower - 1)[solution.converged] <= PROMISE).all())
+        assert bool(((reached - exact.objective) <= solution.gap + CHAINED * reached).all())
         if change != "long":
-            assert bool(found.converged.all())
+            assert bool(solution.converged.all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -96,13 +96,15 @@ def test_linear_svm_keeps_what_it_says(change: str, C: float, dtype: torch.dtype
 @changes
 def test_crammer_singer_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) -> None:
     x, y, ways = drawn("10-way 5-shot", change)
-    found = solvers.crammer_singer(x.to(dtype), y, ways, C=C)
+    solution = solvers.crammer_singer(x.to(dtype), y, ways, C=C)
     exact = solvers.crammer_singer(x.double(), y, ways, C=C)
-    reached = twin.crammer_singer_objective(x, y, found, C)
+    reached = twin.crammer_singer_objective(x, y, solution, C)
     lower = exact.objective - exact.gap
-    assert bool(((reached - lower) <= found.gap + exact.gap + CHAINED * reached).all())
+    assert bool(((reached - lower) <= solution.gap + exact.gap + CHAINED * reached).all())
     assert bool(
-        ((reached - exact.objective)[found.converged] <= PROMISE * exact.objective[found.converged]).all()
+        (
+            (reached - exact.objective)[solution.converged] <= PROMISE * exact.objective[solution.converged]
+        ).all()
     )
 
 
@@ -113,7 +115,7 @@ def test_ridge_keeps_what_it_says(change: str, C: float, intercept: bool) -> Non
     for seed, shape in enumerate(SHAPES):
         x, y, ways = drawn(shape, change, seed, repeated=seed % 2 == 0)
         targets = 2 * torch.nn.functional.one_hot(y, ways).float() - 1
-        found = solvers.ridge(x, targets, 1 / (2 * C), intercept)
+        solution = solvers.ridge(x, targets, 1 / (2 * C), intercept)
         wide = x.double()
         if intercept:
             wide = wide - wide.mean(1, keepdim=True)
@@ -123,20 +125,20 @@ def test_ridge_keeps_what_it_says(change: str, C: float, intercept: bool) -> Non
             off = x.double() @ fit[0].double().mT + fit[1].double()[:, None] - targets
             return off.square().sum((1, 2)) + fit[0].double().square().sum((1, 2)) / (2 * C)
 
-        excess = value(x, found) / value(wide, theirs) - 1
-        assert bool((excess[found.converged] <= PROMISE).all())
-        assert bool(torch.isfinite(found.weights).all())
+        excess = value(x, solution) / value(wide, theirs) - 1
+        assert bool((excess[solution.converged] <= PROMISE).all())
+        assert bool(torch.isfinite(solution.weights).all())
         lengthy = change == "long" or (change.startswith("offset") and not intercept)
-        assert bool(found.converged.all()) or lengthy
+        assert bool(solution.converged.all()) or lengthy
 
 
 def test_gradients_are_of_the_weights_that_are_returned() -> None:
     x, y, ways = drawn("10-way 5-shot", "offset 100")
     plain = solvers.logistic(x, y, ways, C=20.0)
-    found = solvers.logistic(x.clone().requires_grad_(), y, ways, C=20.0)
-    excess = twin.logistic_objective(x, y, [f.detach() for f in found[:2]], 20.0) / plain.objective - 1  # type: ignore[arg-type]
+    solution = solvers.logistic(x.clone().requires_grad_(), y, ways, C=20.0)
+    excess = twin.logistic_objective(x, y, [f.detach() for f in solution[:2]], 20.0) / plain.objective - 1  # type: ignore[arg-type]
     assert float(excess.abs().max()) < PROMISE
-    assert found.weights.requires_grad
+    assert solution.weights.requires_grad
 
 
 def test_labels_do_not_depend_on_an_offset() -> None:
@@ -150,8 +152,8 @@ def test_labels_do_not_depend_on_an_offset() -> None:
         )  # rounded: the truth is that of what was rounded
         exact = fit_heads(z.double() - offset, y, ways, "logistic", 20.0, normalise=False)
         expected = head_scores(exact, q.double() - offset, normalise=False).argmax(-1)
-        found = head_scores(fit_heads(z, y, ways, "logistic", 20.0, normalise=False), q, normalise=False)
-        assert float((found.argmax(-1) == expected).double().mean()) >= 0.999
+        scores = head_scores(fit_heads(z, y, ways, "logistic", 20.0, normalise=False), q, normalise=False)
+        assert float((scores.argmax(-1) == expected).double().mean()) >= 0.999
 
 
 @pytest.mark.parametrize("head", ["logistic", "svm", "ridge"])
@@ -160,12 +162,12 @@ def test_badly_scaled_features_get_a_head_or_a_sentence(head: str, scale: float)
     x, y, ways = drawn("10-way 5-shot", "as drawn")
     for offset in (0.0, 1e3):
         try:
-            found = fit_heads(scale * x + offset, y, ways, head, 1.0, normalise=False)
+            heads = fit_heads(scale * x + offset, y, ways, head, 1.0, normalise=False)
         except UserError as error:
             assert "\n" not in str(error)  # noqa: PT017
         else:
-            assert bool(torch.isfinite(found.weights).all())
-            assert found.converged is not None
+            assert bool(torch.isfinite(heads.weights).all())
+            assert heads.converged is not None
 
 
 def test_the_machine_that_ended_in_a_raw_error() -> None:
@@ -173,10 +175,10 @@ def test_the_machine_that_ended_in_a_raw_error() -> None:
     for seed in range(3):
         x = 1e3 * torch.randn(1, 50, 16, generator=torch.Generator().manual_seed(seed))
         exact = solvers.linear_svm(x.double(), y, 10)
-        found = solvers.linear_svm(x, y, 10)
+        solution = solvers.linear_svm(x, y, 10)
         assert bool(exact.converged.all())
-        excess = twin.hinge_objective(x, y, found, 1.0) / exact.objective - 1
-        assert not bool(found.converged) or float(excess) <= PROMISE
+        excess = twin.hinge_objective(x, y, solution, 1.0) / exact.objective - 1
+        assert not bool(solution.converged) or float(excess) <= PROMISE
 
 
 def test_heads_that_float32_cannot_hold_come_back_in_float64() -> None:
@@ -184,10 +186,10 @@ def test_heads_that_float32_cannot_hold_come_back_in_float64() -> None:
     x = x + 1e5
     single = solvers.linear_svm(x, y, ways, C=1.0)
     assert not bool(single.converged.all())
-    found = fit_heads(x, y, ways, "svm", 1.0, normalise=False)
-    assert found.weights.dtype == torch.float64
-    assert found.converged is not None
-    assert bool(found.converged.all())
+    heads = fit_heads(x, y, ways, "svm", 1.0, normalise=False)
+    assert heads.weights.dtype == torch.float64
+    assert heads.converged is not None
+    assert bool(heads.converged.all())
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

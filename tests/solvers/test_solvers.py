@@ -79,9 +79,9 @@ def test_logistic_without_intercept_takes_classes_without_examples() -> None:
     assert not bool(ours.bias.any())
     lacking = torch.where(p.y == 2, 1, p.y)
     x = p.x.clone()
-    found = solvers.logistic(x, lacking, 3, C=2.0, intercept=False, tol=1e-13)
-    weights = found.weights.clone().requires_grad_()
-    value = twin.logistic_objective(x, lacking, (weights, found.bias), 2.0).sum()
+    solution = solvers.logistic(x, lacking, 3, C=2.0, intercept=False, tol=1e-13)
+    weights = solution.weights.clone().requires_grad_()
+    value = twin.logistic_objective(x, lacking, (weights, solution.bias), 2.0).sum()
     (slope,) = torch.autograd.grad(value, weights)
     assert float(slope.abs().max()) < SOLVED
 
@@ -116,16 +116,16 @@ def test_hard_problems_are_handed_on_until_solved(trouble: str, dtype: torch.dty
     else:
         x, y, C = x[..., :6], y.roll(1, 1) * 0 + torch.arange(30).mul(7).remainder(5), 100.0
     x = x.to(dtype)
-    found = solvers.logistic(x, y, 5, C=C)
-    assert bool(found.converged.all())
+    solution = solvers.logistic(x, y, 5, C=C)
+    assert bool(solution.converged.all())
     # an unpenalised intercept makes centring free, and scikit-learn needs it here
     centred = x.double() - x.double().mean(1, keepdim=True)
     other = twin.logistic_objective(centred, y, twin.logistic(centred, y, C, solver="newton-cholesky"), C)
     limit = {torch.float32: SINGLE, torch.float64: SOLVED_VALUE}[dtype]
-    assert float(((found.objective - other) / other).abs().max()) <= limit
+    assert float(((solution.objective - other) / other).abs().max()) <= limit
     # and the weights and intercepts given out are worth what is said of them
     if trouble != "offset":  # where float32 cannot hold the difference of features and intercept
-        mine = twin.logistic_objective(x, y, found, C)
+        mine = twin.logistic_objective(x, y, solution, C)
         assert float(((mine - other) / other).abs().max()) <= limit
 
 
@@ -151,10 +151,10 @@ def test_gap_bounds_the_distance_from_the_minimum_at_every_step() -> None:
 
 def test_status_tells_what_was_not_reached() -> None:
     p = relu_features(3, d=12, shots=10)
-    found = solvers.logistic(1e6 * p.x, p.y, 5, C=1e6)  # beyond what float64 can hold apart
-    assert not bool(found.converged.any())
-    assert bool((found.gap > 1e-10 * found.objective).all())
-    assert bool(torch.isfinite(found.weights).all())
+    solution = solvers.logistic(1e6 * p.x, p.y, 5, C=1e6)  # beyond what float64 can hold apart
+    assert not bool(solution.converged.any())
+    assert bool((solution.gap > 1e-10 * solution.objective).all())
+    assert bool(torch.isfinite(solution.weights).all())
     few = solvers.crammer_singer(p.x, p.y, 5, C=1.0, max_steps=2)
     assert not bool(few.converged.any())
     assert few.iterations.tolist() == [2, 2, 2]
@@ -292,9 +292,9 @@ def test_gradients_of_logistic(intercept: bool, ways: int) -> None:
     y = y.clamp_max(ways - 1)
 
     def fit(x: Tensor) -> tuple[Tensor, Tensor]:
-        found = solvers.logistic(x, y, ways, C=2.0, intercept=intercept, tol=1e-15, threads=1)
+        solution = solvers.logistic(x, y, ways, C=2.0, intercept=intercept, tol=1e-15, threads=1)
         # unpenalised intercepts are free by a constant
-        return found.weights, found.bias - found.bias.mean(1, keepdim=True)
+        return solution.weights, solution.bias - solution.bias.mean(1, keepdim=True)
 
     assert gradcheck(fit, (x.requires_grad_(),), eps=1e-5, atol=SOLVED, rtol=SOLVED_ROUGHLY)
 
@@ -311,8 +311,8 @@ def test_gradients_of_crammer_singer(intercept: bool, C: float, samples: int) ->
     probe = torch.randn(60, 3, 6, generator=generator, dtype=torch.float64)
 
     def value(x: Tensor) -> Tensor:
-        found = solvers.crammer_singer(x, y, 3, C=C, intercept=intercept, tol=1e-11, threads=1)
-        return (torch.cat([found.weights, found.bias[..., None]], -1) * probe).sum((1, 2))
+        solution = solvers.crammer_singer(x, y, 3, C=C, intercept=intercept, tol=1e-11, threads=1)
+        return (torch.cat([solution.weights, solution.bias[..., None]], -1) * probe).sum((1, 2))
 
     def difference(h: float) -> Tensor:
         return (value(x + h * direction) - value(x - h * direction)) / (2 * h)
@@ -331,8 +331,8 @@ def test_gradients_flow_through_the_support_set_to_a_query_loss() -> None:
     for fit, C in ((solvers.crammer_singer, 1.0), (solvers.logistic, 3.0)):
 
         def loss(x: Tensor, fit: object = fit, C: float = C) -> Tensor:
-            found = fit(x, p.y, 3, C=C, tol=1e-13)  # type: ignore[operator]
-            outputs = solvers.scores(found, p.x_query).flatten(0, 1)
+            solution = fit(x, p.y, 3, C=C, tol=1e-13)  # type: ignore[operator]
+            outputs = solvers.scores(solution, p.x_query).flatten(0, 1)
             return torch.nn.functional.cross_entropy(outputs, p.y_query.flatten())
 
         x = p.x.clone().requires_grad_()
@@ -358,7 +358,7 @@ def test_inverse_of_what_rounding_made_indefinite() -> None:
     matrices = 1e6 * thin @ thin.mT
     matrices[1] += torch.eye(12)
     matrices[2] = torch.nan
-    found = spd_inverse(matrices)
-    assert bool(torch.isfinite(found[:2]).all())
-    assert bool(torch.isnan(found[2]).all())
-    torch.testing.assert_close(found[1], torch.linalg.inv(matrices[1]), rtol=SOLVED_FINELY, atol=DEEP)
+    inverse = spd_inverse(matrices)
+    assert bool(torch.isfinite(inverse[:2]).all())
+    assert bool(torch.isnan(inverse[2]).all())
+    torch.testing.assert_close(inverse[1], torch.linalg.inv(matrices[1]), rtol=SOLVED_FINELY, atol=DEEP)

@@ -84,10 +84,10 @@ def uneven(x: Tensor, y: Tensor, q: Tensor) -> tuple[Tensor, ...]:
 def test_decisions_and_predictions_are_those_of_scikit_learn(case: str, C: float) -> None:
     x, y, q = CASES[case]()
     ways = int(y.max()) + 1
-    found = solvers.svc(x, y, ways, C=C)
-    decisions = solvers.scores(found, q)
+    solution = solvers.svc(x, y, ways, C=C)
+    decisions = solvers.scores(solution, q)
     theirs = solvers.scores(twin.svc_pairs(x, y, C), q)
-    assert bool(found.converged.all())
+    assert bool(solution.converged.all())
     assert float((decisions - theirs).abs().max()) < SOLVED_FINELY * max(1.0, float(theirs.abs().max()))
     for i in range(len(x)):
         model = SVC(kernel="linear", C=C, tol=1e-10).fit(x[i].numpy(), y[i].numpy())
@@ -116,13 +116,13 @@ def test_objectives_and_gaps_are_what_they_are_called(case: str) -> None:
     x, y, _ = CASES[case]()
     ways = int(y.max()) + 1
     for dtype in (torch.float32, torch.float64):
-        found = solvers.svc(x.to(dtype), y, ways, C=0.7)
-        assert found.weights.dtype == dtype
-        reached = twin.pairs_objective(x, y, found, 0.7)
-        torch.testing.assert_close(found.objective, reached, rtol=CHAINED, atol=0)
+        solution = solvers.svc(x.to(dtype), y, ways, C=0.7)
+        assert solution.weights.dtype == dtype
+        reached = twin.pairs_objective(x, y, solution, 0.7)
+        torch.testing.assert_close(solution.objective, reached, rtol=CHAINED, atol=0)
         best = twin.pairs_objective(x, y, twin.svc_pairs(x, y, 0.7), 0.7)
-        assert bool((found.objective - found.gap <= best * (1 + ROUNDED)).all())
-        proven = found.converged
+        assert bool((solution.objective - solution.gap <= best * (1 + ROUNDED)).all())
+        proven = solution.converged
         assert bool(proven.all()) or dtype == torch.float32
         limit = 1e-6 if dtype == torch.float32 else 1e-9
         assert bool((reached[proven] <= best[proven] * (1 + limit)).all())
@@ -152,11 +152,11 @@ def test_badly_scaled_features_are_solved_or_counted(scale: float, offset: float
     x, y, _ = drawn(5, 5, 16, 0.5)
     for dtype in (torch.float32, torch.float64):
         z = (scale * x + offset).to(dtype)
-        found = solvers.svc(z, y, 5, C=1.0)
+        solution = solvers.svc(z, y, 5, C=1.0)
         exact = solvers.svc(z.double(), y, 5, C=1.0)
         assert bool(exact.converged.all())
-        excess = (twin.pairs_objective(z, y, found, 1.0) - exact.objective) / exact.objective
-        assert bool((excess[found.converged] <= SOLVED_FINELY).all())
+        excess = (twin.pairs_objective(z, y, solution, 1.0) - exact.objective) / exact.objective
+        assert bool((excess[solution.converged] <= SOLVED_FINELY).all())
         head = fit_heads(z, y, 5, "svc", 1.0, normalise=False)
         assert head.converged is not None
         assert bool(head.converged.all())
@@ -171,9 +171,9 @@ def test_an_intercept_that_is_not_unique_is_the_middle_one() -> None:
     grid = torch.linspace(-8, 8, 160_001, dtype=torch.float64)
     loss = (1 - sign[..., None] * (scores[..., None] + grid)).clamp_min(0) * sign[..., None].abs()
     total = loss.sum(1)
-    for row, found in zip(total, middle_intercept(scores, sign), strict=True):
+    for row, intercept in zip(total, middle_intercept(scores, sign), strict=True):
         best = grid[row <= row.min() + CHAINED]
-        assert abs(float(found) - float(best.min() + best.max()) / 2) < 2 * SOLVED_ROUGHLY
+        assert abs(float(intercept) - float(best.min() + best.max()) / 2) < 2 * SOLVED_ROUGHLY
 
 
 def test_samples_that_are_not_there_change_nothing() -> None:

@@ -31,9 +31,9 @@ def unequal(counts: list[int], groups: list[int] | None = None, side: int = 3, s
 
 
 def rows_by_bytes(source: ImageSource) -> dict[bytes, int]:
-    found = {picture.tobytes(): row for row, picture in enumerate(source.images)}
-    assert len(found) == len(source.images)
-    return found
+    rows = {picture.tobytes(): row for row, picture in enumerate(source.images)}
+    assert len(rows) == len(source.images)
+    return rows
 
 
 def served(task: Task, rows: dict[bytes, int]) -> tuple[list[int], ...]:
@@ -112,9 +112,9 @@ def test_the_sizes_that_users_have() -> None:
     sampler = few_shot_sampler(source, "train", seed=0, ways=5, shots=1, queries=15)
     for step in range(8):
         for place, task in enumerate(sampler.batch(step, 25).tasks()):
-            i, found = 25 * step + place, served(task, rows)
-            assert served(sampler.episode(i), rows) == found
-            assert named(sampler, i, source, number) == (found[0], found[1], found[4])
+            i, rows_served = 25 * step + place, served(task, rows)
+            assert served(sampler.episode(i), rows) == rows_served
+            assert named(sampler, i, source, number) == (rows_served[0], rows_served[1], rows_served[4])
 
 
 @pytest.mark.parametrize("counts", [[7, 30, 12, 9, 70, 8], [20] * 6])
@@ -124,10 +124,10 @@ def test_keys_lie_class_after_class_within_the_episode(counts: list[int]) -> Non
     index = np.arange(3, 9)
     classes = np.stack([np.random.default_rng(int(i)).permutation(6)[:4] for i in index])
     chosen = choose_rows(seed, index, classes, source, 5)
-    for episode, mine, found in zip(index, classes, chosen, strict=True):
+    for episode, mine, taken in zip(index, classes, chosen, strict=True):
         sizes = [counts[c] for c in mine]
         keys = hashed_bits(derive_seed(seed, "rows"), np.array([episode]), sum(sizes))[0]
-        for c, first, size, got in zip(mine, np.cumsum([0, *sizes]), sizes, found, strict=False):
+        for c, first, size, got in zip(mine, np.cumsum([0, *sizes]), sizes, taken, strict=False):
             smallest = sorted(range(size), key=lambda row: keys[first + row])[:5]
             assert got.tolist() == [int(source.starts[c]) + row for row in smallest]
 
@@ -185,8 +185,8 @@ def test_an_evaluation_of_more_episodes_begins_with_those_of_fewer(mixed: bool) 
 
     def scores(episodes: int) -> list[float]:
         protocol = Protocol(ways=3, shots=1, queries=4, episodes=episodes, norm="group", head="cosine")
-        found = evaluate_head(net, params, buffers, source, protocol, "train", kinds=kinds)
-        return list(found.scores)
+        evaluation = evaluate_head(net, params, buffers, source, protocol, "train", kinds=kinds)
+        return list(evaluation.scores)
 
     few, many = scores(30), scores(230)
     assert few == many[:30]

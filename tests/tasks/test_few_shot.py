@@ -85,10 +85,10 @@ def test_hard_tasks_stay_in_one_alphabet_and_easy_ones_do_not(source):
     sampler = few_shot_sampler(source, "train", seed=0, kinds=(EASY, HARD._replace(share=3.0)))
     seen = {"easy": 0, "hard": 0}
     for i in range(200):
-        found = sampler.files(i)
-        alphabets = {name.split("/")[0] for name in found["classes"]}
-        seen[found["kind"]] += 1
-        assert len(alphabets) == (1 if found["kind"] == "hard" else 5)
+        files = sampler.files(i)
+        alphabets = {name.split("/")[0] for name in files["classes"]}
+        seen[files["kind"]] += 1
+        assert len(alphabets) == (1 if files["kind"] == "hard" else 5)
     assert 120 <= seen["hard"] <= 180  # 150 expected, five standard deviations are 31
 
 

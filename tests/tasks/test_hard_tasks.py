@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,9 +91,9 @@ def test_weighted_gradients_of_every_mode_equal_the_slow_twin(name: str, zeta: f
         if mode == "trace" and objective.direction is not None:
             continue
         run = meta_gradient(objective.loss, plan, direction=objective.direction)
-        found = run(params, {}, batch, weights)
-        assert_trees_close(found.grads, expected)
-        assert_close(found.losses, plain.losses)
+        gradient = run(params, {}, batch, weights)
+        assert_trees_close(gradient.grads, expected)
+        assert_close(gradient.losses, plain.losses)
     assert any(not torch.allclose(plain.grads[k], expected[k]) for k in expected)
 
 
@@ -155,17 +154,17 @@ def test_training_weighs_the_tasks_of_each_batch() -> None:
 
 def test_groups_are_ranked_as_a_peer_ranks_them() -> None:
     source = glyphs()
-    found = group_errors(source, "test", ways=4, episodes=5)
-    assert set(found) == set(groups_of(source, "test"))
-    for name in list(found)[:3]:
+    errors = group_errors(source, "test", ways=4, episodes=5)
+    assert set(errors) == set(groups_of(source, "test"))
+    for name in list(errors)[:3]:
         kind = Kind(Shape(4, 1, 5), "one-group", (name,))
         wrong = []
         for i in range(5):
             task = few_shot_sampler(source, "test", seed=0, kinds=[kind]).episode(i)
             peer = KNeighborsClassifier(1).fit(task.x_support.flatten(1), task.y_support)
             wrong.append(1 - peer.score(task.x_query.flatten(1), task.y_query))
-        assert found[name] == pytest.approx(np.mean(wrong), abs=SINGLE)
-    assert hardest_groups(source, "test", 4, 2, episodes=5) == tuple(found)[:2]
+        assert errors[name] == pytest.approx(np.mean(wrong), abs=SINGLE)
+    assert hardest_groups(source, "test", 4, 2, episodes=5) == tuple(errors)[:2]
 
 
 def test_groups_of_unequal_size_are_asked_for_equally_many_ways() -> None:
@@ -283,13 +282,16 @@ def test_kinds_of_a_mixture_can_be_hard() -> None:
 
 
 def test_rows_of_the_study_judge_paired_gains_over_seeds() -> None:
-    def runs(hard: list[float]) -> list[dict[str, Any]]:
-        return [{"scores": {"hard": [h, h], "easy": [0.8, 0.8], "all": [0.6, 0.6]}} for h in hard]
+    def runs(hard: list[float]) -> list[landscape_hard_share.Run]:
+        return [
+            landscape_hard_share.Run({"hard": [h, h], "easy": [0.8, 0.8], "all": [0.6, 0.6]}, [])
+            for h in hard
+        ]
 
     def rows(share: list[float]) -> dict[str, Row]:
         arms = {"plain": runs([0.3, 0.5, 0.4]), "share": runs(share), "weight": runs([0.3, 0.5, 0.4])}
-        found = dict.fromkeys(landscape_hard_runs.CASES, arms)
-        return {row.what: row for row in landscape_hard_share._rows(found, "paper")}
+        by_case = dict.fromkeys(landscape_hard_runs.CASES, arms)
+        return {row.what: row for row in landscape_hard_share._rows(by_case, "paper")}
 
     words = f"alphabets: {landscape_hard_share.SAID['share']}: gain on hard test tasks, points"
     better = rows([0.34, 0.55, 0.45])  # by 4, 5 and 5 points, though seeds differ by 20

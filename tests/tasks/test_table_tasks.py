@@ -59,12 +59,12 @@ def test_only_training_groups_decide_the_scale(tmp_path: Path) -> None:
     splits = {"train": ["g0", "g1", "g2"], "test": ["g9"]}
     batch = table_sampler(table, "test", shots=4, queries=5, splits=splits, dtype=torch.float64).batch(0, 1)
     known, mine = table.group < 3, table.group == 9
-    for values, found in (
+    for values, served in (
         (table.x, torch.cat([batch.x_support, batch.x_query], 1)),
         (table.y, torch.cat([batch.y_support, batch.y_query], 1)),
     ):
         scaled = (values[mine] - values[known].mean(0)) / values[known].std(0)
-        assert sorted(found.flatten().tolist()) == pytest.approx(sorted(scaled.flatten().tolist()))
+        assert sorted(served.flatten().tolist()) == pytest.approx(sorted(scaled.flatten().tolist()))
 
 
 def test_mistakes_are_told_at_once(tmp_path: Path) -> None:

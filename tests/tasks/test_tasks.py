@@ -35,9 +35,9 @@ def same(a: Any, b: Any) -> bool:
 
 def first(family: str, shots: int = 4, queries: int = 6, **settings: Any) -> TaskBatch:
     """Many tasks of a family, in float64."""
-    found = sampler(family, shots=shots, queries=queries, settings=settings).episodes(range(MANY))
-    assert isinstance(found, TaskBatch)
-    return found
+    batch = sampler(family, shots=shots, queries=queries, settings=settings).episodes(range(MANY))
+    assert isinstance(batch, TaskBatch)
+    return batch
 
 
 # ---- episodes are pure functions ----
@@ -191,8 +191,8 @@ def test_bridges_quadratics() -> None:
     # y = ν‖x − μ‖² is linear in (‖x‖², x, 1): its coefficients are ν, −2νμ and ν‖μ‖²
     x = batch.x_support
     basis = torch.cat([x.square().sum(-1, keepdim=True), x, torch.ones_like(x[..., :1])], -1)
-    found = torch.linalg.lstsq(basis, batch.y_support).solution.squeeze(-1)
-    nu, mu = found[:, :1], -found[:, 1:4] / (2 * found[:, :1])
+    solution = torch.linalg.lstsq(basis, batch.y_support).solution.squeeze(-1)
+    nu, mu = solution[:, :1], -solution[:, 1:4] / (2 * solution[:, :1])
     check_uniform(nu, 1.3 - 1e-9, 1.6 + 1e-9)
     check_normal(mu, 0, 1)
     check_normal((batch.x_query - mu.unsqueeze(1)) / nu.unsqueeze(1), 0, 1)

@@ -31,10 +31,10 @@ def test_heads_on_one_draw_have_bridges_kernel_at_any_width() -> None:
     tasks, net, params = small()
     objective = multitask(net, get_loss("half-sse"), tasks.size, heads="shared")
     started = objective.init(params, torch.Generator().manual_seed(0))
-    found = jacobian_kernel(head_outputs(net, tasks), started)
+    kernel = jacobian_kernel(head_outputs(net, tasks), started)
     x = stack(torch.cat([tasks.x_support, tasks.x_query], 1))
     base = empirical_kernel(net, params)(x, x)
-    assert_close(found, mtl_kernel(base.ntk, base.nngp, tasks.size))
+    assert_close(kernel, mtl_kernel(base.ntk, base.nngp, tasks.size))
 
 
 def test_head_outputs_are_those_that_the_objective_trains() -> None:
@@ -53,11 +53,11 @@ def test_without_a_split_anils_kernel_is_bridges() -> None:
         tasks, net, params = small(width)
         whole = without_split(tasks)
         assert torch.equal(whole.x_query, whole.x_support)
-        found = watch_method("anil", net, params, whole, 1e-3, 1, inner=(0.02, 2)).first
+        kernel = watch_method("anil", net, params, whole, 1e-3, 1, inner=(0.02, 2)).first
         x = stack(whole.x_query)
         base = empirical_kernel(net, params)(x, x)
         expected = anil_kernel_without_split(base.ntk, base.nngp, tasks.size, Descent(0.04, 2))
-        gaps.append(float((found - expected).norm() / expected.norm()))
+        gaps.append(float((kernel - expected).norm() / expected.norm()))
     assert gaps[1] < gaps[0] / 3
 
 
@@ -76,8 +76,8 @@ def test_linear_courses_are_gradient_descent() -> None:
 
 def test_a_singular_kernel_moves_nothing_where_it_is_singular() -> None:
     kernel = torch.diag(torch.tensor([1.0, 0.0], dtype=torch.float64))
-    found = linear_distance(kernel, torch.ones(2, 1, dtype=torch.float64), 1.0, torch.tensor([1.0]))
-    assert_close(found, torch.ones(1, dtype=torch.float64))
+    distance = linear_distance(kernel, torch.ones(2, 1, dtype=torch.float64), 1.0, torch.tensor([1.0]))
+    assert_close(distance, torch.ones(1, dtype=torch.float64))
 
 
 def test_the_printed_rate_lets_multitask_training_diverge() -> None:

@@ -48,28 +48,28 @@ def draw(
 )
 def test_many_environments_equal_one_by_one(environments: int, tasks: int, d: int) -> None:
     s, w, p = draw(environments, tasks, d)
-    found = compare(s, w, lr=0.8, shots=9, inner_shots=4, weights=p)
+    landscape = compare(s, w, lr=0.8, shots=9, inner_shots=4, weights=p)
     for e in range(environments):
         shares = (p[e] / p[e].sum()).numpy()
         expected = slow.proposition_1(s[e].numpy(), w[e].numpy(), shares, 0.8, 9, 4)
         for name in ("nal", "maml"):
-            mine = getattr(found, name)
+            mine = getattr(landscape, name)
             best, risks = expected[name]
             assert_close(mine.solution[e], torch.from_numpy(best))
             assert_close(mine.task_risks[e], torch.tensor(risks, dtype=F64))
             assert float(mine.risk[e]) == pytest.approx(float(np.dot(shares, risks)), rel=SUMMED)
-    assert_close(found.gain, found.nal.risk / found.maml.risk)
+    assert_close(landscape.gain, landscape.nal.risk / landscape.maml.risk)
 
 
 def test_the_single_functions_equal_the_batched_one() -> None:
     s, w, p = draw(6, 4, 5)
-    found = compare(s, w, lr=0.7, shots=6, inner_shots=3, weights=p)
-    assert_close(known.nal_solution(s, w, p), found.nal.solution)
-    assert_close(known.maml_solution(s, w, 0.7, 3, p), found.maml.solution)
-    assert_close(known.excess_risk(found.maml.solution, s, w, 0.7, 6, p), found.maml.risk)
-    v = found.nal.solution[:, None] - w
+    landscape = compare(s, w, lr=0.7, shots=6, inner_shots=3, weights=p)
+    assert_close(known.nal_solution(s, w, p), landscape.nal.solution)
+    assert_close(known.maml_solution(s, w, 0.7, 3, p), landscape.maml.solution)
+    assert_close(known.excess_risk(landscape.maml.solution, s, w, 0.7, 6, p), landscape.maml.risk)
+    v = landscape.nal.solution[:, None] - w
     by_q = 0.5 * torch.einsum("eti,etij,etj->et", v, known.adapted_curvature(s, 0.7, 6), v)
-    assert_close(found.nal.task_risks, by_q)
+    assert_close(landscape.nal.task_risks, by_q)
 
 
 def test_chunks_and_leading_axes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,17 +98,17 @@ def test_singular_environments_among_many_are_answered() -> None:
     """One step solves the easy task, and the second input is always zero: any second weight will do."""
     s = torch.diag_embed(torch.tensor([[0.5, 0.0], [1.0, 0.0]], dtype=F64)).expand(40, 2, 2, 2)
     w = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=F64).expand(40, 2, 2)
-    found = compare(s, w, lr=1.0, shots=math.inf)
-    assert_close(found.maml.solution[:, 0], torch.ones(40, dtype=F64), (SOLVED_FINELY, SOLVED_FINELY))
-    assert float(found.maml.risk.max()) < ROUNDED
+    landscape = compare(s, w, lr=1.0, shots=math.inf)
+    assert_close(landscape.maml.solution[:, 0], torch.ones(40, dtype=F64), (SOLVED_FINELY, SOLVED_FINELY))
+    assert float(landscape.maml.risk.max()) < ROUNDED
 
 
 def test_single_precision_and_the_dtype_of_the_inputs() -> None:
     s, w, _ = draw(50, 2, 10)
-    found = compare(s.float(), w.float(), lr=0.9, shots=20)
-    assert found.maml.solution.dtype == torch.float32
+    landscape = compare(s.float(), w.float(), lr=0.9, shots=20)
+    assert landscape.maml.solution.dtype == torch.float32
     exact = compare(s, w, lr=0.9, shots=20).maml.solution
-    assert_close(found.maml.solution.double(), exact, (1e-3, SINGLE_CHAINED))
+    assert_close(landscape.maml.solution.double(), exact, (1e-3, SINGLE_CHAINED))
 
 
 def test_maml_is_never_worse_when_the_steps_are_alike_and_gains_nothing_from_equal_tasks() -> None:
@@ -124,15 +124,15 @@ def test_maml_is_never_worse_when_the_steps_are_alike_and_gains_nothing_from_equ
 @pytest.mark.parametrize("lr", [0.3, 1.0, 1.4])
 def test_geography_is_corollary_1(lr: float) -> None:
     env = Geography(dim=7, rho_hard=0.2, rho_easy=1.1, R=1.7, r_hard=0.4, r_easy=0.9)
-    found = geography(env, lr, shots=30)
+    places = geography(env, lr, shots=30)
     expected = slow.equations_10_and_11(7, 0.2, 1.1, 1.7, 0.4, 0.9, lr, 30)
-    assert (float(found.nal.risk), float(found.maml.risk)) == pytest.approx(expected, rel=ROUNDED)
+    assert (float(places.nal.risk), float(places.maml.risk)) == pytest.approx(expected, rel=ROUNDED)
 
 
 def test_geography_is_the_limit_of_many_tasks() -> None:
     """Two tasks at the centres, and the spread's own share of the risk added by hand."""
     env = Geography(dim=4, rho_hard=0.2, rho_easy=1.0, R=1.5, r_hard=0.3, r_easy=0.6, hard_share=0.3)
-    found = geography(env, 0.9, shots=12, inner_shots=5)
+    places = geography(env, 0.9, shots=12, inner_shots=5)
     eye = torch.eye(4, dtype=F64)
     centres = torch.stack([1.5 * torch.ones(4, dtype=F64), torch.zeros(4, dtype=F64)])
     s = torch.stack([0.2 * eye, 1.0 * eye])
@@ -141,7 +141,7 @@ def test_geography_is_the_limit_of_many_tasks() -> None:
         0.5 * r * float(torch.trace(known.adapted_curvature(s[i : i + 1], 0.9, 12)[0]))
         for i, r in enumerate((0.3, 0.6))
     ]
-    for mine, theirs in ((found.nal, two.nal), (found.maml, two.maml)):
+    for mine, theirs in ((places.nal, two.nal), (places.maml, two.maml)):
         assert_close(mine.coordinate.expand(4), theirs.solution)
         assert float(mine.risk_hard) == pytest.approx(float(theirs.task_risks[0]) + spread[0], rel=ROUNDED)
         assert float(mine.risk_easy) == pytest.approx(float(theirs.task_risks[1]) + spread[1], rel=ROUNDED)
@@ -150,10 +150,10 @@ def test_geography_is_the_limit_of_many_tasks() -> None:
 def test_two_tasks_have_the_factor_that_equation_9_lacks() -> None:
     eye, one = torch.eye(5, dtype=F64), torch.ones(5, dtype=F64)
     s, w = torch.stack([0.3 * eye, 1.2 * eye]), torch.stack([one, -0.5 * one])
-    found = compare(s, w, lr=0.7, shots=11)
+    landscape = compare(s, w, lr=0.7, shots=11)
     nal, maml = two_tasks(float((w[0] - w[1]).norm()), 0.3, 1.2, 5, 0.7, 11)
-    assert float(nal) == pytest.approx(float(found.nal.risk), rel=ROUNDED)
-    assert float(maml) == pytest.approx(float(found.maml.risk), rel=ROUNDED)
+    assert float(nal) == pytest.approx(float(landscape.nal.risk), rel=ROUNDED)
+    assert float(maml) == pytest.approx(float(landscape.maml.risk), rel=ROUNDED)
 
 
 def test_the_limiting_gain_needs_its_bracket() -> None:
@@ -254,9 +254,9 @@ def targets(x: torch.Tensor, z: torch.Tensor, best: torch.Tensor) -> torch.Tenso
 def test_empirical_maml_is_equation_43() -> None:
     x_in, z_in, best = samples(8, 6)
     x_out, z_out, _ = samples(8, 4, seed=1)
-    found = empirical_maml(x_in, targets(x_in, z_in, best), x_out, targets(x_out, z_out, best), lr=0.6)
+    solution = empirical_maml(x_in, targets(x_in, z_in, best), x_out, targets(x_out, z_out, best), lr=0.6)
     expected = slow.equation_43(*(a.numpy() for a in (x_in, z_in, x_out, z_out, best)), lr=0.6)
-    assert_close(found, torch.from_numpy(expected))
+    assert_close(solution, torch.from_numpy(expected))
 
 
 def test_empirical_solutions_have_no_gradient_left() -> None:

@@ -71,18 +71,18 @@ def test_sample_curvature_is_without_bias_for_any_inputs(n: int) -> None:
     rng = np.random.default_rng(0)
     scale = np.array([1.0, 3.0])
     x = torch.from_numpy(rng.uniform(-1, 1, (60_000, n, 2)) * scale)
-    found = sample_curvature(fit_tasks(x, torch.zeros(60_000, n, 1, dtype=F64)), 0.2, 3)
+    curvature = sample_curvature(fit_tasks(x, torch.zeros(60_000, n, 1, dtype=F64)), 0.2, 3)
     drawn = rng.uniform(-1, 1, (60_000, 3, 2)) * scale
     p = np.eye(2) - 0.2 * np.einsum("cni,cnj->cij", drawn, drawn) / 3
     steps = np.einsum("cji,jk,ckl->cil", p, np.diag(scale**2 / 3), p)
-    error = np.sqrt((steps.var(0) + found.numpy().var(0)) / 60_000)
-    assert (np.abs(found.mean(0).numpy() - steps.mean(0)) < 4.5 * error).all()
+    error = np.sqrt((steps.var(0) + curvature.numpy().var(0)) / 60_000)
+    assert (np.abs(curvature.mean(0).numpy() - steps.mean(0)) < 4.5 * error).all()
 
 
 def test_estimates_recover_the_environment() -> None:
     x, y, hard = tasks(150, 60)
     fits = fit_tasks(x, y)
-    found = bootstrap(fits, hard, 1.0, 20, 20, torch.Generator().manual_seed(0))
+    intervals = bootstrap(fits, hard, 1.0, 20, 20, torch.Generator().manual_seed(0))
     exact = geography(ENV, 1.0, 20)
     truth = {
         "R": 1.5,
@@ -97,7 +97,7 @@ def test_estimates_recover_the_environment() -> None:
         "maml_easy": float(exact.maml.risk_easy),
     }
     for name, expected in truth.items():
-        value, low, high = found[name]
+        value, low, high = intervals[name]
         assert value == pytest.approx(expected, rel=0.2), name
         assert low - 0.05 * expected <= expected <= high + 0.05 * expected, name
         assert low <= value <= high, name
@@ -176,12 +176,12 @@ def classes(count: int, ways: int, n: int, d: int) -> tuple[torch.Tensor, torch.
 
 def test_permuted_classes_have_gain_one() -> None:
     x, labels = classes(6, 3, 24, 4)
-    found = permuted_landscape(x, labels, 3, lr=0.2, shots=9, inner_shots=5)
-    assert float(found.gain) == pytest.approx(1, abs=SUMMED)
+    landscape = permuted_landscape(x, labels, 3, lr=0.2, shots=9, inner_shots=5)
+    assert float(landscape.gain) == pytest.approx(1, abs=SUMMED)
     constant = torch.zeros(5, 3, dtype=F64)
     constant[-1] = 1 / 3
-    assert_close(found.nal, constant, (CHAINED, CHAINED))
-    assert_close(found.maml, constant, (CHAINED, CHAINED))
+    assert_close(landscape.nal, constant, (CHAINED, CHAINED))
+    assert_close(landscape.maml, constant, (CHAINED, CHAINED))
     assert "exactly 1" in REASON
 
 
@@ -210,7 +210,9 @@ def test_the_symmetry_holds_over_all_labellings_one_by_one() -> None:
 
 def test_losses_after_steps_equal_autograd() -> None:
     x, labels = classes(3, 3, 12, 4)
-    found = hardness.losses_after_steps(x[:, :6], labels[:, :6], x[:, 6:], labels[:, 6:], 0.1, (1, 3), ways=3)
+    losses = hardness.losses_after_steps(
+        x[:, :6], labels[:, :6], x[:, 6:], labels[:, 6:], 0.1, (1, 3), ways=3
+    )
     for t in range(3):
         head = torch.zeros(4, 3, dtype=F64, requires_grad=True)
         for step in range(1, 4):
@@ -218,17 +220,17 @@ def test_losses_after_steps_equal_autograd() -> None:
             head = (head - 0.1 * torch.autograd.grad(loss, head)[0]).detach().requires_grad_()
             if step in (1, 3):
                 expected = torch.nn.functional.cross_entropy(x[t, 6:] @ head, labels[t, 6:])
-                assert float(found[t, step // 2]) == pytest.approx(expected.item(), rel=SUMMED)
+                assert float(losses[t, step // 2]) == pytest.approx(expected.item(), rel=SUMMED)
     with pytest.raises(UserError, match="ways"):
         hardness.losses_after_steps(x, labels, x, labels, 0.1)
 
 
 def test_nearest_neighbours_and_ranks_equal_other_libraries() -> None:
     x, labels = classes(4, 3, 30, 3)
-    found = hardness.nearest_neighbour_error(x[:, :15], labels[:, :15], x[:, 15:], labels[:, 15:])
+    errors = hardness.nearest_neighbour_error(x[:, :15], labels[:, :15], x[:, 15:], labels[:, 15:])
     for t in range(4):
         peer = KNeighborsClassifier(1).fit(x[t, :15].numpy(), labels[t, :15].numpy())
-        assert float(found[t]) == pytest.approx(1 - peer.score(x[t, 15:].numpy(), labels[t, 15:].numpy()))
+        assert float(errors[t]) == pytest.approx(1 - peer.score(x[t, 15:].numpy(), labels[t, 15:].numpy()))
     a, b = torch.tensor([3.0, 1.0, 2.0, 2.0, 5.0]), torch.tensor([1.0, 1.0, 4.0, 0.0, 9.0])
     assert hardness.rank_correlation(a, b) == pytest.approx(float(spearmanr(a, b).statistic))
 

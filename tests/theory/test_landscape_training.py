@@ -156,9 +156,9 @@ def test_logistic_model_is_logistic_regression() -> None:
     w = torch.tensor([[0.5, -1.0, 2.0]], dtype=F64)
     x = torch.randn(10, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
     y = torch.arange(10) % 2
-    found = get_loss("cross-entropy").value(apply(net, {"layer0.weight": w}, {}, x)[0], y)
+    value = get_loss("cross-entropy").value(apply(net, {"layer0.weight": w}, {}, x)[0], y)
     sign = 2 * y.double() - 1
-    assert float(found) == pytest.approx(
+    assert float(value) == pytest.approx(
         float(torch.log1p(torch.exp(-sign * (x @ w[0]))).mean()), rel=ROUNDED
     )
 
@@ -188,7 +188,7 @@ def test_convolutional_models_take_weights_too() -> None:
 def test_moments_have_the_distribution_of_the_samples() -> None:
     g = torch.Generator().manual_seed(0)
     rho = torch.full((40_000,), 0.7, dtype=F64)
-    found = draw_moments(rho, 3, 5, 0.4, g)
+    moments = draw_moments(rho, 3, 5, 0.4, g)
     x = math.sqrt(0.7) * torch.randn(40_000, 5, 3, generator=g, dtype=F64)
     z = 0.4 * torch.randn(40_000, 5, 1, generator=g, dtype=F64)
     gram, pull = x.mT @ x / 5, (x.mT @ z / 5)[..., 0]
@@ -200,7 +200,7 @@ def test_moments_have_the_distribution_of_the_samples() -> None:
         lambda a, b: b[:, 1].square(),
         lambda a, b: (b * (a @ b[..., None])[..., 0]).sum(-1),
     ):
-        ours, direct = statistic(found.gram, found.pull), statistic(gram, pull)
+        ours, direct = statistic(moments.gram, moments.pull), statistic(gram, pull)
         error = math.sqrt(float(ours.var() + direct.var()) / 40_000)
         assert abs(float(ours.mean() - direct.mean())) < 4.5 * error
     with pytest.raises(UserError, match="as many samples"):
@@ -229,12 +229,12 @@ def test_gradients_from_moments_equal_those_from_samples() -> None:
         )
     )
     params = {"layer0.weight": w[None]}
-    for objective, found in (
+    for objective, gradient in (
         (erm(net, HALF), nal_gradient(w, optima, whole)),
         (episodic(maml(net, HALF, 0.6, 1), HALF), maml_gradient(w, optima, inner, outer, 0.6)),
     ):
         expected, _, _ = weighted_gradient(objective, params, {}, batch)
-        assert_close(found.mean(0)[None], expected["layer0.weight"])
+        assert_close(gradient.mean(0)[None], expected["layer0.weight"])
 
 
 @pytest.mark.parametrize("method", ["nal", "maml"])
@@ -261,8 +261,8 @@ def test_many_linear_runs_end_at_the_geography(method: str) -> None:
         steps=400,
         generator=torch.Generator().manual_seed(0),
     )
-    found = geography(env, 1.0, 30, 30)
-    assert_mean(ends, float(getattr(found, method).coordinate))
+    places = geography(env, 1.0, 30, 30)
+    assert_mean(ends, float(getattr(places, method).coordinate))
     with pytest.raises(UserError, match="nal or maml"):
         linear_sgd(
             draw,

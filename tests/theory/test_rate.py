@@ -130,10 +130,10 @@ def test_the_gradient_form_is_what_autograd_says(loss: str, zero: bool) -> None:
         (torch.randint(3, (5, n), generator=made) if labels else normal(5, n, 3, seed=n)) for n in (6, 7)
     )
     head = torch.zeros(4, 3, dtype=torch.float64) if zero else normal(4, 3, seed=5)
-    found = gradient_moments(u, t, y_u, y_t, loss, None if zero else head, outputs=3)
+    moments = gradient_moments(u, t, y_u, y_t, loss, None if zero else head, outputs=3)
     above, below = slow.best_step(u, t, y_u, y_t, loss, head)
-    assert float(found.numerator.mean()) == pytest.approx(above, rel=SUMMED)
-    assert float(found.denominator.mean()) == pytest.approx(below, rel=SUMMED)
+    assert float(moments.numerator.mean()) == pytest.approx(above, rel=SUMMED)
+    assert float(moments.denominator.mean()) == pytest.approx(below, rel=SUMMED)
 
 
 def test_the_gradient_form_is_the_best_single_step_for_squared_error() -> None:
@@ -198,11 +198,11 @@ def test_the_paper_s_setting_gives_its_value_and_the_grid_minimiser_agrees() -> 
     estimate = limit_moments(features).rate
     assert estimate == pytest.approx(0.0357, abs=printed(4))
     sums = task_sums(features, optima)
-    found = best_rate(sums, bounds(features).high)
-    assert abs(estimate / found - 1) < 0.02
+    rate = best_rate(sums, bounds(features).high)
+    assert abs(estimate / rate - 1) < 0.02
     grid = torch.linspace(0.02, 0.05, 301, dtype=torch.float64).tolist()
     values = risk_curve(sums, grid)
-    assert grid[values.index(min(values))] == pytest.approx(found, abs=2 * (grid[1] - grid[0]))
+    assert grid[values.index(min(values))] == pytest.approx(rate, abs=2 * (grid[1] - grid[0]))
 
 
 def test_the_estimate_comes_closer_with_more_tasks() -> None:
@@ -238,8 +238,8 @@ def random_setting(seed: int) -> tuple[Tensor, torch.Generator]:
 def test_the_safe_bounds_hold_in_a_thousand_settings() -> None:
     for seed in range(1000):
         features, _ = random_setting(seed)
-        found, limits = limit_moments(features).rate, bounds(features)
-        assert limits.low * (1 - CHAINED) <= found <= limits.high * (1 + CHAINED), seed
+        rate, limits = limit_moments(features).rate, bounds(features)
+        assert limits.low * (1 - CHAINED) <= rate <= limits.high * (1 + CHAINED), seed
 
 
 def test_corollary_1_s_lower_bound_fails_for_polynomials_of_a_gaussian() -> None:
@@ -330,8 +330,8 @@ def test_solutions_and_risk_equal_the_stacked_least_squares(split: bool) -> None
 def test_labelled_sums_are_realisable_ones_and_plain_steps_on_any_labels() -> None:
     x, t, a = normal(7, 6, 4), normal(7, 5, 4, seed=2), normal(7, 4, seed=1)
     y, yt = torch.einsum("nkd,nd->nk", x, a), torch.einsum("nkd,nd->nk", t, a)
-    for found, expected in zip(labelled_sums(x, y, t, yt)[:3], task_sums(x, a, t)[:3], strict=True):
-        assert_close(found, expected)
+    for actual, expected in zip(labelled_sums(x, y, t, yt)[:3], task_sums(x, a, t)[:3], strict=True):
+        assert_close(actual, expected)
     y, yt = y + normal(7, 6, seed=3), yt + normal(7, 5, seed=4)
     sums, w, rate = labelled_sums(x, y, t, yt), normal(4, seed=5), 0.2
     total = 0.0
@@ -346,9 +346,9 @@ def test_labelled_sums_are_realisable_ones_and_plain_steps_on_any_labels() -> No
 def test_distances_after_adaptation_are_those_of_plain_gradient_steps() -> None:
     x, a, w = normal(5, 6, 4), normal(5, 4, seed=1), normal(4, seed=2)
     steps = [0, 1, 5]
-    found = adapted_distance(x, a, w, 0.05, steps)
+    distances = adapted_distance(x, a, w, 0.05, steps)
     losses = adapted_loss(x, a, w, 0.05, steps)
-    for t, distance, loss in zip(steps, found, losses, strict=True):
+    for t, distance, loss in zip(steps, distances, losses, strict=True):
         moved = torch.stack([slow.adapt(x[i], a[i], w, 0.05, t) for i in range(5)])
         assert distance == pytest.approx(float((moved - a).square().sum(1).mean()), rel=CHAINED)
         expected = torch.einsum("nkd,nd->nk", x, moved - a).square().sum(1).mean()

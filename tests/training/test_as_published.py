@@ -56,8 +56,8 @@ def radam(weight: float, steps: int, lr: float) -> float:
 
 @pytest.mark.parametrize("steps", [1, 5, 6, 40])
 def test_radam_is_the_papers(steps: int) -> None:
-    found = trained(Kept(), None, steps, "radam").params["w"]
-    assert_close(found, torch.tensor([radam(0.0, steps, 0.5)], dtype=torch.float64))
+    final = trained(Kept(), None, steps, "radam").params["w"]
+    assert_close(final, torch.tensor([radam(0.0, steps, 0.5)], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
@@ -97,9 +97,9 @@ def test_early_stopping_counts_validations_without_improvement(patience: int) ->
         best, waited = (score, 0) if score > best else (best, waited + 1)
         if waited >= patience:
             break
-    found = trained(Kept(), judged(scores, patience=patience, higher_is_better=True), len(scores))
-    assert found.step == stop < len(scores)
-    assert found.best == max(scores[:stop])
+    final = trained(Kept(), judged(scores, patience=patience, higher_is_better=True), len(scores))
+    assert final.step == stop < len(scores)
+    assert final.best == max(scores[:stop])
 
 
 @pytest.mark.parametrize("name", ["cifar-fs", "fc100", "mini-imagenet", "tiered-imagenet"])

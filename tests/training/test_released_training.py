@@ -44,10 +44,10 @@ def test_smoothed_labels_are_a_share_for_the_others(share: float) -> None:
     target = torch.full((7, 5), share / 4, dtype=torch.float64)
     target[torch.arange(7), LABELS] = 1 - share
     expected = -(target * F.log_softmax(OUTPUTS, 1)).sum(1).mean()
-    found = smoothed(get_loss("cross-entropy"), share).value(OUTPUTS, LABELS)
-    torch.testing.assert_close(found, expected)
+    value = smoothed(get_loss("cross-entropy"), share).value(OUTPUTS, LABELS)
+    torch.testing.assert_close(value, expected)
     # torch spreads over all classes, the right one among them
-    torch.testing.assert_close(found, F.cross_entropy(OUTPUTS, LABELS, label_smoothing=share * 5 / 4))
+    torch.testing.assert_close(value, F.cross_entropy(OUTPUTS, LABELS, label_smoothing=share * 5 / 4))
     summed = smoothed(get_loss("cross-entropy-sum"), share).value(OUTPUTS, LABELS)
     torch.testing.assert_close(summed, 7 * expected)
 
@@ -58,8 +58,8 @@ def test_classes_that_cannot_be_get_no_share() -> None:
     loss, labels = smoothed(get_loss("cross-entropy"), 0.1), LABELS.clamp(max=2)
     value = loss.value(padded, labels)
     torch.testing.assert_close(value, loss.value(few, labels))
-    found, expected = (torch.autograd.grad(each, few)[0] for each in (value, loss.value(few, labels)))
-    torch.testing.assert_close(found, expected)
+    gradient, expected = (torch.autograd.grad(each, few)[0] for each in (value, loss.value(few, labels)))
+    torch.testing.assert_close(gradient, expected)
 
 
 def test_smoothing_is_for_labels_and_none_is_the_loss_itself() -> None:

@@ -75,7 +75,7 @@ def test_fit_equals_a_loop_by_hand_bit_for_bit(
     monkeypatch.setitem(by_hand.__globals__, "mlp_forward", lambda activation: linear_forward)
     objective, state = problem(steps=2)
     logged: list[dict[str, Any]] = []
-    found = fit(
+    final = fit(
         objective,
         state,
         sines(),
@@ -89,19 +89,19 @@ def test_fit_equals_a_loop_by_hand_bit_for_bit(
     expected, losses = by_hand(
         state.params, sines(), 12, 3, lambda p: maker(p, lr=0.01, **options), maml_loop.Inner(0.01, 2)
     )
-    assert_trees_equal(found.params, expected)
+    assert_trees_equal(final.params, expected)
     assert [record["loss"] for record in logged] == losses
-    assert found.step == 12
+    assert final.step == 12
 
 
 def test_fit_leaves_its_start_alone() -> None:
     objective, state = problem()
     before = {n: p.clone() for n, p in state.params.items()}
-    found = fit(objective, state, sines(), make_optimiser("adam", 0.1), steps=3, batch=2)
+    final = fit(objective, state, sines(), make_optimiser("adam", 0.1), steps=3, batch=2)
     assert_trees_equal(state.params, before)
     assert state.optimiser == {}
     assert state.step == 0
-    assert any(not torch.equal(found.params[n], p) for n, p in before.items())
+    assert any(not torch.equal(final.params[n], p) for n, p in before.items())
 
 
 @pytest.mark.parametrize("mode", ["loop", "vmap", "threads"])
@@ -133,8 +133,8 @@ def test_the_gradient_is_clipped_to_the_norm() -> None:
     objective, state = quadratic()
     logged: list[dict[str, Any]] = []
     make = make_optimiser("sgd", 1.0)
-    found = fit(objective, state, sines(), make, steps=1, batch=2, clip=0.25, log=logged.append, log_every=1)
-    assert float(found.params["w"]) == pytest.approx(0.25)
+    final = fit(objective, state, sines(), make, steps=1, batch=2, clip=0.25, log=logged.append, log_every=1)
+    assert float(final.params["w"]) == pytest.approx(0.25)
     assert logged[0]["grad_norm"] == pytest.approx(1.0)  # what it was before
     free = fit(objective, state, sines(), make, steps=1, batch=2, clip=1.5)
     assert float(free.params["w"]) == pytest.approx(1.0)
@@ -144,8 +144,8 @@ def test_clipping_acts_on_all_parameters_together() -> None:
     objective, state = problem()
     moved = {}
     for clip in (None, 1e-3):
-        found = fit(objective, state, sines(), make_optimiser("sgd", 1.0), steps=1, batch=2, clip=clip)
-        moved[clip] = torch.cat([(found.params[n] - p).flatten() for n, p in state.params.items()])
+        final = fit(objective, state, sines(), make_optimiser("sgd", 1.0), steps=1, batch=2, clip=clip)
+        moved[clip] = torch.cat([(final.params[n] - p).flatten() for n, p in state.params.items()])
     assert float(moved[1e-3].norm()) == pytest.approx(1e-3)
     cosine = torch.nn.functional.cosine_similarity(moved[None], moved[1e-3], dim=0)
     assert float(cosine) == pytest.approx(1.0)
@@ -168,7 +168,7 @@ def test_the_rate_follows_the_schedule() -> None:
     objective, state = quadratic()
     logged: list[dict[str, Any]] = []
     schedule = make_schedule("step", 4, [0.5], 0.1)
-    found = fit(
+    final = fit(
         objective,
         state,
         sines(),
@@ -180,7 +180,7 @@ def test_the_rate_follows_the_schedule() -> None:
         log_every=1,
     )
     assert [r["lr"] for r in logged] == pytest.approx([0.5, 0.5, 0.05, 0.05])
-    assert float(found.params["w"]) == pytest.approx(1 - 0.5 * 0.5 * 0.95 * 0.95)
+    assert float(final.params["w"]) == pytest.approx(1 - 0.5 * 0.5 * 0.95 * 0.95)
 
 
 def test_unknown_optimisers_and_options_are_refused() -> None:
@@ -216,10 +216,10 @@ def run(kept: Kept, validation: Validation | None, steps: int, **options: Any) -
 def test_the_best_by_validation_is_kept(higher: bool) -> None:
     scores = [3.0, 2.0, 2.5, 1.0, 4.0]
     kept = Kept()
-    found = run(kept, judged([-s if higher else s for s in scores], higher_is_better=higher), 5)
+    final = run(kept, judged([-s if higher else s for s in scores], higher_is_better=higher), 5)
     assert kept.steps("best") == [1, 2, 4]
     assert kept.steps("last")[-1] == 5
-    assert (found.best, found.best_step, found.stalled) == (-1.0 if higher else 1.0, 4, 1)
+    assert (final.best, final.best_step, final.stalled) == (-1.0 if higher else 1.0, 4, 1)
     best = [state for step, tags, state in kept.saved if "best" in tags][-1]
     assert float(best.params["w"]) == pytest.approx(1 - 0.5**4)
     assert [r["validation"] for r in kept.records if "validation" in r] == [
@@ -236,12 +236,12 @@ def test_validation_comes_at_its_steps_and_at_the_end() -> None:
 def test_validation_that_stalls_stops_the_run() -> None:
     kept = Kept()
     scores = [3.0, 2.0, 2.0, 2.1, 1.9, 2.0, 2.0, 2.0, 0.0]
-    found = run(kept, judged(scores, patience=3), 50)
-    assert found.step == 8
+    final = run(kept, judged(scores, patience=3), 50)
+    assert final.step == 8
     assert kept.steps("last")[-1] == 8
-    assert found.best_step == 5
+    assert final.best_step == 5
     # a run killed while its result is evaluated has stopped: going on must not train further
-    again = run(Kept(), judged([0.0] * 9, patience=3), 50, state=found)
+    again = run(Kept(), judged([0.0] * 9, patience=3), 50, state=final)
     assert again.step == 8
 
 
@@ -254,19 +254,19 @@ def test_stalling_is_counted_across_a_resume() -> None:
 def test_the_rate_drops_on_a_plateau() -> None:
     kept = Kept()
     scores = [3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0, 2.0]
-    found = run(kept, judged(scores, plateau=(0.1, 2)), 8, log_every=1)
+    final = run(kept, judged(scores, plateau=(0.1, 2)), 8, log_every=1)
     rates = [r["lr"] for r in kept.records if "lr" in r]
     # validations 2, 3, 4 show no improvement: the step after the third has a tenth of the rate
     assert rates == pytest.approx([0.5] * 4 + [0.05] * 4)
-    assert found.rate_scale == pytest.approx(0.1)
-    assert found.since_drop == 1
+    assert final.rate_scale == pytest.approx(0.1)
+    assert final.since_drop == 1
 
 
 def test_a_score_that_is_not_a_number_is_never_the_best() -> None:
     kept = Kept()
-    found = run(kept, judged([math.nan, 3.0, math.nan, 2.0]), 4)
+    final = run(kept, judged([math.nan, 3.0, math.nan, 2.0]), 4)
     assert kept.steps("best") == [2, 4]
-    assert found.best == 2.0
+    assert final.best == 2.0
 
 
 def test_best_is_named_before_last() -> None:

@@ -97,8 +97,8 @@ def compare_kernels(draws: Iterable[Drawn], learning: Learning, kernel: str = "m
     >>> from innerloop import get_family, make_sampler
     >>> sampler = make_sampler(get_family("sine"), seed=0, shots=2, queries=2, dtype=torch.float64)
     >>> drawn = Drawn(mlp_kernel(2, "relu"), sampler.episodes(range(3)), sampler.episodes(range(3, 5)))
-    >>> found = compare_kernels([drawn], Learning(Descent(0.0), Descent(), Descent(1.0)))
-    >>> len(found.eigenvalues), sorted(found.conditions)
+    >>> comparison = compare_kernels([drawn], Learning(Descent(0.0), Descent(), Descent(1.0)))
+    >>> len(comparison.eigenvalues), sorted(comparison.conditions)
     (12, ['anil', 'mtl', 'nngp', 'ntk'])
     """
     gaps: list[Tensor] = []

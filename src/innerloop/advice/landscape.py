@@ -108,8 +108,8 @@ def closed_landscape(
         noise: ν, standard deviation of the targets' noise.
 
     >>> table3 = Geography(dim=10, rho_hard=0.1, rho_easy=1.0, R=2.0, r_hard=1.0, r_easy=1.0)
-    >>> found = closed_landscape(table3, shots=500)
-    >>> round(found.nal.coordinate, 3), round(found.maml.coordinate, 3), found.holds
+    >>> landscape = closed_landscape(table3, shots=500)
+    >>> round(landscape.nal.coordinate, 3), round(landscape.maml.coordinate, 3), landscape.holds
     (0.182, 1.573, False)
     """
     dim, share = int(env.dim), float(env.hard_share)

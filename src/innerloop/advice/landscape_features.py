@@ -118,8 +118,8 @@ def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
     jacobian = torch.func.vmap(torch.func.jacrev(lambda p, s: outputs(p, s)[0]), in_dims=(None, 0))
     rows = []
     for task in x:
-        found = jacobian(params, task)
-        rows.append(_projected(torch.cat([v.flatten(1) for v in found.values()], 1)[None].double(), seed)[0])
+        parts = jacobian(params, task)
+        rows.append(_projected(torch.cat([v.flatten(1) for v in parts.values()], 1)[None].double(), seed)[0])
     return torch.stack(rows)
 
 

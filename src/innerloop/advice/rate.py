@@ -109,17 +109,17 @@ def advise_rate(
     look = Look(network, loss, own, buffers, batch, _classes(network, own, buffers, loss, example))
     moving = moving_names(network, LEARNERS[method].adapts, own)
     if method in HEAD_ONLY:
-        found = _head_only(look, steps, seed)
+        advice = _head_only(look, steps, seed)
     else:
-        found = _all_layers(look, moving, steps, method in LEARNED, seed)
-    centre = found.alpha if found.kind == "bracket" else found.forms["trace"]
+        advice = _all_layers(look, moving, steps, method in LEARNED, seed)
+    centre = advice.alpha if advice.kind == "bracket" else advice.forms["trace"]
     if optimiser == "adam":
         size = gradient_size(network, loss, own, buffers, batch, moving)
-        found = _other_rule(found, centre * size, "adam")
+        advice = _other_rule(advice, centre * size, "adam")
     elif optimiser == "momentum":
         way = sum((1 - momentum**t) / (1 - momentum) for t in range(1, steps + 1))
-        found = _other_rule(found, centre * steps / way, "momentum")
-    return found._replace(tasks=count, seconds=time.perf_counter() - started)
+        advice = _other_rule(advice, centre * steps / way, "momentum")
+    return advice._replace(tasks=count, seconds=time.perf_counter() - started)
 
 
 class Look(NamedTuple):
@@ -167,7 +167,7 @@ def _head_only(look: Look, steps: int, seed: int) -> RateAdvice:
         head = pooled_head(features, torch.cat([stacks.support_targets, stacks.query_targets], 1))
     gradients = gradient_moments(*stacks, loss.name, head, outputs=classes)
     unsure = (UNNORMALISED if norm == "none" else NORMALISED) if labels else REGRESSION
-    found = bracket(gradients, trace, steps=steps, factor=unsure, seed=seed)
+    estimate = bracket(gradients, trace, steps=steps, factor=unsure, seed=seed)
     where = "the zero head" if labels else "the head that fits all tasks at once"
     over = f", divided by √{steps} for {steps} inner steps" if steps > 1 else ""
     more = " (no normalisation layer)" if labels and norm == "none" else ""
@@ -182,24 +182,24 @@ def _head_only(look: Look, steps: int, seed: int) -> RateAdvice:
             "squared error: the forms are for frozen features; trained ones may want much more "
             "(sinusoids: 11 times as much), which shows too late for a short sweep: try larger ones",
         )
-    return _advice(found, "bracket", (found.point,), loss, reasons)
+    return _advice(estimate, "bracket", (estimate.point,), loss, reasons)
 
 
-def _learned(found: Bracket, loss: Loss) -> RateAdvice:
+def _learned(estimate: Bracket, loss: Loss) -> RateAdvice:
     reasons = (
         "point: the geometric mean of the gradient form and the trace form (H.1) on tangent features, "
         "both at the first weights",
         "the rates are learned from there: only their order of magnitude matters",
     )
-    return _advice(found, "bracket", (found.point,), loss, reasons)
+    return _advice(estimate, "bracket", (estimate.point,), loss, reasons)
 
 
 def _advice(
-    found: Bracket, kind: str, sweep: tuple[float, ...], loss: Loss, reasons: tuple[str, ...]
+    estimate: Bracket, kind: str, sweep: tuple[float, ...], loss: Loss, reasons: tuple[str, ...]
 ) -> RateAdvice:
-    forms = {"gradient": found.gradient, "trace": found.trace}
-    ends = (found.point, found.low, found.high, sweep, found.interval)
-    return RateAdvice(*ends, kind, found.factor, loss.convention, forms, reasons, 0, 0.0)
+    forms = {"gradient": estimate.gradient, "trace": estimate.trace}
+    ends = (estimate.point, estimate.low, estimate.high, sweep, estimate.interval)
+    return RateAdvice(*ends, kind, estimate.factor, loss.convention, forms, reasons, 0, 0.0)
 
 
 def _range(one_step: float, interval: tuple[float, float], steps: int, loss: Loss) -> RateAdvice:
@@ -217,10 +217,10 @@ def _range(one_step: float, interval: tuple[float, float], steps: int, loss: Los
     return RateAdvice(*ends, "range", 4.0, loss.convention, {"trace": centre}, reasons, 0, 0.0)
 
 
-def _other_rule(found: RateAdvice, centre: float, rule: str) -> RateAdvice:
+def _other_rule(advice: RateAdvice, centre: float, rule: str) -> RateAdvice:
     sweep = tuple(centre * f for f in SWEEP)
     middle = SWEEP[len(SWEEP) // 2]
-    shift = centre * middle / found.alpha
+    shift = centre * middle / advice.alpha
     how = {
         "adam": "a first step as long as plain descent's",
         "momentum": "the same way in all steps together as plain descent",
@@ -229,12 +229,12 @@ def _other_rule(found: RateAdvice, centre: float, rule: str) -> RateAdvice:
         f"{{optimiser}}={rule}: the formulas are for plain gradient steps, so there is no point "
         f"and no bracket; the sweep is centred where it takes {how}"
     )
-    return found._replace(
+    return advice._replace(
         alpha=middle * centre,
         low=sweep[0],
         high=sweep[-1],
         sweep=sweep,
-        interval=(found.interval[0] * shift, found.interval[1] * shift),
+        interval=(advice.interval[0] * shift, advice.interval[1] * shift),
         kind="sweep",
         factor=None,
         reasons=(spelt(reason, ("optimiser",)),),

@@ -49,25 +49,25 @@ class RateAdvice(NamedTuple):
         return {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
 
 
-def doubtful_outside(found: RateAdvice) -> tuple[float, float]:
+def doubtful_outside(advice: RateAdvice) -> tuple[float, float]:
     """The rates outside which a user's own one is warned about: [low/4, 4·high], or further up if unsure.
 
     Where the point was far off, the best rate lay above it; a rate far below the bracket was never good.
     """
-    return found.low / FAR, max(FAR, found.factor or FAR) * found.high
+    return advice.low / FAR, max(FAR, advice.factor or FAR) * advice.high
 
 
-def warning_for(rate: float, found: RateAdvice) -> str | None:
+def warning_for(rate: float, advice: RateAdvice) -> str | None:
     """One sentence if a user's own rate lies far outside the bracket (:func:`doubtful_outside`), else None.
 
     For head-only learners under cross-entropy, where the bracket is known to be worth it; None for ranges.
     """
-    low, high = doubtful_outside(found)
-    if found.kind != "bracket" or low <= rate <= high:
+    low, high = doubtful_outside(advice)
+    if advice.kind != "bracket" or low <= rate <= high:
         return None
-    side, times = ("below", FAR) if rate < low else ("above", high / found.high)
+    side, times = ("below", FAR) if rate < low else ("above", high / advice.high)
     warning = (
-        f"{{rate}}={rate:g} is far {side} the estimated bracket [{found.low:.3g}, {found.high:.3g}] "
+        f"{{rate}}={rate:g} is far {side} the estimated bracket [{advice.low:.3g}, {advice.high:.3g}] "
         f"(more than {times:g} times outside): {{the estimate}} takes a point inside it."
     )
     return spelt(warning, ("rate", "the estimate"))

@@ -134,69 +134,69 @@ def _data() -> dict[str, Any]:
     }
 
 
-def _tips(found: Result) -> list[str]:
+def _tips(setup: Result) -> list[str]:
     tips = []
-    if not found["torch"]["works"]:
-        tips.append(f"torch cannot be imported ({found['torch']['error']}): `pip install torch`.")
-    if found["compiler"] is None:
+    if not setup["torch"]["works"]:
+        tips.append(f"torch cannot be imported ({setup['torch']['error']}): `pip install torch`.")
+    if setup["compiler"] is None:
         tips.append(
             "no C++ compiler: with g++ or clang++, run.compile makes small models several times faster."
         )
-    tips += _trial_tips(found)
-    if found["threads"] and found["threads"] < found["cores"]:
-        tips.append(f"torch uses {found['threads']} of {found['cores']} cores: is OMP_NUM_THREADS set?")
-    if not found["extras"]["peers"]:
+    tips += _trial_tips(setup)
+    if setup["threads"] and setup["threads"] < setup["cores"]:
+        tips.append(f"torch uses {setup['threads']} of {setup['cores']} cores: is OMP_NUM_THREADS set?")
+    if not setup["extras"]["peers"]:
         tips.append(
             "`pip install 'innerloop[peers]'` lets `innerloop bench` compare with higher and torchopt."
         )
-    if not found["data"]["writable"]:
-        tips.append(f"{found['data']['folder']} cannot be written: set INNERLOOP_DATA to a folder of yours.")
-    if found["data"]["free_gb"] < LITTLE_DISK:
-        tips.append(f"only {found['data']['free_gb']} GB are free for data in {found['data']['folder']}.")
+    if not setup["data"]["writable"]:
+        tips.append(f"{setup['data']['folder']} cannot be written: set INNERLOOP_DATA to a folder of yours.")
+    if setup["data"]["free_gb"] < LITTLE_DISK:
+        tips.append(f"only {setup['data']['free_gb']} GB are free for data in {setup['data']['folder']}.")
     return tips
 
 
-def _trial_tips(found: Result) -> list[str]:
-    compiler, bfloat16 = (found["trials"].get(name, {"works": True}) for name in ("compiler", "bfloat16"))
+def _trial_tips(setup: Result) -> list[str]:
+    compiler, bfloat16 = (setup["trials"].get(name, {"works": True}) for name in ("compiler", "bfloat16"))
     tips = []
-    if found["compiler"] is not None and not compiler["works"]:
+    if setup["compiler"] is not None and not compiler["works"]:
         tips.append(f"{compiler['reason']}: run.compile=full is refused; name another in $CXX.")
     if not bfloat16["works"]:
         tips.append(f"{bfloat16['reason']} here: run.bfloat16=true is refused, and float32 is used.")
     return tips
 
 
-def _works(found: Result, name: str) -> str:
-    tried = found["trials"].get(name)
+def _works(setup: Result, name: str) -> str:
+    tried = setup["trials"].get(name)
     if tried is None:
         return "not tried"
     return "works" if tried["works"] else f"does not work: {tried['reason']}"
 
 
-def _render(found: Result) -> None:
-    torch, data = found["torch"], found["data"]
+def _render(setup: Result) -> None:
+    torch, data = setup["torch"], setup["data"]
     working = (
-        f"{torch['cpu']}, {torch['blas']}, {found['threads']} threads" if torch["works"] else torch["error"]
+        f"{torch['cpu']}, {torch['blas']}, {setup['threads']} threads" if torch["works"] else torch["error"]
     )
     gpus = ", ".join(torch.get("gpus") or []) or "none"
-    compiler = f"{found['compiler']}, {_works(found, 'compiler')}" if found["compiler"] else "none"
+    compiler = f"{setup['compiler']}, {_works(setup, 'compiler')}" if setup["compiler"] else "none"
     place = f"{data['folder']}{'' if data['exists'] else ' (not made yet)'}, {data['free_gb']} GB free"
     pairs(
         {
-            **{name: version or "not installed" for name, version in found["versions"].items()},
-            "platform": found["platform"],
-            "interpreter": found["executable"],
-            "cores": found["cores"],
-            "memory": f"{found['memory_gb']} GB" if found["memory_gb"] else "unknown",
+            **{name: version or "not installed" for name, version in setup["versions"].items()},
+            "platform": setup["platform"],
+            "interpreter": setup["executable"],
+            "cores": setup["cores"],
+            "memory": f"{setup['memory_gb']} GB" if setup["memory_gb"] else "unknown",
             "torch build": working,
             "GPUs": gpus,
             "C++ compiler": compiler,
-            "bfloat16": _works(found, "bfloat16"),
-            "extras": ", ".join(name for name, there in found["extras"].items() if there) or "none",
+            "bfloat16": _works(setup, "bfloat16"),
+            "extras": ", ".join(name for name, there in setup["extras"].items() if there) or "none",
             "data folder": place,
         }
     )
-    for tip in found["tips"]:
+    for tip in setup["tips"]:
         write(f"\ntip: {tip}")
-    if not found["tips"]:
+    if not setup["tips"]:
         write("\nall is well")

@@ -203,9 +203,9 @@ def _unforeseen(error: BaseException) -> tuple[int, str]:
     return 1, f"{type(error).__name__}: {error}"
 
 
-def _write_error(found: dict[str, Any]) -> None:
+def _write_error(error: dict[str, Any]) -> None:
     try:
-        write_json(found)
+        write_json(error)
     except (OSError, ValueError):  # standard output is full or closed, which may be what went wrong
         silence(sys.stdout)
 

@@ -73,24 +73,24 @@ def render_training(result: Result) -> None:
     pairs(rows)
 
 
-def render_evaluation(found: Result) -> None:
+def render_evaluation(evaluation: Result) -> None:
     """A score with its protocol, by inner steps and by heads where these were compared, and its baselines."""
     from innerloop.recipes.protocols import baselines_line, evaluation_line, grid_lines
 
-    write(evaluation_line(found))
-    render_steps(found)
-    for line in grid_lines(found):
+    write(evaluation_line(evaluation))
+    render_steps(evaluation)
+    for line in grid_lines(evaluation):
         write(line)
-    if beside := baselines_line(found):
+    if beside := baselines_line(evaluation):
         write(beside)
 
 
-def render_steps(found: Result) -> None:
+def render_steps(evaluation: Result) -> None:
     """The score after some numbers of inner steps, where it was measured: at most about seven lines."""
-    rows = found.get("by_step") or []
+    rows = evaluation.get("by_step") or []
     shown = sorted({round(i * (len(rows) - 1) / 6) for i in range(7)}) if len(rows) > 7 else range(len(rows))
     for row in [rows[i] for i in shown] if len(rows) > 1 else []:
-        text = score_text(str(found.get("score") or "score"), row["mean"], row["ci95"]).removeprefix(
-            f"{found.get('score') or 'score'} "
+        text = score_text(str(evaluation.get("score") or "score"), row["mean"], row["ci95"]).removeprefix(
+            f"{evaluation.get('score') or 'score'} "
         )
         write(f"  after {row['steps']:>2} step{' ' if row['steps'] == 1 else 's'}  {text}")

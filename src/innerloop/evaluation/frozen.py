@@ -77,8 +77,8 @@ def evaluate_head(
     >>> net = conv4(1, 28, 5, filters=8, norm="group")
     >>> params, buffers = net.init(torch.Generator().manual_seed(0))
     >>> protocol = Protocol(shots=1, queries=5, episodes=10, norm="group", head="cosine")
-    >>> found = evaluate_head(net, params, buffers, glyphs(), protocol)
-    >>> found.interval.mean > 0.3                        # untrained, and well above chance
+    >>> evaluation = evaluate_head(net, params, buffers, glyphs(), protocol)
+    >>> evaluation.interval.mean > 0.3                        # untrained, and well above chance
     True
     """
     check_protocol(protocol, network.norm)
@@ -130,8 +130,8 @@ def evaluate_features(
     >>> from innerloop import glyphs
     >>> source = glyphs()
     >>> pixels = lambda rows: torch.from_numpy(source.images[rows].reshape(len(rows), -1) / 255.0)
-    >>> found = evaluate_features(pixels, source, Protocol(queries=5, episodes=10, head="centroid"))
-    >>> found.interval.mean > 0.3
+    >>> evaluation = evaluate_features(pixels, source, Protocol(queries=5, episodes=10, head="centroid"))
+    >>> evaluation.interval.mean > 0.3
     True
     """
     check_head(protocol.head)

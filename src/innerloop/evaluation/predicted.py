@@ -62,10 +62,10 @@ def predicted(tables: Iterable[Tensor], episodes: Sequence[int]) -> list[Predict
     >>> predicted([marks(torch.tensor([[0.0, 0.0]]), torch.tensor([1]), widest=2)], [7])
     [Predicted(episode=7, labels=[1], said=[0], probability=[0.5])]
     """
-    found = []
+    given = []
     for table, episode in zip(tables, episodes, strict=True):
         labels, said, sure = table[:, table[0].isfinite()].tolist()
         if labels and all(p == p for p in sure):
             told = [round(p, 4) for p in sure]
-            found.append(Predicted(int(episode), [int(i) for i in labels], [int(i) for i in said], told))
-    return found
+            given.append(Predicted(int(episode), [int(i) for i in labels], [int(i) for i in said], told))
+    return given

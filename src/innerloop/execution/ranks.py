@@ -115,13 +115,13 @@ class _Flat:
         self.losses = self.content[numbers : numbers + tasks]
         self.signatures = self.content[numbers + tasks :].view(group.size, 2)
 
-    def put(self, found: Gradient, start: int, stop: int, share: float, mean_share: float) -> None:
+    def put(self, gradient: Gradient, start: int, stop: int, share: float, mean_share: float) -> None:
         """A rank's own part of the sums."""
-        parts = [found.grads[name].reshape(-1) * share for name in self.params]
-        parts += [found.buffers[name].reshape(-1) * mean_share for name in self.buffers]
+        parts = [gradient.grads[name].reshape(-1) * share for name in self.params]
+        parts += [gradient.buffers[name].reshape(-1) * mean_share for name in self.buffers]
         mine = torch.cat([part.to(self.content) for part in parts])
         self.content[: len(mine)] = mine
-        self.losses[start:stop] = found.losses.to(self.content)
+        self.losses[start:stop] = gradient.losses.to(self.content)
 
     def sign(self, params: Params, buffers: Buffers) -> None:
         """Two numbers that stand for all bits of this rank's parameters; small enough for every float."""

@@ -21,21 +21,21 @@ from innerloop.recipes.schema import Recipe
 
 
 def beside(
-    recipe: Recipe, data: Data, found: Evaluation, plan: Plan, start: Start | None = None
+    recipe: Recipe, data: Data, evaluation: Evaluation, plan: Plan, start: Start | None = None
 ) -> dict[str, Any]:
     """The entry ``baselines`` of an evaluation; nothing without pictures, or if the recipe wants none.
 
     Args:
         recipe: which tasks.
         data: its pictures.
-        found: what is compared with.
+        evaluation: what is compared with.
         plan: how to run it.
         start: the network before it was trained; None if nothing was trained.
     """
     if not wanted(recipe):
         return {}
     protocol = head_protocol(recipe, "none", recipe.eval.episodes)
-    told = trivial_baselines(by_heads(recipe, data, plan), protocol, found, start)
+    told = trivial_baselines(by_heads(recipe, data, plan), protocol, evaluation, start)
     return {"baselines": [baseline.as_dict() for baseline in told]}
 
 

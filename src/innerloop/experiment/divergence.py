@@ -27,13 +27,13 @@ def rate_words(recipe: Recipe) -> str:
 
 
 def refuse_not_finite(
-    recipe: Recipe, found: Evaluation, weights: dict[str, Tensor], steps: int, run: Path, file: Path
+    recipe: Recipe, evaluation: Evaluation, weights: dict[str, Tensor], steps: int, run: Path, file: Path
 ) -> None:
     """Refuses an evaluation with predictions that are not finite: a mean over the others would flatter.
 
     Args:
         recipe: how it was evaluated.
-        found: the evaluation.
+        evaluation: the evaluation.
         weights: what was judged, to tell broken weights from a diverging adaptation.
         steps: inner steps that were taken.
         run: where the training is kept.
@@ -42,7 +42,7 @@ def refuse_not_finite(
     Raises:
         NonFiniteError: with the number of tasks, the cause and the fix.
     """
-    bad = found.not_finite
+    bad = evaluation.not_finite
     if not bad:
         return
     broken = next((name for name, value in weights.items() if not bool(value.isfinite().all())), None)
@@ -53,8 +53,8 @@ def refuse_not_finite(
         cause, fix = _cause(recipe, steps)
         kept = f"the training is kept, so `innerloop eval {run}` with such a setting judges it"
     raise NonFiniteError(
-        f"the predictions for {bad} of {len(found.scores)} test tasks are not finite, {cause}: {fix}; {kept} "
-        f"(scores of the single tasks: {file})."
+        f"the predictions for {bad} of {len(evaluation.scores)} test tasks are not finite, {cause}: {fix}; "
+        f"{kept} (scores of the single tasks: {file})."
     )
 
 

@@ -125,38 +125,38 @@ def evaluate_parts(
 
 
 def keep_evaluation(
-    recipe: Recipe, found: Evaluation, run: Path, entries: Mapping[str, Any], data: Data
+    recipe: Recipe, evaluation: Evaluation, run: Path, entries: Mapping[str, Any], data: Data
 ) -> dict[str, Any]:
     """Writes ``eval/<protocol>-<n>.json`` of a run; returns it with its place and without single scores.
 
     Args:
         recipe: how it was judged, on which tasks.
-        found: the scores.
+        evaluation: the scores.
         run: where the file goes.
         entries: ``protocol`` and whatever else belongs into the file.
         data: the tasks, of which the labels that were given are kept in a file of their own.
     """
     result = {
-        "score": found.score,
-        found.score: found.interval.mean,
-        "mean": found.interval.mean,
-        "ci95": found.interval.ci95,
+        "score": evaluation.score,
+        evaluation.score: evaluation.interval.mean,
+        "mean": evaluation.interval.mean,
+        "ci95": evaluation.interval.ci95,
         "episodes": recipe.eval.episodes,
         "drawn": episodes_of(recipe).as_dict(),
         "by_step": [],
-        "not_finite": found.not_finite,
+        "not_finite": evaluation.not_finite,
         CHANGED: {},
         **entries,
     }
-    if found.grid:
-        *settings, ensemble = (row.as_dict() for row in found.grid)
+    if evaluation.grid:
+        *settings, ensemble = (row.as_dict() for row in evaluation.grid)
         result |= {"grid": settings, "ensemble": {n: ensemble[n] for n in ("accuracy", "ci95")}}
-    if found.unconverged:
-        result["unconverged_heads"] = found.unconverged
-    content = {**result, "scores": found.scores, "time": now()}
+    if evaluation.unconverged:
+        result["unconverged_heads"] = evaluation.unconverged
+    content = {**result, "scores": evaluation.scores, "time": now()}
     path = write_json_new(_names(run / "eval", _label(recipe)), content)
-    if found.predicted:
-        keep_predictions(run, path, recipe, data, found.predicted)
+    if evaluation.predicted:
+        keep_predictions(run, path, recipe, data, evaluation.predicted)
     return {**result, "file": str(path)}
 
 

@@ -127,11 +127,11 @@ def changes(record: Mapping[str, Any], source: ImageSource) -> Changes:
     return Changes([name for name in source.class_names if name not in then], gone, altered)
 
 
-def refuse(found: Changes, parts: Sequence[str], run: Path) -> None:
+def refuse(changes: Changes, parts: Sequence[str], run: Path) -> None:
     """Refuses pictures of which one of these splits has changed.
 
     Args:
-        found: what has changed.
+        changes: what has changed.
         parts: the splits that must not have.
         run: the run, for the message.
 
@@ -140,14 +140,14 @@ def refuse(found: Changes, parts: Sequence[str], run: Path) -> None:
     """
     told = []
     for part in parts:
-        if part in found.gone:
-            told.append(f"the {part} split has lost {_some([repr(n) for n in found.gone[part]])}")
-        if part in found.altered:
+        if part in changes.gone:
+            told.append(f"the {part} split has lost {_some([repr(n) for n in changes.gone[part]])}")
+        if part in changes.altered:
             words = [
                 f"'{name}' ({then} pictures then, {now} now)"
                 if then != now
                 else f"'{name}' ({now} pictures, not the same)"
-                for name, then, now in found.altered[part]
+                for name, then, now in changes.altered[part]
             ]
             told.append(f"the {part} split has other pictures in {_some(words)}")
     if told:
@@ -157,13 +157,13 @@ def refuse(found: Changes, parts: Sequence[str], run: Path) -> None:
         )
 
 
-def remark(found: Changes) -> str | None:
+def remark(changes: Changes) -> str | None:
     """What to say of changes that do not matter to the test."""
     told = []
-    if found.added:
-        told.append(f"{len(found.added)} classes are new ({_some([repr(n) for n in found.added])})")
-    for part in dict.fromkeys([*found.gone, *found.altered]):
-        names = [*found.gone.get(part, ()), *(name for name, *_ in found.altered.get(part, ()))]
+    if changes.added:
+        told.append(f"{len(changes.added)} classes are new ({_some([repr(n) for n in changes.added])})")
+    for part in dict.fromkeys([*changes.gone, *changes.altered]):
+        names = [*changes.gone.get(part, ()), *(name for name, *_ in changes.altered.get(part, ()))]
         told.append(f"{len(names)} classes of the {part} split are gone or hold other pictures")
     if not told:
         return None

@@ -48,7 +48,7 @@ def keep_predictions(
     kinds = build_kinds(recipe, training=False)
     drawn = few_shot(data.pictures, "test", recipe.eval.seed, kinds, recipe.tasks.balanced)
     rows = {one.episode: _rows(drawn, one.episode) for one in given}
-    met = sorted({int(c) for _, found in rows.values() for c in found.classes[0]})
+    met = sorted({int(c) for _, episode_rows in rows.values() for c in episode_rows.classes[0]})
     place = {number: i for i, number in enumerate(met)}
     hardest = min(given, key=lambda one: one.accuracy)
     shown = [given[0]] if hardest is given[0] else [given[0], hardest]

@@ -75,8 +75,8 @@ def solve(problem: Proximal, inner: InnerLoss, start: Params) -> Solved:
         start: the centre of the penalty, where the descent starts.
 
     >>> half = Proximal(penalty=1.0, lr=0.5, steps=20, rule=sgd())             # ½(φ − 4)² + ½ φ²
-    >>> found = solve(half, lambda p: 0.5 * (p["w"] - 4.0) ** 2, {"w": torch.tensor(0.0)})
-    >>> found.moved["w"], found.residual
+    >>> solution = solve(half, lambda p: 0.5 * (p["w"] - 4.0) ** 2, {"w": torch.tensor(0.0)})
+    >>> solution.moved["w"], solution.residual
     (tensor(2.), tensor(0.))
     """
     start = detach(start)

@@ -57,8 +57,8 @@ def agreement(
         seed: of the bootstrap.
         resamples: how many.
 
-    >>> found = agreement([1.0, 2.0, 3.0, 4.0], [0.2, 0.4, 0.3, 0.5], resamples=100)
-    >>> round(found.spearman.value, 3), round(found.kendall.value, 3), found.regret.value
+    >>> agreed = agreement([1.0, 2.0, 3.0, 4.0], [0.2, 0.4, 0.3, 0.5], resamples=100)
+    >>> round(agreed.spearman.value, 3), round(agreed.kendall.value, 3), agreed.regret.value
     (0.8, 0.667, 0.0)
     """
     n = len(score)

@@ -108,11 +108,11 @@ def _carry_on(
     with ending(run, log, teller):
         try:
             with called(KIND, *_call(run, asked, workers)) as ranks:
-                found = answer(problem, asked, sitting._replace(ranks=ranks))
+                outcome = answer(problem, asked, sitting._replace(ranks=ranks))
         finally:
             update_manifest(run, spent=sitting.seconds)
     result = {
-        **found.as_dict(),
+        **outcome.as_dict(),
         "validate": validate,
         "ranks": ranks,
         "notes": [*notes],

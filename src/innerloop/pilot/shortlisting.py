@@ -69,7 +69,7 @@ def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
     if settings.method == "shortlist":
         return _scored_pool(problem, settings, sitting)
     decided(sitting, "pruning", lambda: {"seconds": _fits(problem, settings, sitting)})
-    found = search(
+    pruned = search(
         settings.method,
         problem.space,
         problem.draws,
@@ -79,8 +79,8 @@ def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
         say=sitting.say,
         ranks=sitting.ranks,
     )
-    told = {**found.reliability, "rounds": found.rounds}
-    return Ranking([each.candidate for each in found.ranked], _seconds_of_scoring(sitting), lambda _: told)
+    told = {**pruned.reliability, "rounds": pruned.rounds}
+    return Ranking([each.candidate for each in pruned.ranked], _seconds_of_scoring(sitting), lambda _: told)
 
 
 def _seconds_of_scoring(sitting: Sitting) -> float:
@@ -176,12 +176,12 @@ def random_field(space: Space[Any], seed: int, shortlisted: Sequence[Any], extra
         shortlisted: the candidates that each get a counterpart.
         extra: how many of them, from the first on, get one counterpart more.
     """
-    found: list[Any] = []
+    drawn: list[Any] = []
     wanted = [*shortlisted, *itertools.islice(itertools.cycle(shortlisted), extra)]
     for place, counterpart in enumerate(wanted):
         parameters = count_parameters(space.build(counterpart, "transductive"))
-        found.append(_of_size(space, derive_seed(seed, "random", place), parameters, {*found, *shortlisted}))
-    return found
+        drawn.append(_of_size(space, derive_seed(seed, "random", place), parameters, {*drawn, *shortlisted}))
+    return drawn
 
 
 def _of_size(space: Space[Any], seed: int, parameters: int, taken: set[Any]) -> Any:

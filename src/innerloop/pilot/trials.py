@@ -171,8 +171,8 @@ def _trained(parts: Parts, trial: Trial) -> TrainState | None:
 
 def _judged(parts: Parts, state: TrainState, episodes: int) -> list[float]:
     with np.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
-        found = judge(parts, state.params, state.buffers, "validation", episodes, _plan(parts))
-    return found.scores if all(map(math.isfinite, found.scores)) else []
+        evaluation = judge(parts, state.params, state.buffers, "validation", episodes, _plan(parts))
+    return evaluation.scores if all(map(math.isfinite, evaluation.scores)) else []
 
 
 def timed(recipes: Sequence[dict[str, Any]], workers: int) -> list[Costs]:

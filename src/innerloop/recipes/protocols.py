@@ -137,21 +137,20 @@ def _span(values: Any) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
-def evaluation_line(found: Mapping[str, Any]) -> str:
+def evaluation_line(evaluation: Mapping[str, Any]) -> str:
     """One number with its interval and its protocol."""
-    protocol = found.get("protocol") or {}
-    parts = ["95 % CI", f"{found.get('episodes', '?')} tasks"]
-    parts += [brief(found)] if protocol else []
+    protocol = evaluation.get("protocol") or {}
+    parts = ["95 % CI", f"{evaluation.get('episodes', '?')} tasks"]
+    parts += [brief(evaluation)] if protocol else []
     parts += [f"norm={protocol['norm']}"] if protocol.get("norm") not in (None, "none") else []
     parts += [f"weights: {protocol['weights']}"] if "weights" in protocol else []
-    lost = found.get("unconverged_heads")
+    lost = evaluation.get("unconverged_heads")
     parts += [f"{lost} heads not solved to 1e-6: try eval.normalise_features=true"] if lost else []
-    return (
-        f"{score_text(found.get('score') or 'score', found['mean'], found.get('ci95'))} ({', '.join(parts)})"
-    )
+    score = score_text(evaluation.get("score") or "score", evaluation["mean"], evaluation.get("ci95"))
+    return f"{score} ({', '.join(parts)})"
 
 
-def grid_lines(found: Mapping[str, Any]) -> list[str]:
+def grid_lines(evaluation: Mapping[str, Any]) -> list[str]:
     """A line for every setting of a head that was judged beside, and for the mean of their probabilities.
 
     >>> rows = [{"C": 1.0, "normalise": True, "accuracy": 0.7, "ci95": 0.01}]
@@ -160,20 +159,20 @@ def grid_lines(found: Mapping[str, Any]) -> list[str]:
     C=1, unit length      70.0 ± 1.0 %
     mean of probabilities  71.0 ± 1.0 %
     """
-    rows = found.get("grid") or []
+    rows = evaluation.get("grid") or []
     named = [
         (f"C={row['C']:g}, {'unit length' if row['normalise'] else 'as they come'}", row) for row in rows
     ]
-    named += [("mean of probabilities", found["ensemble"])] if rows else []
+    named += [("mean of probabilities", evaluation["ensemble"])] if rows else []
     told = [
         score_text("accuracy", row["accuracy"], row["ci95"]).removeprefix("accuracy ") for _, row in named
     ]
     return [f"  {name:<21} {said:>14}" for (name, _), said in zip(named, told, strict=True)]
 
 
-def baselines_line(found: Mapping[str, Any]) -> str:
+def baselines_line(evaluation: Mapping[str, Any]) -> str:
     """What needs no training, beside a result on pictures; nothing where it was not judged."""
-    rows = found.get("baselines") or []
+    rows = evaluation.get("baselines") or []
     if not rows:
         return ""
     told = [score_text("accuracy", row["mean"], row["ci95"]).removeprefix("accuracy ") for row in rows]
@@ -184,7 +183,7 @@ def baselines_line(found: Mapping[str, Any]) -> str:
     if gain is None or half is None or not math.isfinite(half) or gain - half > 0:
         return text
     beaten = "better than" if gain + half < 0 else "as good as"
-    whose = "pretrained" if "backbone" in (found.get("protocol") or {}) else "trained"
+    whose = "pretrained" if "backbone" in (evaluation.get("protocol") or {}) else "trained"
     return f"{text}. The {best['words']} is {beaten} the {whose} network"
 
 

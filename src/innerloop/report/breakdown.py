@@ -122,10 +122,10 @@ def by_groups(kept: Kept) -> list[Part]:
     """Tasks by how many groups their classes come from: classes of one group are usually alike."""
     if kept.groups is None:
         return []
-    found: dict[int, list[KeptTask]] = {}
+    tasks: dict[int, list[KeptTask]] = {}
     for task in kept.tasks:
-        found.setdefault(len({kept.groups[own] for own in task.classes}), []).append(task)
-    return _parted({f"classes of {n} group{'s' * (n > 1)}": found[n] for n in sorted(found)})
+        tasks.setdefault(len({kept.groups[own] for own in task.classes}), []).append(task)
+    return _parted({f"classes of {n} group{'s' * (n > 1)}": tasks[n] for n in sorted(tasks)})
 
 
 def _parted(parts: Mapping[str, list[KeptTask]]) -> list[Part]:

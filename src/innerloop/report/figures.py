@@ -33,8 +33,8 @@ class Picture(NamedTuple):
         >>> [Picture("", [], f'<svg viewBox="0 0 {width} 200">').wide for width in (720, 360)]
         [True, False]
         """
-        found = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', self.svg.partition(">")[0])
-        return bool(self.png) or (found is not None and float(found[1]) > WIDE)
+        box = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', self.svg.partition(">")[0])
+        return bool(self.png) or (box is not None and float(box[1]) > WIDE)
 
 
 def training_picture(run: RunData, name: str) -> Picture | None:

@@ -55,5 +55,5 @@ def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | 
     return Picture("A held-out task", [words], svg), ""
 
 
-def _mean_square(truth: list[float], found: list[float]) -> float:
-    return sum((a - b) ** 2 for a, b in zip(truth, found, strict=True)) / len(truth)
+def _mean_square(truth: list[float], predicted: list[float]) -> float:
+    return sum((a - b) ** 2 for a, b in zip(truth, predicted, strict=True)) / len(truth)

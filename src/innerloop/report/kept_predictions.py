@@ -80,24 +80,24 @@ def kept_predictions(run: RunData, evaluation: Mapping[str, Any] | None) -> tupl
         return None, f"{PREDICTIONS}/{name} is damaged: it holds nothing that an evaluation writes."
 
 
-def _kept(found: Mapping[str, Any]) -> Kept:
-    classes = [str(name) for name in _listed(found["classes"])]
-    groups = None if found["groups"] is None else [str(name) for name in _listed(found["groups"])]
-    kinds = [str(name) for name in _listed(found["kinds"])]
-    tasks = [_task(one, len(classes), len(kinds)) for one in _listed(found["tasks"])]
+def _kept(content: Mapping[str, Any]) -> Kept:
+    classes = [str(name) for name in _listed(content["classes"])]
+    groups = None if content["groups"] is None else [str(name) for name in _listed(content["groups"])]
+    kinds = [str(name) for name in _listed(content["kinds"])]
+    tasks = [_task(one, len(classes), len(kinds)) for one in _listed(content["tasks"])]
     known = {task.episode: task for task in tasks}
-    shown = [_shown(one, known) for one in _listed(found["shown"])]
+    shown = [_shown(one, known) for one in _listed(content["shown"])]
     if not tasks or (groups is not None and len(groups) != len(classes)):
         raise ValueError("no tasks, or groups of other classes")
     return Kept(classes, groups, kinds, tasks, shown)
 
 
-def _task(found: Mapping[str, Any], classes: int, kinds: int) -> KeptTask:
-    own = _numbers(found["classes"], classes)
-    labels = _numbers(found["labels"], len(own))
-    said = _numbers(found["said"], 10**6)  # a network may have more outputs than the task has classes
-    probability = [float(p) for p in _listed(found["probability"])]
-    (episode,), (kind,) = _numbers([found["episode"]], 10**9), _numbers([found["kind"]], kinds)
+def _task(entry: Mapping[str, Any], classes: int, kinds: int) -> KeptTask:
+    own = _numbers(entry["classes"], classes)
+    labels = _numbers(entry["labels"], len(own))
+    said = _numbers(entry["said"], 10**6)  # a network may have more outputs than the task has classes
+    probability = [float(p) for p in _listed(entry["probability"])]
+    (episode,), (kind,) = _numbers([entry["episode"]], 10**9), _numbers([entry["kind"]], kinds)
     if not labels or not len(labels) == len(said) == len(probability):
         raise ValueError("labels of different lengths")
     if not all(0 <= p <= 1 for p in probability):
@@ -105,8 +105,8 @@ def _task(found: Mapping[str, Any], classes: int, kinds: int) -> KeptTask:
     return KeptTask(episode, kind, own, labels, said, probability)
 
 
-def _shown(found: Mapping[str, Any], known: Mapping[int, KeptTask]) -> ShownTask:
-    task, rows = known[found["episode"]], _listed(found["rows"])
+def _shown(entry: Mapping[str, Any], known: Mapping[int, KeptTask]) -> ShownTask:
+    task, rows = known[entry["episode"]], _listed(entry["rows"])
     if len(rows) > len(task.classes):
         raise ValueError("more rows than classes")
     support = [[address(text) for text in _listed(row["support"])] for row in rows]

@@ -109,14 +109,15 @@ def _lead(rows: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(told) + "."
 
 
-def _expected(found: Mapping[str, Any] | None) -> dict[str, str] | None:
-    if found is None:
+def _expected(expected: Mapping[str, Any] | None) -> dict[str, str] | None:
+    if expected is None:
         return None
     return {
-        "main": percent(found["accuracy"]),
-        "half": f"{percent(found['low'])} to {percent(found['high'])}",
-        "words": f"from {_count(found['examples'], 'example')}: one of every class was left out at a time, "
-        "five times over, and judged by a head that had not seen it; 95 % interval over examples (Wilson)",
+        "main": percent(expected["accuracy"]),
+        "half": f"{percent(expected['low'])} to {percent(expected['high'])}",
+        "words": f"from {_count(expected['examples'], 'example')}: one of every class was left out at a "
+        "time, five times over, and judged by a head that had not seen it; "
+        "95 % interval over examples (Wilson)",
     }
 
 

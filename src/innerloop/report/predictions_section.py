@@ -64,12 +64,12 @@ def difficulty_tables(kept: Kept | None, evaluation: Mapping[str, Any] | None) -
     if evaluation is None:
         return []
     score = str(evaluation.get("score") or "score")
-    found = [
+    tables = [
         ("All test tasks, sorted by their score", by_outcome(evaluation)),
         ("By kind of task", by_kind(kept) if kept else []),
         ("By how many groups the classes come from", by_groups(kept) if kept else []),
     ]
-    return [_parts_table(title, parts, score) for title, parts in found if parts]
+    return [_parts_table(title, parts, score) for title, parts in tables if parts]
 
 
 def calibration_picture(kept: Kept, name: str) -> Picture:
@@ -164,10 +164,10 @@ def _heat(kept: Kept, pairs: Sequence[Pair]) -> dict[str, Any] | None:
     shares = {(pair.true, pair.said): pair.share for pair in pairs}
     rows = []
     for a, name in enumerate(kept.classes):
-        found = [shares.get((a, b)) for b in range(len(kept.classes))]
+        row = [shares.get((a, b)) for b in range(len(kept.classes))]
         cells = [
             {"text": "–" if share is None else percent(share) if share else "0", "level": level(share)}
-            for share in found
+            for share in row
         ]
         rows.append({"name": name, "cells": cells})
     return {"names": kept.classes, "rows": rows}
@@ -180,8 +180,8 @@ def _parts_table(title: str, parts: Sequence[Part], score: str) -> dict[str, Any
     return {"title": title, "head": head, "rows": rows}
 
 
-def _score(found: Interval, score: str) -> str:
-    if math.isfinite(found.ci95) and found.n >= FEW:
-        return interval(found.mean, found.ci95, score)
-    mean = f"{100 * found.mean:.1f} %" if score == "accuracy" else number(found.mean, 3)
-    return f"{mean} (few tasks)" if found.n < FEW else mean
+def _score(estimate: Interval, score: str) -> str:
+    if math.isfinite(estimate.ci95) and estimate.n >= FEW:
+        return interval(estimate.mean, estimate.ci95, score)
+    mean = f"{100 * estimate.mean:.1f} %" if score == "accuracy" else number(estimate.mean, 3)
+    return f"{mean} (few tasks)" if estimate.n < FEW else mean

@@ -64,7 +64,7 @@ def run_view(
         "problems": [*run.problems, *([problem] if problem else [])],
         "headline": headline_view(run),
         "evaluations": [
-            evaluation_row(found, run) for found in [evaluation, *others(run)] if found is not None
+            evaluation_row(judged, run) for judged in [evaluation, *others(run)] if judged is not None
         ],
         "pictures": drawn,
         "left_out": left_out,

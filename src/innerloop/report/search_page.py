@@ -99,8 +99,8 @@ def _estimates(row: Mapping[str, Any]) -> list[str]:
     return [*cells, _estimate({k: 100 * v for k, v in row["regret"].items()}, 1)]
 
 
-def _estimate(found: Mapping[str, float], digits: int = 2) -> str:
-    return f"{found['value']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
+def _estimate(estimate: Mapping[str, float], digits: int = 2) -> str:
+    return f"{estimate['value']:.{digits}f} ({estimate['low']:.{digits}f} to {estimate['high']:.{digits}f})"
 
 
 _WORDS = {

@@ -95,9 +95,9 @@ def find_run(text: str, folder: Path = Path("runs")) -> Path:
     raise UserError(_not_found(text, path, [labels[run] for run in matches], list(labels.values()), folder))
 
 
-def _not_found(text: str, path: Path, found: list[str], labels: list[str], folder: Path) -> str:
-    if found:
-        return f"'{text}' names {len(found)} runs: {_some(found)}. Give more of the name, or `last`."
+def _not_found(text: str, path: Path, matches: list[str], labels: list[str], folder: Path) -> str:
+    if matches:
+        return f"'{text}' names {len(matches)} runs: {_some(matches)}. Give more of the name, or `last`."
     if text and path.is_dir() and any(path.iterdir()):
         inside = [run.as_posix() for run in list_runs(path.parent) if path in run.parents]
         hint = f": try {inside[-1]}" if inside else ""

@@ -155,12 +155,12 @@ def followers(path: Path, tensorboard: bool, tracked: Tracked | None, step: int 
         tracked: how a tracker knows the run; None for no tracker.
         step: the last step that the file has, None for a new run.
     """
-    found: list[Follower] = []
+    followers: list[Follower] = []
     if tensorboard:
-        found.append(Events(path.parent / "tensorboard", step))
+        followers.append(Events(path.parent / "tensorboard", step))
     if tracked is not None:
-        found.append(Tracker(tracked))
-    return found
+        followers.append(Tracker(tracked))
+    return followers
 
 
 def check_followers(tensorboard: bool = False, track: str = NO_TRACKER) -> None:

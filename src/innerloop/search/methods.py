@@ -104,8 +104,8 @@ def search(
     >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4, 8))
     >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     >>> wanted = {"names": ("flops",), "pool": 4, "keep": 2, "repeats": 1}
-    >>> found = search("shortlist", space, draws, settings=wanted, workers=1)
-    >>> [ranked.scores["flops"] for ranked in found.ranked]
+    >>> ranking = search("shortlist", space, draws, settings=wanted, workers=1)
+    >>> [ranked.scores["flops"] for ranked in ranking.ranked]
     [26880.0, 25760.0]
     """
     entry = find_method(method)

@@ -121,13 +121,13 @@ class Bench:
         parallel = self.workers > 1 and len(todo) > 1
         return self._several(jobs, todo) if parallel else self._here(jobs, todo)
 
-    def _record(self, key: str, found: Measured) -> None:
-        self._known[key] = found
-        self.seconds += found.seconds
+    def _record(self, key: str, result: Measured) -> None:
+        self._known[key] = result
+        self.seconds += result.seconds
         if self.keep is not None:
             self.keep.parent.mkdir(parents=True, exist_ok=True)
             with self.keep.open("a", encoding="utf-8") as file:
-                file.write(_line(key, found) + "\n")
+                file.write(_line(key, result) + "\n")
 
     def _here(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
         for place in todo:
@@ -198,10 +198,10 @@ def _measure_there(job: Job) -> Measured:
     return measure(_THERE["space"], job, _THERE["draws"](job.draw))
 
 
-def _line(key: str, found: Measured) -> str:
+def _line(key: str, result: Measured) -> str:
     """JSON has no infinities: numbers are written as Python writes them, which is read back bit for bit."""
-    values = {name: repr(value) for name, value in found.values.items()}
-    return json.dumps({"key": key, "values": values, "reasons": found.reasons, "seconds": found.seconds})
+    values = {name: repr(value) for name, value in result.values.items()}
+    return json.dumps({"key": key, "values": values, "reasons": result.reasons, "seconds": result.seconds})
 
 
 def read_kept(file: Path) -> dict[str, Measured]:

@@ -76,8 +76,8 @@ def item_means(values: Numbers, groups: Sequence[Sequence[int]]) -> Numbers:
     means, up to a constant of the group; where some were measured more often, a repeat that moved them all
     does not move them against the others.
 
-    >>> found = item_means(np.array([[1.0, 12.0], [3.0, np.nan], [2.0, 13.0]]), [(0, 1, 2)])
-    >>> (found - found[0]).round(6).tolist()
+    >>> means = item_means(np.array([[1.0, 12.0], [3.0, np.nan], [2.0, 13.0]]), [(0, 1, 2)])
+    >>> (means - means[0]).round(6).tolist()
     [0.0, 2.0, 1.0]
     """
     means = np.zeros(len(values))

@@ -85,10 +85,10 @@ def score_candidates(
     >>> from innerloop.search import PictureDraws
     >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4,))
     >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
-    >>> found = score_candidates(
+    >>> scores = score_candidates(
     ...     space, [space.candidate(0), space.candidate(9)], ["parameters"], draws, 2, workers=1
     ... )
-    >>> found.values["parameters"].shape, found.order()
+    >>> scores.values["parameters"].shape, scores.order()
     (torch.Size([2, 2]), [1, 0])
     """
     check_names(names)

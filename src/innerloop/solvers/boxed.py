@@ -83,8 +83,8 @@ def solve_boxed(problem: Boxed, tol: float, max_steps: int) -> tuple[BoxedSoluti
         max_steps: at most this many.
 
     >>> gram = torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]], dtype=torch.float64)  # samples 1 and −1
-    >>> found, _ = solve_boxed(Boxed(gram, torch.tensor([[1.0, -1.0]]).double(), 10.0), 1e-12, 50)
-    >>> found.beta  # w = 1 puts both on their margins
+    >>> solution, _ = solve_boxed(Boxed(gram, torch.tensor([[1.0, -1.0]]).double(), 10.0), 1e-12, 50)
+    >>> solution.beta  # w = 1 puts both on their margins
     tensor([[ 0.5000, -0.5000]], dtype=torch.float64)
     """
     state, best = _start(problem), _corner(problem)

@@ -102,17 +102,17 @@ def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tu
     return rounded(A @ x, A.sum(-1) * there, x.mean(1, keepdim=True) * there, dtype)
 
 
-def measured(x: Tensor, found: Solution, problem: DualSVM, intercept: bool, dtype: torch.dtype) -> _Solved:
+def measured(x: Tensor, solution: Solution, problem: DualSVM, intercept: bool, dtype: torch.dtype) -> _Solved:
     """Weights in the precision asked for, the objective they reach, and how far that is above the minimum.
 
     Args:
         x: features in float64, ``(B, n, d)``.
-        found: the solution of the dual.
+        solution: the solution of the dual.
         problem: the dual.
         intercept: whether a constant 1 belongs to the features.
         dtype: the precision of the weights.
     """
-    best, steps, face = found
+    best, steps, face = solution
     weights, bias = _classifier(best.A, x, intercept, dtype)
     margin = torch.baddbmm(bias.double()[..., None] - problem.hot, weights.double(), x.mT)
     loss = (margin.amax(1) - (margin * problem.hot).sum(1)).sum(-1)
@@ -123,11 +123,11 @@ def measured(x: Tensor, found: Solution, problem: DualSVM, intercept: bool, dtyp
     return _Solved(*best[:3], value, gap, steps, weights, bias, settled, bound)
 
 
-def _differentiable(features: Tensor, hot: Tensor, found: _Solved, C: float, intercept: bool) -> Tensor:
+def _differentiable(features: Tensor, hot: Tensor, solved: _Solved, C: float, intercept: bool) -> Tensor:
     """The coefficients as a function of the features."""
     x = features.double()
     gram, rank = x @ x.mT + float(intercept), x.shape[2] + intercept
     problem = DualSVM(gram.detach(), hot.double(), C, rank)
-    face = face_of(problem, found.bound) if bool(found.settled.all()) else None
-    solve = derivative(problem.gram, Iterate(*found[:5]), face, rank, EXACT)
-    return implicit(found.A, lambda at: at @ gram, solve)
+    face = face_of(problem, solved.bound) if bool(solved.settled.all()) else None
+    solve = derivative(problem.gram, Iterate(*solved[:5]), face, rank, EXACT)
+    return implicit(solved.A, lambda at: at @ gram, solve)

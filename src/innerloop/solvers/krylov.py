@@ -40,8 +40,8 @@ def conjugate_gradients(
         steps: how many, at least 1.
         damping: :math:`\delta`.
 
-    >>> found = conjugate_gradients(lambda v: {"w": 4 * v["w"]}, {"w": torch.tensor([2.0, 4.0])}, steps=1)
-    >>> found.x["w"], found.residual
+    >>> solution = conjugate_gradients(lambda v: {"w": 4 * v["w"]}, {"w": torch.tensor([2.0, 4.0])}, steps=1)
+    >>> solution.x["w"], solution.residual
     (tensor([0.5000, 1.0000]), tensor(0.))
     """
 
@@ -63,7 +63,7 @@ def conjugate_gradients(
         after = dot(r, r)
         p = add_scaled(r, p, torch.where(going, after / torch.where(going, energy, 1.0), 0.0))
         energy = after
-    x = tree_map(lambda found, b: torch.where(usable, found, b), x, target)
+    x = tree_map(lambda solved, b: torch.where(usable, solved, b), x, target)
     r = tree_map(lambda left, b, image: torch.where(usable, left, b - image), r, target, first)
     return LinearSolution(x, relative(add_scaled(r, x, damping), target))
 

@@ -77,10 +77,10 @@ class Solution(NamedTuple):
     converged: Tensor
     iterations: Tensor
 
-    def write(self, which: Tensor, found: Solution) -> None:
+    def write(self, which: Tensor, solution: Solution) -> None:
         """Replaces what is known of problems ``which``, in place."""
         everything = len(which) == len(self.A)
-        for kept, new in zip(self, found, strict=True):
+        for kept, new in zip(self, solution, strict=True):
             if everything:
                 kept.copy_(new)  # faster than a scatter
             else:

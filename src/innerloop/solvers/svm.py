@@ -122,7 +122,7 @@ def solve_chunk(
 
 def measured(
     x: Tensor,
-    found: HingeSolution,
+    solution: HingeSolution,
     sign: Tensor,
     C: float,
     intercept: bool,
@@ -133,7 +133,7 @@ def measured(
 
     Args:
         x: features in float64.
-        found: what the solver gave.
+        solution: what the solver gave.
         sign: 1 for samples of a machine's class and −1 for others, ``(B, k, n)``.
         C: inverse penalty, per sample.
         intercept: whether a constant 1 belongs to the features.
@@ -141,25 +141,25 @@ def measured(
         dtype: the precision of the weights.
     """
     mean = x.mean(1, keepdim=True)
-    exact, shift = found.beta @ x, found.beta.sum(-1) * float(intercept)
+    exact, shift = solution.beta @ x, solution.beta.sum(-1) * float(intercept)
     weights, bias = rounded(exact, shift, mean * float(intercept), dtype)
     scores = measured_scores(weights, bias, x - mean, mean)
     size = weights.double().square().sum((1, 2)) + bias.double().square().sum(1)
     value = 0.5 * size + C * (1 - sign * scores).clamp_min(0).square().sum((1, 2))
-    gap = (value - _lower_bound(found, sign, x, intercept, C)).clamp_min(0)
-    return LinearResult(weights, bias, value, gap, gap <= tol * value, found.iterations)
+    gap = (value - _lower_bound(solution, sign, x, intercept, C)).clamp_min(0)
+    return LinearResult(weights, bias, value, gap, gap <= tol * value, solution.iterations)
 
 
-def _lower_bound(found: HingeSolution, sign: Tensor, x: Tensor, intercept: bool, C: float) -> Tensor:
+def _lower_bound(solution: HingeSolution, sign: Tensor, x: Tensor, intercept: bool, C: float) -> Tensor:
     """The better of two proven bounds on the minimum, per problem, summed over its machines.
 
     Any ``β`` with ``yβ ≥ 0`` has the dual value ``Σ yβ − ½‖w‖² − Σ β²/4C``. It errs by a square of what ``β``
     is off; the certificate of the solver goes back and forth through a large Gram matrix, and does not.
     """
-    beta = sign * (sign * found.beta).clamp_min(0)
+    beta = sign * (sign * solution.beta).clamp_min(0)
     size = (beta @ x).square().sum(-1) + beta.sum(-1).square() * float(intercept)
     dual = (sign * beta).sum(-1) - 0.5 * size - beta.square().sum(-1) / (4 * C)
-    return torch.maximum(dual, found.objective - found.gap).sum(1)
+    return torch.maximum(dual, solution.objective - solution.gap).sum(1)
 
 
 class HingeSolution(NamedTuple):

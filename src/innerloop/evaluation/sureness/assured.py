@@ -58,8 +58,8 @@ def sureness_of(
         false_alarms: the share of pictures of the classes that may be called unknown.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
-    >>> found = sureness_of(z, torch.tensor([0, 0, 1, 1]), ["east", "north"])
-    >>> found.expected.accuracy.value, found.far(torch.tensor([[1.0, 0.05], [-1.0, 0.0]])).tolist()
+    >>> sureness = sureness_of(z, torch.tensor([0, 0, 1, 1]), ["east", "north"])
+    >>> sureness.expected.accuracy.value, sureness.far(torch.tensor([[1.0, 0.05], [-1.0, 0.0]])).tolist()
     (1.0, [False, True])
     """
     means = class_means(z, y, len(names))

@@ -113,8 +113,8 @@ def share_of(values: Sequence[float]) -> Share:
 
     .. math:: \frac{\hat p + z^2/2n \pm z\sqrt{\hat p(1-\hat p)/n + z^2/4n^2}}{1 + z^2/n}
 
-    >>> found = share_of([1.0] * 10)
-    >>> round(found.low, 3), round(found.high, 3)
+    >>> share = share_of([1.0] * 10)
+    >>> round(share.low, 3), round(share.high, 3)
     (0.722, 1.0)
     """
     n, z = len(values), 1.959963984540054

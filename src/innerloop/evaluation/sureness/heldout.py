@@ -76,8 +76,8 @@ def hold_out(z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int 
         None where every class has a single example, and so none can be left out.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
-    >>> found = hold_out(z, torch.tensor([0, 0, 1, 1]), 2)
-    >>> found.judged, found.scores.argmax(1).equal(found.labels)
+    >>> held_out = hold_out(z, torch.tensor([0, 0, 1, 1]), 2)
+    >>> held_out.judged, held_out.scores.argmax(1).equal(held_out.labels)
     (4, True)
     >>> hold_out(z[[0, 2]], torch.tensor([0, 1]), 2) is None
     True

@@ -75,10 +75,10 @@ def _classes(
     ]
 
 
-def _remark(found: Mistaken | None, names: Sequence[Any]) -> str:
-    if found is None:
+def _remark(mistaken: Mistaken | None, names: Sequence[Any]) -> str:
+    if mistaken is None:
         return ""
-    return f"taken for {names[found.said]}, right in {percent(found.right)}"
+    return f"taken for {names[mistaken.said]}, right in {percent(mistaken.right)}"
 
 
 def _facts(adapted: Adapted, told: Mapping[str, Any], command: str) -> list[tuple[str, str]]:

@@ -37,22 +37,22 @@ class Tried(NamedTuple):
 
 
 def swept(
-    parts: Parts, found: RateAdvice, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
+    parts: Parts, advice: RateAdvice, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
 ) -> dict[str, Any]:
     """What the sweep adds to the record of ``auto``: the rate, what was tried, and what could not be told.
 
     Args:
         parts: of the run.
-        found: the advice, with the rates to try.
+        advice: the advice, with the rates to try.
         say: receives lines for people.
         kept: how much an earlier beginning of this run decided to try; measured times decide it otherwise.
         keep: receives that decision before it is carried out.
     """
     started, recipe = time.perf_counter(), parts.recipe
-    rates, first = found.sweep, None
+    rates, first = advice.sweep, None
     short = too_short(recipe, len(rates))
     if short is not None:
-        return _without(found, short, say)
+        return _without(advice, short, say)
     if kept is None:
         costs, first = measured(parts, rates)
         kept = {**(affordable(recipe, len(rates), costs) or NONE)._asdict(), "seconds_of": costs._asdict()}
@@ -60,16 +60,16 @@ def swept(
             keep(kept)
     sweep, costs = Sweep(kept["steps"], kept["episodes"], kept["beyond"]), Costs(**kept["seconds_of"])
     if sweep == NONE:
-        return _without(found, too_dear(recipe, len(rates), costs), say)
-    tried = _with_ends(parts, found, sweep, first)
-    record = _decision(recipe, tried, found, sweep)
+        return _without(advice, too_dear(recipe, len(rates), costs), say)
+    tried = _with_ends(parts, advice, sweep, first)
+    record = _decision(recipe, tried, advice, sweep)
     seconds = time.perf_counter() - started
     taken, share = sweep.steps * len(tried), seconds / run_seconds(recipe, costs)
     say(
         f"sweep of {len(tried)} rates, {sweep.steps} steps and {sweep.episodes} validation tasks each, the "
         f"same for all: {taken} steps, {seconds:.1f} s (about {share:.1%} of the run)"
     )
-    for line in record["reasons"][len(found.reasons) :]:
+    for line in record["reasons"][len(advice.reasons) :]:
         say(line)
     return record | {
         "sweep_steps": taken,
@@ -80,13 +80,13 @@ def swept(
     }
 
 
-def _without(found: RateAdvice, why: str, say: Say) -> dict[str, Any]:
-    why = f"{why}: {found.alpha:.3g}, the middle of the range, is taken without"
+def _without(advice: RateAdvice, why: str, say: Say) -> dict[str, Any]:
+    why = f"{why}: {advice.alpha:.3g}, the middle of the range, is taken without"
     say(why)
-    return {"sweep": [], "sweep_steps": 0, "reasons": [*found.reasons, why]}
+    return {"sweep": [], "sweep_steps": 0, "reasons": [*advice.reasons, why]}
 
 
-def _with_ends(parts: Parts, found: RateAdvice, sweep: Sweep, first: Trial | None) -> list[Tried]:
+def _with_ends(parts: Parts, advice: RateAdvice, sweep: Sweep, first: Trial | None) -> list[Tried]:
     """All rates of the range, and beyond an end while that is the one to take and the budget allows it.
 
     ``first`` has been measured and goes on where it is.
@@ -99,10 +99,10 @@ def _with_ends(parts: Parts, found: RateAdvice, sweep: Sweep, first: Trial | Non
         trial = first if first is not None and first.rate == rate else start
         return Tried(rate, before, judged(further(trial, sweep.steps), sweep.episodes))
 
-    known = [tried(rate) for rate in found.sweep]
+    known = [tried(rate) for rate in advice.sweep]
     for _ in range(sweep.beyond):
         side = (
-            edge(known, choose(parts.recipe, known, found.alpha, sweep.steps)[0])
+            edge(known, choose(parts.recipe, known, advice.alpha, sweep.steps)[0])
             if any(t.scores for t in known)
             else "lower"
         )
@@ -198,11 +198,11 @@ def edge(tried: Sequence[Tried], taken: Tried) -> str | None:
     return "lower" if taken.rate == min(rates) else "upper" if taken.rate == max(rates) else None
 
 
-def _decision(recipe: Recipe, tried: list[Tried], found: RateAdvice, sweep: Sweep) -> dict[str, Any]:
+def _decision(recipe: Recipe, tried: list[Tried], advice: RateAdvice, sweep: Sweep) -> dict[str, Any]:
     """The record of a finished sweep, with sentences on what it could not tell."""
-    taken, level = choose(recipe, tried, found.alpha, sweep.steps)
+    taken, level = choose(recipe, tried, advice.alpha, sweep.steps)
     side = edge(tried, taken)
-    reasons = [*found.reasons]
+    reasons = [*advice.reasons]
     if len(level) > 1:
         rates = ", ".join(f"{t.rate:.3g}" for t in level)
         reasons.append(
@@ -222,6 +222,6 @@ def _decision(recipe: Recipe, tried: list[Tried], found: RateAdvice, sweep: Swee
         before = _mean(t.before) if t.before else None
         entry = {"rate": t.rate, "before": before, "score": mean, "ci95": half}
         rows.append({**entry, "of": score_name(_loss(recipe))})
-    ends = {"low": min(found.low, tried[0].rate), "high": max(found.high, tried[-1].rate)}
+    ends = {"low": min(advice.low, tried[0].rate), "high": max(advice.high, tried[-1].rate)}
     told = {"sweep_decided": len(level) == 1, "sweep_edge": side}
     return {"alpha": taken.rate, **ends, "sweep": rows, "reasons": reasons, **told}

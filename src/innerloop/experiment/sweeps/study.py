@@ -161,18 +161,18 @@ class SharedStudy:
             return RandomSampler(seed)
         return TPESampler(seed=seed, multivariate=False, constant_liar=True)
 
-    def report(self, piece: Piece, found: list[Validated]) -> None:
+    def report(self, piece: Piece, validations: list[Validated]) -> None:
         """Tells the study how a run does on its way."""
         known = self._storage.get_trial(piece.trial_id).intermediate_values
         with contextlib.suppress(RuntimeError):
-            for each in found:
+            for each in validations:
                 if each.step not in known:
                     self._storage.set_trial_intermediate_value(piece.trial_id, each.step, each.mean)
 
-    def clearly_worse(self, piece: Piece, found: list[Validated]) -> bool:
+    def clearly_worse(self, piece: Piece, validations: list[Validated]) -> bool:
         """Whether a run is worse than the median of finished ones at the same step, its interval granted."""
         trial = copy.deepcopy(self._storage.get_trial(piece.trial_id))
-        trial.intermediate_values = {each.step: each.mean + self._sign * each.ci95 for each in found}
+        trial.intermediate_values = {each.step: each.mean + self._sign * each.ci95 for each in validations}
         return bool(self._pruner.prune(self._study, trial))
 
     def end(self, piece: Piece, run: str, value: float | None, reason: str = "") -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from innerloop.core.random import Draws
+from innerloop.core.types import TaskBatch
 from innerloop.papers.adaptlr.bernacchia import Excess
 from innerloop.papers.adaptlr.shared import seeded
 from innerloop.plots.panels import Line, Panel, line, mark, panel, panels_figure
@@ -22,16 +23,60 @@ CONVENTION = 2.0
 """Bernacchia's step has no 2 (½ · mean): his rate is twice that of the mean without ½."""
 
 
+class Curve(NamedTuple):
+    """Mean test losses over repetitions, and half-widths of their intervals."""
+
+    mean: list[float]
+    half: list[float]
+
+
+class Suggested(NamedTuple):
+    """The best training rates without spread of tasks, without noise, and with both."""
+
+    no_spread: float
+    no_noise: float
+    both: float
+
+
+class Curves(NamedTuple):
+    """Test losses along the rates for every way, and means of the loss without adaptation and of H.1."""
+
+    rates: list[float]
+    by_way: dict[str, Curve]
+    before: float
+    estimate: float
+    suggested: Suggested
+
+    @property
+    def best(self) -> dict[str, float]:
+        """The rate with the least loss, for every way."""
+        return {way: self.rates[one.mean.index(min(one.mean))] for way, one in self.by_way.items()}
+
+    def near(self, rate: float) -> int:
+        """The place of the grid nearest to a rate."""
+        return min(range(len(self.rates)), key=lambda i: abs(self.rates[i] - rate))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "rates": self.rates,
+            **{way: one._asdict() for way, one in self.by_way.items()},
+            "before": self.before,
+            "estimate": self.estimate,
+            "best": self.best,
+            "range": dict(zip(("ν = 0", "σ = 0", "both"), self.suggested, strict=True)),
+        }
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """Least squares over 40 tasks, judged on fresh ones, averaged over repetitions."""
     repeats = {"smoke": 20, "cpu": 200, "paper": 1000}[scale]
     rates = torch.linspace(-0.6, 0.6, 49, dtype=torch.float64).tolist()
     curves = _curves(rates, repeats)
-    curves["best"] = best = {way: rates[_least(curves[way]["mean"])] for way in WAYS}
-    curves["range"] = _suggested()
+    best = curves.best
     say(
         f"same α: best {best['same']:.3g}; test rate {FIXED}: best training rate {best['fixed test']:.3g}; "
-        f"training rate {FIXED}: best test rate {best['fixed training']:.3g}; H.1 {curves['estimate']:.3g}"
+        f"training rate {FIXED}: best test rate {best['fixed training']:.3g}; H.1 {curves.estimate:.3g}"
     )
     protocol = {
         "n_t": TRAIN_SHOTS,
@@ -50,28 +95,18 @@ def run(scale: str, say: Say) -> Reproduction:
         "that are best to first order in 1/m without spread of tasks and without noise",
     }
     figures = {"adaptlr-fig11": panels_figure(_panels(curves), columns=2)}
-    return Reproduction([*_rows(curves), *_second_rows(curves)], figures, curves, protocol)
+    return Reproduction([*_rows(curves), *_second_rows(curves)], figures, curves.as_dict(), protocol)
 
 
-def _least(losses: list[float]) -> int:
-    return losses.index(min(losses))
-
-
-def _suggested() -> dict[str, float]:
-    """Without spread of tasks (ν = 0), without noise (σ = 0), and with both: the best training rates."""
+def _suggested() -> Suggested:
     excess = Excess.drawn(seeded(0), TRAIN_SHOTS, QUERIES, DIM, 4000)
-    return {"ν = 0": excess.least(0, 1), "σ = 0": excess.least(1, 0), "both": excess.least(NU, SIGMA)}
+    return Suggested(excess.least(0, 1), excess.least(1, 0), excess.least(NU, SIGMA))
 
 
-def _near(found: dict[str, Any], rate: float) -> int:
-    """The place of the grid nearest to a rate."""
-    return min(range(len(found["rates"])), key=lambda i: abs(found["rates"][i] - rate))
-
-
-def _rows(found: dict[str, Any]) -> list[Row]:
-    best, same = found["best"], found["same"]["mean"]
-    losses = {way: min(found[way]["mean"]) for way in WAYS}
-    near = _near(found, found["estimate"])
+def _rows(curves: Curves) -> list[Row]:
+    best, same = curves.best, curves.by_way["same"].mean
+    losses = {way: min(one.mean) for way, one in curves.by_way.items()}
+    near = curves.near(curves.estimate)
     return [
         row(
             "same α in training and testing: the best is positive",
@@ -82,8 +117,8 @@ def _rows(found: dict[str, Any]) -> list[Row]:
         row(
             "same α: the estimate is near the best",
             "near",
-            f"H.1 {found['estimate']:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
-            f"least {min(same):.4g}, without adaptation {found['before']:.4g}",
+            f"H.1 {curves.estimate:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
+            f"least {min(same):.4g}, without adaptation {curves.before:.4g}",
             same[near] < 1.05 * min(same),
             reason="H.1 knows neither noise nor a mean of w; holds if within 5 % of the least loss",
         ),
@@ -116,13 +151,13 @@ def _rows(found: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _second_rows(found: dict[str, Any]) -> list[Row]:
-    low, high, both = found["range"].values()
-    fixed, same = found["fixed test"]["mean"], found["same"]["mean"]
-    at_ends = [fixed[_near(found, rate)] for rate in (low, high)]
-    at_estimate = same[_near(found, found["estimate"])]
-    step = found["rates"][1] - found["rates"][0]
-    best = found["best"]["fixed test"]
+def _second_rows(curves: Curves) -> list[Row]:
+    low, high, both = curves.suggested
+    fixed, same = curves.by_way["fixed test"].mean, curves.by_way["same"].mean
+    at_ends = [fixed[curves.near(rate)] for rate in (low, high)]
+    at_estimate = same[curves.near(curves.estimate)]
+    step = curves.rates[1] - curves.rates[0]
+    best = curves.best["fixed test"]
     return [
         row(
             f"second row: with the test rate at {FIXED} the best training rate lies in Bernacchia's range",
@@ -142,14 +177,14 @@ def _second_rows(found: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _panels(found: dict[str, Any]) -> list[Panel]:
+def _panels(curves: Curves) -> list[Panel]:
     def curve(way: str, name: str = "test loss") -> Line:
         """The test loss along the rates."""
-        return line(name, found["rates"], found[way]["mean"], half=found[way]["half"])
+        return line(name, curves.rates, curves.by_way[way].mean, half=curves.by_way[way].half)
 
-    best = found["best"]
-    ends = [mark("no spread of tasks", found["range"]["ν = 0"]), mark("no noise", found["range"]["σ = 0"])]
-    estimate = mark("H.1", found["estimate"])
+    best, suggested = curves.best, curves.suggested
+    ends = [mark("no spread of tasks", suggested.no_spread), mark("no noise", suggested.no_noise)]
+    estimate = mark("H.1", curves.estimate)
     return [
         panel("α (½ · mean)", "same α in training and testing", [curve("same")], [estimate]),
         panel(
@@ -173,7 +208,7 @@ def _panels(found: dict[str, Any]) -> list[Panel]:
     ]
 
 
-def _draw(seed: int, count: int, shots: int) -> tuple[Any, Sums]:
+def _draw(seed: int, count: int, shots: int) -> tuple[TaskBatch, Sums]:
     draws = Draws(seed, list(range(count)), dtype=torch.float64)
     batch = mixed_linear(draws, shots, QUERIES, dim=DIM, sigma=SIGMA, nu=NU, mean=DIM**-0.5)
     return batch, labelled_sums(
@@ -181,7 +216,7 @@ def _draw(seed: int, count: int, shots: int) -> tuple[Any, Sums]:
     )
 
 
-def _curves(rates: list[float], repeats: int) -> dict[str, Any]:
+def _curves(rates: list[float], repeats: int) -> Curves:
     losses: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     before, estimates = [], []
     for seed in range(repeats):
@@ -197,14 +232,10 @@ def _curves(rates: list[float], repeats: int) -> dict[str, Any]:
         before.append(risk(test, maml_solution(train, 0.0), 0.0))
         estimates.append(split_moments(batch.x_support, batch.x_query, "half-mse").rate)
 
-    def summary(values: list[list[float]]) -> dict[str, list[float]]:
+    def summary(values: list[list[float]]) -> Curve:
         """Mean and half-width over repetitions."""
         table = torch.tensor(values)
-        return {"mean": table.mean(0).tolist(), "half": (1.96 * table.std(0) / repeats**0.5).tolist()}
+        return Curve(table.mean(0).tolist(), (1.96 * table.std(0) / repeats**0.5).tolist())
 
-    return {
-        "rates": rates,
-        **{way: summary(values) for way, values in losses.items()},
-        "before": sum(before) / repeats,
-        "estimate": sum(estimates) / repeats,
-    }
+    by_way = {way: summary(values) for way, values in losses.items()}
+    return Curves(rates, by_way, sum(before) / repeats, sum(estimates) / repeats, _suggested())

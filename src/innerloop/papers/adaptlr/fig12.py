@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from innerloop.core.statistics import Interval
 from innerloop.papers.adaptlr.bernacchia import STATED
 from innerloop.papers.adaptlr.fig12_runs import RATES, trained
+from innerloop.papers.adaptlr.shared import errors_of, kept_score
 from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.parts import remembered
 from innerloop.reproduce.rows import Reproduction, Row, Say, row, same_row
@@ -15,9 +17,6 @@ from innerloop.reproduce.sharing import ahead
 
 NAME = "adaptlr-fig12"
 FIXED = 0.01
-Score = dict[str, Any]
-"""An interval as plain data."""
-
 READINGS = {
     "caption": ("test α", f"training α fixed at {FIXED} (caption)"),
     "axis": ("training α", f"test α fixed at {FIXED} (title and axis)"),
@@ -28,15 +27,17 @@ READINGS = {
 def run(scale: str, say: Say) -> Reproduction:
     """Trains once per rate and judges each network at all rates: a row, a column and the diagonal."""
     steps, episodes = {"smoke": (30, 50), "cpu": (2000, 600), "paper": (20_000, 10_000)}[scale]
-    table: list[list[Score]] = []
+    table: list[list[Interval]] = []
     unadapted: list[float | None] = []
     ahead(NAME, trained, [{"rate": rate, "steps": steps, "episodes": episodes} for rate in RATES])
     for rate in RATES:
         trained_at = remembered(NAME, trained, {"rate": rate, "steps": steps, "episodes": episodes})
-        table.append(trained_at["scores"])
+        table.append([kept_score(score) for score in trained_at["scores"]])
         unadapted.append(trained_at["unadapted"])
-        say(f"trained at {rate:g}: {', '.join(f'{e:.4g}' for e in _errors(table[-1]))} at {RATES}")
-    data: dict[str, Any] = {"rates": RATES, "table": table, **_readings(table)}
+        say(f"trained at {rate:g}: {', '.join(f'{e:.4g}' for e in errors_of(table[-1]))} at {RATES}")
+    by_reading = _readings(table)
+    kept = {reading: _plain(scores) for reading, scores in by_reading.items()}
+    data: dict[str, Any] = {"rates": RATES, "table": [_plain(scores) for scores in table], **kept}
     protocol = {
         **STATED,
         "meta-steps": steps,
@@ -45,12 +46,16 @@ def run(scale: str, say: Say) -> Reproduction:
         "seed": 0,
         "left out of the figure": "errors above 20 times the least",
     }
-    panels = [_panel(x, y, data[reading]) for reading, (x, y) in READINGS.items()]
-    rows = _smoke_rows(table, unadapted, steps, episodes) if scale == "smoke" else _rows(data)
+    panels = [_panel(x, y, by_reading[reading]) for reading, (x, y) in READINGS.items()]
+    rows = _smoke_rows(table, unadapted, steps, episodes) if scale == "smoke" else _rows(by_reading)
     return Reproduction(rows, {NAME: panels_figure(panels, columns=3, width=3.6)}, data, protocol)
 
 
-def _readings(table: Sequence[Sequence[Score]]) -> dict[str, list[Score]]:
+def _plain(scores: Sequence[Interval]) -> list[dict[str, Any]]:
+    return [score._asdict() for score in scores]
+
+
+def _readings(table: Sequence[Sequence[Interval]]) -> dict[str, list[Interval]]:
     """What each reading of "fixed" compares, along the rates."""
     fixed = RATES.index(FIXED)
     return {
@@ -60,13 +65,7 @@ def _readings(table: Sequence[Sequence[Score]]) -> dict[str, list[Score]]:
     }
 
 
-def _errors(scores: Sequence[Score]) -> list[float]:
-    """Mean errors; where training failed, infinity."""
-    means = (score["mean"] for score in scores)
-    return [mean if mean is not None and math.isfinite(mean) else math.inf for mean in means]
-
-
-def _rows(data: dict[str, Any]) -> list[Row]:
+def _rows(by_reading: dict[str, list[Interval]]) -> list[Row]:
     whats = {
         "caption": f"training rate fixed at {FIXED}, other test rates (the caption): the best is positive",
         "axis": f"test rate fixed at {FIXED}, other training rates (title and axis): the best is positive",
@@ -75,7 +74,7 @@ def _rows(data: dict[str, Any]) -> list[Row]:
     reason = "the caption fixes α_t, which is on its own axis; both readings are run"
     rows = []
     for reading, what in whats.items():
-        errors = _errors(data[reading])
+        errors = errors_of(by_reading[reading])
         best = RATES[errors.index(min(errors))]
         ours = f"{best:g} (error {min(errors):.4g}; {errors[RATES.index(0.0)]:.4g} at 0)"
         rows.append(row(what, "positive", ours, best > 0, reason="" if reading == "same" else reason))
@@ -83,16 +82,16 @@ def _rows(data: dict[str, Any]) -> list[Row]:
 
 
 def _smoke_rows(
-    table: Sequence[Sequence[Score]], unadapted: Sequence[float | None], steps: int, episodes: int
+    table: Sequence[Sequence[Interval]], unadapted: Sequence[float | None], steps: int, episodes: int
 ) -> list[Row]:
     """Thirty steps teach nothing: what was computed is checked."""
-    again = trained(FIXED, steps, episodes)["scores"]
+    again = [kept_score(score) for score in trained(FIXED, steps, episodes)["scores"]]
     zero = RATES.index(0.0)
     at_zero = [
-        (_errors([scores[zero]])[0], plain or math.inf)
+        (errors_of([scores[zero]])[0], plain or math.inf)
         for scores, plain in zip(table, unadapted, strict=True)
     ]
-    repeated = list(zip(_errors(table[RATES.index(FIXED)]), _errors(again), strict=True))
+    repeated = list(zip(errors_of(table[RATES.index(FIXED)]), errors_of(again), strict=True))
     return [
         same_row(f"training at {FIXED} once more gives the same errors", repeated),
         row(
@@ -105,8 +104,8 @@ def _smoke_rows(
     ]
 
 
-def _panel(x: str, y: str, scores: Sequence[Score]) -> Panel:
-    errors = _errors(scores)
+def _panel(x: str, y: str, scores: Sequence[Interval]) -> Panel:
+    errors = errors_of(scores)
     kept = [i for i, error in enumerate(errors) if error < 20 * min(errors)]
-    half = [scores[i]["ci95"] for i in kept]
+    half = [scores[i].ci95 for i in kept]
     return panel(x, y, [line("5 steps", [RATES[i] for i in kept], [errors[i] for i in kept], half=half)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,20 +20,47 @@ RIDGE = 1.0
 CASES = (("uniform", 23, 68), ("uniform", 7, 112), ("normal", 15, 50), ("normal", 19, 85))
 
 
+class Case(NamedTuple):
+    """Losses after one step along the rates of the grid; the estimates, and the losses there.
+
+    Attributes:
+        rates: a grid around the best one.
+        losses: means over test tasks.
+        half: half-widths of their intervals.
+        best: the rate with the least mean loss.
+        least: that loss.
+        before: the loss without a step.
+        h15: the estimate H.15.
+        h14: the estimate H.14.
+        h1: the estimate H.1.
+        there: the loss at H.15.
+        at_h1: the loss at H.1.
+    """
+
+    rates: list[float]
+    losses: list[float]
+    half: list[float]
+    best: float
+    least: float
+    before: float
+    h15: float
+    h14: float
+    h1: float
+    there: float
+    at_h1: float
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """Ridge solution on all training samples, then one step of size α on each test task."""
     # the best step falls as 1/width and H.15 does not: near a thousand units they meet by accident
     width, tests = {"smoke": (4000, 40), "cpu": (10_000, 200), "paper": (10_000, 1000)}[scale]
-    data = {}
+    cases: dict[str, Case] = {}
     for i, (law, k, n) in enumerate(CASES):
         name = f"{law} weights, K = {k}, N = {n}"
-        data[name] = case = _case(law, k, n, width, tests, seed=i)
-        say(
-            f"{name}: optimum {case['best']:.3g}, H.15 {case['h15']:.3g}, "
-            f"H.14 {case['h14']:.3g}, H.1 {case['h1']:.3g}"
-        )
-    rows = [one for name, case in data.items() for one in _rows(name, case)]
-    panels = [_panel(name, case) for name, case in data.items()]
+        cases[name] = case = _case(law, k, n, width, tests, seed=i)
+        say(f"{name}: optimum {case.best:.3g}, H.15 {case.h15:.3g}, H.14 {case.h14:.3g}, H.1 {case.h1:.3g}")
+    rows = [one for name, case in cases.items() for one in _rows(name, case)]
+    panels = [_panel(name, case) for name, case in cases.items()]
     protocol = {
         "width": width,
         "parameters": 3 * width + 1,
@@ -43,32 +70,33 @@ def run(scale: str, say: Say) -> Reproduction:
         "weights": "U(−1, 1) or N(0, 1), standard parametrisation (the paper does not give the scale)",
         "seeds": "0 … 3",
     }
+    data = {name: case._asdict() for name, case in cases.items()}
     return Reproduction(rows, {"adaptlr-fig2": panels_figure(panels)}, data, protocol)
 
 
-def _rows(name: str, found: dict[str, Any]) -> list[Row]:
+def _rows(name: str, case: Case) -> list[Row]:
     return [
         row(
             f"{name}: the estimate H.15 is nearly optimal",
             "nearly optimal",
-            f"H.15 {found['h15']:.3g}, optimum {found['best']:.3g}; loss there {found['there']:.3g}, "
-            f"least {found['least']:.3g}, unadapted {found['before']:.3g}",
-            found["there"] < 1.1 * found["least"],
+            f"H.15 {case.h15:.3g}, optimum {case.best:.3g}; loss there {case.there:.3g}, "
+            f"least {case.least:.3g}, unadapted {case.before:.3g}",
+            case.there < 1.1 * case.least,
             expected=False,
             reason="H.15 scales as 1/(NK), while the best step of one task does not know N",
         ),
         row(
             f"{name}: the optimal α is positive",
             "positive",
-            f"{found['best']:.3g}; H.1 gives {found['h1']:.3g} (loss {found['at_h1']:.3g})",
-            found["best"] > 0,
+            f"{case.best:.3g}; H.1 gives {case.h1:.3g} (loss {case.at_h1:.3g})",
+            case.best > 0,
         ),
     ]
 
 
-def _panel(name: str, found: dict[str, Any]) -> Panel:
-    curve = line("loss after one step", found["rates"], found["losses"], half=found["half"])
-    return panel("α", name, [curve], [mark("optimum", found["best"]), mark("H.1", found["h1"])])
+def _panel(name: str, case: Case) -> Panel:
+    curve = line("loss after one step", case.rates, case.losses, half=case.half)
+    return panel("α", name, [curve], [mark("optimum", case.best), mark("H.1", case.h1)])
 
 
 def _tasks(seed: int, count: int, shots: int) -> TaskBatch:
@@ -82,7 +110,7 @@ def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, torch.ones_like(x)], -1)
 
 
-def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> dict[str, Any]:
+def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> Case:
     net = wide_net(seeded(seed), 2, width, law)
     train, test = _tasks(seed, n, k), _tasks(1000 + seed, tests, k)
     x, y = train.x_support.flatten(0, 1), train.y_support.flatten(0, 1)
@@ -100,19 +128,19 @@ def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> dict[s
         """The mean loss after one step of a rate."""
         return float((before - 2 * rate * above + rate**2 * below).mean())
 
-    return {
-        "rates": rates.tolist(),
-        "losses": curves.mean(1).tolist(),
-        "half": (1.96 * curves.std(1) / tests**0.5).tolist(),
-        "best": best,
-        "least": at(best),
-        "before": at(0.0),
-        "h15": h15,
-        "h14": h14,
-        "h1": h1,
-        "there": at(h15),
-        "at_h1": at(h1),
-    }
+    return Case(
+        rates=rates.tolist(),
+        losses=curves.mean(1).tolist(),
+        half=(1.96 * curves.std(1) / tests**0.5).tolist(),
+        best=best,
+        least=at(best),
+        before=at(0.0),
+        h15=h15,
+        h14=h14,
+        h1=h1,
+        there=at(h15),
+        at_h1=at(h1),
+    )
 
 
 def _parts(net: WideNet, test: TaskBatch, x: Tensor, dual: Tensor) -> tuple[Tensor, Tensor, Tensor]:

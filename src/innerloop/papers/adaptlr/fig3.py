@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.papers.adaptlr.fig3_runs import JUDGED, STEPS, trained
 from innerloop.plots.panels import Panel, line, panel, panels_figure
@@ -35,16 +35,31 @@ HOLDS: dict[str, dict[str, bool]] = {
 """What was found at `cpu`, and what is expected of `paper`, which has not been run."""
 
 
+class Curve(NamedTuple):
+    """Means over seeds along training with their deviations, and the rate of every seed at the end."""
+
+    step: list[int]
+    score: list[float]
+    score_deviation: list[float]
+    loss: list[float]
+    loss_deviation: list[float]
+    rate: list[float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name.replace("_", " "): values for name, values in self._asdict().items()}
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """Accuracy and loss on held-out characters along training, means over seeds."""
     seeds = {"smoke": 1, "cpu": 2, "paper": 3}[scale]
     every = {"smoke": 5, "cpu": 100, "paper": 500}[scale]
-    curves: dict[str, Any] = {}
+    curves: dict[str, Curve] = {}
     choices, seen = WAYS_OF_CHOOSING.values(), range(seeds)
     ahead(NAME, trained, [_settings(*each, scale, seed, every) for each in choices for seed in seen])
     for name, (inner, model) in WAYS_OF_CHOOSING.items():
         curves[name] = last = _curve(inner, model, scale, seeds, every)
-        say(f"{name}: {last['score'][-1]:.3f} after {last['step'][-1]} steps (rate {last['rate']})")
+        say(f"{name}: {last.score[-1]:.3f} after {last.step[-1]} steps (rate {last.rate})")
     protocol = {
         "seeds": seeds,
         "meta-steps": f"{STEPS[scale]}; the paper has 40,000 and draws 15,000",
@@ -59,15 +74,16 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     figures = {NAME: panels_figure(_panels(curves, seeds), shared_legend=True)}
     rows = _smoke_rows(curves) if scale == "smoke" else _rows(curves, scale)
-    return Reproduction(rows, figures, curves, protocol)
+    data = {name: curve.as_dict() for name, curve in curves.items()}
+    return Reproduction(rows, figures, data, protocol)
 
 
-def _smoke_rows(curves: dict[str, Any]) -> list[Row]:
+def _smoke_rows(curves: dict[str, Curve]) -> list[Row]:
     """Ten steps teach nothing: what was computed is checked."""
     answers = JUDGED["smoke"] * 5 * 2
-    readings = [curves[name]["rate"][0] for name in (PRINTED, ENTRIES)]
+    readings = [curves[name].rate[0] for name in (PRINTED, ENTRIES)]
     return [
-        counts_row([(value, answers) for curve in curves.values() for value in curve["score"]]),
+        counts_row([(value, answers) for curve in curves.values() for value in curve.score]),
         row(
             "the two readings of σ̂² are one number",
             "–",
@@ -79,18 +95,18 @@ def _smoke_rows(curves: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _early(curve: dict[str, Any]) -> float:
+def _early(curve: Curve) -> float:
     """The mean accuracy over what the paper draws."""
-    shown = [score for step, score in zip(curve["step"], curve["score"], strict=True) if step <= SHOWN]
-    return float(sum(shown) / len(shown))
+    shown = [score for step, score in zip(curve.step, curve.score, strict=True) if step <= SHOWN]
+    return sum(shown) / len(shown)
 
 
-def _rows(curves: dict[str, Any], scale: str) -> list[Row]:
+def _rows(curves: dict[str, Curve], scale: str) -> list[Row]:
     early = {name: _early(curve) for name, curve in curves.items()}
-    last = {name: curve["score"][-1] for name, curve in curves.items()}
-    rates = {name: "/".join(f"{r:g}" for r in curve["rate"]) for name, curve in curves.items()}
+    last = {name: curve.score[-1] for name, curve in curves.items()}
+    rates = {name: "/".join(f"{r:g}" for r in curve.rate) for name, curve in curves.items()}
     holds = HOLDS[scale]
-    steps = curves[PUBLISHED]["step"][-1]
+    steps = curves[PUBLISHED].step[-1]
     short = "" if steps >= 40_000 else f"; {steps} steps here, 40,000 there"
     return [
         row(
@@ -129,31 +145,39 @@ def _rows(curves: dict[str, Any], scale: str) -> list[Row]:
     ]
 
 
-def _panels(curves: dict[str, Any], seeds: int) -> list[Panel]:
-    def one(key: str, title: str) -> Panel:
-        """A panel of one measure, a line for each rule."""
-        half = f"{key} deviation"
-        lines = [line(n, c["step"], c[key], half=c[half] if seeds > 1 else None) for n, c in curves.items()]
-        return panel("meta-steps", title, lines)
+def _panels(curves: dict[str, Curve], seeds: int) -> list[Panel]:
+    several = seeds > 1
+    losses = [
+        line(name, curve.step, curve.loss, half=curve.loss_deviation if several else None)
+        for name, curve in curves.items()
+    ]
+    scores = [
+        line(name, curve.step, curve.score, half=curve.score_deviation if several else None)
+        for name, curve in curves.items()
+    ]
+    return [
+        panel("meta-steps", "(a) loss on test tasks", losses),
+        panel("meta-steps", "(b) accuracy on test tasks", scores),
+    ]
 
-    return [one("loss", "(a) loss on test tasks"), one("score", "(b) accuracy on test tasks")]
 
-
-def _curve(
-    inner: dict[str, Any], model: dict[str, Any], scale: str, seeds: int, every: int
-) -> dict[str, Any]:
+def _curve(inner: dict[str, Any], model: dict[str, Any], scale: str, seeds: int, every: int) -> Curve:
     """The mean over seeds; each seed is remembered."""
     runs = []
     for seed in range(seeds):
         settings = _settings(inner, model, scale, seed, every)
         runs.append(remembered(NAME, trained, settings))
     shortest = min(len(run["curve"]) for run in runs)
-    means: dict[str, Any] = {"step": [point["step"] for point in runs[0]["curve"][:shortest]]}
-    for key in ("score", "loss"):
-        columns = [[run["curve"][i][key] for run in runs] for i in range(shortest)]
-        means[key] = [sum(column) / len(column) for column in columns]
-        means[f"{key} deviation"] = [_deviation(column) for column in columns]
-    return {**means, "rate": [round(run["rate"], 4) for run in runs]}
+    looks = [[run["curve"][i] for run in runs] for i in range(shortest)]
+    scores, losses = ([[point[key] for point in look] for look in looks] for key in ("score", "loss"))
+    return Curve(
+        step=[look[0]["step"] for look in looks],
+        score=[_mean(values) for values in scores],
+        score_deviation=[_deviation(values) for values in scores],
+        loss=[_mean(values) for values in losses],
+        loss_deviation=[_deviation(values) for values in losses],
+        rate=[round(run["rate"], 4) for run in runs],
+    )
 
 
 def _settings(
@@ -162,6 +186,10 @@ def _settings(
     return {"inner": inner, "model": model, "scale": scale, "seed": seed, "every": every}
 
 
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
 def _deviation(values: list[float]) -> float:
-    mean = sum(values) / len(values)
+    mean = _mean(values)
     return float((sum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1)) ** 0.5)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from innerloop.papers.adaptlr.shared import Law, seeded
-from innerloop.plots.panels import Line, Panel, line, panel, panels_figure
+from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.rate.forms import adapted_loss, erm_solution, maml_solution, task_sums
 
@@ -18,17 +18,52 @@ OPTIMA = Law("normal", 0, 3**0.5)
 STEPS = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000]
 
 
+class Shares(NamedTuple):
+    """In which share of the draws, with optima of the test tasks drawn too, the loss gap is as in Figure 5.
+
+    Attributes:
+        above_at_first: MAML's loss is above ERM's before adaptation.
+        as_published: and below it at a later step.
+    """
+
+    above_at_first: float
+    as_published: float
+
+
+class Gaps(NamedTuple):
+    """MAML's minus ERM's, for every t of :data:`STEPS`.
+
+    Attributes:
+        distance: of the distances F_t, means over draws.
+        test: of the losses on test tasks, means over draws.
+        training: of the losses on training tasks, in the first draw.
+        error: standard errors of the distances.
+        shares: draws that look as published.
+    """
+
+    distance: list[float]
+    test: list[float]
+    training: list[float]
+    error: list[float]
+    shares: Shares
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        first, published = self.shares
+        return {**self._asdict(), "shares": {"above at first": first, "as published": published}}
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """The paper shows one draw of training tasks; distances here are means over draws."""
     tasks, draws = {"smoke": (200, 20), "cpu": (2000, 40), "paper": (5000, 100)}[scale]
     rows: list[Row] = []
-    data: dict[str, Any] = {}
+    by_law: dict[str, Gaps] = {}
     for i, law in enumerate(LAWS):
-        data[str(law)] = gaps = _gaps(law, tasks, draws, seed=i)
+        by_law[str(law)] = gaps = _gaps(law, tasks, draws, seed=i)
         rows += _rows(str(law), gaps, draws)
         say(
-            f"{law}: at t = 0 the distance gap is {gaps['distance'][0]:.3g}, the loss gap "
-            f"{gaps['test'][0]:+.3g} on test tasks, {gaps['training'][0]:+.3g} on training tasks"
+            f"{law}: at t = 0 the distance gap is {gaps.distance[0]:.3g}, the loss gap "
+            f"{gaps.test[0]:+.3g} on test tasks, {gaps.training[0]:+.3g} on training tasks"
         )
     protocol = {
         "training tasks": tasks,
@@ -41,18 +76,19 @@ def run(scale: str, say: Say) -> Reproduction:
         "distance and loss on test tasks": "mean over draws, expectation over the optima of test tasks exact",
         "loss on training tasks": "of the first draw",
     }
-    return Reproduction(rows, {"adaptlr-fig5": panels_figure(_panels(data))}, data, protocol)
+    data = {law: gaps.as_dict() for law, gaps in by_law.items()}
+    return Reproduction(rows, {"adaptlr-fig5": panels_figure(_panels(by_law))}, data, protocol)
 
 
-def _rows(law: str, found: dict[str, Any], draws: int) -> list[Row]:
-    test, training, shares = found["test"], found["training"], found["shares"]
+def _rows(law: str, gaps: Gaps, draws: int) -> list[Row]:
+    test, training, shares = gaps.test, gaps.training, gaps.shares
     return [
         row(
             f"{law}: MAML's loss is above ERM's before adaptation, below it after a few steps",
             "marginally higher, then lower",
             f"test tasks: t = 0: {test[0]:+.2g}, last t: {test[-1]:+.2g} (mean of {draws} draws); as "
-            f"published in {shares['as published']:.0%} of the draws, above at t = 0 in "
-            f"{shares['above at first']:.0%}",
+            f"published in {shares.as_published:.0%} of the draws, above at t = 0 in "
+            f"{shares.above_at_first:.0%}",
             test[0] > 0 and min(test) < 0,
             expected=False,
             reason="on tasks they were not fitted to, w_m is the better one before adaptation already; "
@@ -68,27 +104,27 @@ def _rows(law: str, found: dict[str, Any], draws: int) -> list[Row]:
         row(
             f"{law}: F_t(w_m) < F_t(w_r) for every t, averaged over {draws} draws",
             "always smaller",
-            f"t = 0: {found['distance'][0]:.2g} ± {found['error'][0]:.1g}; last: {found['distance'][-1]:.2g}",
-            all(gap < 0 for gap in found["distance"]),
+            f"t = 0: {gaps.distance[0]:.2g} ± {gaps.error[0]:.1g}; last: {gaps.distance[-1]:.2g}",
+            all(gap < 0 for gap in gaps.distance),
             reason="Theorem 2 is about the mean over draws of training tasks",
         ),
     ]
 
 
-def _panels(data: dict[str, Any]) -> list[Panel]:
-    def lines(key: str, relative: bool) -> list[Line]:
-        """A line for every law."""
-        by = {law: abs(gaps[key][0]) if relative else 1.0 for law, gaps in data.items()}
-        return [line(law, STEPS[1:], [v / by[law] for v in f[key][1:]]) for law, f in data.items()]
+def _panels(by_law: dict[str, Gaps]) -> list[Panel]:
+    def one(title: str, along: dict[str, list[float]], relative: bool) -> Panel:
+        """A panel with a line for every law."""
+        by = {law: abs(values[0]) if relative else 1.0 for law, values in along.items()}
+        lines = [line(law, STEPS[1:], [v / by[law] for v in values[1:]]) for law, values in along.items()]
+        return panel("adaptation steps t", title, lines, log_x=True)
 
-    titles = {
-        "test": "(a) loss of MAML − loss of ERM, test tasks, relative to t = 0",
-        "training": "the same on training tasks",
-        "distance": "(b) F_t(w_m) − F_t(w_r)",
-    }
+    tests = {law: gaps.test for law, gaps in by_law.items()}
+    training = {law: gaps.training for law, gaps in by_law.items()}
+    distances = {law: gaps.distance for law, gaps in by_law.items()}
     return [
-        panel("adaptation steps t", title, lines(key, key != "distance"), log_x=True)
-        for key, title in titles.items()
+        one("(a) loss of MAML − loss of ERM, test tasks, relative to t = 0", tests, True),
+        one("the same on training tasks", training, True),
+        one("(b) F_t(w_m) − F_t(w_r)", distances, False),
     ]
 
 
@@ -116,7 +152,7 @@ class Spectra(NamedTuple):
         return torch.stack(each) / len(own)
 
 
-def _gaps(law: Law, tasks: int, draws: int, seed: int) -> dict[str, Any]:
+def _gaps(law: Law, tasks: int, draws: int, seed: int) -> Gaps:
     made, made_test = seeded(seed), seeded(100 + seed)
     fresh = law.draw(made_test, tasks, SAMPLES, DIM)
     spectra = Spectra(*torch.linalg.eigh(fresh.mT @ fresh))
@@ -140,13 +176,9 @@ def _gaps(law: Law, tasks: int, draws: int, seed: int) -> dict[str, Any]:
             training = [m - r for m, r in zip(*ends, strict=True)]
     means = {name: torch.stack(gaps[name]).mean(0).tolist() for name in shapes}
     error = (torch.stack(gaps["distance"]).std(0) / draws**0.5).tolist()
-    return {**means, "training": training, "error": error, "shares": _shares(torch.stack(gaps["drawn"]))}
+    return Gaps(means["distance"], means["test"], training, error, _shares(torch.stack(gaps["drawn"])))
 
 
-def _shares(drawn: Tensor) -> dict[str, float]:
-    """In how many draws, with optima of the test tasks drawn too, the loss gap does what Figure 5 shows."""
+def _shares(drawn: Tensor) -> Shares:
     above, below = drawn[:, 0] > 0, (drawn < 0).any(1)
-    return {
-        "above at first": float(above.double().mean()),
-        "as published": float((above & below).double().mean()),
-    }
+    return Shares(float(above.double().mean()), float((above & below).double().mean()))

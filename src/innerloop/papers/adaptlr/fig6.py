@@ -3,62 +3,44 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
+from innerloop.papers.adaptlr.fig6_exact import (
+    DIM,
+    MOMENTS,
+    SIZE,
+    Coefficients,
+    Matrices,
+    Polynomials,
+    coefficients,
+    matrices,
+    polynomials,
+)
 from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
-from innerloop.theory.rate.examples import (
-    counts,
-    independent_traces,
-    normal_moments,
-    polynomial_traces,
-    printed_g1,
-    printed_polynomial_traces,
-    printed_single_sample,
-)
-
-DIM = 50
-SAMPLES = (1, 50)
-VARIANCES = tuple(Fraction(10) ** k for k in range(-3, 3))
-SIZE = 5
-"""Dimension along the variances."""
-
-MOMENTS: dict[str, list[float]] = {
-    "normal": [float(m) for m in normal_moments(7, 1.0)],
-    "uniform": [1, 0, 1, 0, 9 / 5, 0, 27 / 7],
-    "±1": [1, 0, 1, 0, 1, 0, 1],
-}
-"""E[Y^k] for k = 0 … 6; all have mean 0 and variance 1."""
+from innerloop.theory.rate.examples import counts, printed_g1
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """Everything is exact: rational numbers for Example 1, sums over coinciding indices for Example 2."""
     dims = list(range(1, {"smoke": 6, "cpu": 16, "paper": 21}[scale]))
-    parts = {"figure 6": _coefficients(), "example 1": _polynomials(dims), "example 2": _matrices()}
-    for name, part in parts.items():
+    six, one, two = coefficients(), polynomials(dims), matrices()
+    data = {"figure 6": six._asdict(), "example 1": one.as_dict(), "example 2": two.as_dict()}
+    for name, part in data.items():
         say(f"{name}: {', '.join(part)}")
-    rows = [
-        *_figure_rows(parts["figure 6"]),
-        *_example_1(parts["example 1"]),
-        *_example_2(parts["example 2"]),
-    ]
+    rows = [*_figure_rows(six), *_example_1(one), *_example_2(two)]
     protocol = {
         "arithmetic": "exact",
         "Example 1": f"x ~ N(0, σ²), d = {SIZE} along σ², σ² = 1 and 0.1 along d",
         "Example 2": ", ".join(MOMENTS) + " entries of mean 0 and variance 1",
         "seeds": "none",
     }
-    return Reproduction(rows, {"adaptlr-fig6": panels_figure(_panels(parts), columns=3)}, parts, protocol)
+    figure = panels_figure(_panels(six, one, two), columns=3)
+    return Reproduction(rows, {"adaptlr-fig6": figure}, data, protocol)
 
 
-def _coefficients() -> dict[str, Any]:
-    return {"g1": counts((1, 1), DIM), "g2": counts((3, 1, 2), DIM), "g3": counts((1, 1, 1), DIM)}
-
-
-def _figure_rows(found: dict[str, Any]) -> list[Row]:
-    g1, g2, g3 = found["g1"], found["g2"], found["g3"]
+def _figure_rows(counted: Coefficients) -> list[Row]:
+    g1, g2, g3 = counted
     same = all(printed_g1(d, i) == g for d in range(1, DIM + 1) for i, g in enumerate(counts((1, 1), d)))
     small = [i for i, g in enumerate(g1) if g2[2 * i] <= g]
     return [
@@ -88,27 +70,6 @@ def _figure_rows(found: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _polynomials(dims: list[int]) -> dict[str, Any]:
-    def along_sigma(k: int) -> list[float]:
-        """Rates for every variance."""
-        return [polynomial_traces(SIZE, k, v).rate for v in VARIANCES]
-
-    def along_d(k: int, v: Fraction) -> list[float]:
-        """Rates for every dimension."""
-        return [polynomial_traces(d, k, v).rate for d in dims]
-
-    printed = {k: printed_polynomial_traces(3, k, Fraction(1)).rate for k in SAMPLES}
-    return {
-        "variances": [float(v) for v in VARIANCES],
-        "dims": dims,
-        "along σ²": {f"K = {k}": along_sigma(k) for k in SAMPLES},
-        "along d, σ² = 1": {f"K = {k}": along_d(k, Fraction(1)) for k in SAMPLES},
-        "along d, σ² = 0.1": {f"K = {k}": along_d(k, Fraction(1, 10)) for k in SAMPLES},
-        "as printed, d = 3": {f"K = {k}": rate for k, rate in printed.items()},
-        "exact, d = 3": {f"K = {k}": polynomial_traces(3, k, Fraction(1)).rate for k in SAMPLES},
-    }
-
-
 def _falls(values: list[float]) -> bool:
     return all(b < a for a, b in pairwise(values))
 
@@ -119,14 +80,12 @@ def _slopes(x: list[float], y: list[float]) -> list[float]:
     return [(d - b) / (c - a) for (a, b), (c, d) in pairwise(logs)]
 
 
-def _example_1(found: dict[str, Any]) -> list[Row]:
-    rows = []
-    for name, rates in found["along σ²"].items():
-        slopes = _slopes(found["variances"], rates)
+def _example_1(example: Polynomials) -> list[Row]:
+    rows, variances = [], example.variances
+    for name, rates in example.along_variances.items():
+        slopes = _slopes(variances, rates)
         what = f"Example 1, d = {SIZE}, {name}"
-        ours = (
-            f"{rates[0]:.3g} at σ² = {found['variances'][0]:g}, {rates[-1]:.2g} at {found['variances'][-1]:g}"
-        )
+        ours = f"{rates[0]:.3g} at σ² = {variances[0]:g}, {rates[-1]:.2g} at {variances[-1]:g}"
         rows.append(row(f"{what}: α*_lim falls as σ² grows", "inverse relationship", ours, _falls(rates)))
         rows.append(
             row(
@@ -140,7 +99,7 @@ def _example_1(found: dict[str, Any]) -> list[Row]:
             )
         )
     for v, expected in (("1", (True, True)), ("0.1", (True, False))):
-        for (name, rates), holds in zip(found[f"along d, σ² = {v}"].items(), expected, strict=True):
+        for (name, rates), holds in zip(example.along_dims[v].items(), expected, strict=True):
             ours = (
                 ", ".join(f"{rate:.3g}" for rate in rates[:5])
                 + f" for d = 1 … 5; {rates[-1]:.2g} at the last"
@@ -148,7 +107,7 @@ def _example_1(found: dict[str, Any]) -> list[Row]:
             what = f"Example 1, σ² = {v}, {name}: α*_lim falls as d grows"
             reason = "" if holds else "it rises from d = 1 to 2 and from 3 to 4, by less than a hundredth"
             rows.append(row(what, "inverse relationship", ours, _falls(rates), expected=holds, reason=reason))
-    exact, printed = found["exact, d = 3"], found["as printed, d = 3"]
+    exact, printed = example.exact, example.printed
     ours = "; ".join(f"{k}: {printed[k]:.4g} from the printed, {exact[k]:.4g} from the trace" for k in exact)
     same = all(math.isclose(exact[k], printed[k], rel_tol=1e-6) for k in exact)
     reason = (
@@ -158,25 +117,11 @@ def _example_1(found: dict[str, Any]) -> list[Row]:
     return [*rows, row(what, "equal", ours, same, expected=False, reason=reason)]
 
 
-def _matrices() -> dict[str, Any]:
-    dims, large = [1, 2, 5, 10, 20, 50], 2000
-    rates: dict[str, Any] = {"dims": dims, "K = d": large}
-    for name, moments in MOMENTS.items():
-        rates[name] = {
-            "printed, K = 1": printed_single_sample(moments),
-            "exact, K = 1": [independent_traces(moments, 1, d).rate for d in dims],
-            "large": independent_traces(moments, large, large).rate,
-            "E[Y⁴]/E[Y⁶]": moments[4] / moments[6],
-        }
-    return rates
-
-
-def _example_2(found: dict[str, Any]) -> list[Row]:
-    laws = {name: found[name] for name in MOMENTS}
-    ratio = {n: [rate / law["printed, K = 1"] for rate in law["exact, K = 1"]] for n, law in laws.items()}
-    large = {n: law["large"] for n, law in laws.items()}
-    share = {n: large[n] / law["E[Y⁴]/E[Y⁶]"] for n, law in laws.items()}
-    last = found["dims"][-1]
+def _example_2(example: Matrices) -> list[Row]:
+    ratio = {n: [rate / law.printed for rate in law.exact] for n, law in example.laws.items()}
+    large = {n: law.large for n, law in example.laws.items()}
+    share = {n: large[n] / law.ratio for n, law in example.laws.items()}
+    last = example.dims[-1]
     constant = max(share.values()) < 1.1 * min(share.values())
     return [
         row(
@@ -194,7 +139,7 @@ def _example_2(found: dict[str, Any]) -> list[Row]:
             reason="E.12 drops all terms with two or three columns: E S² has d² of them, E S³ has d³",
         ),
         row(
-            f"Example 2, K = d = {found['K = d']}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
+            f"Example 2, K = d = {example.size}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
             "the same factor for all laws",
             "α*_lim / that: " + ", ".join(f"{n} {share[n]:.3f} (α*_lim {large[n]:.4f})" for n in share),
             constant,
@@ -204,23 +149,20 @@ def _example_2(found: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _panels(found: dict[str, Any]) -> list[Panel]:
-    six, one, two = found["figure 6"], found["example 1"], found["example 2"]
-
-    def coefficients(*names: str) -> Panel:
+def _panels(six: Coefficients, one: Polynomials, two: Matrices) -> list[Panel]:
+    def some(**counted: list[int]) -> Panel:
         """A panel of some of the coefficients."""
-        lines = [line(name, range(len(six[name])), six[name]) for name in names]
-        return panel(f"index (d = {DIM})", "coefficients " + ", ".join(names), lines)
+        lines = [line(name, range(len(values)), values) for name, values in counted.items()]
+        return panel(f"index (d = {DIM})", "coefficients " + ", ".join(counted), lines)
 
-    sigma = [line(k, one["variances"], rates) for k, rates in one["along σ²"].items()]
-    dims = [line(k, one["dims"], rates) for k, rates in one["along d, σ² = 1"].items()]
+    sigma = [line(k, one.variances, rates) for k, rates in one.along_variances.items()]
+    dims = [line(k, one.dims, rates) for k, rates in one.along_dims["1"].items()]
     single = [
-        line(n, two["dims"], [rate / two[n]["printed, K = 1"] for rate in two[n]["exact, K = 1"]])
-        for n in MOMENTS
+        line(name, two.dims, [rate / law.printed for rate in law.exact]) for name, law in two.laws.items()
     ]
     return [
-        coefficients("g1", "g2"),
-        coefficients("g1", "g3"),
+        some(g1=six.g1, g2=six.g2),
+        some(g1=six.g1, g3=six.g3),
         panel("σ²", f"Example 1: α*_lim, d = {SIZE}", sigma, log_x=True, log_y=True),
         panel("d", "Example 1: α*_lim, σ² = 1", dims, log_y=True),
         panel("d", "Example 2, K = 1: exact / printed α*_lim", single, log_x=True, log_y=True),

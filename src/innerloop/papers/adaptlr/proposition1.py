@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from innerloop.papers.adaptlr.shared import Law, seeded
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.plots.panels import Panel, line, panel, panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop.theory.rate.gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
@@ -18,6 +18,50 @@ SAMPLES, DIM = 50, 20
 INPUTS, OPTIMA = Law("uniform", -5, 5), Law("normal", 0, 3**0.5)
 CHANCE = 0.05
 """δ: the bound holds with probability 1 − δ."""
+LIMIT, INSIDE = "α*_lim", "half the proof's end"
+
+
+class Gaps(NamedTuple):
+    """At one rate, for every N: 95 % quantiles of |L_m(w_m) − its mean|, the mean, and that above its limit.
+
+    ``norm`` is the sub-Gaussian norm that the bound needs.
+    """
+
+    rate: float
+    gap: list[float]
+    mean: list[float]
+    excess: list[float]
+    norm: float
+
+
+class Results(NamedTuple):
+    """Gaps at α*_lim and at half the proof's end, there with the bounds; ε by rate."""
+
+    counts: list[int]
+    limit: float
+    known: Eigenvalues
+    at_limit: Gaps
+    inside: Gaps
+    bound: list[float]
+    corrected: list[float]
+    epsilon: dict[str, float]
+
+    @property
+    def proved(self) -> tuple[float, float]:
+        """Both ends of B.13."""
+        return self.known.proved(SAMPLES)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "counts": self.counts,
+            "limit": self.limit,
+            "proved": self.proved,
+            **self.known._asdict(),
+            LIMIT: self.at_limit._asdict(),
+            INSIDE: {**self.inside._asdict(), "bound": self.bound, "corrected": self.corrected},
+            "ε": self.epsilon,
+        }
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -28,18 +72,16 @@ def run(scale: str, say: Say) -> Reproduction:
     pool = INPUTS.draw(made, {"smoke": 2000}.get(scale, 20_000), SAMPLES, DIM)
     limit, known = limit_moments(pool).rate, Eigenvalues.of(pool)
     low, high = known.proved(SAMPLES)
-    results: dict[str, Any] = {"counts": counts, "limit": limit, "proved": [low, high], **known._asdict()}
-    for name, rate in (("α*_lim", limit), ("half the proof's end", low / 2)):
-        results[name] = _gaps(pool, rate, counts, draws, made)
-        say(f"{name} = {rate:.3g}: 95 % of gaps below {results[name]['gap'][-1]:.3g} at N = {counts[-1]}")
-    inside = results["half the proof's end"]
-    inside["bound"], inside["corrected"] = (
-        [gap_bound(known, low / 2, SAMPLES, DIM, n, inside["norm"], CHANCE, squared) for n in counts]
+    gaps: dict[str, Gaps] = {}
+    for name, rate in ((LIMIT, limit), (INSIDE, low / 2)):
+        gaps[name] = _gaps(pool, rate, counts, draws, made)
+        say(f"{name} = {rate:.3g}: 95 % of gaps below {gaps[name].gap[-1]:.3g} at N = {counts[-1]}")
+    bound, corrected = (
+        [gap_bound(known, low / 2, SAMPLES, DIM, n, gaps[INSIDE].norm, CHANCE, squared) for n in counts]
         for squared in (False, True)
     )
-    results["ε"] = {
-        str(rate): epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)
-    }
+    by_rate = {str(rate): epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)}
+    results = Results(counts, limit, known, gaps[LIMIT], gaps[INSIDE], bound, corrected, by_rate)
     protocol = {
         "data": f"{INPUTS}, K = {SAMPLES}, d = {DIM}",
         "optima": "N(0, 3I)",
@@ -50,13 +92,11 @@ def run(scale: str, say: Say) -> Reproduction:
         "constant of Hanson and Wright": "1 (the paper drops it)",
         "seed": 0,
     }
-    return Reproduction(
-        _rows(results), {"adaptlr-proposition1": panels_figure(_panels(results))}, results, protocol
-    )
+    figures = {"adaptlr-proposition1": panels_figure(_panels(results))}
+    return Reproduction(_rows(results), figures, results.as_dict(), protocol)
 
 
-def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.Generator) -> dict[str, Any]:
-    """The 95 % quantile of |L_m(w_m) − mean of it|, and the mean, for every N."""
+def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.Generator) -> Gaps:
     population = adapted(pool, rate).mean(0)
     gaps, means = [], []
     for n in counts:
@@ -70,7 +110,7 @@ def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.
     u = torch.einsum("nij,nj->ni", adapted(pool, rate), OPTIMA.draw(made, len(pool), DIM))
     limit = OPTIMA.b**2 * float(population.trace()) / SAMPLES
     excess = [mean - limit for mean in means]
-    return {"rate": rate, "gap": gaps, "mean": means, "excess": excess, "norm": sub_gaussian_norm(u)}
+    return Gaps(rate, gaps, means, excess, sub_gaussian_norm(u))
 
 
 def _slope(counts: list[int], gaps: list[float]) -> float:
@@ -80,55 +120,54 @@ def _slope(counts: list[int], gaps: list[float]) -> float:
     return float((x * y).sum() / x.square().sum())
 
 
-def _rows(found: dict[str, Any]) -> list[Row]:
-    counts, (low, high) = found["counts"], found["proved"]
+def _rows(results: Results) -> list[Row]:
+    counts, (low, high) = results.counts, results.proved
     rows = []
-    for name in ("α*_lim", "half the proof's end"):
-        part = found[name]
-        slope = _slope(counts[1:], part["gap"][1:])
+    for name, part in ((LIMIT, results.at_limit), (INSIDE, results.inside)):
+        slope = _slope(counts[1:], part.gap[1:])
         rows.append(
             row(
                 f"{name}: the gap of the population risk to its mean vanishes as 1/N",
                 "of order 1/N (3.4)",
-                f"α = {part['rate']:.3g}: 95 % of gaps below {part['gap'][0]:.3g} at N = {counts[0]}, "
-                f"{part['gap'][-1]:.3g} at {counts[-1]} (mean risk {part['mean'][-1]:.3g}); "
+                f"α = {part.rate:.3g}: 95 % of gaps below {part.gap[0]:.3g} at N = {counts[0]}, "
+                f"{part.gap[-1]:.3g} at {counts[-1]} (mean risk {part.mean[-1]:.3g}); "
                 f"slope {slope:.2f}",
                 abs(slope + 1) < 0.15,
                 reason="holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more",
             )
         )
-    part = found["α*_lim"]
-    slope = _slope(counts[1:], part["excess"][1:])
+    excess = results.at_limit.excess
+    slope = _slope(counts[1:], excess[1:])
     rows.append(
         row(
             "α*_lim: the mean population risk tends to its limit as 1/N (B.17)",
             "of order 1/N",
-            f"{part['excess'][0]:.3g} above it at N = {counts[0]}, {part['excess'][-1]:.3g} at {counts[-1]}; "
+            f"{excess[0]:.3g} above it at N = {counts[0]}, {excess[-1]:.3g} at {counts[-1]}; "
             f"slope {slope:.2f}",
             abs(slope + 1) < 0.15,
             reason="outside the rates of B.13, for which it is proved; holds as the rows above",
         )
     )
-    return [*rows, *_bound_rows(found), _range_row(found["limit"], low, high), _epsilon_row(found["ε"])]
+    return [*rows, *_bound_rows(results), _range_row(results.limit, low, high), _epsilon_row(results.epsilon)]
 
 
-def _bound_rows(found: dict[str, Any]) -> list[Row]:
-    part = found["half the proof's end"]
-
-    def one(key: str, what: str, reason: str) -> Row:
+def _bound_rows(results: Results) -> list[Row]:
+    def one(bound: list[float], what: str, reason: str) -> Row:
         """A row for one bound."""
-        looseness = [b / g for b, g in zip(part[key], part["gap"], strict=True)]
+        looseness = [b / g for b, g in zip(bound, results.inside.gap, strict=True)]
         ours = f"bound / 95 % quantile: {min(looseness):.3g} to {max(looseness):.3g}"
         return row(what, "below the bound", ours, min(looseness) >= 1, reason=reason)
 
     return [
         one(
-            "bound",
+            results.bound,
             "half the proof's end: 95 % of gaps lie below (3.4) as printed",
             "Hanson–Wright's constant as 1",
         ),
         one(
-            "corrected", "the same with ε for √ε in the first term, as C.18 gives", "C.19 loses a square of ε"
+            results.corrected,
+            "the same with ε for √ε in the first term, as C.18 gives",
+            "C.19 loses a square of ε",
         ),
     ]
 
@@ -158,24 +197,23 @@ def _epsilon_row(values: dict[str, float]) -> Row:
     )
 
 
-def _panels(found: dict[str, Any]) -> list[Any]:
-    counts = found["counts"]
-    start = found["α*_lim"]["gap"][0]
+def _panels(results: Results) -> list[Panel]:
+    counts = results.counts
+    start = results.at_limit.gap[0]
     guide = line("1/N", counts, [start * counts[0] / n for n in counts])
-    inside = found["half the proof's end"]
-    bound = [line("(3.4) as printed", counts, inside["bound"]), line("with ε", counts, inside["corrected"])]
+    bound = [line("(3.4) as printed", counts, results.bound), line("with ε", counts, results.corrected)]
     return [
         panel(
             "number of tasks N",
             "α*_lim: 95 % quantile of the gap",
-            [line("gap", counts, found["α*_lim"]["gap"]), guide],
+            [line("gap", counts, results.at_limit.gap), guide],
             log_x=True,
             log_y=True,
         ),
         panel(
             "number of tasks N",
             "half the proof's end: gap and bound",
-            [line("gap", counts, inside["gap"]), *(one for one in bound if math.isfinite(one["y"][0]))],
+            [line("gap", counts, results.inside.gap), *(one for one in bound if math.isfinite(one["y"][0]))],
             log_x=True,
             log_y=True,
         ),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from innerloop.core.statistics import Interval
 
 DOUBLE = torch.float64
 
@@ -51,6 +54,25 @@ def same_variance(kind: str, variance: float) -> Law:
 def seeded(seed: int) -> torch.Generator:
     """A generator of its own."""
     return torch.Generator().manual_seed(seed)
+
+
+def kept_score(kept: Mapping[str, Any]) -> Interval:
+    """A score as JSON holds it, where what is not a number is null.
+
+    >>> kept_score({"mean": None, "ci95": None, "n": 0})
+    Interval(mean=nan, ci95=nan, n=0)
+    """
+    mean, ci95 = (math.nan if kept[key] is None else kept[key] for key in ("mean", "ci95"))
+    return Interval(mean, ci95, kept["n"])
+
+
+def errors_of(scores: Sequence[Interval]) -> list[float]:
+    """Mean errors; where training failed, infinity.
+
+    >>> errors_of([Interval(0.5, 0.1, 3), Interval(math.nan, math.nan, 0)])
+    [0.5, inf]
+    """
+    return [score.mean if math.isfinite(score.mean) else math.inf for score in scores]
 
 
 class WideNet(NamedTuple):

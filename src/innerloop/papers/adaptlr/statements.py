@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +33,22 @@ UNIFORM = [1.0, 0.0, 25 / 3, 0.0, 125.0, 0.0, 15625 / 7]
 """Moments of U(−5, 5)."""
 
 
+class Theorem2(NamedTuple):
+    """At the largest rate that is proved, for every t: MAML's gain per coordinate, and 3.8's bound / d²."""
+
+    rate: float
+    gain: list[float]
+    bound: list[float]
+
+
+class Proposition5(NamedTuple):
+    """Along the rates: what eq. 3.7 leaves of w_m(α) − w_r, and how long its first term is."""
+
+    rates: list[float]
+    rest: list[float]
+    moved: list[float]
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """Exact where there is a closed form; else means over draws of training tasks."""
     draws, tasks = {"smoke": (2000, 500), "cpu": (20_000, 3000), "paper": (200_000, 20_000)}[scale]
@@ -54,8 +70,9 @@ def run(scale: str, say: Say) -> Reproduction:
         f"{draws} draws, seed 0",
         "Proposition 5": f"{TASKS} tasks, K = {SAMPLES}, d = {DIM}; seed 1",
     }
-    data = {"theorem 2": theorem, "proposition 5": linear}
-    return Reproduction(rows, {"adaptlr-statements": panels_figure(_panels(data))}, data, protocol)
+    proved = {"rate": theorem.rate, "gain": theorem.gain, "bound / d²": theorem.bound}
+    data = {"theorem 2": proved, "proposition 5": linear._asdict()}
+    return Reproduction(rows, {"adaptlr-statements": panels_figure(_panels(theorem, linear))}, data, protocol)
 
 
 def _corollary_1() -> list[Row]:
@@ -107,8 +124,7 @@ def _corollary_2(tasks: int) -> Row:
     )
 
 
-def _theorem_2(draws: int) -> dict[str, Any]:
-    """Per coordinate, at the largest rate that is proved: MAML's gain in distance, and 3.8's bound / d²."""
+def _theorem_2(draws: int) -> Theorem2:
     made = seeded(0)
     values = Law("uniform", LEAST, LARGEST).draw(made, draws, TASKS)
     first, second, third = (float(values.pow(p).mean()) for p in (1, 2, 3))
@@ -125,12 +141,12 @@ def _theorem_2(draws: int) -> dict[str, Any]:
         (1 - 2 * ETA / SAMPLES * LARGEST) ** (2 * t) * 4 * rate * constant / (TASKS * SAMPLES * LARGEST**3)
         for t in STEPS
     ]
-    return {"rate": rate, "gain": [float(gained) * s for s in shrink], "bound / d²": bound}
+    return Theorem2(rate, [float(gained) * s for s in shrink], bound)
 
 
-def _theorem_rows(found: dict[str, Any]) -> list[Row]:
+def _theorem_rows(theorem: Theorem2) -> list[Row]:
     """The gain is a sum over coordinates, the printed bound goes with d²."""
-    gains, per_square = found["gain"], found["bound / d²"]
+    gains, per_square = theorem.gain, theorem.bound
     rows = []
     for d in DIMS:
         ratios = [gain * d / (bound * d**2) for gain, bound in zip(gains, per_square, strict=True)]
@@ -139,7 +155,7 @@ def _theorem_rows(found: dict[str, Any]) -> list[Row]:
             row(
                 f"Theorem 2, d = {d}: E[F_t(w_r) − F_t(w_m)] ≥ (3.8) for t = {', '.join(map(str, STEPS))}",
                 "gap / bound at least 1",
-                ", ".join(f"{ratio:.3g}" for ratio in ratios) + f" (α = {found['rate']:.3g}, the largest)",
+                ", ".join(f"{ratio:.3g}" for ratio in ratios) + f" (α = {theorem.rate:.3g}, the largest)",
                 min(ratios) >= 1,
                 expected=holds,
                 reason="" if holds else "G.27 has a d too many: the gap grows with d, the bound with d²",
@@ -150,7 +166,7 @@ def _theorem_rows(found: dict[str, Any]) -> list[Row]:
     return [*rows, row("Theorem 2: the gap is positive at t = 0 and fades as t grows", "fades", ours, fades)]
 
 
-def _proposition_5() -> dict[str, Any]:
+def _proposition_5() -> Proposition5:
     made = seeded(1)
     features = torch.randn(TASKS, SAMPLES, DIM, generator=made, dtype=DOUBLE)
     optima = torch.randn(TASKS, DIM, generator=made, dtype=DOUBLE)
@@ -159,16 +175,16 @@ def _proposition_5() -> dict[str, Any]:
     slope = torch.linalg.solve(s.sum(0), 4 / SAMPLES * torch.einsum("nij,nj->i", s @ s, w - optima))
     rates = [1e-2 / 4**k for k in range(5)]
     rest = [float((maml_solution(sums, rate) - w - rate * slope).norm()) for rate in rates]
-    return {"rates": rates, "rest": rest, "moved": [rate * float(slope.norm()) for rate in rates]}
+    return Proposition5(rates, rest, [rate * float(slope.norm()) for rate in rates])
 
 
-def _linear_row(found: dict[str, Any]) -> Row:
-    order = math.log(found["rest"][-2] / found["rest"][-1]) / math.log(4)
+def _linear_row(linear: Proposition5) -> Row:
+    order = math.log(linear.rest[-2] / linear.rest[-1]) / math.log(4)
     return row(
         "Proposition 5, eq. 3.7: w_m(α) = w_r + α∇w_m(0) up to O(α²)",
         "order 2",
-        f"order {order:.3f}; at α = {found['rates'][-1]:.2g} the rest is "
-        f"{found['rest'][-1] / found['moved'][-1]:.2%} of the first term",
+        f"order {order:.3f}; at α = {linear.rates[-1]:.2g} the rest is "
+        f"{linear.rest[-1] / linear.moved[-1]:.2%} of the first term",
         abs(order - 2) < 0.05,
         reason="F.1's sum; its w_s is w_r",
     )
@@ -210,13 +226,12 @@ def _heuristics() -> list[Row]:
     ]
 
 
-def _panels(data: dict[str, Any]) -> list[Panel]:
-    theorem, linear = data["theorem 2"], data["proposition 5"]
-    ratio = [gain / bound for gain, bound in zip(theorem["gain"], theorem["bound / d²"], strict=True)]
+def _panels(theorem: Theorem2, linear: Proposition5) -> list[Panel]:
+    ratio = [gain / bound for gain, bound in zip(theorem.gain, theorem.bound, strict=True)]
     over = [line(f"t = {t}", DIMS, [r / d for d in DIMS]) for t, r in zip(STEPS, ratio, strict=True)]
     orders = [
-        line("rest", linear["rates"], linear["rest"]),
-        line("α‖∇w_m(0)‖", linear["rates"], linear["moved"]),
+        line("rest", linear.rates, linear.rest),
+        line("α‖∇w_m(0)‖", linear.rates, linear.moved),
     ]
     return [
         panel("d", "Theorem 2: gap / bound (3.8)", over, log_x=True, log_y=True, heights={"1": 1.0}),

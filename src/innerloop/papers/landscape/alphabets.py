@@ -7,9 +7,9 @@ They stand apart from the rows that are made of them, so that finished runs outl
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from innerloop.papers.landscape.images import ADAM, BASELINE, SGD, Training
+from innerloop.papers.landscape.images import ADAM, BASELINE, SGD, Budget, Training
 
 if TYPE_CHECKING:
     from innerloop.data.source import ImageSource
@@ -57,7 +57,7 @@ WAYS, QUERIES = 5, 10
 SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 
 
-def trained(scale: str, setting: str, method: str, budget: Any, seed: int) -> dict[str, float]:
+def trained(scale: str, setting: str, method: str, budget: Budget, seed: int) -> dict[str, float]:
     """Accuracies in percent of one arm, trained in one setting.
 
     Args:
@@ -73,7 +73,7 @@ def trained(scale: str, setting: str, method: str, budget: Any, seed: int) -> di
     return judge_all(arm.method, *tasks_of(scale, setting, arm), budget, seed, arm.training)
 
 
-def untrained(scale: str, budget: Any) -> dict[str, dict[str, float]]:
+def untrained(scale: str, budget: Budget) -> dict[str, dict[str, float]]:
     """MAML and NAL before training: the same network, which takes the same step in the same tasks."""
     from innerloop.papers.landscape.images import judge_first
 

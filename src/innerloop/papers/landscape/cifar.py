@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from innerloop.papers.landscape.images import ADAM, SGD, Training
+from innerloop.papers.landscape.images import ADAM, SGD, Budget, Training
 
 if TYPE_CHECKING:
     from innerloop.data.source import ImageSource
@@ -37,7 +37,7 @@ ARMS = {
 }
 
 
-def trained(scale: str, share: float, method: str, budget: Any, seed: int) -> dict[str, float]:
+def trained(scale: str, share: float, method: str, budget: Budget, seed: int) -> dict[str, float]:
     """Accuracies in percent of one arm, trained with this share of hard tasks.
 
     Args:
@@ -53,7 +53,7 @@ def trained(scale: str, share: float, method: str, budget: Any, seed: int) -> di
     return judge_all(arm.method, *tasks_of(scale, share, arm.method), budget, seed, arm.training)
 
 
-def untrained(scale: str, share: float, method: str, budget: Any) -> dict[str, float]:
+def untrained(scale: str, share: float, method: str, budget: Budget) -> dict[str, float]:
     """The same before training, after one step in each task.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.reproduce.rows import Reproduction, Say, row
 
@@ -10,6 +10,45 @@ DIM, SHOTS, RHO_HARD, RHO_EASY = 10, 500, 0.1, 0.9
 RATIOS = {"(a, b) R²/r_H = 0.5": (0.5, 10.0), "(c, d) R²/r_H = 10": (10.0, 0.5)}
 SIZES = {"smoke": (20, 3, 60), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
 """Repeats, values of R with points, iterations."""
+
+
+class Method(NamedTuple):
+    """Excess risks by the closed form along R, and means over SGD's ends with half their intervals."""
+
+    risk: list[float]
+    points: list[float]
+    ci95: list[float]
+
+
+class Curves(NamedTuple):
+    """Both methods, their ratio, and how many standard errors SGD is off its expected ends.
+
+    The lines are along ``R``, the points at ``places``.
+    """
+
+    R: list[float]
+    places: list[float]
+    gain: list[float]
+    gain_points: list[float]
+    ends_off: float
+    nal: Method
+    maml: Method
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "R": self.R,
+            "points_R": self.places,
+            "gain": self.gain,
+            "gain_points": self.gain_points,
+            "ends_off": self.ends_off,
+            "nal": self.nal.risk,
+            "nal_points": self.nal.points,
+            "nal_ci95": self.nal.ci95,
+            "maml": self.maml.risk,
+            "maml_points": self.maml.points,
+            "maml_ci95": self.maml.ci95,
+        }
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -21,19 +60,21 @@ def run(scale: str, say: Say) -> Reproduction:
     runs, grid, steps = SIZES[scale]
     panels: list[Panel] = []
     data: dict[str, Any] = {}
-    rows = []
+    rows, gains = [], []
     for name, (hard, easy) in RATIOS.items():
-        case = data[name] = _curves(hard, easy, runs, grid, steps)
+        case = _curves(hard, easy, runs, grid, steps)
+        data[name] = case.as_dict()
         curves = []
-        for key in ("nal", "maml"):
-            measured = points(case["points_R"], case[f"{key}_points"], case[f"{key}_ci95"])
-            curves.append(line(key.upper(), case["R"], case[key], ink=INKS[key.upper()], points=measured))
-        measured = points(case["points_R"], case["gain_points"])
-        ratio = line("ratio", case["R"], case["gain"], points=measured)
+        for method, one in (("NAL", case.nal), ("MAML", case.maml)):
+            measured = points(case.places, one.points, one.ci95)
+            curves.append(line(method, case.R, one.risk, ink=INKS[method], points=measured))
+        measured = points(case.places, case.gain_points)
+        ratio = line("ratio", case.R, case.gain, points=measured)
         panels.append(panel("R", f"{name}: excess risk", curves))
         panels.append(panel("R", "NAL's over MAML's", [ratio], limits=(0.95, 2.05)))
-        gain = case["gain"][0]
-        say(f"{name}: gain {gain:.2f} (SGD's ends {sum(case['gain_points']) / grid:.2f})")
+        gain = case.gain[0]
+        gains.append(gain)
+        say(f"{name}: gain {gain:.2f} (SGD's ends {sum(case.gain_points) / grid:.2f})")
         packed = hard > 1
         rows.append(
             row(
@@ -44,15 +85,15 @@ def run(scale: str, say: Say) -> Reproduction:
             )
         )
         if scale == "smoke":
-            rows.append(ends_row(name, case["ends_off"], steps))
+            rows.append(ends_row(name, case.ends_off, steps))
         else:
-            off = max(abs(p / gain - 1) for p in case["gain_points"])
+            off = max(abs(p / gain - 1) for p in case.gain_points)
             rows.append(
                 row(
                     f"{name}: empirical ratios from the closed form, at most", "on the curve", off, off < 0.15
                 )
             )
-    spread, packed_ones = (case["gain"][0] for case in data.values())
+    spread, packed_ones = gains
     better = packed_ones > spread
     rows.append(row("the gain is larger where hard tasks are closely packed", "yes", better, better))
     protocol = {
@@ -64,7 +105,7 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"landscape-fig3": figure}, data, protocol)
 
 
-def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[str, Any]:
+def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> Curves:
     import torch
 
     from innerloop.papers.landscape.linear import (
@@ -81,22 +122,20 @@ def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[
     at = torch.linspace(0.5, 4, grid, dtype=torch.float64)
     envs = [Geography(DIM, RHO_HARD, RHO_EASY, r, r**2 / hard, r**2 / easy) for r in at.tolist()]
     a_h, a_e = (step_curvature(rho, 1 / RHO_EASY, SHOTS, DIM) for rho in (RHO_HARD, RHO_EASY))
-    out: dict[str, Any] = {"R": R.tolist(), "points_R": at.tolist(), "gain": line.gain.tolist()}
-    out["ends_off"] = 0.0
-    means = {}
+    methods: dict[str, Method] = {}
+    ends_off = 0.0
     there = geography(Geography(DIM, RHO_HARD, RHO_EASY, at, at**2 / hard, at**2 / easy), 1 / RHO_EASY, SHOTS)
     levels = {"nal": torch.full_like(at, (RHO_HARD + RHO_EASY) / 2), "maml": (a_h + a_e).expand(grid) / 2}
     for name in ("nal", "maml"):
         draw = geography_drawer(envs, runs, 1)
         w = ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=1 / RHO_EASY)
         expected = expected_ends(getattr(there, name).coordinate, levels[name], name, SHOTS, steps)
-        out["ends_off"] = max(out["ends_off"], standard_errors_off(w.mean(-1), expected))
+        ends_off = max(ends_off, standard_errors_off(w.mean(-1), expected))
         # the excess risk of any w: both groups' optima are spread around their centres
         to_hard = (w - at[:, None]).square().sum(-1) + DIM * at**2 / hard
         to_easy = w.square().sum(-1) + DIM * at**2 / easy
         risks = 0.25 * (a_h * to_hard + a_e * to_easy)
-        out[name] = getattr(line, name).risk.tolist()
-        means[name], out[f"{name}_ci95"] = intervals(risks)
-        out[f"{name}_points"] = means[name]
-    out["gain_points"] = [n / m for n, m in zip(means["nal"], means["maml"], strict=True)]
-    return out
+        methods[name] = Method(getattr(line, name).risk.tolist(), *intervals(risks))
+    nal, maml = methods["nal"], methods["maml"]
+    gains = [n / m for n, m in zip(nal.points, maml.points, strict=True)]
+    return Curves(R.tolist(), at.tolist(), line.gain.tolist(), gains, ends_off, nal, maml)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
+
+if TYPE_CHECKING:
+    from innerloop.papers.landscape.neuron import NeuronTask
+    from innerloop.plots.landscape_fields import Field
 
 SIZES = {"smoke": (25, 25), "cpu": (81, 25), "paper": (161, 25)}
 """Points of the grid per axis, episodes per task (the paper: τ = 25)."""
@@ -14,6 +19,30 @@ FIRST_HARD = ((2.0, 2.0), (-1.0, 0.0), (0.0, -1.0), (-1.0, -1.0))
 NEAR = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0))  # two hard, two easy, one centre
 FAR = ((1.2, 0.8), (0.8, 1.2), (-1.0, 1.0), (1.0, -1.0))  # two hard ones together, away from the easy centre
 RATES = {"softplus": 2.4, "sigmoid": 25.0}
+
+
+class Solved(NamedTuple):
+    """Where NAL and MAML end in an environment.
+
+    Attributes:
+        fields: the losses that they minimise, to be drawn.
+        solutions: the weights with the least loss.
+        distance: between the two solutions.
+        cell: width of a cell of the grid.
+        ratio: of the losses after a step, NAL's over MAML's.
+        to_hard: mean distances to the hard tasks; nan if there are none.
+    """
+
+    fields: list[Field]
+    solutions: dict[str, list[float]]
+    distance: float
+    cell: float
+    ratio: float
+    to_hard: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, without the fields."""
+        return {name: value for name, value in self._asdict().items() if name != "fields"}
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -32,7 +61,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "fig6 small R": "hard and easy tasks around one centre",
         "fig6 large R, small r_H": "hard tasks together, off the easy ones",
     }
-    environments: dict[str, tuple[str, Any, tuple[int, int, int], float]] = {
+    environments: dict[str, tuple[str, list[NeuronTask], tuple[int, int, int], float]] = {
         "fig4 equally hard": ("softplus", even, (250, 20, episodes), RATES["softplus"]),
         "fig4 one hard task": ("softplus", one_hard, (250, 20, episodes), RATES["softplus"]),
         "fig6 small R": ("sigmoid", near, (80, 20, episodes), RATES["sigmoid"]),
@@ -40,12 +69,12 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     solved = {name: _environment(titles[name], *settings, points) for name, settings in environments.items()}
     for name, one in solved.items():
-        say(f"{name}: solutions {one['distance']:.2f} apart, loss after a step {one['ratio']:.2f} to 1")
+        say(f"{name}: solutions {one.distance:.2f} apart, loss after a step {one.ratio:.2f} to 1")
     names = list(solved)
     figures = {
-        "landscape-fig4": fields_figure([f for name in names[:2] for f in solved[name]["fields"]]),
+        "landscape-fig4": fields_figure([f for name in names[:2] for f in solved[name].fields]),
         "landscape-fig5": fields_figure(_task_fields(even, points)),
-        "landscape-fig6": fields_figure([f for name in names[2:] for f in solved[name]["fields"]]),
+        "landscape-fig6": fields_figure([f for name in names[2:] for f in solved[name].fields]),
     }
     protocol = {
         "samples": f"n = 500 for NAL; n₁ = 20, τ = {episodes}, n₂ = 250 (softplus) and 80 (sigmoid) for MAML",
@@ -54,13 +83,13 @@ def run(scale: str, say: Say) -> Reproduction:
         "about one over the smoothness of the easy tasks",
         "grid": f"{points} by {points}",
     }
-    data = {name: {k: v for k, v in one.items() if k != "fields"} for name, one in solved.items()}
+    data = {name: one.as_dict() for name, one in solved.items()}
     return Reproduction(_rows(solved, names), figures, data, protocol)
 
 
 def _environment(
-    title: str, activation: str, tasks: Any, shots: tuple[int, int, int], lr: float, points: int
-) -> dict[str, Any]:
+    title: str, activation: str, tasks: list[NeuronTask], shots: tuple[int, int, int], lr: float, points: int
+) -> Solved:
     import torch
 
     from innerloop.papers.landscape.neuron import grid, maml_loss, nal_loss
@@ -74,7 +103,7 @@ def _environment(
     hard = torch.tensor([t.weight for t in tasks if t.kind == "hard"], dtype=torch.float64)
     solutions = {key: end.tolist() for key, end in ends.items()}
     optima = [(*t.weight, t.kind) for t in tasks]
-    fields = [
+    fields: list[Field] = [
         {
             "title": f"{title}\n{WHAT[key]}",
             "x": axis,
@@ -87,17 +116,20 @@ def _environment(
         for key, value in losses.items()
     ]
     after = losses["MAML"]
-    return {
-        "fields": fields,
-        "solutions": solutions,
-        "distance": float((ends["NAL"] - ends["MAML"]).norm()),
-        "cell": axis[1] - axis[0],
-        "ratio": float(after[losses["NAL"].argmin()] / after.min()),
-        "to_hard": {k: float((e - hard).norm(dim=-1).mean()) if len(hard) else None for k, e in ends.items()},
-    }
+    return Solved(
+        fields=fields,
+        solutions=solutions,
+        distance=float((ends["NAL"] - ends["MAML"]).norm()),
+        cell=axis[1] - axis[0],
+        ratio=float(after[losses["NAL"].argmin()] / after.min()),
+        to_hard={
+            key: float((end - hard).norm(dim=-1).mean()) if len(hard) else math.nan
+            for key, end in ends.items()
+        },
+    )
 
 
-def _task_fields(tasks: Any, points: int) -> list[Any]:
+def _task_fields(tasks: list[NeuronTask], points: int) -> list[Field]:
     from innerloop.papers.landscape.neuron import grid, nal_loss
 
     axis, w = grid(-3.2, 3.2, points)
@@ -115,16 +147,16 @@ def _task_fields(tasks: Any, points: int) -> list[Any]:
     ]
 
 
-def _rows(found: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:
-    even, one, near, far = (found[name] for name in names)
-    closer, further = one["to_hard"]["MAML"], one["to_hard"]["NAL"]
+def _rows(solved: dict[str, Solved], names: list[str]) -> list[Row]:
+    even, one, near, far = (solved[name] for name in names)
+    closer, further = one.to_hard["MAML"], one.to_hard["NAL"]
     clear = "holds above 1.3; the paper shows pictures, no number"
     return [
         row(
             "equally hard: NAL's and MAML's solutions, apart by",
             "identical",
-            even["distance"],
-            even["distance"] < 0.8,
+            even.distance,
+            even.distance < 0.8,
             reason="holds below 0.8 (the optima lie 2.1 from the centre): samples are finite",
         ),
         row(
@@ -136,25 +168,23 @@ def _rows(found: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:
         row(
             "one hard task: loss after a step, NAL's over MAML's",
             "well above 1",
-            one["ratio"],
-            one["ratio"] > 1.3,
+            one.ratio,
+            one.ratio > 1.3,
             reason=clear,
         ),
-        row("equally hard: the same ratio", "smaller", even["ratio"], even["ratio"] < one["ratio"]),
+        row("equally hard: the same ratio", "smaller", even.ratio, even.ratio < one.ratio),
         row(
             "sigmoid, small R: the same ratio",
             "similar loss",
-            near["ratio"],
-            near["ratio"] < 1.1,
+            near.ratio,
+            near.ratio < 1.1,
             reason="holds below 1.1",
         ),
-        row(
-            "sigmoid, large R: the same ratio", "well above 1", far["ratio"], far["ratio"] > 1.3, reason=clear
-        ),
+        row("sigmoid, large R: the same ratio", "well above 1", far.ratio, far.ratio > 1.3, reason=clear),
         row(
             "sigmoid: solutions apart by, with large R and with small R",
             "further with large R",
-            [far["distance"], near["distance"]],
-            far["distance"] > near["distance"],
+            [far.distance, near.distance],
+            far.distance > near.distance,
         ),
     ]

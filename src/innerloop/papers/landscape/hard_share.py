@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval
+from innerloop.papers.landscape.accuracies import bar
 from innerloop.papers.landscape.hard_runs import ARMS, CASES, KINDS, QUERIES, Budget, drawn_share, trained
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
@@ -36,46 +38,70 @@ class Job(NamedTuple):
     seed: int
 
 
+class Run(NamedTuple):
+    """What one run came to: accuracies on test tasks by kind, and the groups that were hard in training."""
+
+    scores: dict[str, list[float]]
+    hard_groups: list[str]
+
+    @classmethod
+    def kept(cls, plain: dict[str, Any]) -> Run:
+        """From plain data."""
+        return cls(plain["scores"], plain["hard groups"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"scores": self.scores, "hard groups": self.hard_groups}
+
+    def mean(self, kind: str) -> float:
+        """The mean accuracy on one kind of test tasks."""
+        return math.fsum(self.scores[kind]) / len(self.scores[kind])
+
+
+ByArm = Mapping[str, Sequence[Run]]
+"""Runs by how hard tasks are treated, seed by seed."""
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot and CIFAR-FS; finished runs are kept."""
     from innerloop.reproduce.parts import two_at_a_time
 
     jobs = [Job(scale, case, arm, seed) for seed in range(SEEDS[scale]) for case in CASES for arm in ARMS]
-    runs: dict[str, dict[str, list[dict[str, Any]]]] = {case: {arm: [] for arm in ARMS} for case in CASES}
+    by_case: dict[str, dict[str, list[Run]]] = {case: {arm: [] for arm in ARMS} for case in CASES}
     for job, one in two_at_a_time(_part, jobs):
-        runs[job.case][job.arm].append(one)
-        means = ", ".join(f"{kind} {100 * _mean(one['scores'][kind]):.1f}" for kind in KINDS)
+        by_case[job.case][job.arm].append(one)
+        means = ", ".join(f"{kind} {100 * one.mean(kind):.1f}" for kind in KINDS)
         say(f"{job.case}, {job.arm}, seed {job.seed}: {means}")
-    rows = [_whole(runs, scale)] + (_smoke_rows(runs) if scale == "smoke" else _rows(runs, scale))
-    return Reproduction(rows, {NAME: _figure(runs)}, runs, _protocol(runs, scale))
+    rows = [_whole(by_case, scale)] + (_smoke_rows(by_case) if scale == "smoke" else _rows(by_case, scale))
+    data = {
+        case: {arm: [one.as_dict() for one in runs] for arm, runs in arms.items()}
+        for case, arms in by_case.items()
+    }
+    return Reproduction(rows, {NAME: _figure(by_case)}, data, _protocol(by_case, scale))
 
 
-def _part(job: Job) -> dict[str, Any]:
+def _part(job: Job) -> Run:
     from innerloop.reproduce.parts import remembered
 
-    return dict(remembered(NAME, trained, {**job._asdict(), "budget": BUDGETS[job.scale]}))
+    return Run.kept(remembered(NAME, trained, {**job._asdict(), "budget": BUDGETS[job.scale]}))
 
 
-def _mean(scores: list[float]) -> float:
-    return math.fsum(scores) / len(scores)
-
-
-def gain(found: dict[str, list[dict[str, Any]]], arm: str, kind: str) -> Interval:
+def gain(by_arm: ByArm, arm: str, kind: str) -> Interval:
     """Points above plain training on the same tasks and from the same first weights, over seeds.
 
     Args:
-        found: runs by arm.
+        by_arm: runs by arm.
         arm: which one.
         kind: of test tasks.
     """
-    pairs = zip(found[arm], found["plain"], strict=True)
-    return mean_interval([100 * (_mean(a["scores"][kind]) - _mean(b["scores"][kind])) for a, b in pairs])
+    pairs = zip(by_arm[arm], by_arm["plain"], strict=True)
+    return mean_interval([100 * (one.mean(kind) - plain.mean(kind)) for one, plain in pairs])
 
 
-def _whole(found: dict[str, Any], scale: str) -> Row:
+def _whole(by_case: Mapping[str, ByArm], scale: str) -> Row:
     scores = [
-        (_mean(one["scores"][kind]), WAYS * QUERIES * BUDGETS[scale].episodes)
-        for arms in found.values()
+        (one.mean(kind), WAYS * QUERIES * BUDGETS[scale].episodes)
+        for arms in by_case.values()
         for runs in arms.values()
         for one in runs
         for kind in KINDS
@@ -83,11 +109,11 @@ def _whole(found: dict[str, Any], scale: str) -> Row:
     return counts_row(scores)
 
 
-def _smoke_rows(found: dict[str, Any]) -> list[Row]:
+def _smoke_rows(by_case: Mapping[str, ByArm]) -> list[Row]:
     """What must hold however little was trained."""
-    again = trained("smoke", "alphabets", "weight", BUDGETS["smoke"], 0)
-    mine = found["alphabets"]["weight"][0]["scores"]
-    pairs = [pair for kind in KINDS for pair in zip(mine[kind], again["scores"][kind], strict=True)]
+    again = Run.kept(trained("smoke", "alphabets", "weight", BUDGETS["smoke"], 0))
+    mine = by_case["alphabets"]["weight"][0]
+    pairs = [pair for kind in KINDS for pair in zip(mine.scores[kind], again.scores[kind], strict=True)]
     rows = [same_row("alphabets, weight: trained again, every task has the same accuracy", pairs)]
     for case in CASES:
         share = drawn_share("smoke", case, "share", BUDGETS["smoke"], COUNTED)
@@ -96,10 +122,10 @@ def _smoke_rows(found: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _rows(found: dict[str, Any], scale: str) -> list[Row]:
+def _rows(by_case: Mapping[str, ByArm], scale: str) -> list[Row]:
     rows = []
-    for case, arms in found.items():
-        plain = {k: mean_interval([100 * _mean(one["scores"][k]) for one in arms["plain"]]) for k in KINDS}
+    for case, arms in by_case.items():
+        plain = {kind: _over_seeds(arms["plain"], kind) for kind in KINDS}
         what = f"{case}: plain training is worse on hard test tasks than on easy ones"
         said = f"{plain['hard'].mean:.1f} against {plain['easy'].mean:.1f} %"
         rows.append(row(what, "by definition", said, plain["hard"].mean < plain["easy"].mean))
@@ -109,13 +135,13 @@ def _rows(found: dict[str, Any], scale: str) -> list[Row]:
     return rows
 
 
-def _effect(of: str, kind: str, found: Interval, scale: str) -> Row:
+def _effect(of: str, kind: str, gained: Interval, scale: str) -> Row:
     """Better beyond its interval; on easy tasks, not worse beyond it."""
-    holds = found.mean + found.ci95 >= 0 if kind == "easy" else found.mean - found.ci95 > 0
+    holds = gained.mean + gained.ci95 >= 0 if kind == "easy" else gained.mean - gained.ci95 > 0
     what = f"{of}: {'no loss on easy' if kind == 'easy' else f'gain on {kind}'} test tasks, points"
     paper = {"hard": "improves (§6, of others' work)", "easy": "not stated", "all": "not stated"}[kind]
     expected = scale != "cpu" or what not in FAILS
-    return row(what, paper, str(found), holds, expected=expected, reason=REASON)
+    return row(what, paper, str(gained), holds, expected=expected, reason=REASON)
 
 
 REASON = "paired with plain training: same first weights, same test tasks; interval over seeds decides"
@@ -131,26 +157,26 @@ FAILS: tuple[str, ...] = (
 """What is not shown at `cpu`: no gain is beyond its interval, and one loss is."""
 
 
-def _figure(found: dict[str, Any]) -> Figure:
+def _figure(by_case: Mapping[str, ByArm]) -> Figure:
     from innerloop.plots.landscape import bars_figure
 
     groups = {
-        f"{case}, {kind} test tasks": {arm: _bar(runs, kind) for arm, runs in arms.items()}
-        for case, arms in found.items()
+        f"{case}, {kind} test tasks": {arm: bar(_over_seeds(runs, kind)) for arm, runs in arms.items()}
+        for case, arms in by_case.items()
         for kind in KINDS
     }
     title = "Hard tasks more often, or with more weight: accuracy on test tasks, %"
     return bars_figure(groups, title, columns=len(KINDS))
 
 
-def _bar(runs: list[dict[str, Any]], kind: str) -> tuple[float, float]:
-    interval = mean_interval([100 * _mean(one["scores"][kind]) for one in runs])
-    return interval.mean, interval.ci95
+def _over_seeds(runs: Sequence[Run], kind: str) -> Interval:
+    """Of accuracies in percent."""
+    return mean_interval([100 * one.mean(kind) for one in runs])
 
 
-def _protocol(found: dict[str, Any], scale: str) -> dict[str, Any]:
+def _protocol(by_case: Mapping[str, ByArm], scale: str) -> dict[str, Any]:
     budget = BUDGETS[scale]
-    hard = {case: ", ".join(arms["share"][0]["hard groups"]) for case, arms in found.items()}
+    hard = {case: ", ".join(arms["share"][0].hard_groups) for case, arms in by_case.items()}
     return {
         "tasks": "alphabets: Omniglot, 5-way 1-shot within an alphabet; superclasses: CIFAR-FS, 5-way "
         f"5-shot, a task's classes all of hard superclasses or all of others; {QUERIES} queries a class",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from innerloop.core.statistics import mean_interval
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from innerloop.nets.network import Network
     from innerloop.recipes.schema import Recipe
     from innerloop.tasks.few_shot import Kind
-
-AnyJob = TypeVar("AnyJob")
 
 INNER_RATE = 0.1
 
@@ -52,33 +50,6 @@ class Budget(NamedTuple):
     pooling: str
     episodes: int
     test_steps: int = 1
-
-
-def over_seeds(
-    part: Callable[[AnyJob], dict[str, float]],
-    jobs: Sequence[AnyJob],
-    name: Callable[[AnyJob], str],
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Carries out every training run and gathers its accuracies by name, as intervals over seeds.
-
-    Args:
-        part: carries out one job.
-        jobs: all of them, seed by seed.
-        name: what a job's results are gathered under.
-        say: receives lines for people.
-    """
-    from innerloop.reproduce.parts import two_at_a_time
-
-    values: dict[str, list[dict[str, float]]] = {}
-    for job, accuracies in two_at_a_time(part, jobs):
-        values.setdefault(name(job), []).append(accuracies)
-        shown = ", ".join(f"{kind} {value:.1f}" for kind, value in accuracies.items())
-        say(f"{name(job)}, seed {len(values[name(job)]) - 1}: {shown}")
-    return {
-        one: {kind: mean_interval([v[kind] for v in accuracies])._asdict() for kind in accuracies[0]}
-        for one, accuracies in values.items()
-    }
 
 
 def judge_all(
@@ -255,6 +226,7 @@ def judge(
     from innerloop.learners.gradient import maml
     from innerloop.learners.prototype import protonet
     from innerloop.objectives.multitask import PREFIX
+    from innerloop.papers.landscape.rfs import by_head
     from innerloop.tasks.few_shot import few_shot_sampler
 
     sampler = few_shot_sampler(source, "all", seed=seed, kinds=[kind])
@@ -266,26 +238,10 @@ def judge(
     def score(task: Task) -> float:
         """The accuracy on one task."""
         if method in ("MTL", "RFS"):
-            return _by_head(net, params, buffers, task, kind.shape.ways)
+            return by_head(net, params, buffers, task, kind.shape.ways)
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         with torch.no_grad():
             outputs, _ = learner.predict(adapted, task.x_query)
         return float(accuracy(outputs[:, : kind.shape.ways], task.y_query))
 
     return 100 * mean_interval([score(sampler.episode(i)) for i in range(budget.episodes)]).mean
-
-
-def _by_head(net: Network, params: Params, buffers: Buffers, task: Task, ways: int) -> float:
-    """Logistic regression on normalised features of the frozen body (C = 3), as in Bridge."""
-    import torch
-
-    from innerloop.core.losses import accuracy
-    from innerloop.evaluation.heads import fit_heads, head_scores
-
-    with torch.no_grad():
-        z, q = (
-            net.features(params, buffers, x, "batch")[0].flatten(1)[None].double()
-            for x in (task.x_support, task.x_query)
-        )
-        fitted = fit_heads(z, task.y_support[None], ways, "logistic", 3.0, True)
-        return float(accuracy(head_scores(fitted, q)[0], task.y_query))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -28,6 +28,9 @@ from innerloop.theory.landscape.geography import (
     step_curvature,
     two_tasks,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DIM, SHOTS, RATE = 4, 12, 0.9
 DRAWS = {"smoke": 400, "cpu": 20_000, "paper": 200_000}
@@ -228,7 +231,7 @@ def _footnote_row() -> Row:
     )
 
 
-def _figure() -> Any:
+def _figure() -> Figure:
     grid = torch.logspace(0.5, 4, 60, dtype=F64)
     curves: list[Line] = [
         line(name, grid.tolist(), _gains(values, grid).tolist()) for name, values in _spectra().items()

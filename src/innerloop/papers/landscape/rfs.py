@@ -1,4 +1,4 @@
-"""RFS (simple) as Landscape trains it: one classifier of all training classes on minibatches of pictures."""
+"""RFS (simple) as Landscape trains it: one classifier of all training classes, judged by a head."""
 
 from __future__ import annotations
 
@@ -80,3 +80,27 @@ def training_classes(source: ImageSource, kinds: Sequence[Kind]) -> Any:
     names = {name for kind in kinds for name in kind.groups or ()}
     wanted = [i for i, name in enumerate(source.group_names) if name in names]
     return np.flatnonzero(np.isin(source.groups, wanted))
+
+
+def by_head(net: Network, params: Params, buffers: Buffers, task: Task, ways: int) -> float:
+    """The accuracy of logistic regression on normalised features of the frozen body (C = 3), as in Bridge.
+
+    Args:
+        net: the network.
+        params: its parameters.
+        buffers: its buffers.
+        task: pictures to fit the head to, and to judge it on.
+        ways: classes of the task.
+    """
+    import torch
+
+    from innerloop.core.losses import accuracy
+    from innerloop.evaluation.heads import fit_heads, head_scores
+
+    with torch.no_grad():
+        z, q = (
+            net.features(params, buffers, x, "batch")[0].flatten(1)[None].double()
+            for x in (task.x_support, task.x_query)
+        )
+        fitted = fit_heads(z, task.y_support[None], ways, "logistic", 3.0, True)
+        return float(accuracy(head_scores(fitted, q)[0], task.y_query))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from innerloop.core.statistics import Interval
+from innerloop.papers.landscape.accuracies import Accuracies, bar, over_seeds, plain_accuracies
 from innerloop.papers.landscape.alphabets import (
     ARMS,
     FURTHER,
@@ -49,7 +49,6 @@ class Job(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot; finished runs are kept."""
-    from innerloop.papers.landscape.images import over_seeds
     from innerloop.plots.landscape import bars_figure
 
     _, alphabets = alphabets_of(scale)
@@ -59,19 +58,19 @@ def run(scale: str, say: Say) -> Reproduction:
         for setting in ("Large", "Small")
         for seed in range(SEEDS[scale])
     ]
-    data = over_seeds(_part, jobs, lambda job: f"{job.setting} {job.method}", say)
-    table(data, list(data), say)
+    accuracies = over_seeds(_part, jobs, lambda job: f"{job.setting} {job.method}", say)
+    table(accuracies, list(accuracies), say)
     groups = {
         f"{setting} r_H, hard test tasks": {
-            m: (data[f"{setting} {m}"]["test hard"]["mean"], data[f"{setting} {m}"]["test hard"]["ci95"])
-            for m in METHODS[scale]
+            m: bar(accuracies[f"{setting} {m}"]["test hard"]) for m in METHODS[scale]
         }
         for setting in ("Large", "Small")
     }
     figure = bars_figure(groups, "Omniglot, 5-way 1-shot within an unseen alphabet, after one step")
     first = untrained(scale, _budget(scale)) if scale == "smoke" else {}
     protocol = _protocol(scale, _budget(scale), alphabets)
-    return Reproduction(_rows(data, scale, first), {"landscape-table1": figure}, data, protocol)
+    rows = _rows(accuracies, scale, first)
+    return Reproduction(rows, {"landscape-table1": figure}, plain_accuracies(accuracies), protocol)
 
 
 def _budget(scale: str) -> Budget:
@@ -91,31 +90,28 @@ def _part(job: Job) -> dict[str, float]:
     return dict(remembered("landscape-table1", trained, settings))
 
 
-def _gap(data: dict[str, Any], setting: str, one: str, other: str, part: str = "test hard") -> float:
-    return round(data[f"{setting} {one}"][part]["mean"] - data[f"{setting} {other}"][part]["mean"], 1)
+def _gap(accuracies: Accuracies, setting: str, one: str, other: str, part: str = "test hard") -> float:
+    return round(accuracies[f"{setting} {one}"][part].mean - accuracies[f"{setting} {other}"][part].mean, 1)
 
 
-def table(data: dict[str, Any], names: Sequence[str], say: Say) -> None:
+def table(accuracies: Accuracies, names: Sequence[str], say: Say) -> None:
     """The whole table for people: means over seeds with intervals.
 
     Args:
-        data: accuracies by name.
+        accuracies: by name.
         names: rows of the table.
         say: receives lines for people.
     """
     for name in names:
-        mine = [Interval(**data[name][part]) for part in JUDGED]
-        cells = [
-            f"{part} {v.mean:.1f}" + (f" ± {v.ci95:.1f}" if v.n > 1 else "")
-            for part, v in zip(JUDGED, mine, strict=True)
-        ]
+        mine = [(part, accuracies[name][part]) for part in JUDGED]
+        cells = [f"{part} {v.mean:.1f}" + (f" ± {v.ci95:.1f}" if v.n > 1 else "") for part, v in mine]
         say(f"{name}: {', '.join(cells)}")
 
 
-def _smoke_rows(data: dict[str, Any], first: dict[str, dict[str, float]]) -> list[Row]:
+def _smoke_rows(accuracies: Accuracies, first: dict[str, dict[str, float]]) -> list[Row]:
     """What must hold however little was trained."""
     both = [
-        (data[f"Large {method}"][part]["mean"], data[f"Small {method}"][part]["mean"])
+        (accuracies[f"Large {method}"][part].mean, accuracies[f"Small {method}"][part].mean)
         for method in METHODS["smoke"]
         for part in JUDGED
     ]
@@ -130,23 +126,25 @@ def _smoke_rows(data: dict[str, Any], first: dict[str, dict[str, float]]) -> lis
     ]
 
 
-def _rows(data: dict[str, Any], scale: str, first: dict[str, dict[str, float]]) -> list[Row]:
+def _rows(accuracies: Accuracies, scale: str, first: dict[str, dict[str, float]]) -> list[Row]:
     answers = WAYS * QUERIES * _budget(scale).episodes * SEEDS[scale]
-    every = [value["mean"] for kinds in data.values() for value in kinds.values()]
+    every = [value.mean for kinds in accuracies.values() for value in kinds.values()]
     rows = [counts_row([(value / 100, answers) for value in every])]
     if scale == "smoke":
-        return rows + _smoke_rows(data, first)
-    statements = [one for setting in ("Large", "Small") for one in _above_nal(data, setting, scale)]
-    statements += [_small_gains_more(data, scale)]
-    return rows + statements + [_above_fair(data, setting, scale) for setting in ("Large", "Small")]
+        return rows + _smoke_rows(accuracies, first)
+    statements = [one for setting in ("Large", "Small") for one in _above_nal(accuracies, setting, scale)]
+    statements += [_small_gains_more(accuracies, scale)]
+    return rows + statements + [_above_fair(accuracies, setting, scale) for setting in ("Large", "Small")]
 
 
-def _above_nal(data: dict[str, Any], setting: str, scale: str) -> list[Row]:
+def _above_nal(accuracies: Accuracies, setting: str, scale: str) -> list[Row]:
     """MAML against NAL by SGD as published, Adam's number beside it; at ``cpu`` faster SGD too."""
     rows = []
     for i, part in enumerate(JUDGED):
         for other in ("NAL-1", "NAL-10"):
-            gap, adam = (_gap(data, setting, f"MAML{by}", f"{other}{by}", part) for by in ("", " by Adam"))
+            gap, adam = (
+                _gap(accuracies, setting, f"MAML{by}", f"{other}{by}", part) for by in ("", " by Adam")
+            )
             published = round(PUBLISHED[(setting, "MAML")][i] - PUBLISHED[(setting, other)][i], 1)
             what = f"{setting}: MAML above {other} on {part} tasks, points"
             rows.append(
@@ -155,16 +153,16 @@ def _above_nal(data: dict[str, Any], setting: str, scale: str) -> list[Row]:
                 )
             )
         if scale == "cpu":
-            gap = _gap(data, setting, FURTHER["MAML"], FURTHER["NAL-1"], part)
+            gap = _gap(accuracies, setting, FURTHER["MAML"], FURTHER["NAL-1"], part)
             published = round(PUBLISHED[(setting, "MAML")][i] - PUBLISHED[(setting, "NAL-1")][i], 1)
             what = f"{setting}: MAML above NAL-1 on {part} tasks, both at a hundred times the rate, points"
             rows.append(_statement(scale, what, published, gap, gap > MARGIN, f"; {RULE}; {FASTER}"))
     return rows
 
 
-def _small_gains_more(data: dict[str, Any], scale: str) -> Row:
+def _small_gains_more(accuracies: Accuracies, scale: str) -> Row:
     gains = [
-        [_gap(data, setting, f"MAML{by}", f"NAL-1{by}") for setting in ("Small", "Large")]
+        [_gap(accuracies, setting, f"MAML{by}", f"NAL-1{by}") for setting in ("Small", "Large")]
         for by in ("", " by Adam")
     ]
     shown = [f"{small:.1f} against {large:.1f}" for small, large in gains]
@@ -174,11 +172,11 @@ def _small_gains_more(data: dict[str, Any], scale: str) -> Row:
     )
 
 
-def _above_fair(data: dict[str, Any], setting: str, scale: str) -> Row:
+def _above_fair(accuracies: Accuracies, setting: str, scale: str) -> Row:
     """All by Adam; the paper has no such baseline."""
-    means = {method: float(data[f"{setting} {method}"]["test hard"]["mean"]) for method in FAIR}
+    means = {method: accuracies[f"{setting} {method}"]["test hard"].mean for method in FAIR}
     best = max(means, key=means.__getitem__)
-    gap = _gap(data, setting, "MAML by Adam", best)
+    gap = _gap(accuracies, setting, "MAML by Adam", best)
     what = f"{setting}: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points"
     return _statement(scale, what, "not compared", f"{gap} ({best})", gap > 0)
 
@@ -230,7 +228,7 @@ FAILS = (
 """What does not hold at `cpu`, where SGD at the published rate does not begin to learn."""
 
 
-def _protocol(scale: str, budget: Any, alphabets: dict[str, list[str]]) -> dict[str, Any]:
+def _protocol(scale: str, budget: Budget, alphabets: dict[str, list[str]]) -> dict[str, Any]:
     return {
         "data": "embedded glyphs" if scale == "smoke" else "Omniglot, 28×28",
         "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 20,000 of 8), SGD at its "

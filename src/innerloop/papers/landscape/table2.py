@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from innerloop.papers.landscape.accuracies import Accuracies, bar, over_seeds, plain_accuracies
 from innerloop.papers.landscape.cifar import ARMS, shapes, sources_of, trained, untrained
 from innerloop.papers.landscape.table1 import JUDGED, table
 from innerloop.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
@@ -35,7 +36,6 @@ class Job(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
-    from innerloop.papers.landscape.images import over_seeds
     from innerloop.plots.landscape import bars_figure
 
     sources_of(scale)  # missing data are told at once
@@ -45,20 +45,17 @@ def run(scale: str, say: Say) -> Reproduction:
         for method in METHODS
         for seed in range(SEEDS[scale])
     ]
-    data = over_seeds(_part, jobs, lambda job: f"p={job.share} {job.method}", say)
-    table(data, list(data), say)
+    accuracies = over_seeds(_part, jobs, lambda job: f"p={job.share} {job.method}", say)
+    table(accuracies, list(accuracies), say)
     groups = {
-        f"{part} tasks": {
-            f"{m} p={p}": (data[f"p={p} {m}"][part]["mean"], data[f"p={p} {m}"][part]["ci95"])
-            for p in SHARES
-            for m in METHODS
-        }
+        f"{part} tasks": {f"{m} p={p}": bar(accuracies[f"p={p} {m}"][part]) for p in SHARES for m in METHODS}
         for part in ("test easy", "test hard")
     }
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
     checks = _checks(scale) if scale == "smoke" else {}
     protocol = _protocol(scale, _budget(scale))
-    return Reproduction(_rows(data, scale, checks), {"landscape-table2": figure}, data, protocol)
+    rows = _rows(accuracies, scale, checks)
+    return Reproduction(rows, {"landscape-table2": figure}, plain_accuracies(accuracies), protocol)
 
 
 def _budget(scale: str) -> Budget:
@@ -88,13 +85,13 @@ def _checks(scale: str) -> dict[str, dict[str, float]]:
     }
 
 
-def _smoke_rows(data: dict[str, Any], checks: dict[str, dict[str, float]]) -> list[Row]:
+def _smoke_rows(accuracies: Accuracies, checks: dict[str, dict[str, float]]) -> list[Row]:
     """What must hold however little was trained."""
-    mine = data[f"p={SHARES[1]} MAML"]
+    mine = accuracies[f"p={SHARES[1]} MAML"]
     return [
         same_row(
             f"MAML trained again at p={SHARES[1]} has the same accuracies",
-            [(mine[part]["mean"], checks["again"][part]) for part in JUDGED],
+            [(mine[part].mean, checks["again"][part]) for part in JUDGED],
         ),
         same_row(
             "before training, MAML's and NAL's accuracies after one step are the same, whatever p is",
@@ -104,27 +101,28 @@ def _smoke_rows(data: dict[str, Any], checks: dict[str, dict[str, float]]) -> li
     ]
 
 
-def _rows(data: dict[str, Any], scale: str, checks: dict[str, dict[str, float]]) -> list[Row]:
+def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]]) -> list[Row]:
     asked = {k: shape.ways * shape.queries * _budget(scale).episodes for k, shape in shapes(scale).items()}
     judged = [
-        (kinds[part]["mean"] / 100, asked[part.split()[1]] * SEEDS[scale])
-        for kinds in data.values()
+        (kinds[part].mean / 100, asked[part.split()[1]] * SEEDS[scale])
+        for kinds in accuracies.values()
         for part in JUDGED
     ]
     rows = [counts_row(judged)]
     if scale == "smoke":
-        return rows + _smoke_rows(data, checks)
+        return rows + _smoke_rows(accuracies, checks)
 
-    rows += [_above_nal(data, share, part, scale) for share in SHARES for part in JUDGED]
-    return rows + [_many_help(data, part, scale) for part in ("train hard", "test hard")]
+    rows += [_above_nal(accuracies, share, part, scale) for share in SHARES for part in JUDGED]
+    return rows + [_many_help(accuracies, part, scale) for part in ("train hard", "test hard")]
 
 
-def _above_nal(data: dict[str, Any], share: float, part: str, scale: str) -> Row:
+def _above_nal(accuracies: Accuracies, share: float, part: str, scale: str) -> Row:
     """MAML against NAL by SGD as published, with Adam's number beside it."""
 
     def gap(by: str) -> float:
         """Points between the two methods."""
-        return round(data[f"p={share} MAML{by}"][part]["mean"] - data[f"p={share} NAL{by}"][part]["mean"], 1)
+        maml, nal = (accuracies[f"p={share} {method}{by}"][part].mean for method in ("MAML", "NAL"))
+        return round(maml - nal, 1)
 
     i = JUDGED.index(part)
     published = round(PUBLISHED[(share, "MAML")][i] - PUBLISHED[(share, "NAL")][i], 1)
@@ -132,10 +130,10 @@ def _above_nal(data: dict[str, Any], share: float, part: str, scale: str) -> Row
     return _statement(scale, what, published, f"{gap('')} (by Adam {gap(' by Adam')})", gap("") > 0)
 
 
-def _many_help(data: dict[str, Any], part: str, scale: str) -> Row:
+def _many_help(accuracies: Accuracies, part: str, scale: str) -> Row:
     many, few = (f"p={p}" for p in (SHARES[0], SHARES[-1]))
     means = {
-        by: [round(data[f"{p} MAML{by}"][part]["mean"], 1) for p in (many, few)] for by in ("", " by Adam")
+        by: [round(accuracies[f"{p} MAML{by}"][part].mean, 1) for p in (many, few)] for by in ("", " by Adam")
     }
     theirs = [PUBLISHED[(p, "MAML")][JUDGED.index(part)] for p in (SHARES[0], SHARES[-1])]
     what = f"MAML on {part} tasks: many hard ones in training help ({many} against {few})"
@@ -174,7 +172,7 @@ FAILS = (
 """What does not hold at `cpu`, where SGD at the published rates has not begun to learn."""
 
 
-def _protocol(scale: str, budget: Any) -> dict[str, Any]:
+def _protocol(scale: str, budget: Budget) -> dict[str, Any]:
     return {
         "data": "embedded glyphs, smaller tasks"
         if scale == "smoke"

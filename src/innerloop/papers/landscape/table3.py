@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
@@ -26,14 +26,22 @@ TEST_SHOTS = (2000, 500)
 TICKS = ["NAL", "ζ = 2", "ζ = 5", "ζ = 10", "MAML"]
 
 
+class Trials(NamedTuple):
+    """The average coordinate and its deviation over trials, and test errors by number of samples."""
+
+    coordinate: float
+    deviation: float
+    errors: dict[str, float]
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """4000 iterations of 10 tasks, 5 trials; n₁ = 25 outer and n₂ = 500 inner samples."""
     from innerloop.plots.panels import panels_figure
 
     trials, steps = SIZES[scale]
-    results = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
-    for name, values in results.items():
-        say(f"{name}: coordinate {values['coordinate']:.3f} ± {values['deviation']:.3f}, {values['errors']}")
+    by_method = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
+    for name, values in by_method.items():
+        say(f"{name}: coordinate {values.coordinate:.3f} ± {values.deviation:.3f}, {values.errors}")
     protocol = {
         "environment": f"d = {DIM}, ρ_H = {RHO_HARD}, ρ_E = {RHO_EASY}, optima N(2, I), N(0, I), ν² = 0.01",
         "samples": "n₂ = 500 inner, n₁ = 25 outer: the text has them swapped (25 inner cannot give 1.58)",
@@ -42,20 +50,23 @@ def run(scale: str, say: Say) -> Reproduction:
         "ζ": "weights normalised within each batch of 10 tasks",
         "test error": "excess risk in closed form; test samples are not stated: m = 2000 and 500",
     }
-    figures = {"landscape-table3": panels_figure(_panels(results), width=3.6, height=2.9, shared_legend=True)}
-    return Reproduction(_rows(results, trials, scale), figures, {"found": results}, protocol)
+    figures = {
+        "landscape-table3": panels_figure(_panels(by_method), width=3.6, height=2.9, shared_legend=True)
+    }
+    data = {"found": {name: values._asdict() for name, values in by_method.items()}}
+    return Reproduction(_rows(by_method, trials, scale), figures, data, protocol)
 
 
-def _panels(found: dict[str, dict[str, Any]]) -> list[Panel]:
+def _panels(by_method: dict[str, Trials]) -> list[Panel]:
     from innerloop.plots.panels import panel
 
-    mine = [found[name] for name in PUBLISHED]
+    mine = [by_method[name] for name in PUBLISHED]
     coordinate, deviation, error, spread = (list(column) for column in zip(*PUBLISHED.values(), strict=True))
     coordinates = [
-        _points("ours", [one["coordinate"] for one in mine], [one["deviation"] for one in mine]),
+        _points("ours", [one.coordinate for one in mine], [one.deviation for one in mine]),
         _points("published", coordinate, deviation),
     ]
-    errors = [_points(f"ours, m = {m}", [one["errors"][str(m)] for one in mine]) for m in TEST_SHOTS]
+    errors = [_points(f"ours, m = {m}", [one.errors[str(m)] for one in mine]) for m in TEST_SHOTS]
     published = _points("published", error, spread)
     return [
         panel("", "average coordinate (2: hard tasks, 0: easy ones)", coordinates, ticks=TICKS),
@@ -72,7 +83,7 @@ def _points(name: str, y: list[float], spread: list[float] | None = None) -> Lin
     return line(name, [], [], ink=INKS.get(name) or INKS[name.split(",")[0]], points=measured)
 
 
-def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:
+def _trials(name: str, trials: int, steps: int, seed: int) -> Trials:
     from innerloop.papers.landscape.linear import ends, geography_drawer
     from innerloop.theory.landscape.geography import Geography, step_curvature
     from innerloop.training.reweighted import hard_weights
@@ -97,19 +108,19 @@ def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:
         to_easy = w.square().sum(-1) + DIM * SPREAD
         errors[str(m)] = float((0.25 * (a_h * to_hard + a_e * to_easy)).mean())
     mean = w.mean(-1)
-    return {"coordinate": float(mean.mean()), "deviation": float(mean.std()), "errors": errors}
+    return Trials(float(mean.mean()), float(mean.std()), errors)
 
 
-def _rows(found: dict[str, dict[str, Any]], trials: int, scale: str) -> list[Row]:
+def _rows(by_method: dict[str, Trials], trials: int, scale: str) -> list[Row]:
     rows = []
     for name, (coordinate, deviation, error, spread) in PUBLISHED.items() if scale != "smoke" else ():
-        mine = found[name]
-        shown = f"{mine['coordinate']:.3f} ± {mine['deviation']:.3f} over {trials} trials"
-        rows.append(_near(f"{name}: average coordinate", coordinate, deviation, mine["coordinate"], shown))
-        for m, value in mine["errors"].items():
+        mine = by_method[name]
+        shown = f"{mine.coordinate:.3f} ± {mine.deviation:.3f} over {trials} trials"
+        rows.append(_near(f"{name}: average coordinate", coordinate, deviation, mine.coordinate, shown))
+        for m, value in mine.errors.items():
             rows.append(_near(f"{name}: test error at m = {m}", error, spread, value, f"{value:.3f}"))
-    order = [found[name]["coordinate"] for name in PUBLISHED]
-    falls = [found[name]["errors"]["2000"] for name in PUBLISHED]
+    order = [by_method[name].coordinate for name in PUBLISHED]
+    falls = [by_method[name].errors["2000"] for name in PUBLISHED]
     rising = all(a < b for a, b in itertools.pairwise(order))
     falling = all(a > b for a, b in itertools.pairwise(falls))
     shown = " → ".join(f"{v:.2f}" for v in order)

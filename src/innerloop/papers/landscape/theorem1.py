@@ -8,7 +8,7 @@ Lemma 1 gives, with curvatures :math:`\beta_iI\preceq\nabla^2f_i\preceq L_iI`,
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 
@@ -20,22 +20,41 @@ HARD, EASY = 0.25, 1.0
 RATES = (0.02, 0.05, 0.1, 0.2)
 
 
+class Pair(NamedTuple):
+    """The hard task's gradient over the easy one's, for a pair of tasks.
+
+    Attributes:
+        nal: at NAL's stationary point.
+        maml: at MAML's, for every rate.
+        bound: what eq. 13 allows there, without its O(α²) term.
+        after_step: at MAML's, after the step.
+        exact_bound: what eq. 33 allows there.
+    """
+
+    nal: float
+    maml: list[float]
+    bound: list[float]
+    after_step: list[float]
+    exact_bound: list[float]
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks per pair, the hard one with inputs of a quarter of the variance."""
     from innerloop.plots.panels import line, panel, panels_figure
     from innerloop.reproduce.parts import remembered
 
     samples, pairs, activations = SIZES[scale]
-    data: dict[str, Any] = {}
+    by_activation: dict[str, list[Pair]] = {}
     for activation in activations:
         settings = {"activation": activation, "samples": samples, "pairs": pairs}
-        data[activation] = remembered("landscape-theorem1", _pairs, settings)
-        smaller = [one["maml"][-1] < 1 for one in data[activation]]
+        solved = [Pair(**one) for one in remembered("landscape-theorem1", _pairs, settings)]
+        by_activation[activation] = solved
+        smaller = [one.maml[-1] < 1 for one in solved]
         say(f"{activation}: hard gradient smaller at MAML's point in {sum(smaller)} of {len(smaller)}")
-    rows = _rows([one for some in data.values() for one in some])
+    rows = _rows([one for some in by_activation.values() for one in some])
     means = {
-        name: [sum(one["maml"][i] for one in some) / len(some) for i in range(len(RATES))]
-        for name, some in data.items()
+        name: [sum(one.maml[i] for one in some) / len(some) for i in range(len(RATES))]
+        for name, some in by_activation.items()
     }
     curves = [line(name, [0.0, *RATES], [1.0, *values]) for name, values in means.items()]
     ratio = "‖∇f‖ of the hard task over that of the easy one"
@@ -47,20 +66,21 @@ def run(scale: str, say: Say) -> Reproduction:
         "stationary points": "L-BFGS from between the optima, tolerance 1e-9",
     }
     figure = panels_figure([one], width=5.0, height=2.9, shared_legend=True)
+    data = {name: [one._asdict() for one in some] for name, some in by_activation.items()}
     return Reproduction(rows, {"landscape-theorem1": figure}, data, protocol)
 
 
-def _rows(every: list[Any]) -> list[Row]:
-    maml = [value for one in every for value in one["maml"]]
-    allowed = [value for one in every for value in one["bound"]]
-    exact = [v <= b for one in every for v, b in zip(one["after_step"], one["exact_bound"], strict=True)]
-    falling = [all(a >= b - 1e-6 for a, b in itertools.pairwise(one["maml"])) for one in every]
-    within = [v <= b for one in every for v, b in zip(one["maml"], one["bound"], strict=True)]
+def _rows(every: list[Pair]) -> list[Row]:
+    maml = [value for one in every for value in one.maml]
+    allowed = [value for one in every for value in one.bound]
+    exact = [v <= b for one in every for v, b in zip(one.after_step, one.exact_bound, strict=True)]
+    falling = [all(a >= b - 1e-6 for a, b in itertools.pairwise(one.maml)) for one in every]
+    within = [v <= b for one in every for v, b in zip(one.maml, one.bound, strict=True)]
     return [
         row(
             "‖∇f_hard‖/‖∇f_easy‖ at NAL's stationary points",
             1,
-            max(one["nal"] for one in every),
+            max(one.nal for one in every),
             _all_one(every),
         ),
         row("the same at MAML's, largest (α = 0.02 to 0.2)", "< 1", max(maml), max(maml) < 1),
@@ -76,15 +96,15 @@ def _rows(every: list[Any]) -> list[Row]:
     ]
 
 
-def _all_one(every: list[Any]) -> bool:
-    return all(abs(one["nal"] - 1) < 1e-3 for one in every)
+def _all_one(every: list[Pair]) -> bool:
+    return all(abs(one.nal - 1) < 1e-3 for one in every)
 
 
 def _pairs(activation: str, samples: int, pairs: int) -> list[dict[str, Any]]:
-    return [_pair(activation, samples, seed) for seed in range(pairs)]
+    return [_pair(activation, samples, seed)._asdict() for seed in range(pairs)]
 
 
-def _pair(activation: str, samples: int, seed: int) -> dict[str, Any]:
+def _pair(activation: str, samples: int, seed: int) -> Pair:
     import torch
 
     from innerloop.nets.network import apply
@@ -114,18 +134,17 @@ def _pair(activation: str, samples: int, seed: int) -> dict[str, Any]:
         hard, easy = (float(gradient(flat).norm()) for gradient in gradients)
         return hard / easy
 
-    out: dict[str, Any] = {"nal": ratio(_minimise(lambda w: after(w, 0.0), start))}
-    out |= {"maml": [], "bound": [], "after_step": [], "exact_bound": []}
+    pair = Pair(ratio(_minimise(lambda w: after(w, 0.0), start)), [], [], [], [])
     for lr in RATES:
         w = _minimise(lambda v, a=lr: after(v, a), start)
         curvature = [torch.linalg.eigvalsh(torch.func.hessian(lambda v, i=i: f(i, v))(w)) for i in range(2)]
         factor = float((1 - lr * curvature[1][0]) / (1 - lr * curvature[0][-1]))
         moved = [float(gradient(w - lr * gradient(w)).norm()) for gradient in gradients]
-        out["maml"].append(ratio(w))
-        out["bound"].append(factor**2)
-        out["after_step"].append(moved[0] / moved[1])
-        out["exact_bound"].append(factor + 1e-6)
-    return out
+        pair.maml.append(ratio(w))
+        pair.bound.append(factor**2)
+        pair.after_step.append(moved[0] / moved[1])
+        pair.exact_bound.append(factor + 1e-6)
+    return pair
 
 
 def _minimise(value: Any, start: Any) -> Any:

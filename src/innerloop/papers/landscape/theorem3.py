@@ -8,7 +8,7 @@ so the distance falls like :math:`1/\sqrt T` and :math:`1/\sqrt\tau`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -32,6 +32,9 @@ from innerloop.plots.panels import panels_figure
 from innerloop.reproduce.rows import Reproduction, Row, Say, row
 from innerloop.theory.landscape.forms import maml_solution
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 DIM, TASKS, RATE = 4, 16, 1.0
 INNER, OUTER = 8, 8
 """n₂ and n₁, samples of an episode."""
@@ -44,25 +47,78 @@ SIZES["paper"] = (2000, [2**k for k in range(5, 13)], [2**k for k in range(3, 12
 """Draws, numbers of tasks, numbers of episodes (samples, where these grow instead, are multiples of them)."""
 
 
+class Drawn(NamedTuple):
+    """Sure distances from the optimum of the tasks that were drawn, and from that of the environment."""
+
+    given: float
+    whole: float
+
+
+class Ends(NamedTuple):
+    """Distances from both limits of Remark 2: for a step on n₂ samples, and for a full one."""
+
+    from_limit: float
+    from_full: float
+
+
+class Results(NamedTuple):
+    """Distances along numbers of tasks, of episodes, of outer samples and of inner and outer samples alike.
+
+    Attributes:
+        tasks: T.
+        episodes: τ.
+        outers: n₁, where it grows alone.
+        samples: n₁ = n₂, where both grow.
+        between: along T, with endless episodes.
+        by_episodes: along τ.
+        by_outer: along n₁.
+        by_both: along n₁ = n₂.
+        limits_apart: between the optima for a step on n₂ samples and for a full one.
+        limit: length of the former.
+        all_tasks: ends of few and of many episodes of every task.
+    """
+
+    tasks: list[int]
+    episodes: list[int]
+    outers: list[int]
+    samples: list[int]
+    between: list[float]
+    by_episodes: list[Drawn]
+    by_outer: list[Drawn]
+    by_both: list[Drawn]
+    limits_apart: float
+    limit: float
+    all_tasks: dict[str, Ends]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        drawn = {"by_episodes": self.by_episodes, "by_outer": self.by_outer, "by_both": self.by_both}
+        return {
+            **self._asdict(),
+            **{key: [one._asdict() for one in each] for key, each in drawn.items()},
+            "all_tasks": {key: ends._asdict() for key, ends in self.all_tasks.items()},
+        }
+
+
 def run(scale: str, say: Say) -> Reproduction:
     """Draws training sets of one environment, and solves each exactly."""
     draws, tasks, episodes = SIZES[scale]
     env = draw_environment(DIM, torch.Generator().manual_seed(DIM))
     best, full = (maml_solution(env.covariances, env.optima, RATE, n) for n in (INNER, FULL))
     outers, samples = [DIM * n // 8 for n in episodes], [4 * DIM * n for n in episodes]
-    data: dict[str, Any] = {
-        "tasks": tasks,
-        "episodes": episodes,
-        "outers": outers,
-        "samples": samples,
-        "between": [sure_distance(_endless(env, best, t, draws)) for t in tasks],
-        "by_episodes": [_drawn(env, best, INNER, INNER, OUTER, tau, draws) for tau in episodes],
-        "by_outer": [_drawn(env, best, INNER, INNER, n, 1, draws) for n in outers],
-        "by_both": [_drawn(env, full, FULL, n, n, 1, draws) for n in samples],
-        "limits_apart": float((best - full).norm()),
-        "limit": float(best.norm()),
-    }
-    data["all_tasks"] = {key: _all_tasks(env, best, full, tau) for key, tau in _ends(scale).items()}
+    results = Results(
+        tasks=tasks,
+        episodes=episodes,
+        outers=outers,
+        samples=samples,
+        between=[sure_distance(_endless(env, best, t, draws)) for t in tasks],
+        by_episodes=[_drawn(env, best, INNER, INNER, OUTER, tau, draws) for tau in episodes],
+        by_outer=[_drawn(env, best, INNER, INNER, n, 1, draws) for n in outers],
+        by_both=[_drawn(env, full, FULL, n, n, 1, draws) for n in samples],
+        limits_apart=float((best - full).norm()),
+        limit=float(best.norm()),
+        all_tasks={key: _all_tasks(env, best, full, tau) for key, tau in _ends(scale).items()},
+    )
     say(f"{draws} draws: T from {tasks[0]} to {tasks[-1]}, τ from {episodes[0]} to {episodes[-1]}")
     protocol = {
         "environment": f"64 equally frequent tasks, d = {DIM}, eigenvalues of Σ in [{LEAST}, {LARGEST}], "
@@ -73,7 +129,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "paper": "a theorem: nothing is run there",
     }
     near = 0.1 if scale == "smoke" else 0.05
-    return Reproduction(_rows(data, near), {"landscape-theorem3": _figure(data)}, data, protocol)
+    figures = {"landscape-theorem3": _figure(results)}
+    return Reproduction(_rows(results, near), figures, results.as_dict(), protocol)
 
 
 def _ends(scale: str) -> dict[str, int]:
@@ -97,7 +154,7 @@ def _endless(env: Environment, best: torch.Tensor, tasks: int, draws: int) -> to
 
 def _drawn(
     env: Environment, best: torch.Tensor, limit: float, inner: int, outer: int, episodes: int, draws: int
-) -> dict[str, float]:
+) -> Drawn:
     """Quantiles of distances: ``given`` from the optimum of the T tasks drawn, ``whole`` from ``best``.
 
     Both are optima for a step on ``limit`` samples.
@@ -110,35 +167,35 @@ def _drawn(
         middle = maml_solution(env.covariances[which], env.optima[which], RATE, limit)
         given.append((w - middle).norm(dim=-1))
         whole.append((w - best).norm(dim=-1))
-    return {"given": sure_distance(torch.cat(given)), "whole": sure_distance(torch.cat(whole))}
+    return Drawn(sure_distance(torch.cat(given)), sure_distance(torch.cat(whole)))
 
 
-def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episodes: int) -> dict[str, float]:
+def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episodes: int) -> Ends:
     """How far τ episodes of every task of the environment end from both limits of Remark 2."""
     g = torch.Generator().manual_seed(episodes)
     w = _solution(take(env, torch.arange(len(env.optima)).repeat(episodes)), INNER, OUTER, g)
-    return {"from_limit": float((w - best).norm()), "from_full": float((w - full).norm())}
+    return Ends(float((w - best).norm()), float((w - full).norm()))
 
 
-def _rows(data: dict[str, Any], near: float) -> list[Row]:
-    episodes, outers = data["episodes"], data["outers"]
-    outer = [one["given"] for one in data["by_outer"]]
-    many, apart = data["all_tasks"]["many"], data["limits_apart"]
+def _rows(results: Results, near: float) -> list[Row]:
+    episodes, outers = results.episodes, results.outers
+    outer = [one.given for one in results.by_outer]
+    many, apart = results.all_tasks["many"], results.limits_apart
     return [
-        slope_row("τ = ∞: falls with T like 1/√T", -0.5, data["tasks"], data["between"], near),
+        slope_row("τ = ∞: falls with T like 1/√T", -0.5, results.tasks, results.between, near),
         slope_row(
             f"the tasks given: falls with τ like 1/√τ, n₁ = {OUTER} and n₂ = {INNER} samples an episode",
             -0.5,
             episodes,
-            [one["given"] for one in data["by_episodes"]],
+            [one.given for one in results.by_episodes],
             near,
         ),
         row(
             "Remark 2: with n₂ finite the limit is the optimum for a step on n₂ samples, not for a full one",
             "the former",
-            f"{many['from_limit']:.4f} from the former, {many['from_full']:.4f} from the latter "
+            f"{many.from_limit:.4f} from the former, {many.from_full:.4f} from the latter "
             f"(these two are {apart:.4f} apart)",
-            many["from_limit"] < 0.2 * apart < many["from_full"],
+            many.from_limit < 0.2 * apart < many.from_full,
         ),
         row(
             "more outer samples n₁ alone are not enough (τ = 1, n₂ fixed): episodes must grow",
@@ -151,23 +208,23 @@ def _rows(data: dict[str, Any], near: float) -> list[Row]:
         slope_row(
             "Remark 2, of Gao and Sener: τ = 1, n₁ = n₂ → ∞ tends to the optimum for a full step, like 1/√n",
             -0.5,
-            data["samples"],
-            [one["given"] for one in data["by_both"]],
+            results.samples,
+            [one.given for one in results.by_both],
             near,
         ),
     ]
 
 
-def _figure(data: dict[str, Any]) -> Any:
+def _figure(results: Results) -> Figure:
     given, outer, both = (
-        [one["given"] for one in data[key]] for key in ("by_episodes", "by_outer", "by_both")
+        [one.given for one in each] for each in (results.by_episodes, results.by_outer, results.by_both)
     )
-    whole = [one["whole"] for one in data["by_episodes"]]
+    whole = [one.whole for one in results.by_episodes]
     return panels_figure(
         [
-            law_panel("tasks T", data["tasks"], {"τ = ∞": data["between"]}),
-            law_panel("episodes τ of each task", data["episodes"], {"tasks given": given, "whole": whole}),
-            law_panel("samples n₁ = n₂, τ = 1", data["samples"], {"tasks given": both}),
-            law_panel("samples n₁, n₂ fixed, τ = 1", data["outers"], {"tasks given": outer}),
+            law_panel("tasks T", results.tasks, {"τ = ∞": results.between}),
+            law_panel("episodes τ of each task", results.episodes, {"tasks given": given, "whole": whole}),
+            law_panel("samples n₁ = n₂, τ = 1", results.samples, {"tasks given": both}),
+            law_panel("samples n₁, n₂ fixed, τ = 1", results.outers, {"tasks given": outer}),
         ]
     )

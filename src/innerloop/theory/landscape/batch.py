@@ -60,8 +60,8 @@ def compare(
 
     >>> easy, hard = torch.eye(2), 0.1 * torch.eye(2)
     >>> optima = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
-    >>> found = compare(torch.stack([hard, easy]), optima, lr=1.0, shots=100)
-    >>> [round(float(x), 3) for x in (found.nal.solution[0], found.maml.solution[0], found.gain)]
+    >>> nal, maml, gain = compare(torch.stack([hard, easy]), optima, lr=1.0, shots=100)
+    >>> [round(float(x), 3) for x in (nal.solution[0], maml.solution[0], gain)]
     [-0.818, 0.46, 3.07]
     """
     check(covariances, optima)

@@ -119,8 +119,8 @@ def geography(
         inner_shots: ``n₂``, samples of the step in MAML's training; ``shots`` if omitted.
 
     >>> table3 = Geography(dim=10, rho_hard=0.1, rho_easy=1.0, R=2.0, r_hard=1.0, r_easy=1.0)
-    >>> found = geography(table3, lr=1.0, shots=500)
-    >>> round(float(found.nal.coordinate), 3), round(float(found.maml.coordinate), 3)
+    >>> places = geography(table3, lr=1.0, shots=500)
+    >>> round(float(places.nal.coordinate), 3), round(float(places.maml.coordinate), 3)
     (0.182, 1.573)
     """
     if inner_shots is None:

@@ -43,8 +43,8 @@ def draw_moments(rho: Tensor, dim: int, samples: int, noise: float, generator: t
         generator: where the numbers are from.
 
     >>> rho = torch.ones(20000, dtype=torch.float64)
-    >>> found = draw_moments(rho, 2, 5, 1.0, torch.Generator().manual_seed(0))
-    >>> [round(abs(float(x)), 1) for x in found.gram.mean(0).flatten()]
+    >>> moments = draw_moments(rho, 2, 5, 1.0, torch.Generator().manual_seed(0))
+    >>> [round(abs(float(x)), 1) for x in moments.gram.mean(0).flatten()]
     [1.0, 0.0, 0.0, 1.0]
     """
     if samples < dim:

@@ -20,7 +20,7 @@ from innerloop.papers.bridge.cells import (
     time_to_reach,
 )
 from innerloop.papers.bridge.methods import METHODS, PENALTIES, SIZES, Work, recipe_for
-from innerloop.papers.bridge.picture_run import CurvePoint, PictureRun, picture_run
+from innerloop.papers.bridge.picture_run import PictureRun, ValidationPoint, picture_run
 from innerloop.papers.bridge.runs import Watch, trained
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
@@ -34,7 +34,7 @@ def a_run(accuracy: float, seconds: float = 100.0, rise: float = 10.0) -> Pictur
     """A run whose validation accuracy rises to ``accuracy`` by a point every ``rise`` seconds."""
     points = [accuracy - 0.01 * k for k in range(9, -1, -1)]
     curve = [
-        CurvePoint(step=i + 1, validation=value, ci95=0.01, seconds=rise * (i + 1))
+        ValidationPoint(step=i + 1, validation=value, ci95=0.01, seconds=rise * (i + 1))
         for i, value in enumerate(points)
     ]
     wobble = [0.01 * ((7 * i) % 5 - 2) for i in range(TASKS)]

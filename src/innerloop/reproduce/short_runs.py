@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop.core.errors import NonFiniteError
-from innerloop.core.losses import is_classification
 from innerloop.core.statistics import Interval
 from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
@@ -15,19 +14,17 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import IMAGE_FAMILIES
 from innerloop.experiment.rates.auto import advice_for, provisional
 from innerloop.recipes.schema import Recipe
-from innerloop.training.fit import Validation
 from innerloop.training.state import TrainState
 
 
 class Fitted(NamedTuple):
-    """A trained state with the parts behind it (their rate a number), and validation on the way.
+    """A trained state, None if a loss or the weights were not finite, with the parts behind it.
 
-    ``state`` is None if a loss or the weights were not finite.
+    The rate of these is a number.
     """
 
     parts: Parts
     state: TrainState | None
-    curve: list[dict[str, float]]
 
     @property
     def recipe(self) -> Recipe:
@@ -42,28 +39,15 @@ def plan_for(recipe: Recipe) -> Plan:
     return Plan("threads" if threads > 1 else "loop", threads) if pictures else Plan("vmap", threads)
 
 
-def fitted(recipe: Recipe, every: int = 0) -> Fitted:
-    """Trains a recipe; ``inner.lr=auto`` takes the point of its advice; ``every`` steps it validates."""
+def fitted(recipe: Recipe) -> Fitted:
+    """Trains a recipe; ``inner.lr=auto`` takes the point of its advice."""
     parts, plan = build(provisional(recipe)), plan_for(recipe)
     if recipe.inner.lr == "auto":
         parts = parts.at_rate(advice_for(parts).alpha)
-    curve: list[dict[str, float]] = []
-
-    def score(params: Any, buffers: Any) -> Interval:
-        """The score on validation tasks."""
-        return judge(parts, params, buffers, "validation", recipe.eval.validation_episodes, plan).interval
-
-    def log(record: dict[str, Any]) -> None:
-        """Keeps what validation says."""
-        if "validation" in record:
-            curve.append({"step": record["step"], "score": record["validation"], "ci95": record["ci95"]})
-
-    validation = Validation(score, every, is_classification(parts.loss)) if every else None
     try:
-        state: TrainState | None = fit_parts(parts, plan=plan, validation=validation, log=log)
+        return Fitted(parts, fit_parts(parts, plan=plan))
     except NonFiniteError:
-        state = None
-    return Fitted(parts, state, curve)
+        return Fitted(parts, None)
 
 
 def judged(

@@ -146,9 +146,9 @@ def shares_of_time(
         theirs: runs, one for each seed.
         slack: points by which we may fall short.
 
-    >>> from innerloop.papers.bridge.picture_run import CurvePoint
-    >>> ours = [CurvePoint(1, 0.5, 0.01, 2.0), CurvePoint(2, 0.7, 0.01, 4.0)]
-    >>> theirs = [CurvePoint(1, 0.6, 0.01, 4.0), CurvePoint(2, 0.7, 0.01, 8.0)]
+    >>> from innerloop.papers.bridge.picture_run import ValidationPoint
+    >>> ours = [ValidationPoint(1, 0.5, 0.01, 2.0), ValidationPoint(2, 0.7, 0.01, 4.0)]
+    >>> theirs = [ValidationPoint(1, 0.6, 0.01, 4.0), ValidationPoint(2, 0.7, 0.01, 8.0)]
     >>> run = lambda curve: PictureRun(curve, 9.0, 2, 2, curve[-1].seconds, {}, {})
     >>> shares_of_time([run(ours)], [run(theirs)])
     [0.5]

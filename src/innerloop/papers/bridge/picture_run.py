@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
-class CurvePoint(NamedTuple):
+class ValidationPoint(NamedTuple):
     """One validation along the way.
 
     Attributes:
@@ -35,7 +35,7 @@ class PictureRun(NamedTuple):
         penalties: the same by penalty of the last layer, where several were tried.
     """
 
-    curve: list[CurvePoint]
+    curve: list[ValidationPoint]
     seconds: float
     steps: int
     best_step: int
@@ -50,4 +50,4 @@ class PictureRun(NamedTuple):
 
 def picture_run(kept: Mapping[str, Any]) -> PictureRun:
     """A run, from the plain data that a finished part keeps."""
-    return PictureRun(**{**kept, "curve": [CurvePoint(**point) for point in kept["curve"]]})
+    return PictureRun(**{**kept, "curve": [ValidationPoint(**point) for point in kept["curve"]]})

@@ -17,7 +17,7 @@ from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.validation import validation_of
-from innerloop.papers.bridge.picture_run import CurvePoint, PictureRun
+from innerloop.papers.bridge.picture_run import PictureRun, ValidationPoint
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import plan_for
 from innerloop.training.state import TrainState
@@ -70,10 +70,10 @@ def trained(recipe: Mapping[str, Any], shots: Sequence[int], penalties: Sequence
     return run.as_dict()
 
 
-def _fit(parts: Parts, plan: Plan) -> tuple[list[CurvePoint], TrainState, float]:
+def _fit(parts: Parts, plan: Plan) -> tuple[list[ValidationPoint], TrainState, float]:
     """Trains; the curve, the best state by validation, and the seconds that training took."""
     watch, best = Watch(), [parts.first]
-    curve: list[CurvePoint] = []
+    curve: list[ValidationPoint] = []
     validation = validation_of(parts, plan)
 
     def score(params: Params, buffers: Buffers) -> Interval:
@@ -84,7 +84,8 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[CurvePoint], TrainState, float]
     def log(record: dict[str, Any]) -> None:
         """Keeps a point of the curve."""
         if "validation" in record:
-            curve.append(CurvePoint(record["step"], record["validation"], record["ci95"], watch.seconds()))
+            score_and_interval = record["validation"], record["ci95"]
+            curve.append(ValidationPoint(record["step"], *score_and_interval, watch.seconds()))
 
     def save(state: TrainState, tags: tuple[str, ...]) -> None:
         """Keeps the best state."""

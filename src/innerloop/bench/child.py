@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from typing import IO, Any
 
-from innerloop.bench.worker import Answer
+from innerloop.bench.messages import Answer
 from innerloop.core.children import python_command
 
 WORKER = "innerloop.bench.worker"

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Measured, Say
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.rows import Report, Row, Side, busy, comparison
-from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
 CLASSES, DRAWINGS, SIDE = 1028, 20, 28  # Omniglot, training classes of Vinyals' split

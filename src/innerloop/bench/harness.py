@@ -18,8 +18,8 @@ import numpy as np
 
 from innerloop.bench.child import WORKER, Child
 from innerloop.bench.machine import QUIET, Bystanders, Machine, wait_for_quiet
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.rows import Block, Side, Timing, block_of, busy, bystanders, timing
-from innerloop.bench.worker import Answer, Spec
 
 Say = Callable[[str], None]
 Array = np.ndarray[Any, Any]

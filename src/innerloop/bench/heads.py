@@ -15,8 +15,9 @@ from innerloop.bench import harness
 from innerloop.bench.child import Child, thread_limits
 from innerloop.bench.harness import Array, Measured, Say
 from innerloop.bench.heads_solutions import DIMENSIONS, DTYPES, SHOTS, WAYS, C, estimator, problems, solutions
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.heads"
 PROBLEMS = 2000

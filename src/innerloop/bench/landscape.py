@@ -14,8 +14,9 @@ import numpy as np
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Array, Say
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.rows import Report, Row, better, busy, comparison, on_threads
-from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
 ENVIRONMENTS, DIM, RATE, SHOTS = 10_000, 10, 0.9, 50

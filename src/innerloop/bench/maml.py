@@ -8,8 +8,8 @@ from typing import NamedTuple
 from innerloop.bench import harness, peers
 from innerloop.bench.harness import Comparison, Say
 from innerloop.bench.machine import Machine
+from innerloop.bench.messages import Spec
 from innerloop.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Spec
 
 PLAIN = "plain-loop"
 

@@ -13,6 +13,7 @@ from typing import Any
 from innerloop.bench import harness
 from innerloop.bench.child import Child
 from innerloop.bench.harness import Say
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.metakernel_growth import (
     DEPTH,
     INNER,
@@ -23,7 +24,7 @@ from innerloop.bench.metakernel_growth import (
     summary,
 )
 from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
 TASKS = 200

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.execution.plan import available_cores
 
 MODULE = "innerloop.bench.ntk"

@@ -23,10 +23,11 @@ import numpy as np
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.own_pictures_command import command_case
 from innerloop.bench.own_pictures_episodes import episodes_case
 from innerloop.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.own_pictures"
 NAME = "efficientnet-lite0"

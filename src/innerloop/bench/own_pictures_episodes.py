@@ -18,8 +18,9 @@ import numpy as np
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Array
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.rows import Row, Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 
 MODULE = "innerloop.bench.own_pictures_episodes"
 EPISODES, LOOPED = 2000, 100  # a loop takes twenty times as long for twenty times as many

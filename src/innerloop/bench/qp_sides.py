@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.bench.dense_qp import DenseQP
-from innerloop.bench.worker import Spec
+from innerloop.bench.messages import Spec
 from innerloop.core.autodiff import plain_autograd
 from innerloop.solvers.problems import one_hot
 from innerloop.solvers.products import gram_matrix

@@ -12,10 +12,10 @@ from innerloop.bench.child import Child, thread_limits
 from innerloop.bench.cost_model import Exchange, Link, Step, fitted, task_and_fixed
 from innerloop.bench.cost_table import extrapolated, sentences
 from innerloop.bench.harness import Say
+from innerloop.bench.messages import Spec
 from innerloop.bench.ranks_worker import MODULE
 from innerloop.bench.report_parts import CostModel
 from innerloop.bench.rows import Report, Row, Side, Timing, busy, comparison
-from innerloop.bench.worker import Spec
 
 AT_LEAST = 1.7
 """Times one rank that two ranks on two cores must reach."""

@@ -7,7 +7,8 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from innerloop.bench.worker import TINY, Answer, Spec, Worker, peak_mb, serve
+from innerloop.bench.messages import Answer, Spec
+from innerloop.bench.worker import TINY, Worker, peak_mb, serve
 
 if TYPE_CHECKING:
     from innerloop.bench.team import Team, Turn

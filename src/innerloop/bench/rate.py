@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from innerloop.bench import harness
 from innerloop.bench.harness import Say
+from innerloop.bench.messages import Answer
 from innerloop.bench.rows import Report
-from innerloop.bench.worker import Answer
 from innerloop.core.children import python_command
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from innerloop.bench import harness, resnet_accuracy
 from innerloop.bench.harness import Say
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.resnet_accuracy import ShortTraining
 from innerloop.bench.resnet_eager import CLASSES, ResNet12, Step, eager, sgd
 from innerloop.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
-from innerloop.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop.bench.worker import Worker, keep_freed_memory, serve
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Params, TaskBatch

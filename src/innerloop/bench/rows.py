@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Required, TypedDict
 
 from innerloop.bench.machine import QUIET, Machine
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.report_parts import CostModel, Growth
-from innerloop.bench.worker import Answer, Spec
 
 
 class Row(TypedDict, total=False):

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from innerloop.bench import harness
 from innerloop.bench.child import thread_limits
 from innerloop.bench.harness import Say
+from innerloop.bench.messages import Answer, Spec
 from innerloop.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop.bench.worker import Answer, Spec, Worker, serve
+from innerloop.bench.worker import Worker, serve
 from innerloop.core.cores import available_cores
 from innerloop.core.heap import keep_freed_memory
 

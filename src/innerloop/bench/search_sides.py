@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop.bench.messages import Spec
 from innerloop.bench.search_modules import CellModule, released_kernel, released_regions
-from innerloop.bench.worker import Spec
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.kernels.meta.kernel import maml_kernel

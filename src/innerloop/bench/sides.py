@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from innerloop.bench import peers, plain_loop, workloads
-from innerloop.bench.worker import Spec
+from innerloop.bench.messages import Spec
 from innerloop.core.types import Params
 from innerloop.execution.gradients import meta_gradient
 from innerloop.execution.plan import Plan

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from innerloop.bench.child import thread_limits
-from innerloop.bench.worker import Spec, keep_freed_memory, own_peak_mb
+from innerloop.bench.messages import Spec
+from innerloop.bench.worker import keep_freed_memory, own_peak_mb
 from innerloop.core.children import ends_with_parent, python_command, watch_parent
 from innerloop.core.ranks import Place
 from innerloop.execution.group import Group, join, leave

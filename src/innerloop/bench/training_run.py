@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from innerloop.bench import workloads
-from innerloop.bench.worker import Spec
+from innerloop.bench.messages import Spec
 from innerloop.execution.plan import Plan
 from innerloop.learners.gradient import maml
 from innerloop.objectives.episodic import episodic

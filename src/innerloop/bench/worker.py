@@ -10,11 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Spec = dict[str, Any]
-"""What a side's process is told to build, as JSON; every benchmark has keys of its own."""
-
-Answer = dict[str, Any]
-"""What a child process answers, as JSON."""
+from innerloop.bench.messages import Answer, Spec
 
 TINY = {
     "sine": {"tasks": 2, "hidden": 2},

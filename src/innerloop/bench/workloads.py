@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from innerloop.bench.worker import Spec
+from innerloop.bench.messages import Spec
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Loss, Params, TaskBatch
 from innerloop.nets.conv4 import conv4

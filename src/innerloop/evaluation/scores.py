@@ -14,7 +14,7 @@ from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.evaluation.episodes import Episodes
 from innerloop.evaluation.predicted import Predicted, marks, predicted
 from innerloop.execution.plan import Plan, torch_threads
-from innerloop.execution.ranks import shared_out
+from innerloop.execution.ranks import ROUND, shared_out
 from innerloop.execution.tasks import map_tasks
 from innerloop.learners.base import Learner
 from innerloop.tasks.sampler import Sampler
@@ -109,10 +109,14 @@ def evaluate(
         kept = max(0, min(keep - span[0], len(span)))
         return scores.double(), (~proven).sum(), told[:kept].cpu().clone()  # a view would keep all of them
 
+    scores, unconverged, tables = list[float](), 0, list[Tensor]()
+    at_once = ROUND * plan.ranks  # small tensors that stay would keep the memory between them from being used
     with torch_threads(given), torch.no_grad():
-        parts = shared_out(lambda some: [judged(span) for span in some], spans, plan.ranks)
-    scores = [value for part, *_ in parts for value in part.tolist()]
-    unconverged = sum(int(count) for _, count, _ in parts)
-    tables = [table for *_, told in parts for table in told]
+        for start in range(0, len(spans), at_once):
+            some = spans[start : start + at_once]
+            for part, count, told in shared_out(lambda few: [judged(span) for span in few], some, plan.ranks):
+                scores += part.tolist()
+                unconverged += int(count)
+                tables += list(told)
     said = tuple(predicted(tables, range(len(tables))))
     return Evaluation(scores, mean_interval(scores), score_name(loss), unconverged, predicted=said)

@@ -74,7 +74,8 @@ def read_script(name: str) -> Script:
 
 def warm_process() -> Warm:
     """What runs the scripts: by what every processor can do, on one thread."""
-    environment = {**os.environ, **ANY_PROCESSOR, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    paths = os.pathsep.join([str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    environment = {**os.environ, **ANY_PROCESSOR, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     return Warm(environment, PATIENCE)
 
 

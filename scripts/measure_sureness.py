@@ -47,11 +47,11 @@ def photographs(file: Path, classes: int, each: int) -> Pictures:
         data, offsets, labels = table["jpeg"], table["offsets"], table["labels"]
     chosen = evenly(len(np.unique(labels)), classes)
     rows = [np.flatnonzero(labels == c)[:each] for c in np.unique(labels)[chosen]]
-    found = [
+    photographs = [
         Image.open(io.BytesIO(data[offsets[i] : offsets[i + 1]].tobytes())) for part in rows for i in part
     ]
     return Pictures(
-        "Tiny-ImageNet (64×64 photographs)", [np.asarray(p.convert("RGB")) for p in found], len(rows)
+        "Tiny-ImageNet (64×64 photographs)", [np.asarray(p.convert("RGB")) for p in photographs], len(rows)
     )
 
 
@@ -81,12 +81,12 @@ def evenly(there: int, wanted: int) -> Array:
     return np.linspace(0, there - 1, min(wanted, there)).astype(int)
 
 
-def source_of(found: Pictures) -> ImageSource:
+def source_of(pictures: Pictures) -> ImageSource:
     """Which row is of which class."""
-    starts = np.arange(found.classes + 1) * (len(found.pictures) // found.classes)
-    names, splits = tuple(map(str, range(found.classes))), {"test": np.arange(found.classes)}
-    nothing = np.zeros((len(found.pictures), 1, 1, 1), np.uint8)
-    return ImageSource(found.title, nothing, starts, names, splits, None, (), NumberedFiles("{row}"), "")
+    starts = np.arange(pictures.classes + 1) * (len(pictures.pictures) // pictures.classes)
+    names, splits = tuple(map(str, range(pictures.classes))), {"test": np.arange(pictures.classes)}
+    nothing = np.zeros((len(pictures.pictures), 1, 1, 1), np.uint8)
+    return ImageSource(pictures.title, nothing, starts, names, splits, None, (), NumberedFiles("{row}"), "")
 
 
 class Task(NamedTuple):
@@ -145,20 +145,21 @@ def error_of(
     return of(tasks), float(high - low) / 2
 
 
-def measured(backbone: Backbone, found: Pictures, wanted: int) -> list[str]:
+def measured(backbone: Backbone, pictures: Pictures, wanted: int) -> list[str]:
     """A row of the table, with so many queries of a class where there are as many pictures."""
-    told = il.extract(backbone, found.pictures, progress=TimeLeft(lambda line: print(line, flush=True)))  # noqa: T201
-    values, source = told.values, source_of(found)
-    queries = min(wanted, len(values) // found.classes - SHOTS)
+    told = il.extract(backbone, pictures.pictures, progress=TimeLeft(lambda line: print(line, flush=True)))  # noqa: T201
+    values, source = told.values, source_of(pictures)
+    queries = min(wanted, len(values) // pictures.classes - SHOTS)
     protocol = Protocol(WAYS, 1, min(QUERIES, queries), TASKS, head="logistic")
     tensor = torch.from_numpy(values)
     accuracies = [
         evaluate_features(lambda rows: tensor[rows], source, protocol._replace(shots=shots)).interval
         for shots in (1, SHOTS)
     ]
-    of, draw = np.repeat(np.arange(found.classes), len(values) // found.classes), np.random.default_rng(0)
+    of = np.repeat(np.arange(pictures.classes), len(values) // pictures.classes)
+    draw = np.random.default_rng(0)
     tasks = [one_task(values.astype(np.float64), of, queries, draw) for _ in range(SURE)]
-    cells = [found.title, *(percent(one.mean, one.ci95) for one in accuracies)]
+    cells = [pictures.title, *(percent(one.mean, one.ci95) for one in accuracies)]
     cells += [percent(*error_of(tasks, which, draw)) for which in ("before", "after")]
     for name in ("promised", "reached", "inside", "below", "alarms", "detected"):
         one = mean_interval([getattr(task, name) for task in tasks])

@@ -106,8 +106,8 @@ def memory(name: str, case: str, peer: str = "*") -> str:
         case: a pattern that fits one case.
         peer: a pattern for whom it is measured against.
     """
-    found = one_case(name, case, peer)
-    return times(found["ours_mb"] / found["peer_mb"])
+    fitting = one_case(name, case, peer)
+    return times(fitting["ours_mb"] / fitting["peer_mb"])
 
 
 def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
@@ -116,23 +116,22 @@ def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
     Raises:
         SystemExit: none fits, or several do.
     """
-    found = [
+    fitting = [
         one
         for one in required("benchmarks", name)["cases"]
         if fnmatchcase(one["case"], case) and fnmatchcase(str(one.get("peer")), peer)
     ]
-    if len(found) != 1:
-        raise SystemExit(f"{len(found)} cases of {name} are '{case}' against '{peer}'; there must be one.")
-    return dict(found[0])
+    if len(fitting) != 1:
+        raise SystemExit(f"{len(fitting)} cases of {name} are '{case}' against '{peer}'; there must be one.")
+    return dict(fitting[0])
 
 
 def machine(name: str) -> str:
     """Where and when a benchmark was measured, for a line of text."""
-    found = required("benchmarks", name)
-    where, rate = found["machine"], found["machine"]["sgemm_gflops"]
+    measured = required("benchmarks", name)
+    where, rate = measured["machine"], measured["machine"]["sgemm_gflops"]
     cores = "1 core" if where["cores"] == 1 else f"{where['cores']} cores"
     sgemm = ", ".join(f"{value:.0f} on {threads}" for threads, value in rate.items())
     torch = where["torch"].partition("+")[0]
-    return (
-        f"{where['cpu']}, {cores}, torch {torch}; sgemm in GFLOP/s by threads: {sgemm}; {found['ended'][:10]}"
-    )
+    day = measured["ended"][:10]
+    return f"{where['cpu']}, {cores}, torch {torch}; sgemm in GFLOP/s by threads: {sgemm}; {day}"

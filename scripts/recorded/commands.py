@@ -64,10 +64,10 @@ def chosen(patterns: Sequence[str]) -> list[Command]:
 
 def state_of(command: Command) -> str:
     """Whether its file is there, and made by the source that there is now."""
-    found = read(command.kind, command.name)
-    if found is None:
+    kept = read(command.kind, command.name)
+    if kept is None:
         return "missing"
-    return "up to date" if found["made_by"] == made_by(command) else "out of date"
+    return "up to date" if kept["made_by"] == made_by(command) else "out of date"
 
 
 def made_by(command: Command) -> dict[str, str | None]:

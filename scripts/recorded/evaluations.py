@@ -57,11 +57,11 @@ def adopt_evaluation(
     if name not in EVALUATIONS:
         raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(EVALUATIONS)}.")
     runs = [folder / run for run in result.get("runs") or [result["run"]]]
-    found = [judged(run) for run in runs]
-    ended = max(one["ended"] for one in found)
+    scores = [judged(run) for run in runs]
+    ended = max(one["ended"] for one in scores)
     command = f"innerloop {' '.join(EVALUATIONS[name])}"
-    content = {"name": name, "command": command, "runs": found, "machine": found[0]["machine"]}
-    content |= {"versions": found[0]["versions"], "made_by": made_by, "ended": ended}
+    content = {"name": name, "command": command, "runs": scores, "machine": scores[0]["machine"]}
+    content |= {"versions": scores[0]["versions"], "made_by": made_by, "ended": ended}
     return keep("evaluations", name, content)
 
 

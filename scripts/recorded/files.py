@@ -36,10 +36,10 @@ def required(kind: str, name: str) -> dict[str, Any]:
     Raises:
         SystemExit: there is no file.
     """
-    found = read(kind, name)
-    if found is None:
+    kept = read(kind, name)
+    if kept is None:
         raise SystemExit(f"results/{kind}/{name}.json is missing: run or adopt {name} first.")
-    return found
+    return kept
 
 
 def path_of(kind: str, name: str) -> Path:

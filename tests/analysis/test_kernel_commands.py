@@ -138,12 +138,12 @@ def test_standard_errors_are_over_draws():
     "name",
     [
         pytest.param("bridge-fig1", marks=pytest.mark.slow),
-        "bridge-spectra",
+        pytest.param("bridge-spectra", marks=pytest.mark.slow),
         "bridge-objectives",
         pytest.param("bridge-agreement", marks=pytest.mark.slow),
         "bridge-convergence",
         pytest.param("metantk-regression", marks=pytest.mark.slow),
-        "metantk-convergence",
+        pytest.param("metantk-convergence", marks=pytest.mark.slow),
     ],
 )
 def test_reproductions_are_as_recorded(name, tmp_path, monkeypatch, capsys):

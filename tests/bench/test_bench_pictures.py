@@ -33,6 +33,7 @@ def test_heads_run_and_report() -> None:
         assert "float32@1" in row["notes"]
 
 
+@pytest.mark.slow
 def test_the_peer_of_heads_has_its_threads_and_no_torch() -> None:
     """In a process of its own: what is loaded here is no evidence."""
     code = (

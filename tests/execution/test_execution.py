@@ -96,9 +96,9 @@ def test_all_modes_agree_on_conv4(name: str, norm: str, pooling: str) -> None:
     ("norm", "pooling"),
     [
         ("transductive", "max"),
-        ("support", "stride"),
+        pytest.param("support", "stride", marks=pytest.mark.slow),
         pytest.param("running", "stride", marks=pytest.mark.slow),
-        ("group", "stride"),
+        pytest.param("group", "stride", marks=pytest.mark.slow),
     ],
 )
 def test_captured_conv4_agrees(norm: str, pooling: str) -> None:

@@ -284,7 +284,15 @@ def test_what_cannot_work_is_refused_in_one_sentence(case: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("family", ["sine", "few-shot", "supervised"])
-@pytest.mark.parametrize("objective", ["episodic", "multitask", "erm", "reptile"])
+@pytest.mark.parametrize(
+    "objective",
+    [
+        "episodic",
+        pytest.param("multitask", marks=pytest.mark.slow),
+        pytest.param("erm", marks=pytest.mark.slow),
+        "reptile",
+    ],
+)
 def test_every_combination_runs_or_is_refused(family: str, objective: str, tmp_path: Path) -> None:
     pictures = family != "sine"
     ran, refused = 0, []

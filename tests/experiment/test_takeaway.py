@@ -119,6 +119,7 @@ def test_a_program_says_exactly_what_the_classifier_says(backbone: Backbone, tmp
     assert sum(model.predict_sure(pictures(6)[0]).unsure) > 0
 
 
+@pytest.mark.slow
 def test_onnx_agrees_and_its_card_starts_one_off(
     backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

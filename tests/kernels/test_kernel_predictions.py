@@ -189,7 +189,7 @@ def rate(descent):
     return descent.time / descent.steps
 
 
-@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("split", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("head", ["initial", "trained"])
 def test_trained_anil_networks_predict_f_anil_in_both_protocols(head, split):
     net, params, kernel, tasks, test = lazy_setting()

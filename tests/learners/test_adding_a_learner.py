@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import innerloop
 from oracles.patience import PATIENCE
 from support.places import FIXTURES
@@ -38,6 +40,7 @@ def apply(patch: str, root: Path) -> None:
         file.write_text(text, encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_learner_is_its_file_and_an_entry(tmp_path: Path) -> None:
     assert set(files_of(PATCH)) == {f"src/innerloop/learners/{name}.py" for name in ("table", "tiny")}
     copy = tmp_path / "src" / "innerloop"

@@ -50,6 +50,7 @@ def test_gradients_are_those_of_the_picked_places(channels: int, filters: int, p
             assert_close(one, other)
 
 
+@pytest.mark.slow
 def test_networks_of_single_pixels_that_stride_keep_to_their_memory() -> None:
     """In a process of its own: what is written past the memory ends it (``double free or corruption``)."""
     done = subprocess.run([sys.executable, "-P", "-c", TRAINED], capture_output=True, text=True, check=False)

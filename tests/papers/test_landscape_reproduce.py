@@ -55,7 +55,7 @@ SMOKE = (
 )
 
 
-LONG = ("fig4", "theorem1", "table2", "hard-share")
+LONG = ("fig4", "theorem1", "theorem2", "theorem3", "table1", "table2", "hard-share")
 """For these CI has no time: they take seconds."""
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SMOKE]
 

@@ -225,7 +225,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("metantk")
 
 
-@pytest.mark.parametrize("name", ["metantk-table1", "metantk-table2", "metantk-fig2"])
+@pytest.mark.parametrize(
+    "name", ["metantk-table1", pytest.param("metantk-table2", marks=pytest.mark.slow), "metantk-fig2"]
+)
 def test_smoke_is_as_recorded(name: str, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from innerloop.reproduce import find
 

@@ -235,6 +235,7 @@ def test_a_function_without_a_source_file_is_computed_each_time(tmp_path):
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_imports_are_found_where_a_whole_parse_finds_them():
     """The quick look at import statements against parsing every file of the package."""
     for file in Path(reproduce.__file__).parents[1].rglob("*.py"):

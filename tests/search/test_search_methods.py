@@ -266,6 +266,7 @@ def test_the_released_manner_differs_in_each_of_its_deviations():
     assert differ == {"weights", "redraw", "heads", "degenerate", "figures", "stale"}
 
 
+@pytest.mark.slow
 def test_the_released_search_keeps_weights_and_draws_data_and_heads(monkeypatch):
     jobs: list[Job] = []
     real = Bench.run

@@ -56,7 +56,9 @@ def best_logistic(x: Tensor, y: Tensor, C: float) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("C", [0.01, 1.0, 20.0, 100.0])
+@pytest.mark.parametrize(
+    "C", [pytest.param(0.01, marks=pytest.mark.slow), 1.0, pytest.param(20.0, marks=pytest.mark.slow), 100.0]
+)
 @changes
 def test_logistic_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) -> None:
     for seed, shape in enumerate(SHAPES):
@@ -71,7 +73,7 @@ def test_logistic_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("C", [pytest.param(0.01, marks=pytest.mark.slow), 1.0, 100.0])
 @changes
 def test_linear_svm_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) -> None:
     for seed, shape in enumerate(SHAPES):

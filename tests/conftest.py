@@ -29,6 +29,19 @@ NEEDS = {"bfloat16": bfloat16_works, "compiler": compiler_works}
 """What a test may need from the machine, and how it is found out: in a process of its own, once."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that is marked ``one_in(n)``, all cases but every n-th are slow: CI has no time for all."""
+    seen: dict[str, int] = {}
+    for item in items:
+        marker = item.get_closest_marker("one_in")
+        if marker is not None:
+            name = item.nodeid.partition("[")[0]
+            seen[name] = seen.get(name, -1) + 1
+            if seen[name] % marker.args[0]:
+                item.add_marker("slow")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips what would fail, or kill the worker, on this machine."""
     for name, works in NEEDS.items():

@@ -137,6 +137,7 @@ def test_products_with_the_jacobian_are_those_of_the_jacobian(kind: str) -> None
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.one_in(2)
 def test_probes_and_the_kernel_give_the_traces_of_the_tangent_features(outputs: int) -> None:
     network, loss = mlp(1, [5], outputs), get_loss("mse")
     params, buffers = start(network)
@@ -405,6 +406,7 @@ def run_one(tmp_path: Path, *items: str) -> tuple[Path, TrainResult]:
 
 
 @pytest.mark.parametrize("method", ["anil", "maml", "meta-sgd"])
+@pytest.mark.one_in(3)
 def test_auto_settles_on_a_rate_and_everything_afterwards_uses_it(tmp_path: Path, method: str) -> None:
     run, result = run_one(tmp_path, f"inner.method={method}")
     record = read_manifest(run)["rate"]

@@ -207,6 +207,7 @@ def in_browser(page: Path, fragment: str = "") -> dict[str, Any]:
         ("inner_lr=0.37", "hard_share=0.2", "r_easy=0", "R=0.1"),
     ],
 )
+@pytest.mark.one_in(3)
 def test_the_page_computes_what_python_computes(settings: tuple[str, ...], tmp_path: Path) -> None:
     result = analyse(*settings)
     page = tmp_path / "landscape.html"

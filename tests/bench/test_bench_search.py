@@ -13,6 +13,7 @@ SMALL = {"channels": 2, "cells": 2, "side": 8, "crops": 40, "candidates": 2}
 
 
 @pytest.mark.parametrize("part", search.PARTS)
+@pytest.mark.one_in(2)
 def test_both_sides_compute_the_same(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("innerloop.search.pool.available_cores", lambda: 1)
     by_side = {}

@@ -534,6 +534,7 @@ def test_a_sweep_that_is_terminated_ends_its_runs_with_a_checkpoint() -> None:
         assert (checkpoint_step(file.parent) or 0) >= 5
 
 
+@pytest.mark.slow
 def test_sweep(call: Any) -> None:
     arguments = ["sweep", "sine-maml", "inner.method=[maml,fomaml]", *TINY, "--jobs", "2"]
     code, out, err = call(*arguments, "--json")

@@ -60,6 +60,7 @@ def in_shell(line: str, **variables: str) -> tuple[int, str]:
         ("innerloop nosuchverb 2> /dev/full", 2),
     ],
 )
+@pytest.mark.one_in(3)
 def test_streams_that_nobody_reads(line: str, code: int) -> None:
     ended, err = in_shell(line)
     assert (ended, "Traceback" in err, "Exception ignored" in err) == (code, False, False), err

@@ -75,6 +75,7 @@ def listed() -> list[str]:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
 @pytest.mark.parametrize("look", [opened, gotten, listed])
 @pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.one_in(3)
 def test_a_kill_at_any_step_loses_nothing(
     atomic: bool, look: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

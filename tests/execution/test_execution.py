@@ -68,6 +68,7 @@ def check_plans(
 
 
 @pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.one_in(3)
 def test_all_modes_agree_on_mlps(name: str) -> None:
     network, loss = mlp(2, [6], 1), get_loss("mse")
     learner = LEARNERS[name](network, loss, 0.1, 2)
@@ -85,6 +86,7 @@ def test_captured_chunks_agree() -> None:
 @pytest.mark.parametrize("pooling", ["max", "stride"])
 @pytest.mark.parametrize("norm", NORM_POLICIES)
 @pytest.mark.parametrize("name", ["maml", "fomaml", "anil", "boil", "meta-sgd"])
+@pytest.mark.one_in(3)
 def test_all_modes_agree_on_conv4(name: str, norm: str, pooling: str) -> None:
     network, loss = conv4(1, 16, 3, filters=3, pooling=pooling, norm=norm), get_loss("cross-entropy")
     learner = LEARNERS[name](network, loss, 0.1, 2)

@@ -121,6 +121,7 @@ def alive(pid: int) -> bool:
 @forked
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.one_in(3)
 def test_processes_and_a_loop_agree_bit_by_bit(name: str, dtype: torch.dtype) -> None:
     case = CASES[name](dtype)
     expected = gradient(case, Plan("loop"))

@@ -106,6 +106,7 @@ QUICK = ("maml", "meta-sgd", "r2d2")
 @pytest.mark.parametrize(
     "method", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in LEARNERS]
 )
+@pytest.mark.one_in(2)
 def test_learners_on_one_to_four_ranks(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = parts_of("cifar-fs-protonet", *with_method(method))
     assert parts.buffers  # running statistics
@@ -133,6 +134,7 @@ OBJECTIVES = {
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.one_in(3)
 def test_objectives_on_one_to_four_ranks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, settings = OBJECTIVES[name]
     check_ranks(parts_of(source, *settings), ("loop", "vmap", "threads"), (2, 3, 4), monkeypatch)

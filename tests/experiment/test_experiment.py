@@ -229,6 +229,7 @@ SUPERVISED = {"tasks": {"family": "supervised", "minibatch": 4}, "outer": {"obje
 
 
 @pytest.mark.parametrize("sections", [{}, {"inner": {"method": "maml"}}, SUPERVISED], ids=str)
+@pytest.mark.one_in(3)
 def test_predict_and_report_do_without_the_training_data(
     letters: Path, capsys: pytest.CaptureFixture[str], sections: dict[str, Any]
 ) -> None:

@@ -39,6 +39,7 @@ def old_style(run: Path) -> None:
     "settings",
     [["eval.head=logistic"], ["eval.shots=2"], ["eval.ways=3"], ["eval.episodes=3"], ["inner.test_steps=1"]],
 )
+@pytest.mark.one_in(3)
 def test_the_own_protocol_leads_whatever_came_later(
     tmp_path: Path, settings: list[str], version: str
 ) -> None:

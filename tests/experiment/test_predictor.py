@@ -140,6 +140,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     ("kind", "head"),
     [*((kind, "learner") for kind in RUNS), ("anil, standardised", "svm"), ("maml", "finetune")],
 )
+@pytest.mark.one_in(3)
 def test_a_run_predicts_alike_from_the_command_from_python_and_from_a_file(
     run: Run, kind: str, head: str, folder: Path, pictures: np.ndarray, tmp_path: Path, capsys: Any
 ) -> None:

@@ -92,6 +92,7 @@ def scores_task_by_task(parts: Parts, params: dict[str, Tensor], buffers: dict[s
 
 
 @pytest.mark.parametrize("method", FREE)
+@pytest.mark.one_in(3)
 def test_a_run_on_a_mixture_is_its_tasks_one_at_a_time(method: str, tmp_path: Path) -> None:
     run = trained(tmp_path, f"inner.method={method}")
     loaded = load_run(run)

@@ -98,6 +98,7 @@ class Watched:
         return thread
 
 
+@pytest.mark.slow
 def test_a_killed_rank_changes_nothing(
     tmp_path: Path, environment: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_compiled_run_is_not_resumed_without_a_compiler(
 
 
 @pytest.mark.parametrize("name", [n for n in shipped_names() if load_recipe(n).tasks.family in FAMILIES])
+@pytest.mark.one_in(2)
 def test_shipped_recipes_run(name: str, tmp_path: Path) -> None:
     small = [
         "outer.steps=3",

@@ -61,6 +61,7 @@ def problem(
 
 
 @pytest.mark.parametrize("name", NETS)
+@pytest.mark.one_in(2)
 def test_every_way_is_the_loop_of_gradients(name: str) -> None:
     network, params, buffers, x1, x2 = problem(name)
 

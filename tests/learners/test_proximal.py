@@ -259,6 +259,7 @@ def test_reptile_with_the_proximal_learner_is_minibatchprox_over_its_penalty() -
 
 @pytest.mark.parametrize("make", [imaml, minibatchprox])
 @pytest.mark.parametrize("norm", ["transductive", "support", "running", "group", "none"])
+@pytest.mark.one_in(3)
 def test_pictures_under_every_norm_policy(make: Any, norm: str) -> None:
     network = conv4(1, 16, 3, filters=2, pooling="stride", norm=norm)
     params, buffers = network.init(torch.Generator().manual_seed(0))

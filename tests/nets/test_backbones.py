@@ -132,6 +132,7 @@ def test_networks_conform(name, norm):
 @pytest.mark.parametrize("norm", NORM_POLICIES)
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("method", ["erm", "maml"])
+@pytest.mark.one_in(3)
 def test_loop_threads_and_vmap_agree(method, name, norm, winograd_everywhere):
     """Loop and threads go by the fused kernels and Winograd, vmap by primitives; MAML to second order."""
     net, batch = MAKERS[name](norm), problems.images()

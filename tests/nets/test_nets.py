@@ -230,6 +230,7 @@ def test_mlps_follow_the_dtype(mode: str, dtype: torch.dtype, regression_batch: 
 
 @pytest.mark.parametrize("norm", NORM_POLICIES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.one_in(3)
 def test_conv4_follows_the_dtype(dtype: torch.dtype, norm: str, image_batch: TaskBatch) -> None:
     check_place(conv4(1, 16, 3, filters=2, norm=norm), image_batch, Plan("loop"), dtype=dtype)
 

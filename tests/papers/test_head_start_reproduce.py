@@ -15,6 +15,7 @@ from innerloop.papers.further.head_starts import Judged, Permuted
 
 
 @pytest.mark.parametrize("name", ["bridge-frozen", "maml-permutations"])
+@pytest.mark.one_in(2)
 def test_the_smallest_scale_is_as_recorded(name: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", name, "--scale", "smoke", "--json"]) == 0

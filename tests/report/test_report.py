@@ -246,6 +246,7 @@ def test_paired_difference_is_that_of_the_same_episodes(tmp_path):
         ({"scores": [None] * 50}, "not finite"),
     ],
 )
+@pytest.mark.one_in(3)
 def test_other_episodes_are_not_paired(tmp_path, fields, why):
     first, second = make_run(tmp_path), make_run(tmp_path, seed=1)
     write_evaluation(second, number=2, **fields)

@@ -59,6 +59,7 @@ def answer(capsys, *words):
         (ZeroDivisionError("by nothing"), (True, False), 3),
     ],
 )
+@pytest.mark.one_in(2)
 def test_the_exit_code_tells_rows_crashes_and_missing_data_apart(fakes, capsys, bad, other, code):
     calls, does = fakes
     does.update(bad=bad, other=other)

@@ -60,6 +60,7 @@ def best_logistic(x: Tensor, y: Tensor, C: float) -> Tensor:
     "C", [pytest.param(0.01, marks=pytest.mark.slow), 1.0, pytest.param(20.0, marks=pytest.mark.slow), 100.0]
 )
 @changes
+@pytest.mark.one_in(3)
 def test_logistic_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) -> None:
     for seed, shape in enumerate(SHAPES):
         x, y, ways = drawn(shape, change, seed, repeated=seed % 2 == 0)
@@ -96,6 +97,7 @@ def test_linear_svm_keeps_what_it_says(change: str, C: float, dtype: torch.dtype
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("C", [0.1, 100.0])
 @changes
+@pytest.mark.one_in(3)
 def test_crammer_singer_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) -> None:
     x, y, ways = drawn("10-way 5-shot", change)
     solution = solvers.crammer_singer(x.to(dtype), y, ways, C=C)

@@ -287,6 +287,7 @@ def test_gradients_of_ridge(intercept: bool) -> None:
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("ways", [3, 2])
+@pytest.mark.one_in(4)
 def test_gradients_of_logistic(intercept: bool, ways: int) -> None:
     x, y = small()
     y = y.clamp_max(ways - 1)
@@ -302,6 +303,7 @@ def test_gradients_of_logistic(intercept: bool, ways: int) -> None:
 @pytest.mark.parametrize("samples", [4, 9])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+@pytest.mark.one_in(3)
 def test_gradients_of_crammer_singer(intercept: bool, C: float, samples: int) -> None:
     """Along random directions. The solution has kinks: where two step sizes disagree there was one."""
     generator = torch.Generator().manual_seed(3)

@@ -81,6 +81,7 @@ def objectives() -> dict[str, Objective]:
 
 @pytest.mark.parametrize("name", ["maml", "erm", "reptile"])
 @pytest.mark.parametrize("zeta", [3.0, 0.25])
+@pytest.mark.one_in(3)
 def test_weighted_gradients_of_every_mode_equal_the_slow_twin(name: str, zeta: float) -> None:
     objective, batch = objectives()[name], problems.regression(tasks=len(HARD))
     params, _ = problems.drawn(mlp(2, [5], 1, activation="tanh"))

@@ -96,6 +96,7 @@ def batches(steps: int, size: int, zeta: float | None = None) -> list[tuple[Task
 
 
 @pytest.mark.parametrize(("method", "zeta"), [("nal", None), ("maml", None), ("nal", 4.0)])
+@pytest.mark.one_in(3)
 def test_descent_approaches_the_closed_forms(method: str, zeta: float | None) -> None:
     net = mlp(3, [], 1, bias=False)
     objective = erm(net, HALF) if method == "nal" else episodic(maml(net, HALF, 1.0, 1), HALF)

@@ -113,7 +113,10 @@ def _of_pictures(source: str, items: Sequence[str]) -> tuple[Recipe, list[str]]:
     name = user_path(source).name or "pictures"
     recipe, lines = fitted_recipe({"name": f"advise-{name}", **data}, items, source)
     if recipe.data.augment != "none" and "data.augment" not in typed_keys(items):
-        lines.append("MAML, ANIL and R2D2 do not learn them by heart: they see the pictures as they are")
+        lines.append(
+            "not so for MAML, which did worse with it, nor for ANIL and R2D2, which were not tried with it: "
+            "they see the pictures as they are"
+        )
     return recipe, lines
 
 

@@ -23,8 +23,8 @@ from innerloop.core.errors import UserError
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 GRACE = 0.3  # seconds between a signal to a worker and the same to its parent
 KILLED = (
-    "a worker process was killed, perhaps for want of memory; what is finished is kept: go on with fewer of "
-    "them (--jobs)."
+    "a worker process was killed, perhaps for want of memory; what is finished is kept: run the same "
+    "command again, with fewer of them if it takes --jobs."
 )
 PATIENCE = 30.0  # seconds that a forked process may take to differentiate one number on a busy machine
 

@@ -29,7 +29,7 @@ def interrupt_when_told() -> None:
         """Interrupts, unless something is being imported."""
         if len(waited) < OFTEN and _is_importing(frame):
             waited.append(number)
-            again = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+            again = threading.Timer(AGAIN, _repeat, (number,))
             again.daemon = True
             again.start()
             return
@@ -40,6 +40,13 @@ def interrupt_when_told() -> None:
         signal.signal(signal.SIGTERM, interrupt)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, interrupt)
+
+
+def _repeat(number: int) -> None:
+    if os.name == "posix":
+        os.kill(os.getpid(), number)  # may wake the main thread, which :func:`signal.raise_signal` does not
+    else:
+        signal.raise_signal(number)  # there ``os.kill`` would end the process
 
 
 def _is_importing(frame: FrameType | None) -> bool:

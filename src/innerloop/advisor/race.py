@@ -11,7 +11,7 @@ from innerloop.core.errors import UserError
 from innerloop.pilot.budget import LEAST_EPISODES, LEAST_STEPS, too_small
 from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
-from innerloop.pilot.trials import Costs, Reached, Trial, timed
+from innerloop.pilot.trials import MOST_TIMED, Costs, Reached, Trial, timed
 
 FRESH_SEED = 1
 
@@ -89,7 +89,7 @@ def race(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Race:
 def _decide(problem: Problem, sitting: Sitting, reserve: float) -> dict[str, Any]:
     """How long methods are trained, from measured costs; what is too slow for the budget is left out."""
     queries = problem.queries
-    measured = timed([e.short(10, queries) for e in problem.entrants], sitting.workers)
+    measured = timed([e.short(MOST_TIMED, queries) for e in problem.entrants], sitting.workers)
     costs = dict(zip((e.name for e in problem.entrants), measured, strict=True))
     left, left_out = problem.asked.settings.seconds - sitting.seconds - reserve, list[str]()
     while (rungs := planned([*costs.values()], sitting.hands, left)) is None:

@@ -17,7 +17,7 @@ from innerloop.pilot.results import Race
 from innerloop.pilot.rungs import FRESH, Rungs, affordable_rungs, shortest
 from innerloop.pilot.settings import Search
 from innerloop.pilot.shortlisting import Ranking, random_field, ranked, scores_of
-from innerloop.pilot.trials import Costs, Reached, Trial, timed
+from innerloop.pilot.trials import MOST_TIMED, Costs, Reached, Trial, timed
 from innerloop.pilot.worth import Spent, closing, judged_worth
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.files import write_text_atomic
@@ -110,7 +110,7 @@ def _begun(settings: Search, scored: Ranking, plan: RacePlan, racers: int) -> st
 
 def _decide(problem: Problem, settings: Search, sitting: Sitting, scored: Ranking) -> dict[str, Any]:
     """How many candidates, and how long they are trained, from measured costs."""
-    some = [problem.short_recipe_of(candidate, 10) for candidate in scored.order[:TIMED]]
+    some = [problem.short_recipe_of(candidate, MOST_TIMED) for candidate in scored.order[:TIMED]]
     costs = mean_costs(timed(some, sitting.workers))
     left = settings.seconds - sitting.seconds
     most = min(MOST_K, len(scored.order), problem.space.total // 3)

@@ -37,7 +37,10 @@ DENSE_PLAN = Plan("vmap", 1)
 """And those with a small dense network, whose tasks are fastest all at once."""
 
 TIMED_STEPS, TIMED_TASKS = 3, 3
-"""What is timed, after a first step that warms up."""
+"""What is timed at least, after a first step that warms up."""
+
+TIMED_SECONDS, MOST_TIMED = 0.3, 40
+"""Fast steps are timed until they have taken this long together, or are this many: three tell little."""
 
 
 class Trial(NamedTuple):
@@ -176,7 +179,12 @@ def _judged(parts: Parts, state: TrainState, episodes: int) -> list[float]:
 
 
 def timed(recipes: Sequence[dict[str, Any]], workers: int) -> list[Costs]:
-    """What a step and a validation task of every candidate cost, so many at a time."""
+    """What a step and a validation task of every candidate cost, so many at a time.
+
+    Args:
+        recipes: of the candidates, with a schedule of :data:`MOST_TIMED` steps.
+        workers: processes.
+    """
     with apart():
         return [cost for _, cost in in_processes(_timed, recipes, workers)]
 
@@ -188,13 +196,15 @@ def _timed(recipe: dict[str, Any]) -> Costs:
     parts = Parts(whole, _data(whole))
     state = parts.first
     built = time.perf_counter()
-    warm, steps = built, TIMED_STEPS
+    warm = built
     try:
         state = fit_parts(parts, state, plan=_plan(parts), steps=1)
         warm = time.perf_counter()
-        state = fit_parts(parts, state, plan=_plan(parts), steps=1 + TIMED_STEPS)
+        while state.step <= MOST_TIMED - TIMED_STEPS and time.perf_counter() - warm < TIMED_SECONDS:
+            state = fit_parts(parts, state, plan=_plan(parts), steps=state.step + TIMED_STEPS)
     except NonFiniteError:
-        steps = 1  # so many at least were done: its cost is told too high rather than too low
+        pass  # what was done before counts: its cost is told too high rather than too low
+    steps = max(1, state.step - 1)
     stepped = time.perf_counter()
     _judged(parts, state, TIMED_TASKS)
     ended = time.perf_counter()

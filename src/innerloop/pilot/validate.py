@@ -16,7 +16,7 @@ from innerloop.pilot.problem import Problem
 from innerloop.pilot.results import Accuracies, Compared, Row, Tried, Validation
 from innerloop.pilot.settings import SUMS, Validate
 from innerloop.pilot.shortlisting import scored
-from innerloop.pilot.trials import Reached, Trial, timed
+from innerloop.pilot.trials import MOST_TIMED, Reached, Trial, timed
 from innerloop.search.reliability import mean_tau
 from innerloop.search.scores.ranks import rank_sums
 from innerloop.search.scores.table import SCORES
@@ -66,7 +66,7 @@ def validate(problem: Problem, settings: Validate, sitting: Sitting) -> Validati
 
 
 def _decide(problem: Problem, settings: Validate, sitting: Sitting, cells: Sequence[Any]) -> dict[str, Any]:
-    some = [problem.short_recipe_of(cell, 10) for cell in cells[:TIMED]]
+    some = [problem.short_recipe_of(cell, MOST_TIMED) for cell in cells[:TIMED]]
     costs = mean_costs(timed(some, sitting.workers))
     left = settings.seconds - sitting.seconds
     share = CAUTION * left * min(sitting.hands, len(cells)) / len(cells)

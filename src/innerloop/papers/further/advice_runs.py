@@ -19,11 +19,13 @@ from innerloop.advisor.recommend import ahead_of, is_beyond_chance, trained_row
 from innerloop.papers.further.rate_runs import content, source
 from innerloop.pilot.budget import LEAST_STEPS
 from innerloop.pilot.keep import Sitting
-from innerloop.pilot.trials import Trial, carry_out, timed
+from innerloop.pilot.trials import MOST_TIMED, Trial, carry_out, timed
 from innerloop.runs.progress import Progress, progress
 
 LONG_SEED = 2
 """Of the validation tasks that long training is judged on: the race has seen others."""
+REHEARSED = 0.08
+"""Share of the time in which a step is timed: schedules need the number of steps beforehand."""
 
 
 class Case(NamedTuple):
@@ -63,7 +65,7 @@ class Long(NamedTuple):
         score: accuracy or error on validation tasks; None if it diverged.
         ci95: half the width of its interval.
         steps: of training.
-        seconds: that they took.
+        seconds: that training took.
     """
 
     score: float | None
@@ -102,12 +104,20 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
     """
     problem = Case(*case).posed(seed, f"methods=[{method}]")
     entrant = problem.entrants[0]
-    (costs,) = timed([entrant.short(10, problem.queries)], 1)
-    steps = max(LEAST_STEPS, int(seconds / costs.step))
     with tempfile.TemporaryDirectory() as folder:
-        recipe = entrant.short(steps, problem.queries)
-        reached = carry_out(Trial(recipe, Path(folder), "long", steps, episodes, LONG_SEED))
-    return Long(reached.mean, reached.ci95, steps, reached.seconds)
+
+        def trial(name: str, steps: int, judged: int) -> Trial:
+            """From the first weights, on a schedule of so many steps."""
+            return Trial(
+                entrant.short(steps, problem.queries), Path(folder) / name, name, steps, judged, LONG_SEED
+            )
+
+        (costs,) = timed([entrant.short(MOST_TIMED, problem.queries)], 1)
+        tried = carry_out(trial("rehearsal", max(LEAST_STEPS, int(REHEARSED * seconds / costs.step)), 2))
+        step = tried.training_seconds / tried.steps if tried.scores else costs.step
+        steps = max(LEAST_STEPS, int(seconds / step))
+        reached = carry_out(trial("long", steps, episodes))
+    return Long(reached.mean, reached.ci95, steps, reached.training_seconds)
 
 
 def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> Raced:

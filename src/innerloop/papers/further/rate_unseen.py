@@ -33,7 +33,7 @@ STEPS, SHOTS, NORMS = (1, 3, 5, 10), (1, 5), ("transductive", "none")
 SIZES = {
     # meta-steps, tasks per step, test tasks, seeds
     "smoke": (4, 2, 10, 1),
-    "cpu": (150, 2, 200, 1),
+    "cpu": (150, 2, 200, 2),
     "paper": (2000, 4, 1000, 2),
 }
 

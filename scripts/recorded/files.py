@@ -18,10 +18,13 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 KINDS = ("reproductions", "benchmarks", "evaluations")
 SCALE = "cpu"
-TABLED = ("bridge-table3", "landscape-table1", "landscape-table2", "metantk-table2")
+TABLED = (
+    *("advice-numbers", "advice-race", "bridge-table3", "landscape-table1", "landscape-table2"),
+    *("metantk-table2", "rate-regret", "rate-unseen"),
+)
 """Reproductions with a table of their own, for which the data behind their rows are kept."""
 LONG = 12
-"""Lists of more entries are draws or curves, which no table prints; the run itself keeps them."""
+"""Lists of more numbers are draws or curves, which no table prints; the run itself keeps them."""
 
 
 def read(kind: str, name: str) -> dict[str, Any] | None:
@@ -143,6 +146,11 @@ def machine_of(manifest: dict[str, Any]) -> dict[str, Any]:
     return {"cpu": cpu_name() if here else None, **known}
 
 
+def is_curve(value: Any) -> bool:
+    """Whether it is a long list of numbers."""
+    return isinstance(value, list) and len(value) > LONG and not isinstance(value[0], dict)
+
+
 def short(data: Any) -> Any:
     """Data without lists that no table prints.
 
@@ -150,5 +158,5 @@ def short(data: Any) -> Any:
     {'mean': 1.0, 'rates': [1, 2]}
     """
     if isinstance(data, dict):
-        return {k: short(v) for k, v in data.items() if not (isinstance(v, list) and len(v) > LONG)}
+        return {k: short(v) for k, v in data.items() if not is_curve(v)}
     return [short(value) for value in data] if isinstance(data, list) else data

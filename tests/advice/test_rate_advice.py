@@ -211,7 +211,8 @@ def test_the_advice_for_labels_is_a_point_that_says_how_sure_it_is(norm: Any, fa
         advice = advise_rate(network, params, buffers, sampler, loss, method="anil", steps=steps, tasks=8)
         assert advice.sweep == (advice.alpha,)
         assert advice.factor == factor
-        assert advice.low <= advice.alpha <= advice.high
+        gradient, trace = advice.forms["gradient"], advice.forms["trace"]
+        assert advice.alpha == pytest.approx(trace if norm == "none" else (gradient * trace) ** 0.5)
 
 
 @pytest.mark.parametrize("method", ["maml", "boil", "meta-sgd", "maml-lslr", "anil"])
@@ -405,10 +406,18 @@ def run_one(tmp_path: Path, *items: str) -> tuple[Path, TrainResult]:
     return result.run, result
 
 
-@pytest.mark.parametrize("method", ["anil", "maml", "meta-sgd"])
+LABELS = [
+    *("data.name=glyphs", "tasks.family=few-shot", "tasks.ways=3", "tasks.shots=1", "tasks.queries=2"),
+    *("inner.loss=cross-entropy", "outer.steps=2"),
+]
+
+
+@pytest.mark.parametrize(("method", "items"), [("anil", LABELS), ("maml", []), ("meta-sgd", [])])
 @pytest.mark.one_in(3)
-def test_auto_settles_on_a_rate_and_everything_afterwards_uses_it(tmp_path: Path, method: str) -> None:
-    run, result = run_one(tmp_path, f"inner.method={method}")
+def test_auto_settles_on_a_rate_and_everything_afterwards_uses_it(
+    tmp_path: Path, method: str, items: list[str]
+) -> None:
+    run, result = run_one(tmp_path, f"inner.method={method}", *items)
     record = read_manifest(run)["rate"]
     assert record["setting"] == "auto"
     assert record["low"] <= record["alpha"] <= record["high"]
@@ -455,8 +464,7 @@ def test_a_run_with_auto_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_user_s_own_rate_is_checked(tmp_path: Path) -> None:
-    items = ["data.name=glyphs", "tasks.family=few-shot", "tasks.ways=3", "tasks.shots=1", "tasks.queries=2",
-             "inner.method=anil", "inner.loss=cross-entropy", "outer.steps=2"]  # fmt: skip
+    items = [*LABELS, "inner.method=anil"]
     run, _ = run_one(tmp_path, *items, "inner.lr=1e-9")
     record = read_manifest(run)["rate"]
     assert "far below" in record["warning"]
@@ -466,6 +474,15 @@ def test_a_user_s_own_rate_is_checked(tmp_path: Path) -> None:
     page = rate_view(read_manifest(fine)["rate"])
     assert page is not None
     assert "set by hand" in page.sentences[0]
+
+
+def test_auto_is_refused_where_its_estimate_fails_before_anything_is_written(tmp_path: Path) -> None:
+    """A head under squared errors; a number is taken."""
+    with pytest.raises(UserError, match=r"not offered for inner.method=anil with inner.loss=mse.*number"):
+        run_one(tmp_path, "inner.method=anil")
+    assert not list(tmp_path.iterdir())
+    run, _ = run_one(tmp_path, "inner.method=anil", "inner.lr=0.001")
+    assert read_manifest(run)["status"] == "finished"
 
 
 @pytest.mark.parametrize(

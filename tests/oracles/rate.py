@@ -74,3 +74,24 @@ def adapt(phi: Tensor, a: Tensor, w: Tensor, rate: float, steps: int) -> Tensor:
         loss = (phi @ at - phi @ a).square().mean()
         w = at.detach() - rate * torch.autograd.grad(loss, at)[0]
     return w
+
+
+def quadratic_steps(
+    u: Tensor, t: Tensor, labels: Tensor, judged: Tensor, classes: int, rate: float, steps: int
+) -> float:
+    """The query loss of one task after real steps on the quadratic that cross-entropy is at uniform softmax.
+
+    Heads are whole matrices, and gradients are those of autograd.
+    """
+
+    def loss(head: Tensor, features: Tensor, y: Tensor) -> Tensor:
+        wanted = torch.nn.functional.one_hot(y, classes).to(features) - 1 / classes
+        outputs = features @ head
+        centre = outputs - outputs.mean(1, keepdim=True)
+        return (centre.square() / (2 * classes) - outputs * wanted).sum() / len(y)
+
+    head = torch.zeros(u.shape[1], classes, dtype=u.dtype, requires_grad=True)
+    for _ in range(steps):
+        (slope,) = torch.autograd.grad(loss(head, u, labels), head)
+        head = (head - rate * slope).detach().requires_grad_()
+    return float(loss(head.detach(), t, judged))

@@ -9,22 +9,28 @@ import pytest
 
 from innerloop.papers.further.rate_runs import Case
 from innerloop.papers.further.rate_table import GRID, Entry
-from innerloop.papers.further.rate_unseen import Unseen, _rows, cases
+from innerloop.papers.further.rate_unseen import Unseen, _against_rules, _rows, cases
 from innerloop.reproduce import find
 
 SCORES = [0.2, 0.2, 0.3, 0.4, 0.5, 0.4, 0.3, 0.2]
 
 
+FORMS = {"gradient": 0.2, "trace": 1.8, "gradient, all": 0.1, "trace, all": 0.9}
+
+
 def test_rules_are_read_off_between_the_rates_of_the_grid() -> None:
     entry = Entry(Case("omniglot", 5, "none", 4, 5), SCORES, auto=0.5, rate=0.3)
-    regrets = Unseen(entry, {"gradient": 0.2, "trace": 1.8}).rules()
+    regrets = Unseen(entry, FORMS).rules()
     # the middle is 0.6, the ends 0.2 and 1.8; the root of the steps is 2
-    assert regrets["the point"] == pytest.approx(0.0)
-    assert regrets["the lower end"] == pytest.approx(0.1)
+    assert regrets["the middle of the bracket"] == pytest.approx(0.0)
+    assert regrets["both forms for all steps"] == pytest.approx(0.0)
+    assert regrets["its lower end"] == pytest.approx(0.1)
     share = math.log(0.6 / 0.3) / math.log(1 / 0.3)
-    assert regrets["not divided"] == pytest.approx(0.1 * share)
+    assert regrets["the middle, not divided"] == pytest.approx(0.1 * share)
     share = math.log(0.3 / 0.15) / math.log(0.3 / 0.1)
-    assert regrets["divided by the steps"] == pytest.approx(0.1 * share)
+    assert regrets["the middle, divided by the steps"] == pytest.approx(0.1 * share)
+    share = math.log(0.9 / 0.3) / math.log(1 / 0.3)
+    assert regrets["its upper end"] == pytest.approx(0.1 * share)
 
 
 @pytest.mark.parametrize(("regret", "holds"), [(0.005, True), (0.02, False)])
@@ -32,13 +38,22 @@ def test_rows_can_come_out_either_way(regret: float, holds: bool) -> None:
     """At every rate but the best the accuracy is lower by the same, and no rule hits the best."""
     scores = [0.5 - regret] * len(GRID)
     scores[-1] = 0.5
-    table = [
-        Unseen(Entry(case, scores, 0.5 - regret, 0.1), {"gradient": 0.1, "trace": 0.3})
-        for case in cases("cpu")
-    ]
+    table = [Unseen(Entry(case, scores, 0.5 - regret, 0.1), FORMS) for case in cases("cpu")]
     rows = _rows(table)
-    assert [row.holds for row in rows] == [holds] * len(rows)
+    assert [row.holds for row in rows[:5]] == [holds] * 5
     assert f"{16 * 2 if holds else 0} of 32 within one" in rows[4].ours
+
+
+@pytest.mark.parametrize(("best", "holds"), [(0.3, [True, False]), (1.0, [False, True])])
+def test_another_rule_that_would_have_done_better_is_told(best: float, holds: list[bool]) -> None:
+    """With four steps the middle of the bracket is 0.3, and its upper end 1.2."""
+    scores = [0.5 if rate == best else 0.2 for rate in GRID]
+    forms = {"gradient": 0.15, "trace": 2.4, "gradient, all": 0.01, "trace, all": 0.01}
+    table = [
+        Unseen(Entry(Case("omniglot", 5, norm, 4, 5), scores, 0.5, 0.1), forms)
+        for norm in ("transductive", "none")
+    ]
+    assert [_against_rules("words", [one]).holds for one in table] == holds
 
 
 def test_the_study_covers_what_it_says() -> None:

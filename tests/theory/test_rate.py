@@ -170,6 +170,9 @@ def test_the_bracket_is_ordered_and_divided_by_the_root_of_the_steps() -> None:
     )
     assert one.interval[0] < one.point < one.interval[1]
     assert bracket(grad, trace, point="gradient").point == pytest.approx(grad.rate)
+    upper = bracket(grad, trace, point="trace", steps=4)
+    assert upper.point == pytest.approx(trace.rate / 2)
+    assert upper.interval[0] < upper.point < upper.interval[1]
 
 
 def test_gradients_that_point_apart_are_said_to() -> None:

@@ -12,7 +12,7 @@ from innerloop.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
-from recorded import accuracies, benchmarks, commands, evaluations, files, marks, reproductions, text
+from recorded import accuracies, benchmarks, commands, evaluations, files, marks, rates, reproductions, text
 
 FILES = sorted((ROOT / "results").glob("*/*.json"))
 NAMES = {
@@ -34,7 +34,7 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
 
 
 @pytest.mark.parametrize(
-    "module", [accuracies, benchmarks, commands, evaluations, files, marks, reproductions, text]
+    "module", [accuracies, benchmarks, commands, evaluations, files, marks, rates, reproductions, text]
 )
 def test_examples_of_the_scripts_are_right(module):
     assert doctest.testmod(module).failed == 0

@@ -153,8 +153,9 @@ def _with_a_rate(recipe: Recipe) -> Recipe:
     """``inner.lr=auto`` is estimated when it is trained; in the race it is the middle of the estimate."""
     if recipe.inner.lr != "auto":
         return recipe
-    from innerloop.experiment.rates.auto import advice_for, provisional, with_rate
+    from innerloop.experiment.rates.auto import advice_for, provisional, refuse_unknown_rate, with_rate
 
+    refuse_unknown_rate(recipe)
     return with_rate(recipe, advice_for(build(provisional(recipe)), tasks=32).alpha)
 
 

@@ -23,7 +23,7 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.planned import check_kept_plan, planned
 from innerloop.experiment.pretrained import seen_notes
-from innerloop.experiment.rates.auto import provisional, settled
+from innerloop.experiment.rates.auto import provisional, refuse_unknown_rate, settled
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
 from innerloop.experiment.together import ranks_here, ranks_notes
@@ -69,6 +69,8 @@ def train(
         refuse_stray_tables(recipe)
     with problems.collect():
         refuse_mixed_ways(recipe, training=True)
+    with problems.collect():
+        refuse_unknown_rate(recipe)
     with problems.collect():
         check_compiler(recipe.run.compile)
     with problems.collect():

@@ -41,6 +41,25 @@ def provisional(recipe: Recipe) -> Recipe:
     return with_rate(recipe, PROVISIONAL) if recipe.inner.lr == "auto" else recipe
 
 
+def refuse_unknown_rate(recipe: Recipe) -> None:
+    """Refuses ``auto`` where its estimate is known to fail: heads under squared errors (``docs/rate.md``).
+
+    Args:
+        recipe: as it was written.
+
+    Raises:
+        UserError: it asks for such a rate.
+    """
+    inner = recipe.inner
+    if inner.lr != "auto" or inner.method not in HEAD_ONLY or is_classification(get_loss(inner.loss)):
+        return
+    raise UserError(
+        f"inner.lr=auto is not offered for inner.method={inner.method} with inner.loss={inner.loss}, where "
+        "the estimate was 11 times too small: give a number; `innerloop analyze rate RECIPE` gives a bracket "
+        "to start from, and rates far above it may do better."
+    )
+
+
 def recorded_rate(run: Path) -> float | None:
     """What ``auto`` settled on in this run: from its manifest, else from its last checkpoint."""
     try:

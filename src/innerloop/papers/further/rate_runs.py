@@ -13,13 +13,15 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from innerloop.advice.features import head_stacks
 from innerloop.core.errors import UserError
 from innerloop.experiment.parts import build
 from innerloop.experiment.rates.auto import advice_for, provisional
+from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import fitted, judged
-from innerloop.theory.rate.bracket import step_divisor
+from innerloop.theory.rate import step_divisor, step_rates
 
 QUERIES = 5
 PHOTOGRAPHS, SIDE = "tiny-imagenet", 32
@@ -113,14 +115,19 @@ def recipe_of(case: Case, rate: Any, seed: int, size: Size) -> Recipe:
 
 
 def estimated(case: Case, seed: int) -> dict[str, float]:
-    """The two forms behind ``auto``'s point, for one step, at the first weights.
+    """The two forms behind ``auto``'s point at the first weights, for one step and (``…, all``) for all.
 
     Args:
         case: the problem.
         seed: of the run.
     """
-    forms = advice_for(build(provisional(recipe_of(case, "auto", seed, Size(1, 1, 1))))).forms
-    return {name: value * step_divisor(case.steps) for name, value in forms.items()}
+    parts = build(provisional(recipe_of(case, "auto", seed, Size(1, 1, 1))))
+    advice = advice_for(parts)
+    forms = {name: value * step_divisor(case.steps) for name, value in advice.forms.items()}
+    batch = parts.data.train.episodes(range(advice.tasks))
+    stacks = head_stacks(parts.network, *for_test(parts.params, parts.buffers), batch)
+    every = step_rates(*stacks, classes=case.ways, steps=case.steps)
+    return {**forms, "gradient, all": every.gradient, "trace, all": every.trace}
 
 
 def source(name: str) -> str:

@@ -26,6 +26,8 @@ from innerloop.theory.rate.forms import risk as risk
 from innerloop.theory.rate.forms import risk_curve as risk_curve
 from innerloop.theory.rate.forms import task_sums as task_sums
 from innerloop.theory.rate.forms import trajectory as trajectory
+from innerloop.theory.rate.many_steps import StepRates as StepRates
+from innerloop.theory.rate.many_steps import step_rates as step_rates
 from innerloop.theory.rate.moments import Moments as Moments
 from innerloop.theory.rate.moments import interval_of as interval_of
 from innerloop.theory.rate.moments import stream as stream

@@ -23,6 +23,9 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.theory.rate.moments import Moments, bootstrap, check_stack
 
+POINTS = ("middle", "gradient", "trace")
+"""Where in the bracket the point may be."""
+
 
 class Bracket(NamedTuple):
     """What may be said about a rate before training.
@@ -148,10 +151,12 @@ def pooled_head(features: Tensor, targets: Tensor, ridge: float = 1e-6) -> Tenso
 
 
 def step_divisor(steps: int) -> float:
-    r"""What a one-step rate is divided by for ``steps`` inner steps: :math:`\sqrt{T}`, an empirical rule.
+    r"""What a one-step rate is divided by for ``steps`` inner steps: :math:`\sqrt{T}`.
 
-    Dividing by T would go as far in all T steps together as in one, which turned out too cautious, and not
-    dividing at all too bold; the runs behind this are in ``docs/rate.md``.
+    Found by trial: dividing by T, so that all T steps together go as far as one, is too cautious, and not
+    dividing at all too bold. For T steps in closed form (:mod:`innerloop.theory.rate.many_steps`) the
+    gradient form falls about as 1/T and the trace form hardly at all, hence their geometric mean as
+    :math:`1/\sqrt{T}`. The runs behind this are in ``docs/rate.md``.
 
     >>> step_divisor(1), step_divisor(4)
     (1.0, 2.0)
@@ -180,8 +185,9 @@ def bracket(
         gradient: moments of the gradient form.
         trace: moments of the trace form, over the same tasks.
         steps: inner steps; see :func:`step_divisor`.
-        point: ``middle`` (the geometric mean: what held for cross-entropy) or ``gradient`` (what held for
-            squared error, where the trace form is too large).
+        point: ``middle`` (the geometric mean: what held for cross-entropy), ``gradient`` (what held for
+            squared error on frozen features, where the trace form is too large) or ``trace`` (what held for
+            cross-entropy without normalisation layers).
         factor: the uncertainty to state.
         draws: bootstrap samples.
         seed: of the bootstrap.
@@ -189,8 +195,8 @@ def bracket(
     Raises:
         UserError: support and query gradients do not agree on average, so that adaptation does not help.
     """
-    if point not in ("middle", "gradient"):
-        raise UserError(f"point={point}: there are middle and gradient.")
+    if point not in POINTS:
+        raise UserError(f"point={point}: there are {', '.join(POINTS)}.")
     if float(gradient.numerator.sum()) <= 0:
         raise UserError(
             "support and query gradients point apart on average (E⟨g_u, g_t⟩ ≤ 0): a step on the support set "
@@ -200,7 +206,7 @@ def bracket(
         )
     divisor = step_divisor(steps)
     lower, upper = gradient.rate / divisor, trace.rate / divisor
-    parts = [gradient] if point == "gradient" else [gradient, trace]
+    parts = {"middle": [gradient, trace], "gradient": [gradient], "trace": [trace]}[point]
 
     def points(weights: Tensor) -> Tensor:
         """The point of the bracket for every row of weights of the tasks."""
@@ -214,7 +220,7 @@ def bracket(
         ]
         return torch.stack(logs).mean(0).exp() / divisor
 
-    chosen = lower if point == "gradient" else math.sqrt(lower * upper)
+    chosen = {"middle": math.sqrt(lower * upper), "gradient": lower, "trace": upper}[point]
     return Bracket(
         min(lower, upper),
         max(lower, upper),

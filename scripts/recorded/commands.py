@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from innerloop.bench import BENCHMARKS
 from innerloop.reproduce import REPRODUCTIONS, module_name
 from innerloop.reproduce.sources import library_versions, source_hash
-from recorded.evaluations import EVALUATIONS, MODULE, adopt_evaluation
+from recorded.evaluations import ALSO, EVALUATIONS, MODULE, adopt_evaluation
 from recorded.files import ROOT, SCALE, adopt_benchmark, adopt_run, read
 
 NOT_AS_RECORDED = 3
@@ -101,8 +101,7 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
 
 def carry_out(command: Command) -> str | None:
     """Runs a command and keeps what it found; returns what went wrong."""
-    called = [sys.executable, "-m", "innerloop", *command.words, "--json"]
-    ended = subprocess.run(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    ended = typed(*command.words)
     try:
         result: dict[str, Any] = json.loads(ended.stdout)
     except ValueError:
@@ -114,5 +113,19 @@ def carry_out(command: Command) -> str | None:
     elif command.kind == "benchmarks":
         adopt_benchmark(result, made_by(command))
     else:
-        adopt_evaluation(command.name, result, made_by(command))
+        adopt_evaluation(
+            command.name, result, made_by(command), also=judged_again(command.name, result.get("run"))
+        )
     return None
+
+
+def judged_again(name: str, run: str | None) -> dict[str, dict[str, Any]]:
+    """Further judgements of what an evaluation has trained, by what they are called."""
+    asked = ALSO.get(name, {})
+    return {key: json.loads(typed("eval", str(run), *words).stdout) for key, words in asked.items()}
+
+
+def typed(*words: str) -> subprocess.CompletedProcess[str]:
+    """Runs ``innerloop`` at the root, with JSON on its output."""
+    called = [sys.executable, "-m", "innerloop", *words, "--json"]
+    return subprocess.run(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)

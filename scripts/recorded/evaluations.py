@@ -10,7 +10,7 @@ from typing import Any
 from innerloop.core.statistics import mean_interval
 from innerloop.runs.manifest import read_manifest
 from recorded.files import ROOT, elapsed, keep, machine_of, required
-from recorded.text import interval, table
+from recorded.text import interval, table, took
 
 THREE = "seed=[0,1,2]"
 EVALUATIONS: dict[str, Sequence[str]] = {
@@ -36,12 +36,20 @@ EVALUATIONS: dict[str, Sequence[str]] = {
     "cifar-fs-supervised-1000": (*("train", "cifar-fs-supervised-thin", "outer.steps=1000", "eval.seed=11"),),
 }
 """What is typed after ``innerloop``, by the name of the file."""
+ALSO: dict[str, Mapping[str, Sequence[str]]] = {
+    "omniglot-maml": {"support": ("model.norm=support", "eval.seed=11")},
+}
+"""Further judgements of the same weights: what follows ``innerloop eval RUN``, by what they are called."""
 MODULE = "innerloop.experiment.run"
 """Whose source, recipes included, these numbers depend on."""
 
 
 def adopt_evaluation(
-    name: str, result: Mapping[str, Any], made_by: Mapping[str, str | None] | None, folder: Path = ROOT
+    name: str,
+    result: Mapping[str, Any],
+    made_by: Mapping[str, str | None] | None,
+    folder: Path = ROOT,
+    also: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
     """Keeps what the runs of a command reached on their test tasks.
 
@@ -50,6 +58,7 @@ def adopt_evaluation(
         result: the JSON that ``innerloop train`` or ``innerloop sweep`` printed.
         made_by: the source that trained; None if it is not known any more.
         folder: where the command was typed.
+        also: the JSON of further judgements (:data:`ALSO`), by what they are called.
 
     Raises:
         SystemExit: there is no such evaluation.
@@ -62,6 +71,7 @@ def adopt_evaluation(
     command = f"innerloop {' '.join(EVALUATIONS[name])}"
     content = {"name": name, "command": command, "runs": scores, "machine": scores[0]["machine"]}
     content |= {"versions": scores[0]["versions"], "made_by": made_by, "ended": ended}
+    content |= {"also": {key: kept_of(one) for key, one in (also or {}).items()}} if also else {}
     return keep("evaluations", name, content)
 
 
@@ -73,13 +83,15 @@ def judged(run: Path) -> dict[str, Any]:
     manifest = read_manifest(run)
     files = [json.loads(file.read_text(encoding="utf-8")) for file in (run / "eval").glob("*.json")]
     first = min(files, key=lambda one: one["time"])
-    kept = {
-        key: first[key]
-        for key in ("score", "mean", "ci95", "episodes", "by_step", "protocol")
-        if key in first
-    }
+    kept = kept_of(first)
     about = {key: manifest.get(key) for key in ("versions", "started", "ended")}
     return {**kept, **about, "seconds": elapsed(manifest), "machine": machine_of(manifest)}
+
+
+def kept_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """What pages print of an evaluation, and what it depends on."""
+    known = ("score", "mean", "ci95", "episodes", "by_step", "protocol")
+    return {key: evaluation[key] for key in known if key in evaluation}
 
 
 def reached(name: str) -> list[dict[str, Any]]:
@@ -125,7 +137,20 @@ def over_seeds(runs: Sequence[Mapping[str, Any]]) -> str:
     return interval(mean_interval([run["mean"] for run in runs])._asdict(), digits=3)
 
 
-def score(name: str) -> str:
-    """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run in percent."""
+def score(name: str, which: str = "") -> str:
+    """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run in percent.
+
+    Args:
+        name: of the evaluation.
+        which: of its further judgements (:data:`ALSO`); that of the training if omitted.
+    """
+    if which:
+        return f"{interval(required('evaluations', name)['also'][which], 100)} %"
     runs = reached(name)
     return over_seeds(runs) if len(runs) > 1 else f"{interval(runs[0], 100)} %"
+
+
+def time_of(name: str) -> str:
+    """What the runs of an evaluation took on average, by the clock, for a line of text."""
+    runs = reached(name)
+    return took(sum(run["seconds"] for run in runs) / len(runs))

@@ -30,6 +30,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "score": evaluations.score,
     "searches": accuracies.searches,
     "shares": accuracies.shares,
+    "time": evaluations.time_of,
 }
 
 

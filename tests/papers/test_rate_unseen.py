@@ -9,7 +9,7 @@ import pytest
 
 from innerloop.papers.further.rate_runs import Case
 from innerloop.papers.further.rate_table import GRID, Entry
-from innerloop.papers.further.rate_unseen import Unseen, _against_rules, _rows, cases
+from innerloop.papers.further.rate_unseen import Unseen, _against_rules, _divisor, _rows, cases
 from innerloop.reproduce import find
 
 SCORES = [0.2, 0.2, 0.3, 0.4, 0.5, 0.4, 0.3, 0.2]
@@ -54,6 +54,15 @@ def test_another_rule_that_would_have_done_better_is_told(best: float, holds: li
         for norm in ("transductive", "none")
     ]
     assert [_against_rules("words", [one]).holds for one in table] == holds
+
+
+@pytest.mark.parametrize(("every", "holds"), [(0.2, True), (0.9, False), (0.04, False)])
+def test_the_divisor_of_many_steps_is_compared_with_their_root(every: float, holds: bool) -> None:
+    forms = {"gradient": 1.0, "trace": 1.0, "gradient, all": every**2, "trace, all": 1.0}
+    table = [Unseen(Entry(case, SCORES, 0.5, 0.3), forms) for case in cases("cpu")]
+    told = _divisor(table)
+    assert told.holds is holds
+    assert f"gradient {1 / every**2:.1f}, trace 1.0, middle {1 / every:.1f}" in told.ours
 
 
 def test_the_study_covers_what_it_says() -> None:

@@ -166,7 +166,25 @@ def _rows(table: Sequence[Unseen]) -> list[Row]:
     rows.append(_against_aim("auto, all", [one.entry.regret for one in table]))
     for normalised, words in KINDS:
         rows.append(_against_rules(words, [one for one in table if one.case.normalised is normalised]))
-    return rows
+    return [*rows, _divisor(table)]
+
+
+def _divisor(table: Sequence[Unseen]) -> Row:
+    """By what the forms for all steps are smaller than those for one, where there are most steps."""
+    many = max(one.case.steps for one in table)
+    some = [one.forms for one in table if one.case.steps == many]
+    by = {form: [each[form] / each[f"{form}, all"] for each in some] for form in ("gradient", "trace")}
+    middle = [math.sqrt(g * t) for g, t in zip(by["gradient"], by["trace"], strict=True)]
+    means = {name: statistics.geometric_mean(values) for name, values in {**by, "middle": middle}.items()}
+    nearest = min((1, math.sqrt(many), many), key=lambda d: abs(math.log(means["middle"] / d)))
+    said = ", ".join(f"{name} {mean:.1f}" for name, mean in means.items())
+    return row(
+        f"in closed form the middle for {many} steps is that for one divided by about the root of {many}",
+        f"gradient at most {many}, trace 1, middle {math.sqrt(many):.1f}",
+        f"{said} (geometric means); the middle from {min(middle):.1f} to {max(middle):.1f}",
+        nearest == math.sqrt(many),
+        reason="holds if the root is nearer than one and than the number of steps",
+    )
 
 
 def _against_rules(words: str, table: Sequence[Unseen]) -> Row:

@@ -16,6 +16,7 @@ Their geometric mean falls as :math:`1/\sqrt{T}`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -115,7 +116,7 @@ def _lowest(loss: Callable[[float], Tensor], values: Tensor) -> float:
     unit = 1 / float(values.amax(1).median())
     low, high = SMALLEST * unit, LARGEST * unit
     for _ in range(3):
-        tried = torch.logspace(*torch.tensor([low, high]).log10().tolist(), PLACES, dtype=torch.float64)
+        tried = torch.logspace(math.log10(low), math.log10(high), PLACES, dtype=torch.float64)
         losses = torch.stack([loss(rate) for rate in tried.tolist()])
         best = int(losses.nan_to_num(torch.inf, torch.inf, torch.inf).argmin())
         low, high = float(tried[max(0, best - 1)]), float(tried[min(PLACES - 1, best + 1)])

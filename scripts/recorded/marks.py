@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded import accuracies, benchmarks, evaluations, rates, reproductions
+from recorded import accuracies, benchmarks, evaluations, races, rates, reproductions
 from recorded.files import ROOT
 
 MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
@@ -24,6 +24,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "methods": accuracies.methods,
     "overview": reproductions.overview,
     "protocols": reproductions.protocols,
+    "races": races.races,
     "rates": rates.rates,
     "ratio": benchmarks.ratio,
     "rows": reproductions.rows,

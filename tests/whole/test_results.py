@@ -7,12 +7,24 @@ import sys
 
 import pytest
 
+from innerloop.advisor.evidence import RACES
 from innerloop.bench import BENCHMARKS
 from innerloop.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
-from recorded import accuracies, benchmarks, commands, evaluations, files, marks, rates, reproductions, text
+from recorded import (
+    accuracies,
+    benchmarks,
+    commands,
+    evaluations,
+    files,
+    marks,
+    races,
+    rates,
+    reproductions,
+    text,
+)
 
 FILES = sorted((ROOT / "results").glob("*/*.json"))
 NAMES = {
@@ -34,7 +46,7 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
 
 
 @pytest.mark.parametrize(
-    "module", [accuracies, benchmarks, commands, evaluations, files, marks, rates, reproductions, text]
+    "module", [accuracies, benchmarks, commands, evaluations, files, marks, races, rates, reproductions, text]
 )
 def test_examples_of_the_scripts_are_right(module):
     assert doctest.testmod(module).failed == 0
@@ -226,3 +238,13 @@ def test_the_number_of_statements_that_hold_is_counted_from_the_files():
     rows = [row for one in found for row in one["rows"]]
     said = f"{sum(row['holds'] for row in rows)} of\ntheir {len(rows)} statements hold"
     assert said.replace("\n", " ") in PAGE.read_text(encoding="utf-8").replace("\n", " ")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("pictures", "advice-race")])
+def test_what_the_advice_says_of_races_is_what_was_recorded(kind, name):
+    rows = json.loads((ROOT / "results" / "reproductions" / f"{name}.json").read_text())["rows"]
+    close, lasted = (rows[place]["ours"] for place in (1, 3))
+    hits, _, worst = re.match(r"(\d+ of \d+); median (\S+), worst (\S+)", close).groups()
+    assert f"on {hits} its first choice" in RACES[kind]
+    assert f"({worst}" in RACES[kind]
+    assert f"and {lasted} leads" in RACES[kind]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from innerloop.advisor.evidence import RACES
 from innerloop.advisor.problem import Problem
 from innerloop.advisor.race import Race, Racer
 from innerloop.advisor.result import Row
@@ -167,7 +168,8 @@ def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
         f"{len(race.racers)} methods were trained for {rungs} seconds each, the better half going on, and "
         f"judged on the same {race.rungs.episodes} validation tasks; test classes were not looked at."
     )
-    return told
+    known = RACES.get(problem.asked.kind)
+    return [*told, known] if known and len(race.racers) > 1 else told
 
 
 def _is_much_cheaper(row: Row, best: Row | None) -> bool:

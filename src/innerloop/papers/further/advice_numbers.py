@@ -23,7 +23,7 @@ NAME = "advice-numbers"
 CLOSE = 0.1
 """How far above the best error, relative to it, that of the first choice may be."""
 
-SIZES = {"smoke": (1.0, 8), "cpu": (40.0, 400), "paper": (3600.0, 1000)}
+SIZES = {"smoke": (1.0, 8), "cpu": (30.0, 400), "paper": (3600.0, 1000)}
 """Seconds of training of every method, and validation tasks."""
 METHODS = {"smoke": ("maml", "pooled"), "cpu": tuple(NUMBERS), "paper": tuple(NUMBERS)}
 FAMILIES = ("bridge-quadratic", "bernacchia-quadratic", "mixed-linear", "linear", "sine")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 RACES = {
     "pictures": (
-        "Such a race was tried on ten other problems: on 8 of 10 its first choice was within a point of the best "
-        "method of a race ten times as long (5.2 points below at worst), and 6 of 8 leads that were more than "
-        "chance lasted (`innerloop reproduce advice-race`)."
+        "Such a race was tried on ten problems: on 8 of 10 its first choice was within a point of the best "
+        "method of a race ten times as long (5.2 points below at worst), and 6 of 8 leads that were more "
+        "than chance lasted (`innerloop reproduce advice-race`)."
     ),
 }
 """By what targets are."""

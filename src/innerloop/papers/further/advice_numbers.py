@@ -12,10 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.advisor.methods import NUMBERS
-from innerloop.papers.further.advice_rows import SHARE, Judged, counted_row, judged_by, race_rows
+from innerloop.papers.further.advice_rows import (
+    SHARE,
+    Judged,
+    counted_row,
+    judged_by,
+    race_figure,
+    race_rows,
+)
 from innerloop.papers.further.advice_runs import Case, Long, Raced, long_run, short_race
-from innerloop.plots.panels import line, panel, panels_figure
-from innerloop.plots.style import INK
 from innerloop.reproduce.parts import remembered, two_at_a_time
 from innerloop.reproduce.rows import Reproduction, Row, Say
 
@@ -104,14 +109,8 @@ FAILS: tuple[str, ...] = ()
 
 
 def _figure(problems: Sequence[Judged]) -> Any:
-    places = list(range(len(problems)))
-    methods = list(dict.fromkeys(name for one in problems for name in one.long))
-    lines = [
-        line(name, places, [one.long.get(name, math.nan) for one in problems], dots=True) for name in methods
-    ]
-    chosen = [one.long[one.chosen] for one in problems]
-    lines.append(line("chosen by the race", places, chosen, ink=INK))
-    return panels_figure([panel("problem", "mse after long training", lines, log_y=True)], width=6.5)
+    title = "mean squared error after long training, times the best"
+    return race_figure(problems, title, lambda score, best: score / best, log_y=True)
 
 
 def _text(value: float | None) -> str:

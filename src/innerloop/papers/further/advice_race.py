@@ -12,11 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.advisor.methods import PICTURES
-from innerloop.papers.further.advice_rows import SHARE, Judged, counted_row, judged_by, race_rows
+from innerloop.papers.further.advice_rows import (
+    SHARE,
+    Judged,
+    counted_row,
+    judged_by,
+    race_figure,
+    race_rows,
+)
 from innerloop.papers.further.advice_runs import Case, Long, Raced, long_run, short_race
 from innerloop.papers.further.rate_runs import PHOTOGRAPHS, source
-from innerloop.plots.panels import line, panel, panels_figure
-from innerloop.plots.style import INK
 from innerloop.reproduce.parts import remembered, two_at_a_time
 from innerloop.reproduce.rows import Reproduction, Row, Say
 
@@ -107,12 +112,9 @@ FAILS = ("decided",)
 
 
 def _figure(problems: Sequence[Judged]) -> Any:
-    places = list(range(len(problems)))
-    methods = list(problems[0].long) if problems else []
-    lines = [line(name, places, [100 * one.long[name] for one in problems], dots=True) for name in methods]
-    chosen = [100 * one.long[one.chosen] for one in problems]
-    lines.append(line("chosen by the race", places, chosen, ink=INK))
-    return panels_figure([panel("problem", "accuracy after long training, %", lines)], width=6.5)
+    return race_figure(
+        problems, "points below the best method after long training", lambda score, best: 100 * (score - best)
+    )
 
 
 def _protocol(scale: str) -> dict[str, Any]:

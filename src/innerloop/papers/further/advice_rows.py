@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.papers.further.advice_runs import Case, Long, Raced
+from innerloop.plots.panels import line, panel, panels_figure, points
+from innerloop.plots.style import INK
 from innerloop.reproduce.rows import Row, row
 
 Regret = Callable[[float, float], float]
@@ -118,3 +121,27 @@ def race_rows(
             expected="decided" not in fails,
         ),
     ]
+
+
+def race_figure(problems: Sequence[Judged], title: str, beside_best: Regret, log_y: bool = False) -> Any:
+    """What every method reached after long training beside the best one, and what the race chose.
+
+    Args:
+        problems: first choices, and scores of all methods.
+        title: of the vertical axis.
+        beside_best: a score beside the best one of its problem.
+        log_y: whether the vertical axis is logarithmic.
+    """
+    places = list(range(len(problems)))
+
+    def heights(name_of: Callable[[Judged], str]) -> list[float]:
+        """Of a method that may differ from problem to problem; not a number where it did not take part."""
+        known = [(one.long.get(name_of(one), math.nan), one.long[one.best]) for one in problems]
+        return [beside_best(score, best) for score, best in known]
+
+    methods = list(dict.fromkeys(name for one in problems for name in one.long))
+    lines = [line(name, places, heights(lambda _, name=name: name), dots=True) for name in methods]
+    chosen = points(places, heights(lambda one: one.chosen))
+    lines.append(line("chosen by the race", [], [], ink=INK, points=chosen))
+    words = [one.problem.replace(", 5-way ", "\n").replace(", ", "\n") for one in problems]
+    return panels_figure([panel("", title, lines, log_y=log_y, ticks=words)], width=11.0, height=4.0)

@@ -33,21 +33,34 @@ def cases(name: str, *patterns: str) -> str:
 
 def line(case: dict[str, Any]) -> Sequence[str]:
     """A case as the cells of a table; what was not measured is empty."""
-    ratio, aim = case.get("ratio"), case.get("at_least")
-    missed = aim is not None and ratio is not None and ratio < aim
+    ratio = case.get("ratio")
     share = case.get("sgemm_share")
-    memory = [case.get(key) for key in ("ours_mb", "peer_mb")]
+    memory = [value for key in ("ours_mb", "peer_mb") if (value := case.get(key)) is not None]
     return (
         case["case"],
         str(case.get("peer") or ""),
         time_of(case.get("ours_ms")),
         time_of(case.get("peer_ms")),
         f"**{times(ratio)}**" if ratio is not None else "",
-        f"{aim:g}×{', not reached' if missed else ''}" if aim is not None else "",
+        aim_of(case),
         f"{100 * share:.0f} %" if share is not None else "",
-        " / ".join(f"{value:,.0f}" for value in memory) + " MB" if None not in memory else "",
+        " / ".join(f"{value:,.0f}" for value in memory) + " MB" if memory else "",
         noted(case.get("notes")),
     )
+
+
+def aim_of(case: dict[str, Any]) -> str:
+    """What we promise of a ratio, and whether it is kept.
+
+    >>> aim_of({"ratio": 1.2, "at_least": 1.6}), aim_of({"ratio": 1.003, "at_most": 1.01})
+    ('1.6×, not reached', 'at most 1.01×')
+    """
+    ratio, least, most = (case.get(key) for key in ("ratio", "at_least", "at_most"))
+    if least is not None:
+        return f"{least:g}×" + (", not reached" if ratio is not None and ratio < least else "")
+    if most is not None:
+        return f"at most {most:g}×" + (", not kept" if ratio is not None and ratio > most else "")
+    return ""
 
 
 def noted(notes: str | Sequence[str] | None) -> str:
@@ -124,6 +137,18 @@ def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
     if len(fitting) != 1:
         raise SystemExit(f"{len(fitting)} cases of {name} are '{case}' against '{peer}'; there must be one.")
     return dict(fitting[0])
+
+
+def growth(name: str) -> str:
+    """Seconds of predictions by the number of training samples, a line for each method."""
+    grown = required("benchmarks", name)["growth"]
+    exponents = grown.get("exponent", {})
+    lines = [
+        (method, *(f"{value:.2g} s" for value in seconds), f"{exponents[method]:.1f}" if exponents else "")
+        for method, seconds in grown["seconds"].items()
+    ]
+    head = ("training samples N·n", *(f"{count:,}" for count in grown["points"]), "exponent at the end")
+    return table(head, lines)
 
 
 def machine(name: str) -> str:

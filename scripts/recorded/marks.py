@@ -19,6 +19,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "cases": benchmarks.cases,
     "cost": reproductions.cost,
     "found": reproductions.found,
+    "growth": benchmarks.growth,
     "machine": benchmarks.machine,
     "memory": benchmarks.memory,
     "methods": accuracies.methods,

@@ -152,11 +152,13 @@ def is_curve(value: Any) -> bool:
 
 
 def short(data: Any) -> Any:
-    """Data without lists that no table prints.
+    """Data without lists that no table prints, and with six digits of every number.
 
-    >>> short({"mean": 1.0, "draws": [0.0] * 50, "rates": [1, 2]})
-    {'mean': 1.0, 'rates': [1, 2]}
+    >>> short({"mean": 1 / 3, "draws": [0.0] * 50, "rates": [1, 2]})
+    {'mean': 0.333333, 'rates': [1, 2]}
     """
     if isinstance(data, dict):
         return {k: short(v) for k, v in data.items() if not is_curve(v)}
+    if isinstance(data, float):
+        return float(f"{data:.6g}")
     return [short(value) for value in data] if isinstance(data, list) else data

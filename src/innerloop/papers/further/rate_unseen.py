@@ -183,6 +183,7 @@ def _divisor(table: Sequence[Unseen]) -> Row:
         f"gradient at most {many}, trace 1, middle {math.sqrt(many):.1f}",
         f"{said} (geometric means); the middle from {min(middle):.1f} to {max(middle):.1f}",
         nearest == math.sqrt(many),
+        expected=False,
         reason="holds if the root is nearer than one and than the number of steps",
     )
 
@@ -202,6 +203,7 @@ def _against_rules(words: str, table: Sequence[Unseen]) -> Row:
         in_use,
         f"median / mean / worst in points: {'; '.join(told)}",
         means[in_use] <= min(means.values()),
+        expected=table[0].case.normalised,
     )
 
 
@@ -212,4 +214,14 @@ def _against_aim(what: str, regrets: Sequence[float]) -> Row:
         f"median {100 * middle:.1f}, mean {100 * statistics.fmean(regrets):.1f}, "
         f"worst {100 * worst:.1f} points; {within} of {len(regrets)} within one"
     )
-    return row(what, "aim: median within 1 point, worst within 3", said, middle <= MEDIAN and worst <= WORST)
+    reached = middle <= MEDIAN and worst <= WORST
+    return row(what, "aim: median within 1 point, worst within 3", said, reached, expected=what not in FAILS)
+
+
+FAILS = (
+    "auto, batch norm, 5-shot",
+    "auto, no normalisation, 1-shot",
+    "auto, no normalisation, 5-shot",
+    "auto, all",
+)
+"""What misses the aim at `cpu`: there the median is within a point over all problems, the worst is not."""

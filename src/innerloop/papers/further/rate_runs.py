@@ -21,7 +21,8 @@ from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.reproduce.short_runs import fitted, judged
-from innerloop.theory.rate import step_divisor, step_rates
+from innerloop.theory.rate.bracket import step_divisor
+from innerloop.theory.rate.many_steps import step_rates
 
 QUERIES = 5
 PHOTOGRAPHS, SIDE = "tiny-imagenet", 32

@@ -240,7 +240,7 @@ def test_the_number_of_statements_that_hold_is_counted_from_the_files():
     assert said.replace("\n", " ") in PAGE.read_text(encoding="utf-8").replace("\n", " ")
 
 
-@pytest.mark.parametrize(("kind", "name"), [("pictures", "advice-race")])
+@pytest.mark.parametrize(("kind", "name"), [("pictures", "advice-race"), ("numbers", "advice-numbers")])
 def test_what_the_advice_says_of_races_is_what_was_recorded(kind, name):
     rows = json.loads((ROOT / "results" / "reproductions" / f"{name}.json").read_text())["rows"]
     close, lasted = (rows[place]["ours"] for place in (1, 3))

@@ -12,9 +12,9 @@ RACES = {
         "than chance lasted (`innerloop reproduce advice-race`)."
     ),
     "numbers": (
-        "Such a race was tried on ten problems: on 8 of 10 its first choice had an error at most a tenth above "
-        "that of the best method of a race ten times as long (55% above at worst), and 2 of 3 leads that were "
-        "more than chance lasted (`innerloop reproduce advice-numbers`)."
+        "Such a race was tried on ten problems: on 8 of 10 its first choice had an error at most a tenth "
+        "above that of the best method of a race ten times as long (55% above at worst), and 2 of 3 leads "
+        "that were more than chance lasted (`innerloop reproduce advice-numbers`)."
     ),
 }
 """By what targets are."""

@@ -38,7 +38,7 @@ def line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequence[
     ['1 %', '0.506', '**0.5**', '']
     """
     lost = f"{100 * one['regret']:.0f} %" if errors else f"{100 * one['regret']:.1f} points"
-    cells = [score_of(one["long"].get(method), errors) for method in methods]
+    cells = [score_of(one["long"][method], errors) if method in one["long"] else "" for method in methods]
     stands_out = [
         f"**{cell}**" if method == one["best"] else cell for method, cell in zip(methods, cells, strict=True)
     ]
@@ -47,9 +47,11 @@ def line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequence[
 
 
 def score_of(value: float | None, errors: bool) -> str:
-    """A score; nothing where a method did not take part."""
-    if value is None:
-        return ""
-    if errors:
-        return "diverged" if math.isinf(value) else f"{value:.3g}"
-    return f"{100 * value:.1f}"
+    """A score; JSON has nothing for an infinite error.
+
+    >>> score_of(None, True), score_of(4.4e10, True), score_of(118.2, True), score_of(0.605, False)
+    ('diverged', '4.4e+10', '118', '60.5')
+    """
+    if value is None or math.isinf(value):
+        return "diverged"
+    return f"{value:.3g}" if errors else f"{100 * value:.1f}"

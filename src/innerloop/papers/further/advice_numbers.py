@@ -110,7 +110,7 @@ FAILS = ("decided",)
 
 def _figure(problems: Sequence[Judged]) -> Any:
     title = "mean squared error after long training, times the best"
-    return race_figure(problems, title, lambda score, best: score / best, log_y=True)
+    return race_figure(problems, title, lambda score, best: score / best, limits=(0.8, 40.0))
 
 
 def _text(value: float | None) -> str:

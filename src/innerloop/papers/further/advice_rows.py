@@ -123,14 +123,16 @@ def race_rows(
     ]
 
 
-def race_figure(problems: Sequence[Judged], title: str, beside_best: Regret, log_y: bool = False) -> Any:
+def race_figure(
+    problems: Sequence[Judged], title: str, beside_best: Regret, limits: tuple[float, float] | None = None
+) -> Any:
     """What every method reached after long training beside the best one, and what the race chose.
 
     Args:
         problems: first choices, and scores of all methods.
         title: of the vertical axis.
         beside_best: a score beside the best one of its problem.
-        log_y: whether the vertical axis is logarithmic.
+        limits: of a logarithmic vertical axis; it is linear and as long as it need be if omitted.
     """
     places = list(range(len(problems)))
 
@@ -144,4 +146,6 @@ def race_figure(problems: Sequence[Judged], title: str, beside_best: Regret, log
     chosen = points(places, heights(lambda one: one.chosen))
     lines.append(line("chosen by the race", [], [], ink=INK, points=chosen))
     words = [one.problem.replace(", 5-way ", "\n").replace(", ", "\n") for one in problems]
-    return panels_figure([panel("", title, lines, log_y=log_y, ticks=words)], width=11.0, height=4.0)
+    ticks = [text.replace("-quadratic", "-\nquadratic") for text in words]
+    only = panel("", title, lines, log_y=limits is not None, limits=limits, ticks=ticks)
+    return panels_figure([only], width=11.0, height=4.0)

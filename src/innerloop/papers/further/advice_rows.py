@@ -136,14 +136,17 @@ def race_figure(
     """
     places = list(range(len(problems)))
 
-    def heights(name_of: Callable[[Judged], str]) -> list[float]:
-        """Of a method that may differ from problem to problem; not a number where it did not take part."""
-        known = [(one.long.get(name_of(one), math.nan), one.long[one.best]) for one in problems]
+    def heights(names: Sequence[str]) -> list[float]:
+        """Of one method in each problem; not a number where it did not take part."""
+        known = [
+            (one.long.get(name, math.nan), one.long[one.best])
+            for one, name in zip(problems, names, strict=True)
+        ]
         return [beside_best(score, best) for score, best in known]
 
     methods = list(dict.fromkeys(name for one in problems for name in one.long))
-    lines = [line(name, places, heights(lambda _, name=name: name), dots=True) for name in methods]
-    chosen = points(places, heights(lambda one: one.chosen))
+    lines = [line(name, places, heights([name] * len(problems)), dots=True) for name in methods]
+    chosen = points(places, heights([one.chosen for one in problems]))
     lines.append(line("chosen by the race", [], [], ink=INK, points=chosen))
     words = [one.problem.replace(", 5-way ", "\n").replace(", ", "\n") for one in problems]
     ticks = [text.replace("-quadratic", "-\nquadratic") for text in words]

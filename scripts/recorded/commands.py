@@ -120,9 +120,18 @@ def carry_out(command: Command) -> str | None:
 
 
 def judged_again(name: str, run: str | None) -> dict[str, dict[str, Any]]:
-    """Further judgements of what an evaluation has trained, by what they are called."""
-    asked = ALSO.get(name, {})
-    return {key: json.loads(typed("eval", str(run), *words).stdout) for key, words in asked.items()}
+    """Further judgements of what an evaluation has trained, by what they are called.
+
+    Raises:
+        SystemExit: one of them failed; the training is there, so that it can be judged by hand.
+    """
+    judged = {}
+    for key, words in ALSO.get(name, {}).items():
+        ended = typed("eval", str(run), *words)
+        if ended.returncode:
+            raise SystemExit(f"innerloop eval {run} {' '.join(words)} ended with code {ended.returncode}.")
+        judged[key] = json.loads(ended.stdout)
+    return judged
 
 
 def typed(*words: str) -> subprocess.CompletedProcess[str]:

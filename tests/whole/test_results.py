@@ -3,6 +3,7 @@
 import doctest
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -248,3 +249,13 @@ def test_what_the_advice_says_of_races_is_what_was_recorded(kind, name):
     assert f"on {hits} its first choice" in RACES[kind]
     assert f"({worst}" in RACES[kind]
     assert f"and {lasted} leads" in RACES[kind]
+
+
+def test_a_further_judgement_that_fails_is_not_kept(monkeypatch):
+    ended = subprocess.CompletedProcess([], 2, stdout='{"error": "gone"}')
+    monkeypatch.setattr(commands, "typed", lambda *words: ended)
+    assert commands.judged_again("sine-maml", "run") == {}
+    with pytest.raises(SystemExit, match="eval run model.norm=support"):
+        commands.judged_again("omniglot-maml", "run")
+    ended.returncode = 0
+    assert commands.judged_again("omniglot-maml", "run") == {"support": {"error": "gone"}}

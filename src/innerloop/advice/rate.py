@@ -37,9 +37,9 @@ from innerloop.theory.rate.moments import interval_of
 NORMALISED, UNNORMALISED = 5.0, 20.0
 """The factors stated for head-only learners under cross-entropy, with normalisation layers and without.
 
-From the six cases each of ``reproduce rate-regret --scale cpu`` on processors of two makers, rounded up: the
-factor between the point and the nearest rate within one point of the best (``docs/rate.md``). That
-reproduction compares its cases with these numbers.
+At least what the six cases each of ``reproduce rate-regret --scale cpu`` need: the factor between the point
+and the nearest rate within one point of the best (``docs/rate.md``). Without normalisation more is stated,
+because problems that chose nothing need more. That reproduction compares its cases with these numbers.
 """
 
 REGRESSION = 12.0

@@ -2,6 +2,8 @@
 
     python scripts/measure_sureness.py FOLDER [--backbone NAME] [--classes 40] [--each 20] [--queries 15]
 
+It prints a table, with ``--json`` its numbers.
+
 FOLDER holds ``tiny_imagenet_60.npz``, ``omniglot_28.npz`` and ``quickdraw_28.npz``; what is not there is left
 out. Features are computed once and kept. Of every set, classes and pictures are taken at even distances.
 Accuracies are over 600 tasks, everything else over 200 tasks of five classes with five examples each, whose
@@ -13,6 +15,9 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import innerloop as il
+from innerloop.bench.own_pictures import REAL, photographs
 from innerloop.core.statistics import mean_interval
 from innerloop.data.source import ImageSource, NumberedFiles
 from innerloop.evaluation import Protocol, evaluate_features
@@ -41,18 +47,11 @@ class Pictures(NamedTuple):
     classes: int
 
 
-def photographs(file: Path, classes: int, each: int) -> Pictures:
+def tiny_imagenet(file: Path, classes: int, each: int) -> Pictures:
     """Photographs of Tiny-ImageNet, 64×64."""
-    with np.load(file) as table:
-        data, offsets, labels = table["jpeg"], table["offsets"], table["labels"]
-    chosen = evenly(len(np.unique(labels)), classes)
-    rows = [np.flatnonzero(labels == c)[:each] for c in np.unique(labels)[chosen]]
-    photographs = [
-        Image.open(io.BytesIO(data[offsets[i] : offsets[i + 1]].tobytes())) for part in rows for i in part
-    ]
-    return Pictures(
-        "Tiny-ImageNet (64×64 photographs)", [np.asarray(p.convert("RGB")) for p in photographs], len(rows)
-    )
+    of, _, files = zip(*photographs(file, classes, each), strict=True)
+    pictures = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in files]
+    return Pictures("Tiny-ImageNet (64×64 photographs)", pictures, len(set(of)))
 
 
 def omniglot(file: Path, classes: int, each: int) -> Pictures:
@@ -73,7 +72,7 @@ def quick_draw(file: Path, classes: int, each: int) -> Pictures:
     return Pictures("Quick Draw (28×28 drawings)", list(drawings.reshape(-1, 28, 28)), len(drawings))
 
 
-SETS = {"tiny_imagenet_60.npz": photographs, "omniglot_28.npz": omniglot, "quickdraw_28.npz": quick_draw}
+SETS = {REAL: tiny_imagenet, "omniglot_28.npz": omniglot, "quickdraw_28.npz": quick_draw}
 
 
 def evenly(there: int, wanted: int) -> Array:
@@ -145,55 +144,84 @@ def error_of(
     return of(tasks), float(high - low) / 2
 
 
-def measured(backbone: Backbone, pictures: Pictures, wanted: int) -> list[str]:
+def measured(backbone: Backbone, pictures: Pictures, wanted: int) -> dict[str, dict[str, float]]:
     """A row of the table, with so many queries of a class where there are as many pictures."""
-    told = il.extract(backbone, pictures.pictures, progress=TimeLeft(lambda line: print(line, flush=True)))  # noqa: T201
+    told = il.extract(backbone, pictures.pictures, progress=TimeLeft(say))
     values, source = told.values, source_of(pictures)
     queries = min(wanted, len(values) // pictures.classes - SHOTS)
     protocol = Protocol(WAYS, 1, min(QUERIES, queries), TASKS, head="logistic")
     tensor = torch.from_numpy(values)
-    accuracies = [
-        evaluate_features(lambda rows: tensor[rows], source, protocol._replace(shots=shots)).interval
-        for shots in (1, SHOTS)
-    ]
+    row = {}
+    for shots in (1, SHOTS):
+        judged = evaluate_features(lambda rows: tensor[rows], source, protocol._replace(shots=shots)).interval
+        row[f"{shots}-shot"] = kept(judged.mean, judged.ci95)
     of = np.repeat(np.arange(pictures.classes), len(values) // pictures.classes)
     draw = np.random.default_rng(0)
     tasks = [one_task(values.astype(np.float64), of, queries, draw) for _ in range(SURE)]
-    cells = [pictures.title, *(percent(one.mean, one.ci95) for one in accuracies)]
-    cells += [percent(*error_of(tasks, which, draw)) for which in ("before", "after")]
+    row |= {which: kept(*error_of(tasks, which, draw)) for which in ("before", "after")}
     for name in ("promised", "reached", "inside", "below", "alarms", "detected"):
         one = mean_interval([getattr(task, name) for task in tasks])
-        cells.append(percent(one.mean, one.ci95))
-    return cells
+        row[name] = kept(one.mean, one.ci95)
+    return row
 
 
-def percent(mean: float, half: float) -> str:
-    """As tables have it."""
-    return f"{100 * mean:.1f} ± {100 * half:.1f}"
+def kept(mean: float, half: float) -> dict[str, float]:
+    """A mean with its interval, for files."""
+    return {"mean": mean, "ci95": half}
 
 
-HEADING = [
-    *("pictures", "5-way 1-shot", "5-way 5-shot", "calibration error before", "after", "promised", "reached"),
-    *("promise's interval holds", "less is reached", "known called unknown", "unknown called unknown"),
-]
+HEADING = {
+    "1-shot": "5-way 1-shot",
+    "5-shot": "5-way 5-shot",
+    "before": "calibration error, plain softmax",
+    "after": "after our temperature",
+    "promised": "accuracy promised",
+    "reached": "reached",
+    "inside": "promise's interval holds",
+    "below": "less is reached",
+    "alarms": "known called unknown",
+    "detected": "unknown called unknown",
+}
+
+
+def table(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """As Markdown, in per cent.
+
+    >>> row = dict.fromkeys(HEADING, {"mean": 0.5, "ci95": 0.01})
+    >>> print(table({"drawings": row}).splitlines()[2][:33])
+    | drawings | 50.0 ± 1.0 | 50.0 ±
+    """
+    lines = [["pictures", *HEADING.values()], ["---"] * (len(HEADING) + 1)]
+    for title, row in rows.items():
+        cells = [f"{100 * row[name]['mean']:.1f} ± {100 * row[name]['ci95']:.1f}" for name in HEADING]
+        lines.append([title, *cells])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def say(line: str) -> None:
+    """A line for people."""
+    sys.stderr.write(f"{line}\n")
 
 
 def main() -> None:
-    """Prints the table as Markdown, in per cent."""
+    """Prints the table as Markdown, or its numbers as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--backbone", default="efficientnet-lite0")
     parser.add_argument("--classes", type=int, default=40)
     parser.add_argument("--each", type=int, default=20)
     parser.add_argument("--queries", type=int, default=QUERIES, help="of a class, where all else is measured")
+    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     backbone = il.open_backbone(given.backbone)
-    rows = [HEADING, ["---"] * len(HEADING)]
+    rows = {}
     for name, load in SETS.items():
         if (given.folder / name).is_file():
             pictures = load(given.folder / name, given.classes, given.each)
-            rows.append(measured(backbone, pictures, given.queries))
-    print("\n".join("| " + " | ".join(row) + " |" for row in rows))  # noqa: T201
+            rows[pictures.title] = measured(backbone, pictures, given.queries)
+    settings = {key: value for key, value in vars(given).items() if key not in ("folder", "json")}
+    told = json.dumps({"rows": rows, "settings": settings}) if given.json else table(rows)
+    sys.stdout.write(f"{told}\n")
 
 
 if __name__ == "__main__":

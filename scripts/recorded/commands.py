@@ -13,8 +13,12 @@ from typing import Any, NamedTuple
 from innerloop.bench import BENCHMARKS
 from innerloop.reproduce import REPRODUCTIONS, module_name
 from innerloop.reproduce.sources import library_versions, source_hash
-from recorded.evaluations import ALSO, EVALUATIONS, MODULE, adopt_evaluation
+from recorded.evaluations import adopt_evaluation
 from recorded.files import ROOT, SCALE, adopt_benchmark, adopt_run, read
+from recorded.photographs import write_photographs
+from recorded.sureness import MEASUREMENTS, measure
+from recorded.sureness import MODULE as SURENESS
+from recorded.trainings import ALSO, EVALUATIONS, MODULE, PHOTOS, RUN
 
 NOT_AS_RECORDED = 3
 """The exit code of a reproduction that ran to its end and found something else than was recorded."""
@@ -26,7 +30,7 @@ class Command(NamedTuple):
     Attributes:
         kind: the folder of its file.
         name: of its file.
-        words: what is typed after ``innerloop``.
+        words: what is typed after ``innerloop``, or after the script of a measurement.
         module: whose source its numbers depend on.
     """
 
@@ -44,6 +48,8 @@ def commands() -> Iterator[Command]:
         yield Command("benchmarks", name, ("bench", name), f"innerloop.bench.{name.replace('-', '_')}")
     for name, words in EVALUATIONS.items():
         yield Command("evaluations", name, words, MODULE)
+    for name, words in MEASUREMENTS.items():
+        yield Command("measurements", name, words, SURENESS)
 
 
 def chosen(patterns: Sequence[str]) -> list[Command]:
@@ -92,7 +98,8 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
         say("nothing to run: what is asked for is recorded and up to date")
     failed = 0
     for i, (one, state) in enumerate(waiting, start=1):
-        say(f"[{i}/{len(waiting)}] innerloop {' '.join(one.words)} ({state})")
+        what = one.name if one.kind == "measurements" else f"innerloop {' '.join(one.words)}"
+        say(f"[{i}/{len(waiting)}] {what} ({state})")
         problem = carry_out(one)
         failed += problem is not None
         say(f"[{i}/{len(waiting)}] {one.name}: {problem or 'recorded'}")
@@ -101,6 +108,10 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
 
 def carry_out(command: Command) -> str | None:
     """Runs a command and keeps what it found; returns what went wrong."""
+    if command.kind == "measurements":
+        return measure(command.name, made_by(command))
+    if any(PHOTOS in word for word in command.words):
+        write_photographs(ROOT / PHOTOS)
     ended = typed(*command.words)
     try:
         result: dict[str, Any] = json.loads(ended.stdout)
@@ -127,9 +138,10 @@ def judged_again(name: str, run: str | None) -> dict[str, dict[str, Any]]:
     """
     judged = {}
     for key, words in ALSO.get(name, {}).items():
-        ended = typed("eval", str(run), *words)
+        asked = ["eval", *(str(run) if word == RUN else word for word in words)]
+        ended = typed(*asked)
         if ended.returncode:
-            raise SystemExit(f"innerloop eval {run} {' '.join(words)} ended with code {ended.returncode}.")
+            raise SystemExit(f"innerloop {' '.join(asked)} ended with code {ended.returncode}.")
         judged[key] = json.loads(ended.stdout)
     return judged
 

@@ -1,4 +1,4 @@
-"""What shipped recipes reach: commands that train and judge, and the tables of their scores."""
+"""What shipped recipes reach: the files of commands that train and judge, and the tables of their scores."""
 
 from __future__ import annotations
 
@@ -9,39 +9,14 @@ from typing import Any
 
 from innerloop.core.statistics import mean_interval
 from innerloop.runs.manifest import read_manifest
+from innerloop.runs.metrics import read_metrics
 from recorded.files import ROOT, elapsed, keep, machine_of, required
 from recorded.text import interval, table, took
+from recorded.trainings import EVALUATIONS
 
-THREE = "seed=[0,1,2]"
-EVALUATIONS: dict[str, Sequence[str]] = {
-    "sine-maml": ("sweep", "sine-maml", THREE, "eval.seed=11"),
-    "sine-erm": ("sweep", "sine-erm", THREE, "eval.seed=11"),
-    "omniglot-protonet": (
-        *("train", "omniglot-protonet", "tasks.ways=20", "outer.steps=4000"),
-        *("outer.schedule=cosine", "eval.seed=11"),
-    ),
-    "omniglot-maml": (
-        *(
-            "train",
-            "omniglot-maml",
-            "outer.batch=16",
-            "tasks.queries=5",
-            "eval.queries=15",
-            "outer.steps=4000",
-        ),
-        *("outer.lr=2e-3", "outer.schedule=cosine", "eval.seed=11"),
-    ),
-    "omniglot-imaml": ("train", "omniglot-imaml-cpu"),
-    "cifar-fs-supervised": ("train", "cifar-fs-supervised-thin", "eval.seed=11"),
-    "cifar-fs-supervised-1000": (*("train", "cifar-fs-supervised-thin", "outer.steps=1000", "eval.seed=11"),),
-}
-"""What is typed after ``innerloop``, by the name of the file."""
-ALSO: dict[str, Mapping[str, Sequence[str]]] = {
-    "omniglot-maml": {"support": ("model.norm=support", "eval.seed=11")},
-}
-"""Further judgements of the same weights: what follows ``innerloop eval RUN``, by what they are called."""
-MODULE = "innerloop.experiment.run"
-"""Whose source, recipes included, these numbers depend on."""
+METRICS, LEARNER = "metrics.jsonl", "learner."
+COLUMNS = 12
+"""A table has no more validations."""
 
 
 def adopt_evaluation(
@@ -54,11 +29,11 @@ def adopt_evaluation(
     """Keeps what the runs of a command reached on their test tasks.
 
     Args:
-        name: one of :data:`EVALUATIONS`.
+        name: one of :data:`recorded.trainings.EVALUATIONS`.
         result: the JSON that ``innerloop train`` or ``innerloop sweep`` printed.
         made_by: the source that trained; None if it is not known any more.
         folder: where the command was typed.
-        also: the JSON of further judgements (:data:`ALSO`), by what they are called.
+        also: the JSON of further judgements (:data:`recorded.trainings.ALSO`), by what they are called.
 
     Raises:
         SystemExit: there is no such evaluation.
@@ -85,13 +60,49 @@ def judged(run: Path) -> dict[str, Any]:
     first = min(files, key=lambda one: one["time"])
     kept = kept_of(first)
     about = {key: manifest.get(key) for key in ("versions", "started", "ended")}
+    about |= trained(read_metrics(run / METRICS) if (run / METRICS).is_file() else [])
     return {**kept, **about, "seconds": elapsed(manifest), "machine": machine_of(manifest)}
+
+
+def trained(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The course of a training: validations, and what its learner reported with the last line.
+
+    >>> lines = [{"step": 1, "loss": 2.0, "learner.inner_residual": 0.5}]
+    >>> trained([*lines, {"step": 9, "validation": 1.0, "ci95": 0.1}])
+    {'validations': [{'step': 9, 'mean': 1.0, 'ci95': 0.1}], 'reported': {'inner_residual': 0.5}}
+    """
+    validations: dict[int, dict[str, Any]] = {}
+    told: dict[str, float] = {}
+    for line in metrics:
+        if "validation" in line:
+            validations[line["step"]] = {
+                "step": line["step"],
+                "mean": line["validation"],
+                "ci95": line["ci95"],
+            }
+        named = {key: value for key, value in line.items() if key.startswith(LEARNER)}
+        told = {key.removeprefix(LEARNER): value for key, value in named.items()} or told
+    course = thinned(list(validations.values()))
+    return {**({"validations": course} if course else {}), **({"reported": told} if told else {})}
+
+
+def thinned(course: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most :data:`COLUMNS` of the validations, at even distances, the last one among them.
+
+    >>> [one["step"] for one in thinned([{"step": step} for step in range(1, 26)])]
+    [1, 4, 7, 10, 13, 16, 19, 22, 25]
+    """
+    every = max(1, -(-(len(course) - 1) // (COLUMNS - 1)))
+    return list(reversed(course[::-1][::every]))
 
 
 def kept_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     """What pages print of an evaluation, and what it depends on."""
-    known = ("score", "mean", "ci95", "episodes", "by_step", "protocol")
-    return {key: evaluation[key] for key in known if key in evaluation}
+    known = ("score", "mean", "ci95", "episodes", "by_step", "protocol", "baselines")
+    kept = {key: evaluation[key] for key in known if key in evaluation}
+    if "comparison" in evaluation:
+        kept["comparison"] = {key: evaluation["comparison"][key] for key in ("difference", "ci95", "verdict")}
+    return kept
 
 
 def reached(name: str) -> list[dict[str, Any]]:
@@ -138,16 +149,67 @@ def over_seeds(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def score(name: str, which: str = "") -> str:
-    """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run in percent.
+    """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run.
 
     Args:
         name: of the evaluation.
-        which: of its further judgements (:data:`ALSO`); that of the training if omitted.
+        which: of its further judgements (:data:`recorded.trainings.ALSO`); that of the training if omitted.
     """
     if which:
-        return f"{interval(required('evaluations', name)['also'][which], 100)} %"
+        return one_score(further(name, which))
     runs = reached(name)
-    return over_seeds(runs) if len(runs) > 1 else f"{interval(runs[0], 100)} %"
+    return over_seeds(runs) if len(runs) > 1 else one_score(runs[0])
+
+
+def further(name: str, which: str) -> dict[str, Any]:
+    """One of the further judgements of an evaluation."""
+    return dict(required("evaluations", name)["also"][which])
+
+
+def one_score(judged: Mapping[str, Any]) -> str:
+    """The score of one judgement, with its interval over tasks: accuracies in per cent.
+
+    >>> one_score({"score": "accuracy", "mean": 0.972, "ci95": 0.003})
+    '97.2 ± 0.3 %'
+    >>> one_score({"score": "mse", "mean": 1.332, "ci95": 0.18})
+    '1.33 ± 0.18'
+    """
+    return f"{interval(judged, 100)} %" if judged["score"] == "accuracy" else interval(judged, digits=2)
+
+
+def lead(name: str, which: str) -> str:
+    """By how many points a further judgement is above that of the training, task by task."""
+    told = further(name, which)["comparison"]
+    return interval({"mean": told["difference"], "ci95": told["ci95"]}, 100)
+
+
+def untrained(name: str, which: str) -> str:
+    """What needs no training, on the first tasks of an evaluation.
+
+    Args:
+        name: of the evaluation.
+        which: one of its baselines, such as ``pixels`` or ``colours``.
+    """
+    told = {one["name"]: one for one in reached(name)[0]["baselines"]}
+    return f"{interval(told[which], 100)} %"
+
+
+def validations(name: str) -> str:
+    """What the validations of a training gave, with their intervals over tasks."""
+    run = reached(name)[0]
+    steps = [f"{one['step']:,}" for one in run["validations"]]
+    scores = [one_score({**one, "score": run["score"]}) for one in run["validations"]]
+    return table(("meta-step", *steps), [("validation", *scores)])
+
+
+def reported(name: str, what: str) -> str:
+    """What a learner reported with its last line, such as ``inner_residual``, for a line of text."""
+    return f"{reached(name)[0]['reported'][what]:.2g}"
+
+
+def weights(name: str) -> str:
+    """Which weights of a run were judged."""
+    return str(reached(name)[0]["protocol"]["weights"])
 
 
 def time_of(name: str) -> str:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded import accuracies, benchmarks, evaluations, races, rates, reproductions
+from recorded import accuracies, benchmarks, evaluations, races, rates, reproductions, sureness
 from recorded.files import ROOT
 
 MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
@@ -20,6 +20,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "cost": reproductions.cost,
     "found": reproductions.found,
     "growth": benchmarks.growth,
+    "lead": evaluations.lead,
     "machine": benchmarks.machine,
     "memory": benchmarks.memory,
     "methods": accuracies.methods,
@@ -28,17 +29,23 @@ TABLES: dict[str, Callable[..., str]] = {
     "races": races.races,
     "rates": rates.rates,
     "ratio": benchmarks.ratio,
+    "reported": evaluations.reported,
     "rows": reproductions.rows,
     "score": evaluations.score,
     "searches": accuracies.searches,
     "shares": accuracies.shares,
+    "sure": sureness.sure,
+    "sureness": sureness.sureness,
     "time": evaluations.time_of,
+    "untrained": evaluations.untrained,
+    "validations": evaluations.validations,
+    "weights": evaluations.weights,
 }
 
 
 def pages() -> list[Path]:
     """Where marks may stand."""
-    return sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+    return sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 
 
 def filled(text: str) -> str:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from innerloop.advisor.evidence import RACES
@@ -14,6 +15,7 @@ from innerloop.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
+import measure_sureness
 from recorded import (
     accuracies,
     benchmarks,
@@ -21,17 +23,21 @@ from recorded import (
     evaluations,
     files,
     marks,
+    photographs,
     races,
     rates,
     reproductions,
+    sureness,
     text,
+    trainings,
 )
 
 FILES = sorted((ROOT / "results").glob("*/*.json"))
 NAMES = {
     "reproductions": REPRODUCTIONS,
     "benchmarks": BENCHMARKS,
-    "evaluations": evaluations.EVALUATIONS,
+    "evaluations": trainings.EVALUATIONS,
+    "measurements": sureness.MEASUREMENTS,
 }
 PAGE = ROOT / "docs" / "reproductions.md"
 
@@ -47,7 +53,22 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
 
 
 @pytest.mark.parametrize(
-    "module", [accuracies, benchmarks, commands, evaluations, files, marks, races, rates, reproductions, text]
+    "module",
+    [
+        *(
+            accuracies,
+            benchmarks,
+            commands,
+            evaluations,
+            files,
+            marks,
+            photographs,
+            races,
+            rates,
+            reproductions,
+        ),
+        *(sureness, text, trainings, measure_sureness),
+    ],
 )
 def test_examples_of_the_scripts_are_right(module):
     assert doctest.testmod(module).failed == 0
@@ -225,9 +246,85 @@ def test_a_sweep_becomes_a_table_and_a_score(empty):
         evaluations.adopt_evaluation("sine", {"run": "run0"}, None, empty)
 
 
-def test_commands_of_the_results_page_are_those_that_are_run():
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    for words in evaluations.EVALUATIONS.values():
+def test_the_course_baselines_and_comparisons_of_a_training_become_words(empty):
+    run = empty / "run"
+    (run / "eval").mkdir(parents=True)
+    times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:10:00+00:00"}
+    (run / "manifest.json").write_text(json.dumps({"status": "finished", **times}), encoding="utf-8")
+    lines = [{"step": 9, "loss": 1.0, "learner.inner_residual": 0.125}]
+    lines += [{"step": 10 * i, "validation": i / 10, "ci95": 0.01} for i in (1, 2)]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    nearest = {"name": "pixels", "mean": 0.3, "ci95": 0.02}
+    judged = {"score": "accuracy", "mean": 0.5, "ci95": 0.01, "baselines": [nearest], "scores": [0.5] * 600}
+    judged |= {"protocol": {"weights": "best by validation (step 20)"}, "time": "1"}
+    (run / "eval" / "a.json").write_text(json.dumps(judged), encoding="utf-8")
+    comparison = {"against": "run", "difference": 0.25, "ci95": 0.005, "verdict": "first"}
+    also = {"pretrained": judged | {"mean": 0.75, "comparison": comparison}}
+    evaluations.adopt_evaluation("photos-supervised", {"run": "run"}, None, empty, also)
+    assert evaluations.score("photos-supervised") == "50.0 ± 1.0 %"
+    assert evaluations.score("photos-supervised", "pretrained") == "75.0 ± 1.0 %"
+    assert evaluations.lead("photos-supervised", "pretrained") == "25.0 ± 0.5"
+    assert evaluations.untrained("photos-supervised", "pixels") == "30.0 ± 2.0 %"
+    assert evaluations.weights("photos-supervised") == "best by validation (step 20)"
+    assert evaluations.reported("photos-supervised", "inner_residual") == "0.12"
+    assert evaluations.time_of("photos-supervised") == "10 min"
+    assert evaluations.validations("photos-supervised").splitlines() == [
+        "| meta-step | 10 | 20 |",
+        "| --- | --- | --- |",
+        "| validation | 10.0 ± 1.0 % | 20.0 ± 1.0 % |",
+    ]
+    kept = files.path_of("evaluations", "photos-supervised").read_text(encoding="utf-8")
+    assert "scores" not in kept
+    assert "against" not in kept
+
+
+def test_photographs_are_written_once_and_asked_for_where_they_are_missing(tmp_path, monkeypatch):
+    monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)
+    with pytest.raises(SystemExit, match="set INNERLOOP_TEST_DATA"):
+        photographs.write_photographs(tmp_path / "photos")
+    labels = np.repeat(np.arange(4), 3)
+    data = {"jpeg": np.arange(24, dtype=np.uint8), "offsets": 2 * np.arange(13), "labels": labels}
+    np.savez(tmp_path / photographs.REAL, **data)
+    monkeypatch.setenv("INNERLOOP_TEST_DATA", str(tmp_path))
+    photographs.write_photographs(tmp_path / "photos", classes=2, each=2)
+    written = {str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("photos/*/*")}
+    assert written == {
+        "photos/class000/000.jpg": bytes([0, 1]),
+        "photos/class000/001.jpg": bytes([2, 3]),
+        "photos/class001/000.jpg": bytes([18, 19]),
+        "photos/class001/001.jpg": bytes([20, 21]),
+    }
+    (tmp_path / "photos" / "class000" / "000.jpg").write_bytes(b"mine")
+    photographs.write_photographs(tmp_path / "photos", classes=3, each=1)
+    assert len(list(tmp_path.glob("photos/*"))) == 2
+    assert (tmp_path / "photos" / "class000" / "000.jpg").read_bytes() == b"mine"
+
+
+def test_a_measurement_of_sureness_becomes_a_table(empty, monkeypatch):
+    monkeypatch.delenv(sureness.DATA, raising=False)
+    assert "INNERLOOP_TEST_DATA" in sureness.measure("sureness", {})
+    row = {name: {"mean": 0.5, "ci95": 0.01} for name in measure_sureness.HEADING}
+    row["inside"] = {"mean": 0.9, "ci95": 0.04}
+    printed = subprocess.CompletedProcess([], 0, stdout=json.dumps({"rows": {"Omniglot (…)": row}}))
+    called = []
+    monkeypatch.setattr(sureness.subprocess, "run", lambda words, **_: called.append(words) or printed)
+    monkeypatch.setenv(sureness.DATA, "somewhere")
+    assert sureness.measure("sureness-many-queries", {"source": "a"}) is None
+    assert called[0][1:] == [
+        *("scripts/measure_sureness.py", "somewhere", "--each", "60", "--queries", "55", "--json")
+    ]
+    assert sureness.sure("sureness-many-queries", "Omniglot", "inside") == "90.0 ± 4.0 %"
+    assert (
+        sureness.sureness("sureness-many-queries").splitlines()[2].startswith("| Omniglot (…) | 50.0 ± 1.0 |")
+    )
+    printed.returncode = 2
+    assert sureness.measure("sureness", {}) == "ended with code 2"
+
+
+def test_commands_of_the_pages_are_those_that_are_run():
+    names = ("results.md", "taxonomy.md", "own-pictures.md")
+    page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in names)
+    for words in trainings.EVALUATIONS.values():
         typed = {" ".join(f"'{word}'" if "[" in word else word for word in words), " ".join(words)}
         assert any(f"innerloop {line}" in page for line in typed), words
 

@@ -49,7 +49,7 @@ def picture_files(count: int) -> Iterator[tuple[list[Path], str]]:
         classes = min(CLASSES, count)
         per = -(-count // classes)
         have = bool(named) and real.is_file()
-        made = _photographs(real, classes, per) if have else _noise(classes, per)
+        made = photographs(real, classes, per) if have else _noise(classes, per)
         files = []
         for label, number, data in islice(made, count):
             files.append(Path(folder, f"class{label:02d}", f"{number:03d}.jpg"))
@@ -58,7 +58,14 @@ def picture_files(count: int) -> Iterator[tuple[list[Path], str]]:
         yield files, "photographs of Tiny-ImageNet" if have else "pictures of noise"
 
 
-def _photographs(archive: Path, classes: int, per: int) -> Iterator[tuple[int, int, bytes]]:
+def photographs(archive: Path, classes: int, per: int) -> Iterator[tuple[int, int, bytes]]:
+    """Photographs as files of JPEG, with the number of their class and their own.
+
+    Args:
+        archive: a file like :data:`REAL`.
+        classes: how many, at even distances.
+        per: pictures of each, the first ones.
+    """
     with np.load(archive) as tables:
         data, offsets, labels = tables["jpeg"], tables["offsets"], tables["labels"]
         chosen = np.unique(labels)[np.linspace(0, len(np.unique(labels)) - 1, classes).astype(int)]

@@ -16,6 +16,8 @@ from innerloop.reproduce.sources import library_versions, source_hash
 from recorded.evaluations import adopt_evaluation
 from recorded.files import ROOT, SCALE, adopt_benchmark, adopt_run, read
 from recorded.photographs import write_photographs
+from recorded.predictions import MODULE as PREDICTED
+from recorded.predictions import PREDICTIONS, adopt_prediction
 from recorded.sureness import MEASUREMENTS, measure
 from recorded.sureness import MODULE as SURENESS
 from recorded.trainings import ALSO, EVALUATIONS, MODULE, PHOTOS, RUN
@@ -48,6 +50,8 @@ def commands() -> Iterator[Command]:
         yield Command("benchmarks", name, ("bench", name), f"innerloop.bench.{name.replace('-', '_')}")
     for name, words in EVALUATIONS.items():
         yield Command("evaluations", name, words, MODULE)
+    for name, words in PREDICTIONS.items():
+        yield Command("predictions", name, words, PREDICTED)
     for name, words in MEASUREMENTS.items():
         yield Command("measurements", name, words, SURENESS)
 
@@ -123,6 +127,8 @@ def carry_out(command: Command) -> str | None:
         adopt_run(ROOT / Path(result["run"]))
     elif command.kind == "benchmarks":
         adopt_benchmark(result, made_by(command))
+    elif command.kind == "predictions":
+        adopt_prediction(command.name, result, made_by(command))
     else:
         adopt_evaluation(
             command.name, result, made_by(command), also=judged_again(command.name, result.get("run"))

@@ -7,15 +7,17 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded import accuracies, benchmarks, evaluations, races, rates, reproductions, sureness
+from recorded import accuracies, benchmarks, evaluations, predictions, races, rates, reproductions, sureness
 from recorded.files import ROOT
 
 MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[..., str]] = {
+    "accuracies": predictions.accuracies_of,
     "accuracy": accuracies.accuracy,
     "adaptation": evaluations.adaptation,
     "alphabets": accuracies.alphabets,
+    "at_random": predictions.at_random,
     "cases": benchmarks.cases,
     "cost": reproductions.cost,
     "found": reproductions.found,
@@ -25,10 +27,13 @@ TABLES: dict[str, Callable[..., str]] = {
     "memory": benchmarks.memory,
     "methods": accuracies.methods,
     "overview": reproductions.overview,
+    "prediction": predictions.score_of,
+    "predictions": predictions.predictions,
     "protocols": reproductions.protocols,
     "races": races.races,
     "rates": rates.rates,
     "ratio": benchmarks.ratio,
+    "repeatable": predictions.repeatable,
     "reported": evaluations.reported,
     "rows": reproductions.rows,
     "score": evaluations.score,

@@ -24,6 +24,7 @@ from recorded import (
     files,
     marks,
     photographs,
+    predictions,
     races,
     rates,
     reproductions,
@@ -38,6 +39,7 @@ NAMES = {
     "benchmarks": BENCHMARKS,
     "evaluations": trainings.EVALUATIONS,
     "measurements": sureness.MEASUREMENTS,
+    "predictions": predictions.PREDICTIONS,
 }
 PAGE = ROOT / "docs" / "reproductions.md"
 
@@ -63,6 +65,7 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
             files,
             marks,
             photographs,
+            predictions,
             races,
             rates,
             reproductions,
@@ -321,10 +324,34 @@ def test_a_measurement_of_sureness_becomes_a_table(empty, monkeypatch):
     assert sureness.measure("sureness", {}) == "ended with code 2"
 
 
+def test_validations_of_scores_become_one_table(empty):
+    def row(score, value):
+        estimate = {"value": value, "low": value - 0.1, "high": value + 0.1}
+        numbers = {"spearman": estimate, "ndcg": {"value": 0.9}, "regret": {"value": 0.01}}
+        return {"score": score, **numbers, "better_half": {"spearman": estimate}, "tau_between_repeats": None}
+
+    for name, values in (("scores-cifar-fs", (0.1, 0.2)), ("scores-omniglot", (0.5, 0.3))):
+        result = {"table": [row(score, value) for score, value in zip(("ntk", "flops"), values, strict=True)]}
+        result |= {"reliability": {"accuracy": 0.82}, "protocol": {}, "training_seconds": 1.0, "seconds": 2.0}
+        result["candidates"] = [{"accuracy": mean, "genotype": "…"} for mean in (0.25, 0.5)]
+        predictions.adopt_prediction(name, result, {})
+    lines = predictions.predictions("scores-cifar-fs=CIFAR-FS", "scores-omniglot").splitlines()
+    assert lines[0].startswith("| score | ρ, CIFAR-FS | ρ, scores-omniglot | in the better half |")
+    assert lines[2] == (
+        "| `ntk` | 0.10 [0.00, 0.20] | 0.50 [0.40, 0.60] | 0.10; 0.50 | 0.90; 0.90 | 1.0; 1.0 | –; – |"
+    )
+    assert lines[3].startswith("| `flops` |")
+    assert predictions.accuracies_of("scores-omniglot") == "between 25.0 and 50.0 % (mean 37.5)"
+    assert predictions.repeatable("scores-omniglot") == "0.82"
+    assert predictions.score_of("scores-omniglot", "ntk", "regret") == "1.0"
+    assert predictions.at_random("scores-omniglot") == "12.5"
+    assert "genotype" not in files.path_of("predictions", "scores-omniglot").read_text(encoding="utf-8")
+
+
 def test_commands_of_the_pages_are_those_that_are_run():
-    names = ("results.md", "taxonomy.md", "own-pictures.md")
+    names = ("results.md", "taxonomy.md", "own-pictures.md", "scores.md")
     page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in names)
-    for words in trainings.EVALUATIONS.values():
+    for words in [*trainings.EVALUATIONS.values(), *predictions.PREDICTIONS.values()]:
         typed = {" ".join(f"'{word}'" if "[" in word else word for word in words), " ".join(words)}
         assert any(f"innerloop {line}" in page for line in typed), words
 

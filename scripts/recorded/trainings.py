@@ -17,6 +17,8 @@ AUGMENTED, PLAIN = "data.augment=lee2019", "data.augment=none"
 EVALUATIONS: dict[str, Sequence[str]] = {
     "sine-maml": ("sweep", "sine-maml", THREE, OTHER_TASKS),
     "sine-erm": ("sweep", "sine-erm", THREE, OTHER_TASKS),
+    "sine-imaml": ("train", "sine-imaml", OTHER_TASKS),
+    "sine-minibatchprox": ("train", "sine-minibatchprox", OTHER_TASKS),
     "sine-maml-500": ("train", "sine-maml", *SHORT),
     "sine-imaml-500": ("train", "sine-imaml", *SHORT),
     "sine-minibatchprox-500": ("train", "sine-minibatchprox", *SHORT),

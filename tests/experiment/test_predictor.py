@@ -17,6 +17,7 @@ from PIL import Image
 
 import innerloop.experiment.pictures as picture_data
 from innerloop.cli.main import main
+from innerloop.cli.predict_options import names_a_model
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.estimator import FewShotClassifier
@@ -224,6 +225,20 @@ def test_neither_a_run_nor_its_saved_file_needs_the_training_data(
     assert np.array_equal(again.predict_proba(pictures), model.predict_proba(pictures))
 
 
+@pytest.mark.parametrize(
+    ("word", "model"),
+    [("last", True), ("birds.safetensors", True), ("maml/2026", True), ("a.jpg", False), ("gone/", False)],
+        ("last", True),
+        ("birds.safetensors", True),
+        ("sine-maml/2026", True),
+        ("a.jpg", False),
+        ("gone/", False),
+    ],
+)
+def test_a_word_names_a_model_unless_it_looks_like_pictures(word: str, model: bool) -> None:
+    assert names_a_model(word) is model
+
+
 def test_what_is_missing_or_in_vain_is_said_in_one_sentence(
     run: Run, trained: FewShotClassifier, folder: Path, pictures: np.ndarray, tmp_path: Path, capsys: Any
 ) -> None:
@@ -236,6 +251,9 @@ def test_what_is_missing_or_in_vain_is_said_in_one_sentence(
     assert "so eval.head=svm would change nothing: leave it out, or add --support" in line
     line = refused(capsys, tmp_path / "none.safetensors", queries)
     assert f"there is no model file {tmp_path / 'none.safetensors'}" in line
+    assert "there is no picture 'unsorted'" in refused(
+        capsys, "--run", maml, "--support", folder / "support", "unsorted/"
+    )
     (weights,) = maml.glob("checkpoints/*2/*.safetensors")
     line = refused(capsys, weights, queries)
     assert "is not a model that FewShotClassifier.save wrote: for a run, give its directory" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -76,14 +77,14 @@ OPTIONS = (
 
 
 def names_a_model(word: str) -> bool:
-    """Whether the first word is a run or a model, and not a picture or a folder of them."""
+    """Whether the first word is a run or a model, and not a picture or a folder of them, there or not."""
     from innerloop.data.pictures import is_picture
     from innerloop.runs.directory import is_run
 
     path = user_path(word)
     if path.is_dir():
         return is_run(path)
-    return not is_picture(path.name)
+    return not (is_picture(path.name) or word.endswith(("/", os.sep)))
 
 
 def place_of(network: str, support: Path | None) -> Path:

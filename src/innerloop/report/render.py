@@ -12,6 +12,7 @@ from innerloop.report.foreign_svg import rewritten
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 MARKER = "<!-- innerloop:report -->"
 """Stands in every page we write; a file without it is not ours to overwrite."""
@@ -29,9 +30,27 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # the only way for text to get into a page unescaped
+    # the only way for text to get into a page unescaped; what ``coded`` adds are tags of its own
     made.filters["svg"] = lambda text: Markup(rewritten(text).text)
+    made.filters["coded"] = coded
     return made
+
+
+def coded(text: str) -> Markup:
+    """Text in which what stands between backticks is code, as in a terminal; all of it is escaped.
+
+    >>> print(coded("type `innerloop ls` < now"))
+    type <code>innerloop ls</code> &lt; now
+    >>> print(coded("one ` alone"))
+    one ` alone
+    """
+    from markupsafe import Markup, escape
+
+    parts = str(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if place % 2 else part for place, part in enumerate(parts))
 
 
 def render(template: str, **values: Any) -> str:

@@ -191,6 +191,9 @@ def test_the_rate_and_hard_groups_of_pictures() -> None:
     assert rate.alpha is not None
     assert rate.high is not None
     assert rate.low <= rate.alpha <= rate.high
+    assert rate.factor is not None
+    assert rate.sweep[0] == pytest.approx(rate.alpha / rate.factor)
+    assert rate.sweep[-1] == pytest.approx(rate.alpha * rate.factor)
     values = [group.value for group in hardness_part(problem).groups]
     assert len(values) > 1
     assert values == sorted(values, reverse=True)

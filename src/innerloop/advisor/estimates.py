@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from innerloop.advice.landscape_features import Step, look_at
 from innerloop.advice.landscape_tasks import task_landscape
 from innerloop.advice.rate import RateAdvice, warning_for
@@ -67,12 +69,25 @@ def _told(problem: Problem, recipe: Recipe, advice: RateAdvice) -> RatePart:
         advice.alpha,
         advice.low,
         advice.high,
-        tuple(advice.sweep),
+        worth_trying(advice.sweep, advice.factor),
         advice.convention,
         advice.factor,
         warning or "",
         tuple(advice.reasons),
     )
+
+
+def worth_trying(sweep: Sequence[float], factor: float | None) -> tuple[float, ...]:
+    """Rates for a sweep: those of the estimate; around a single point, as far as the truth may be from it.
+
+    >>> worth_trying([0.1, 0.2], 5.0), worth_trying([0.1], None)
+    ((0.1, 0.2), (0.1,))
+    >>> [round(rate, 3) for rate in worth_trying([0.3], 5.0)]
+    [0.06, 0.134, 0.3, 0.671, 1.5]
+    """
+    if len(sweep) != 1 or factor is None:
+        return tuple(sweep)
+    return tuple(sweep[0] * factor**power for power in (-1.0, -0.5, 0.0, 0.5, 1.0))
 
 
 def hardness_part(problem: Problem) -> HardnessPart:

@@ -134,7 +134,7 @@ def _rate(rate: dict[str, Any]) -> str:
     sweep = ", ".join(f"{value:.3g}" for value in rate["sweep"])
     between = f"between {rate['low']:.3g} and {rate['high']:.3g}"
     told = f"Inner rate of {rate['method']}: {rate['alpha']:.3g}, {between}"
-    tries = f"; try {sweep}" if len(rate["sweep"]) > 1 else ""
+    tries = f"; worth trying: {sweep}" if len(rate["sweep"]) > 1 else ""
     unsure = f"; a factor of {rate['factor']:g} up and down is possible" if rate["factor"] else ""
     warning = f" {rate['warning']}" if rate["warning"] else ""
     return f"{told} ({rate['convention']}{unsure}){tries}; {rate['reason']}.{warning}"

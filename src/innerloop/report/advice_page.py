@@ -99,7 +99,11 @@ def _rate(rate: Mapping[str, Any]) -> str:
     low, high = number(rate.get("low"), 3), number(rate.get("high"), 3)
     warning = f" {rate['warning']}" if rate.get("warning") else ""
     point = f"{number(rate.get('alpha'), 3)} for {rate.get('method')}, between {low} and {high}"
-    return f"{point}; {rate.get('reason')}.{warning}"
+    convention = f" ({rate['convention']})" if rate.get("convention") else ""
+    unsure = f"; a factor of {number(rate['factor'])} up and down is possible" if rate.get("factor") else ""
+    tries = ", ".join(number(value, 3) for value in rate.get("sweep") or [])
+    sweep = f"; worth trying: {tries}" if len(rate.get("sweep") or []) > 1 else ""
+    return f"{point}{convention}{unsure}{sweep}; {rate.get('reason')}.{warning}"
 
 
 def _gain(landscape: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 THREE = "seed=[0,1,2]"
 OTHER_TASKS = "eval.seed=11"
 """Test tasks that were not used to choose any setting."""
-SHORT = ("outer.steps=500", OTHER_TASKS)
 MAML = ("outer.batch=16", "tasks.queries=5", "eval.queries=15", "outer.steps=4000", "outer.lr=2e-3")
 PHOTOS = "photos/"
 """The folder of photographs that :mod:`recorded.photographs` writes."""
@@ -17,11 +16,8 @@ AUGMENTED, PLAIN = "data.augment=lee2019", "data.augment=none"
 EVALUATIONS: dict[str, Sequence[str]] = {
     "sine-maml": ("sweep", "sine-maml", THREE, OTHER_TASKS),
     "sine-erm": ("sweep", "sine-erm", THREE, OTHER_TASKS),
-    "sine-imaml": ("train", "sine-imaml", OTHER_TASKS),
-    "sine-minibatchprox": ("train", "sine-minibatchprox", OTHER_TASKS),
-    "sine-maml-500": ("train", "sine-maml", *SHORT),
-    "sine-imaml-500": ("train", "sine-imaml", *SHORT),
-    "sine-minibatchprox-500": ("train", "sine-minibatchprox", *SHORT),
+    "sine-imaml": ("sweep", "sine-imaml", THREE, "eval.seed=12"),
+    "sine-minibatchprox": ("sweep", "sine-minibatchprox", THREE, "eval.seed=12"),
     "omniglot-protonet": (
         *("train", "omniglot-protonet", "tasks.ways=20", "outer.steps=4000"),
         *("outer.schedule=cosine", OTHER_TASKS),

@@ -194,6 +194,15 @@ def untrained(name: str, which: str) -> str:
     return f"{interval(told[which], 100)} %"
 
 
+def by_rate(name: str) -> str:
+    """The score at every inner rate of a sweep, the best one in bold, for a line of text."""
+    runs = sorted(reached(name), key=lambda run: run["protocol"]["inner_lr"])
+    better = max if runs[0]["score"] == "accuracy" else min
+    best = better(runs, key=lambda run: run["mean"])
+    told = [(f"{run['protocol']['inner_lr']:g}: {one_score(run)}", run is best) for run in runs]
+    return "; ".join(f"**{text}**" if bold else text for text, bold in told)
+
+
 def validations(name: str) -> str:
     """What the validations of a training gave, with their intervals over tasks."""
     run = reached(name)[0]

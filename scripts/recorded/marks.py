@@ -18,6 +18,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "adaptation": evaluations.adaptation,
     "alphabets": accuracies.alphabets,
     "at_random": predictions.at_random,
+    "by_rate": evaluations.by_rate,
     "cases": benchmarks.cases,
     "cost": reproductions.cost,
     "found": reproductions.found,

@@ -18,6 +18,7 @@ EVALUATIONS: dict[str, Sequence[str]] = {
     "sine-erm": ("sweep", "sine-erm", THREE, OTHER_TASKS),
     "sine-imaml": ("sweep", "sine-imaml", THREE, "eval.seed=12"),
     "sine-minibatchprox": ("sweep", "sine-minibatchprox", THREE, "eval.seed=12"),
+    "sine-anil-rates": ("sweep", "sine-anil", "inner.lr=[0.001,0.003,0.01,0.03]", "outer.steps=2000"),
     "omniglot-protonet": (
         *("train", "omniglot-protonet", "tasks.ways=20", "outer.steps=4000"),
         *("outer.schedule=cosine", OTHER_TASKS),

@@ -245,6 +245,11 @@ def test_a_sweep_becomes_a_table_and_a_score(empty):
         "| MAML, seed 1 | 9.000 | 2.000 ± 0.500 | **1.500 ± 6.353** |",
     ]
     assert evaluations.score("sine-maml") == "1.500 ± 6.353"
+    rates = [
+        {"score": "mse", "mean": mean, "ci95": 0.5, "protocol": {"inner_lr": 1 / mean}} for mean in (1, 2)
+    ]
+    files.keep("evaluations", "sine-anil-rates", {"runs": rates})
+    assert evaluations.by_rate("sine-anil-rates") == "0.5: 2.00 ± 0.50; **1: 1.00 ± 0.50**"
     with pytest.raises(SystemExit, match="nothing is called"):
         evaluations.adopt_evaluation("sine", {"run": "run0"}, None, empty)
 
@@ -349,7 +354,7 @@ def test_validations_of_scores_become_one_table(empty):
 
 
 def test_commands_of_the_pages_are_those_that_are_run():
-    names = ("results.md", "taxonomy.md", "own-pictures.md", "scores.md")
+    names = ("results.md", "taxonomy.md", "own-pictures.md", "scores.md", "rate.md")
     page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in names)
     for words in [*trainings.EVALUATIONS.values(), *predictions.PREDICTIONS.values()]:
         typed = {" ".join(f"'{word}'" if "[" in word else word for word in words), " ".join(words)}

@@ -245,9 +245,8 @@ def test_a_sweep_becomes_a_table_and_a_score(empty):
         "| MAML, seed 1 | 9.000 | 2.000 ± 0.500 | **1.500 ± 6.353** |",
     ]
     assert evaluations.score("sine-maml") == "1.500 ± 6.353"
-    rates = [
-        {"score": "mse", "mean": mean, "ci95": 0.5, "protocol": {"inner_lr": 1 / mean}} for mean in (1, 2)
-    ]
+    judged = {"score": "mse", "ci95": 0.5}
+    rates = [judged | {"mean": mean, "protocol": {"inner_lr": 1 / mean}} for mean in (1, 2)]
     files.keep("evaluations", "sine-anil-rates", {"runs": rates})
     assert evaluations.by_rate("sine-anil-rates") == "0.5: 2.00 ± 0.50; **1: 1.00 ± 0.50**"
     with pytest.raises(SystemExit, match="nothing is called"):

@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from recorded import text
+from recorded.text import interval
 
 import innerloop as il
 from innerloop.bench.own_pictures import REAL, photographs
@@ -191,11 +193,8 @@ def table(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     >>> print(table({"drawings": row}).splitlines()[2][:23])
     | drawings | 50.0 ± 1.0
     """
-    lines = [["pictures", *HEADING.values()], ["---"] * (len(HEADING) + 1)]
-    for title, row in rows.items():
-        cells = [f"{100 * row[name]['mean']:.1f} ± {100 * row[name]['ci95']:.1f}" for name in HEADING]
-        lines.append([title, *cells])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    lines = [(title, *(interval(row[name], 100) for name in HEADING)) for title, row in rows.items()]
+    return text.table(("pictures", *HEADING.values()), lines)
 
 
 def say(line: str) -> None:

@@ -104,7 +104,10 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
     for i, (one, state) in enumerate(waiting, start=1):
         what = one.name if one.kind == "measurements" else f"innerloop {' '.join(one.words)}"
         say(f"[{i}/{len(waiting)}] {what} ({state})")
-        problem = carry_out(one)
+        try:
+            problem = carry_out(one)
+        except SystemExit as refused:  # it could not begin, or what it found could not be kept
+            problem = str(refused)
         failed += problem is not None
         say(f"[{i}/{len(waiting)}] {one.name}: {problem or 'recorded'}")
     return failed

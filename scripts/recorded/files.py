@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -144,6 +145,11 @@ def machine_of(manifest: dict[str, Any]) -> dict[str, Any]:
     here = manifest.get("boot") is not None and manifest.get("boot") == identity().get("boot")
     known = {key: manifest.get(key) for key in ("platform", "cores", "device")}
     return {"cpu": cpu_name() if here else None, **known}
+
+
+def this_machine() -> dict[str, Any]:
+    """Where something was measured that has no manifest to say so."""
+    return {"cpu": cpu_name(), "cores": os.cpu_count()}
 
 
 def is_curve(value: Any) -> bool:

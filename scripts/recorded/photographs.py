@@ -28,7 +28,9 @@ def write_photographs(folder: Path, classes: int = CLASSES, each: int = EACH) ->
         return
     if not archive.is_file():
         raise SystemExit(f"photographs are taken from {REAL}: set INNERLOOP_TEST_DATA to its folder.")
+    begun = folder.with_name(f"{folder.name}.part")  # a folder that is there is whole
     for label, number, data in photographs(archive, classes, each):
-        file = folder / f"class{label:03d}" / f"{number:03d}.jpg"
+        file = begun / f"class{label:03d}" / f"{number:03d}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
+    begun.rename(folder)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from math import comb
 from typing import Any
 
-from innerloop.bench.machine import cpu_name
 from innerloop.runs.manifest import now
 from recorded.evaluations import titled
-from recorded.files import keep, required
+from recorded.files import keep, required, this_machine
 from recorded.text import table
 
 SETTINGS = ("episodes=200", "budget=40m")
@@ -29,7 +27,7 @@ def adopt_prediction(name: str, result: Mapping[str, Any], made_by: Mapping[str,
     reached = [one["accuracy"] for one in result["candidates"]]
     known = {key: result[key] for key in ("table", "reliability", "protocol", "training_seconds", "seconds")}
     content = {"name": name, "command": f"innerloop {' '.join(PREDICTIONS[name])}", **known}
-    content |= {"accuracies": reached, "machine": {"cpu": cpu_name(), "cores": os.cpu_count()}}
+    content |= {"accuracies": reached, "machine": this_machine()}
     keep("predictions", name, {**content, "made_by": made_by, "ended": now()})
 
 

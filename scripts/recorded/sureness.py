@@ -11,9 +11,9 @@ from typing import Any
 
 import measure_sureness
 
-from innerloop.bench.machine import cpu_name
 from innerloop.runs.manifest import now
-from recorded.files import ROOT, keep, required
+from recorded.files import ROOT, keep, required, this_machine
+from recorded.text import interval
 
 SCRIPT = "scripts/measure_sureness.py"
 DATA = "INNERLOOP_TEST_DATA"
@@ -37,8 +37,7 @@ def measure(name: str, made_by: Mapping[str, str | None]) -> str | None:
         return f"ended with code {ended.returncode}"
     content: dict[str, Any] = {"name": name, **json.loads(ended.stdout)}
     content["command"] = " ".join(["python", SCRIPT, f"${DATA}", *MEASUREMENTS[name]])
-    content |= {"machine": {"cpu": cpu_name(), "cores": os.cpu_count()}, "made_by": made_by, "ended": now()}
-    keep("measurements", name, content)
+    keep("measurements", name, {**content, "machine": this_machine(), "made_by": made_by, "ended": now()})
     return None
 
 
@@ -57,4 +56,4 @@ def sure(name: str, pictures: str, what: str) -> str:
     """
     rows = required("measurements", name)["rows"]
     (one,) = (row[what] for title, row in rows.items() if title.startswith(pictures))
-    return f"{100 * one['mean']:.1f} ± {100 * one['ci95']:.1f} %"
+    return f"{interval(one, 100)} %"

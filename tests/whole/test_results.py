@@ -1,6 +1,7 @@
 """Numbers of the pages that come from files of ``results/`` are those of the files."""
 
 import doctest
+import importlib
 import json
 import re
 import subprocess
@@ -17,7 +18,6 @@ from support.places import ROOT
 sys.path.append(str(ROOT / "scripts"))
 import measure_sureness
 from recorded import (
-    accuracies,
     benchmarks,
     commands,
     evaluations,
@@ -25,11 +25,8 @@ from recorded import (
     marks,
     photographs,
     predictions,
-    races,
-    rates,
     reproductions,
     sureness,
-    text,
     trainings,
 )
 
@@ -42,6 +39,8 @@ NAMES = {
     "predictions": predictions.PREDICTIONS,
 }
 PAGE = ROOT / "docs" / "reproductions.md"
+SCRIPTS = ["measure_sureness"]
+SCRIPTS += [f"recorded.{file.stem}" for file in sorted(ROOT.glob("scripts/recorded/[a-z]*.py"))]
 
 
 @pytest.mark.parametrize("page", marks.pages(), ids=lambda page: page.name)
@@ -54,27 +53,9 @@ def test_what_stands_between_marks_is_what_the_files_say(page):
     assert not re.search(r"^ *<!-- results: [^\n]* -->[^\n]", content, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        *(
-            accuracies,
-            benchmarks,
-            commands,
-            evaluations,
-            files,
-            marks,
-            photographs,
-            predictions,
-            races,
-            rates,
-            reproductions,
-        ),
-        *(sureness, text, trainings, measure_sureness),
-    ],
-)
+@pytest.mark.parametrize("module", SCRIPTS)
 def test_examples_of_the_scripts_are_right(module):
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
 def test_files_are_named_after_what_they_hold_and_are_small():
@@ -377,6 +358,15 @@ def test_what_the_advice_says_of_races_is_what_was_recorded(kind, name):
     assert f"on {hits} its first choice" in RACES[kind]
     assert f"({worst}" in RACES[kind]
     assert f"and {lasted} leads" in RACES[kind]
+
+
+def test_a_command_that_cannot_begin_does_not_stop_the_others(empty, monkeypatch):
+    monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)
+    monkeypatch.setattr(commands, "ROOT", empty)
+    monkeypatch.setattr(commands, "typed", lambda *words: pytest.fail("nothing can be trained"))
+    said = []
+    assert commands.run(["photos-maml", "sureness"], said.append) == 2
+    assert sum("set INNERLOOP_TEST_DATA" in line for line in said) == 2
 
 
 def test_a_further_judgement_that_fails_is_not_kept(monkeypatch):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from innerloop.advice.landscape_features import Step, look_at
 from innerloop.advice.landscape_tasks import task_landscape
 from innerloop.advice.rate import RateAdvice, warning_for
+from innerloop.advisor.evidence import GROUPS
 from innerloop.advisor.problem import Problem
 from innerloop.advisor.result import HardGroup, HardnessPart, LandscapePart, RatePart
 from innerloop.core.errors import UserError
@@ -93,18 +94,14 @@ def worth_trying(sweep: Sequence[float], factor: float | None) -> tuple[float, .
 def hardness_part(problem: Problem) -> HardnessPart:
     """Groups of classes (alphabets, superclasses) in the order of their difficulty for raw pixels."""
     by = "error of the nearest neighbour of raw pixels in 1-shot tasks within a group of training classes"
-    evidence = (
-        "such a ranking agreed with that of trained networks on groups they had not seen with rank "
-        "correlations of 0.68 and 0.70 on Omniglot, 0.61 and 0.43 on CIFAR-100"
-    )
     if problem.asked.kind != "pictures":
-        return HardnessPart((), by, evidence, "these tasks have no named groups to rank.")
+        return HardnessPart((), by, GROUPS, "these tasks have no named groups to rank.")
     source = build_data(problem.recipe).pictures
     if source.groups is None:
-        return HardnessPart((), by, evidence, f"{source.name} has no groups of classes to rank.")
+        return HardnessPart((), by, GROUPS, f"{source.name} has no groups of classes to rank.")
     errors = group_errors(source, "train", problem.recipe.tasks.ways, GROUP_EPISODES)
     groups = tuple(HardGroup(name, error, GROUP_EPISODES) for name, error in errors.items())
-    return HardnessPart(groups, by, evidence)
+    return HardnessPart(groups, by, GROUPS)
 
 
 def landscape_part(problem: Problem) -> LandscapePart:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from innerloop.advisor.asked import Asked
 from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
+from innerloop.advisor.evidence import SEARCH
 from innerloop.advisor.keep import KIND, begin, reopened
 from innerloop.advisor.pretrained import installed_backbone, pretrained_row
 from innerloop.advisor.problem import Entrant, Problem, pose
@@ -29,13 +30,6 @@ from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import update_manifest
 
 RECIPE = "recommended.toml"
-SEARCH = (
-    "A search for another network is worth starting only if it may train its candidates: on CIFAR-FS and "
-    "Omniglot no score of untrained networks ranked 40 random cells beyond chance on both, and a random cell "
-    "was 1.8 and 7.0 points below the best of them (`innerloop search --validate`)."
-)
-"""What ``search --validate`` has shown; the whole table is in docs/scores.md."""
-
 BACKBONE_SHARE, UNTRAINED_SHARE = 0.25, 0.05
 """Of the budget, that features of a pretrained network may take, and what needs no training."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -102,6 +102,8 @@ def render(result: Result) -> None:
         rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
         table("innerloop advise SOURCE key=value", ("key", "default", "takes", "meaning"), rows)
         return
+    from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
+
     chosen = result["recommendation"]
     write(chosen["sentence"])
     write(chosen["sure"])
@@ -109,8 +111,9 @@ def render(result: Result) -> None:
     _table(result)
     for reason in result["reasons"]:
         write(reason)
-    for line in (_rate(result["rate"]), _landscape(result["landscape"]), _hardness(result["hardness"])):
-        write(line)
+    write(f"Inner rate: {rate_words(result['rate'])}")
+    write(f"Closed forms: {landscape_words(result['landscape'])}")
+    write(f"Groups of classes: {hardness_words(result['hardness'])}")
     write(result["architecture"])
     write("Not looked at: " + "; ".join(result["not_examined"]) + ".")
     write(f"{duration(result['seconds'])}; run: {result['run']}")
@@ -126,34 +129,3 @@ def _table(result: Result) -> None:
         rows.append((row["method"], value, tasks, row["steps"] or "", cost, row["note"]))
     columns = ("method", name, "tasks", "steps", "whole training", "")
     table(result["tasks"], columns, rows, right=("tasks", "steps", "whole training"))
-
-
-def _rate(rate: dict[str, Any]) -> str:
-    if not rate["applies"]:
-        return f"Inner rate: none estimated, because {rate['reason']}"
-    sweep = ", ".join(f"{value:.3g}" for value in rate["sweep"])
-    between = f"between {rate['low']:.3g} and {rate['high']:.3g}"
-    told = f"Inner rate of {rate['method']}: {rate['alpha']:.3g}, {between}"
-    tries = f"; worth trying: {sweep}" if len(rate["sweep"]) > 1 else ""
-    unsure = f"; a factor of {rate['factor']:g} up and down is possible" if rate["factor"] else ""
-    warning = f" {rate['warning']}" if rate["warning"] else ""
-    return f"{told} ({rate['convention']}{unsure}){tries}; {rate['reason']}.{warning}"
-
-
-def _landscape(part: dict[str, Any]) -> str:
-    if not part["applies"]:
-        return f"What adapting brings cannot be told before training: {part['reason']}."
-    low, high = part["interval"]
-    return (
-        f"Closed forms: the excess risk of one network for all tasks is {part['gain']:.3g} times that of "
-        f"MAML (95 %: {low:.3g} to {high:.3g}); {part['reason']}."
-    )
-
-
-def _hardness(part: dict[str, Any]) -> str:
-    if not part["groups"]:
-        return f"Hard groups: {part['reason']}"
-    some = ", ".join(f"{group['name']} ({group['value']:.0%})" for group in part["groups"][:5])
-    easy = part["groups"][-1]
-    told = f"Hardest groups first: {some}; easiest {easy['name']} ({easy['value']:.0%})"
-    return f"{told}: {part['by']}; {part['evidence']}."

@@ -8,18 +8,13 @@ from typing import Any
 from innerloop.core.words import duration
 from innerloop.plots.advice import standing_data, standing_figure
 from innerloop.plots.svg import figure_to_svg
+from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
 from innerloop.report.figures import Picture
 from innerloop.report.progress_rows import environment_rows, time_rows
 from innerloop.report.read_run import RunData
-from innerloop.report.reproduction_page import ending_view
+from innerloop.report.reproduction_page import RESUMED, ending_view
 from innerloop.report.views import ResultView, Table, Told, Verdict
 from innerloop.report.words import interval, number
-
-ENDINGS = {
-    "interrupted": ("warn", "It was interrupted: the same command begins anew."),
-    "failed": ("bad", "It failed."),
-    "running": ("warn", "It is still running, or was killed: the same command begins anew."),
-}
 
 
 def advised_view(run: RunData, name: str) -> ResultView:
@@ -37,7 +32,7 @@ def advised_view(run: RunData, name: str) -> ResultView:
         label=f"advise {asked.get('source') or ''}",
         id=run.path.absolute().name,
         redoes=f"What {result.get('tasks') or 'these tasks'} need, before training in earnest.",
-        status=ending_view(run, ENDINGS),
+        status=ending_view(run, RESUMED),
         problems=run.problems,
         verdict=Verdict(sentence, "good") if sentence else None,
         tables=[_standing(result)] if result else [],
@@ -68,16 +63,13 @@ def _row(row: Mapping[str, Any], what: str) -> list[str]:
 
 def _told(result: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What to type, what stands behind it, estimates, and what was not looked at."""
-    hardness = _part(result, "hardness")
-    groups = [g for g in hardness.get("groups") or [] if isinstance(g, Mapping)]
-    hard = ", ".join(f"{g.get('name')} ({100 * float(g.get('value') or 0):.0f} %)" for g in groups[:8])
     lines = [
         ("type next", str(chosen.get("command") or "")),
         *(("because", str(reason)) for reason in result.get("reasons") or []),
         *(("note", note) for note in _notes(result)),
-        ("inner rate", _rate(_part(result, "rate"))),
-        ("closed-form landscape", _gain(_part(result, "landscape"))),
-        ("hardest groups first", hard or str(hardness.get("reason") or "")),
+        ("inner rate", rate_words(_part(result, "rate"))),
+        ("closed forms", landscape_words(_part(result, "landscape"))),
+        ("groups of classes", hardness_words(_part(result, "hardness"))),
         ("networks", str(result.get("architecture") or "")),
         ("not looked at", "; ".join(map(str, result.get("not_examined") or []))),
     ]
@@ -91,25 +83,6 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
         if isinstance(row, Mapping) and row.get("note"):
             of.setdefault(str(row["note"]), []).append(str(row.get("method")))
     return [f"{', '.join(methods)}: {note}" for note, methods in of.items()]
-
-
-def _rate(rate: Mapping[str, Any]) -> str:
-    if not rate.get("applies"):
-        return str(rate.get("reason") or "")
-    low, high = number(rate.get("low"), 3), number(rate.get("high"), 3)
-    warning = f" {rate['warning']}" if rate.get("warning") else ""
-    point = f"{number(rate.get('alpha'), 3)} for {rate.get('method')}, between {low} and {high}"
-    convention = f" ({rate['convention']})" if rate.get("convention") else ""
-    unsure = f"; a factor of {number(rate['factor'])} up and down is possible" if rate.get("factor") else ""
-    tries = ", ".join(number(value, 3) for value in rate.get("sweep") or [])
-    sweep = f"; worth trying: {tries}" if len(rate.get("sweep") or []) > 1 else ""
-    return f"{point}{convention}{unsure}{sweep}; {rate.get('reason')}.{warning}"
-
-
-def _gain(landscape: Mapping[str, Any]) -> str:
-    if not landscape.get("applies"):
-        return str(landscape.get("reason") or "")
-    return f"gain {number(landscape.get('gain'), 3)}: {landscape.get('reason')}"
 
 
 def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:

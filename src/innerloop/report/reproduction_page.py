@@ -25,6 +25,12 @@ ENDINGS = {
     "failed": ("bad", "It failed, so there are no rows."),
     "running": ("warn", "It is still running, or was killed: there are no rows yet."),
 }
+RESUMED = {
+    "interrupted": ("warn", "It was interrupted. `innerloop resume` goes on from what it kept."),
+    "failed": ("bad", "It failed."),
+    "running": ("warn", "It is still running, or was killed: `innerloop resume` goes on from what it kept."),
+}
+"""Of what `innerloop resume` continues: searches and advice."""
 
 
 def redone_view(run: RunData, name: str) -> ResultView:

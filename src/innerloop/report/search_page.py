@@ -8,16 +8,10 @@ from typing import Any
 from innerloop.core.words import duration
 from innerloop.report.progress_rows import environment_rows, time_rows
 from innerloop.report.read_run import RunData
-from innerloop.report.reproduction_page import cell, ending_view, protocol_rows
+from innerloop.report.reproduction_page import RESUMED, cell, ending_view, protocol_rows
 from innerloop.report.search_figures import cell_pictures, pictures_of
 from innerloop.report.views import ResultView, Table, Verdict
 from innerloop.report.words import interval, number
-
-ENDINGS = {
-    "interrupted": ("warn", "It was interrupted. `innerloop resume` goes on from what it kept."),
-    "failed": ("bad", "It failed."),
-    "running": ("warn", "It is still running, or was killed: `innerloop resume` goes on from what it kept."),
-}
 
 
 def searched_view(run: RunData, name: str) -> ResultView:
@@ -37,7 +31,7 @@ def searched_view(run: RunData, name: str) -> ResultView:
         redoes="Does a score predict? Random candidates, all trained alike, against every score."
         if validate
         else "The best candidates by a score, and random ones, trained briefly on the same tasks.",
-        status=ending_view(run, ENDINGS),
+        status=ending_view(run, RESUMED),
         problems=run.problems,
         verdict=_verdict(result, validate) if result else None,
         tables=(_validation_tables if validate else _search_tables)(result) if result else [],

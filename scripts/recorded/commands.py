@@ -21,6 +21,7 @@ from recorded.predictions import PREDICTIONS, adopt_prediction
 from recorded.sureness import MEASUREMENTS, measure
 from recorded.sureness import MODULE as SURENESS
 from recorded.trainings import ALSO, EVALUATIONS, MODULE, PHOTOS, RUN
+from recorded.unfinished import begin, end
 
 NOT_AS_RECORDED = 3
 """The exit code of a reproduction that ran to its end and found something else than was recorded."""
@@ -88,7 +89,8 @@ def made_by(command: Command) -> dict[str, str | None]:
 def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
     """Runs what is missing or out of date, one after another; what fails does not stop the others.
 
-    A file is written as soon as its command ends. A reproduction that was interrupted goes on where it was.
+    A file is written as soon as its command ends. What was interrupted goes on where it was, but for
+    benchmarks and measurements, which begin anew.
 
     Args:
         patterns: names to run; all if there are none.
@@ -119,23 +121,25 @@ def carry_out(command: Command) -> str | None:
         return measure(command.name, made_by(command))
     if any(PHOTOS in word for word in command.words):
         write_photographs(ROOT / PHOTOS)
-    ended = typed(*command.words)
+    source = made_by(command)
+    before = begin(command.name, command.words, source)
+    ended = typed(*(("resume", str(before)) if before else command.words))
     try:
         result: dict[str, Any] = json.loads(ended.stdout)
     except ValueError:
         return f"ended with code {ended.returncode}, and no result"
     if ended.returncode not in (0, NOT_AS_RECORDED):
         return str(result.get("error") or f"ended with code {ended.returncode}")
+    end(command.name)
     if command.kind == "reproductions":
         adopt_run(ROOT / Path(result["run"]))
     elif command.kind == "benchmarks":
-        adopt_benchmark(result, made_by(command))
+        adopt_benchmark(result, source)
     elif command.kind == "predictions":
-        adopt_prediction(command.name, result, made_by(command))
+        adopt_prediction(command.name, result, source)
     else:
-        adopt_evaluation(
-            command.name, result, made_by(command), also=judged_again(command.name, result.get("run"))
-        )
+        also = judged_again(command.name, result.get("run"))
+        adopt_evaluation(command.name, result, source, also=also, timed=before is None)
     return None
 
 

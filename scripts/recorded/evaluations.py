@@ -25,6 +25,7 @@ def adopt_evaluation(
     made_by: Mapping[str, str | None] | None,
     folder: Path = ROOT,
     also: Mapping[str, Mapping[str, Any]] | None = None,
+    timed: bool = True,
 ) -> Path:
     """Keeps what the runs of a command reached on their test tasks.
 
@@ -34,6 +35,7 @@ def adopt_evaluation(
         made_by: the source that trained; None if it is not known any more.
         folder: where the command was typed.
         also: the JSON of further judgements (:data:`recorded.trainings.ALSO`), by what they are called.
+        timed: whether its runs were not interrupted, so that the clock tells what they took.
 
     Raises:
         SystemExit: there is no such evaluation.
@@ -41,7 +43,7 @@ def adopt_evaluation(
     if name not in EVALUATIONS:
         raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(EVALUATIONS)}.")
     runs = [folder / run for run in result.get("runs") or [result["run"]]]
-    scores = [judged(run) for run in runs]
+    scores = [judged(run, timed=timed) for run in runs]
     ended = max(one["ended"] for one in scores)
     command = f"innerloop {' '.join(EVALUATIONS[name])}"
     content = {"name": name, "command": command, "runs": scores, "machine": scores[0]["machine"]}
@@ -50,7 +52,7 @@ def adopt_evaluation(
     return keep("evaluations", name, content)
 
 
-def judged(run: Path) -> dict[str, Any]:
+def judged(run: Path, *, timed: bool = True) -> dict[str, Any]:
     """What one run reached, without the scores of single tasks.
 
     The evaluation is the first of its directory: what training ends with.
@@ -61,7 +63,8 @@ def judged(run: Path) -> dict[str, Any]:
     kept = kept_of(first)
     about = {key: manifest.get(key) for key in ("versions", "started", "ended")}
     about |= trained(read_metrics(run / METRICS) if (run / METRICS).is_file() else [])
-    return {**kept, **about, "seconds": elapsed(manifest), "machine": machine_of(manifest)}
+    seconds = elapsed(manifest) if timed else None
+    return {**kept, **about, "seconds": seconds, "machine": machine_of(manifest)}
 
 
 def trained(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -223,5 +226,5 @@ def weights(name: str) -> str:
 
 def time_of(name: str) -> str:
     """What the runs of an evaluation took on average, by the clock, for a line of text."""
-    runs = reached(name)
-    return took(sum(run["seconds"] for run in runs) / len(runs))
+    seconds = [run["seconds"] for run in reached(name)]
+    return "not timed" if None in seconds else took(sum(seconds) / len(seconds))

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from innerloop.advisor.evidence import RACES
+from innerloop.advisor.evidence import GROUPS, RACES, SEARCH
 from innerloop.bench import BENCHMARKS
 from innerloop.reproduce import REPRODUCTIONS
 from support.places import ROOT
@@ -28,6 +28,7 @@ from recorded import (
     reproductions,
     sureness,
     trainings,
+    unfinished,
 )
 
 FILES = sorted((ROOT / "results").glob("*/*.json"))
@@ -360,6 +361,42 @@ def test_what_the_advice_says_of_races_is_what_was_recorded(kind, name):
     assert f"and {lasted} leads" in RACES[kind]
 
 
+def test_what_the_advice_says_of_hard_groups_is_what_was_recorded():
+    rows = json.loads((ROOT / "results" / "reproductions" / "advice-hardness.json").read_text())["rows"]
+    omniglot, cifar = (
+        " and ".join(row["ours"].split()[0] for row in rows if row["what"].startswith(name))
+        for name in ("omniglot", "cifar100")
+    )
+    assert GROUPS.endswith(f"correlations of {omniglot} on Omniglot, {cifar} on CIFAR-100")
+
+
+def test_what_the_advice_says_of_searches_is_what_was_recorded():
+    names = ("scores-cifar-fs", "scores-omniglot")
+    below = " and ".join(map(predictions.at_random, names))
+    assert f"a random cell was {below} points below the best" in SEARCH
+    tables = [predictions.rows_of(name) for name in names]
+    assert not [s for s in tables[0] if all(table[s]["spearman"]["low"] > 0 for table in tables)]
+    for name in names:
+        assert len(files.required("predictions", name)["accuracies"]) == 40
+
+
+DECIMAL = re.compile(r"(?<![\w.§])\d+\.\d+(?![\w.]*\d)")
+REFERENCES = re.compile(
+    r"```.*?```|`[^`\n]*`|§\S+|(Sections?|Corollary|eqs?\.) \d+\.\d+( and \d+\.\d+)?", re.DOTALL
+)
+
+
+def test_numbers_in_the_prose_of_reproductions_are_those_of_the_tables_beside_it():
+    """A sentence that repeats a number must not outlive it: fractions are in a table of their section."""
+    for section in re.split(r"^(?=## )", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        if section.startswith("## Every statement"):  # its numbers are those of sections of the papers
+            continue
+        tables = set(DECIMAL.findall("".join(match[3] for match in marks.MARK.findall(section))))
+        prose = REFERENCES.sub("", marks.MARK.sub("", section))
+        settings = {"0.1"}  # an inner rate
+        assert set(DECIMAL.findall(prose)) <= tables | settings, section.partition("\n")[0]
+
+
 def test_a_command_that_cannot_begin_does_not_stop_the_others(empty, monkeypatch):
     monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)
     monkeypatch.setattr(commands, "ROOT", empty)
@@ -367,6 +404,40 @@ def test_a_command_that_cannot_begin_does_not_stop_the_others(empty, monkeypatch
     said = []
     assert commands.run(["photos-maml", "sureness"], said.append) == 2
     assert sum("set INNERLOOP_TEST_DATA" in line for line in said) == 2
+
+
+def test_an_interrupted_training_goes_on_unless_another_source_began_it(empty, monkeypatch):
+    monkeypatch.setattr(unfinished, "ROOT", empty)
+    monkeypatch.setattr(commands, "ROOT", empty)
+    monkeypatch.setattr(commands, "made_by", lambda command: {"source": "now"})
+    (one,) = commands.chosen(["omniglot-protonet"])
+    run = empty / "runs" / "omniglot-protonet" / "20260101-000000-s0"
+    run.mkdir(parents=True)
+
+    def ended_as(status):
+        manifest = {"argv": ["innerloop", *one.words, "--json"], "status": status}
+        (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+    called, timed = [], []
+    ended = subprocess.CompletedProcess([], 130, stdout='{"error": "interrupted"}')
+    monkeypatch.setattr(commands, "typed", lambda *words: called.append(words) or ended)
+    monkeypatch.setattr(commands, "adopt_evaluation", lambda *args, **named: timed.append(named["timed"]))
+    ended_as("interrupted")  # of a source that nobody noted
+    assert commands.carry_out(one) == "interrupted"
+    assert commands.carry_out(one) == "interrupted"
+    ended.returncode, ended.stdout = 0, '{"run": "runs/omniglot-protonet/20260101-000000-s0"}'
+    assert commands.carry_out(one) is None
+    ended_as("finished")
+    assert commands.carry_out(one) is None
+    assert [words[0] for words in called] == ["train", "resume", "resume", "train"]
+    assert called[1] == ("resume", str(run))
+    assert timed == [False, True]
+    ended.returncode, ended.stdout = 130, '{"error": "interrupted"}'
+    commands.carry_out(one)
+    ended_as("running")  # killed
+    monkeypatch.setattr(commands, "made_by", lambda command: {"source": "later"})
+    commands.carry_out(one)
+    assert called[-1][0] == "train"
 
 
 def test_a_further_judgement_that_fails_is_not_kept(monkeypatch):

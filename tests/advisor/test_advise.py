@@ -18,14 +18,16 @@ from innerloop.advisor.keep import begin, reopened
 from innerloop.advisor.problem import pose
 from innerloop.advisor.race import Race, Racer
 from innerloop.advisor.recommend import ahead_of, choice, in_order, sentence_of
-from innerloop.advisor.result import Row
+from innerloop.advisor.result import Advice, Recommendation, Row
 from innerloop.advisor.run import carry_out
 from innerloop.advisor.rungs import Rungs
 from innerloop.advisor.untrained import ground_of, untrained_rows
+from innerloop.cli.advise import render
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
 from innerloop.pilot import dividing
 from innerloop.pilot.trials import Costs, Trial, on_pilot_tasks
+from innerloop.report.advice_words import hardness_words, rate_words
 from innerloop.testing.tolerance import SINGLE_SUMMED
 from support.commands import answer
 from support.picture_runs import draw_splits
@@ -203,6 +205,31 @@ def test_a_rate_of_ones_own_that_is_far_off_is_warned_about() -> None:
     items = ["data.name=glyphs", "inner.lr=1000.0", "inner.steps=1", "model.filters=8", "methods=[yours]"]
     rate = rate_part(pose(understand("omniglot-anil", [*items, *GLYPHS])))
     assert "far above" in rate.warning
+
+
+def test_what_is_printed_begins_with_what_to_do_and_no_line_is_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problem = pose(understand("glyphs", [*GLYPHS, "methods=[anil]", "model.filters=8"]))
+    dropped = row("maml", [0.5, 0.75])._replace(fresh=False)
+    advice = Advice(
+        *("glyphs", "glyphs, 3-way 1-shot", "accuracy", (row("anil", [0.5, 1.0]), dropped)),
+        *(rate_part(problem), hardness_part(problem), landscape_part(problem), "One network. " * 20),
+        Recommendation("anil", "Use ANIL: " + "for a reason " * 20, "It may be chance.", False, None, "type"),
+        *(("because",), ("this", "that"), 1.0, "runs/a"),
+    )
+    render({**advice.as_dict(), "report": "runs/a/report.html"})
+    printed = capsys.readouterr().out
+    parts = re.findall(r"^(\w[\w ]*)$", printed, re.MULTILINE)
+    titles = ("What to do", "Why", "Inner rate", "Closed forms", "Groups of classes", "Networks")
+    assert parts == [*titles, "Not looked at"]
+    sentences = [line for line in printed.splitlines() if line.startswith("  ")]
+    assert max(map(len, sentences)) <= 110
+    flat = " ".join(printed.split())
+    for words in (rate_words(advice.rate._asdict()), hardness_words(advice.as_dict()["hardness"])):
+        assert words in flat
+    assert "(earlier): it dropped out before" in flat
+    assert "· this · that" in flat
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, table, write
+from innerloop.cli.output import Result, carry_out, table, write, write_part
 from innerloop.core.errors import UserError
 from innerloop.core.words import duration, score_text
 
@@ -105,18 +105,17 @@ def render(result: Result) -> None:
     from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
 
     chosen = result["recommendation"]
-    write(chosen["sentence"])
-    write(chosen["sure"])
-    write(f"  {chosen['command']}")
+    write_part("What to do", [chosen["sentence"], chosen["sure"]])
+    write(f"\n  {chosen['command']}")
+    write("")
     _table(result)
-    for reason in result["reasons"]:
-        write(reason)
-    write(f"Inner rate: {rate_words(result['rate'])}")
-    write(f"Closed forms: {landscape_words(result['landscape'])}")
-    write(f"Groups of classes: {hardness_words(result['hardness'])}")
-    write(result["architecture"])
-    write("Not looked at: " + "; ".join(result["not_examined"]) + ".")
-    write(f"{duration(result['seconds'])}; run: {result['run']}")
+    write_part("Why", result["reasons"])
+    write_part("Inner rate", [rate_words(result["rate"])])
+    write_part("Closed forms", [landscape_words(result["landscape"])])
+    write_part("Groups of classes", [hardness_words(result["hardness"])])
+    write_part("Networks", [result["architecture"]])
+    write_part("Not looked at", result["not_examined"])
+    write(f"\n{duration(result['seconds'])}; run: {result['run']}")
     write(f"page: {result['report']}")
 
 
@@ -129,3 +128,5 @@ def _table(result: Result) -> None:
         rows.append((row["method"], value, tasks, row["steps"] or "", cost, row["note"]))
     columns = ("method", name, "tasks", "steps", "whole training", "")
     table(result["tasks"], columns, rows, right=("tasks", "steps", "whole training"))
+    if not all(row["fresh"] for row in result["pilot"]):
+        write("(earlier): it dropped out before, and was judged on other tasks than those that went on")

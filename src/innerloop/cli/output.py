@@ -6,7 +6,8 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from innerloop.core.telling import tell
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 PIPE_WIDTH = 160  # columns of a table that does not go to a terminal, where nobody can see it wrap
+TEXT_WIDTH = 110
+"""Sentences are broken here at the latest: longer lines are hard to follow."""
 
 
 def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Result], None]) -> Result:
@@ -40,6 +43,32 @@ def write(text: str) -> None:
     """A line on standard output, as it is."""
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
+
+
+def write_part(title: str, sentences: Iterable[str]) -> None:
+    """A title and what belongs to it, indented, broken to the width of the terminal; one mark per sentence.
+
+    Args:
+        title: a few words.
+        sentences: what is told under it; nothing is written if there are none.
+    """
+    told = [sentence for sentence in sentences if sentence]
+    if not told:
+        return
+    width = min(console().width, TEXT_WIDTH)
+    write(f"\n{title}")
+    for sentence in told:
+        mark = "  · " if len(told) > 1 else "  "
+        write(
+            textwrap.fill(
+                sentence,
+                width,
+                initial_indent=mark,
+                subsequent_indent=" " * len(mark),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )
 
 
 def write_json(value: Any) -> None:

@@ -48,6 +48,8 @@ def _standing(result: Mapping[str, Any]) -> Table:
     head = ["method", f"{what}{', %' if what == 'accuracy' else ''}", "tasks", "meta-steps", "parameters"]
     rows = [_row(row, what) for row in result.get("pilot") or [] if isinstance(row, Mapping)]
     title = "Methods and what needs no training, on the same validation tasks"
+    if not all(row.get("fresh", True) for row in result.get("pilot") or [] if isinstance(row, Mapping)):
+        title += "; earlier: it dropped out before, and was judged on other tasks"
     return Table(title, [*head, "whole training"], rows)
 
 
@@ -64,14 +66,14 @@ def _row(row: Mapping[str, Any], what: str) -> list[str]:
 def _told(result: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What to type, what stands behind it, estimates, and what was not looked at."""
     lines = [
-        ("type next", str(chosen.get("command") or "")),
+        ("type next", f"`{chosen['command']}`" if chosen.get("command") else ""),
         *(("because", str(reason)) for reason in result.get("reasons") or []),
         *(("note", note) for note in _notes(result)),
         ("inner rate", rate_words(_part(result, "rate"))),
         ("closed forms", landscape_words(_part(result, "landscape"))),
         ("groups of classes", hardness_words(_part(result, "hardness"))),
         ("networks", str(result.get("architecture") or "")),
-        ("not looked at", "; ".join(map(str, result.get("not_examined") or []))),
+        *(("not looked at", str(part)) for part in result.get("not_examined") or []),
     ]
     return [(name, text) for name, text in lines if text]
 

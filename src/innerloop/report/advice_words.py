@@ -15,14 +15,14 @@ def rate_words(rate: Mapping[str, Any]) -> str:
     """The inner rate: point, bracket, convention, uncertainty, what to try, and what it is an estimate for.
 
     >>> rate_words({"applies": False, "reason": "nothing adapts."})
-    'none estimated, because nothing adapts.'
+    'None estimated, because nothing adapts.'
     >>> told = {"applies": True, "alpha": 0.3, "low": 0.1, "high": 0.9, "sweep": [0.1, 0.9], "factor": 5.0}
     >>> words = rate_words({**told, "method": "anil", "convention": "mse", "reason": "for one step"})
     >>> words.partition(" (")[0], words.rpartition("); ")[2]
     ('0.3 for anil, between 0.1 and 0.9', 'worth trying: 0.1, 0.9; for one step.')
     """
     if not rate.get("applies"):
-        return f"none estimated, because {rate['reason']}" if rate.get("reason") else ""
+        return f"None estimated, because {rate['reason']}" if rate.get("reason") else ""
     alpha, low, high = (number(rate.get(key), 3) for key in ("alpha", "low", "high"))
     unsure = f"a factor of {number(rate['factor'])} up and down is possible" if rate.get("factor") else ""
     bracketed = "; ".join(part for part in (str(rate.get("convention") or ""), unsure) if part)
@@ -40,17 +40,17 @@ def landscape_words(part: Mapping[str, Any]) -> str:
     """What closed forms say of adapting, or why they are silent.
 
     >>> landscape_words({"applies": False, "reason": "nothing is linear"})
-    'what adapting brings cannot be told before training: nothing is linear.'
+    'What adapting brings cannot be told before training: nothing is linear.'
     >>> landscape_words({"applies": True, "gain": 1.5, "interval": [1.2, 1.9], "reason": "one step"})
-    'the excess risk of one network for all tasks is 1.5 times that of MAML (95 %: 1.2 to 1.9); one step.'
+    'The excess risk of one network for all tasks is 1.5 times that of MAML (95 %: 1.2 to 1.9); one step.'
     """
     reason = str(part.get("reason") or "").removesuffix(".")
     if not part.get("applies"):
-        return f"what adapting brings cannot be told before training: {reason}." if reason else ""
+        return f"What adapting brings cannot be told before training: {reason}." if reason else ""
     ends = [number(end, 3) for end in part.get("interval") or ()]
     sure = f" (95 %: {' to '.join(ends)})" if ends else ""
     gain = number(part.get("gain"), 3)
-    return f"the excess risk of one network for all tasks is {gain} times that of MAML{sure}; {reason}."
+    return f"The excess risk of one network for all tasks is {gain} times that of MAML{sure}; {reason}."
 
 
 def hardness_words(part: Mapping[str, Any]) -> str:
@@ -60,13 +60,13 @@ def hardness_words(part: Mapping[str, Any]) -> str:
     'there are no groups.'
     >>> groups = [{"name": "Tifinagh", "value": 0.5}, {"name": "Braille", "value": 0.25}]
     >>> hardness_words({"groups": groups, "by": "error of pixels", "evidence": "it agreed with 0.7"})
-    'hardest first: Tifinagh (50 %), Braille (25 %): error of pixels; it agreed with 0.7.'
+    'Hardest first: Tifinagh (50 %), Braille (25 %): error of pixels; it agreed with 0.7.'
     """
     groups: Sequence[Mapping[str, Any]] = [g for g in part.get("groups") or () if isinstance(g, Mapping)]
     if not groups:
         return str(part.get("reason") or "")
     easiest = f"; easiest: {_group(groups[-1])}" if len(groups) > HARDEST else ""
-    told = f"hardest first: {', '.join(map(_group, groups[:HARDEST]))}{easiest}"
+    told = f"Hardest first: {', '.join(map(_group, groups[:HARDEST]))}{easiest}"
     return f"{told}: {part.get('by')}; {part.get('evidence')}."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,15 @@ def test_mistakes_get_one_sentence(
     assert main(["predict", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_a_network_that_cannot_be_had_hides_no_other_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["predict", "--support", "nowhere", "none.png"]) == 2
+    network, picture, examples = capsys.readouterr().err.splitlines()
+    assert "pip install 'innerloop[pretrained]'" in network
+    assert "there is no picture 'none.png'" in picture
+    assert "nowhere is not a folder" in examples

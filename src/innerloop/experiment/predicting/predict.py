@@ -104,13 +104,17 @@ def predict_pictures(
     began = time.perf_counter()
     wanted = wanted or Wanted()
     wanted.check()
-    loaded = (
-        _opened(backbone or BACKBONE, overrides)
-        if model is None
-        else load_model(model, overrides, trust=trust)
-    )
-    options = support_options(overrides)
-    files, skipped = _files(queries, support, options)
+    problems = Problems()
+    with problems.collect():
+        loaded = (
+            _opened(backbone or BACKBONE, overrides)
+            if model is None
+            else load_model(model, overrides, trust=trust)
+        )
+    with problems.collect():
+        options = support_options(overrides)
+        files, skipped = _files(queries, support, options, all_of_them=bool(problems))
+    problems.refuse()
     progress = silent if say is None else TimeLeft(say)
     if support is None:
         adapted = learned_already(loaded, overrides)
@@ -134,13 +138,22 @@ def predict_pictures(
     return told
 
 
-def _files(queries: Sequence[Path], support: Path | None, options: FolderOptions) -> tuple[list[Path], Bad]:
-    """Pictures to label, and those left out; if some are bad, the message names bad examples too."""
+def _files(
+    queries: Sequence[Path], support: Path | None, options: FolderOptions, *, all_of_them: bool
+) -> tuple[list[Path], Bad]:
+    """Pictures to label, and those left out; if some are bad, the message names bad examples too.
+
+    Args:
+        queries: picture files, or folders of them.
+        support: the folder of examples.
+        options: which files may be left out.
+        all_of_them: whether to look at the examples in any case, because something else is wrong already.
+    """
     problems = Problems()
     pictures: tuple[list[Path], Bad] = [], []
     with problems.collect():
         pictures = list_pictures(queries, options.on_bad)
-    if problems and support is not None:
+    if (problems or all_of_them) and support is not None:
         with problems.collect():
             examples_in(support, options)
     problems.refuse()

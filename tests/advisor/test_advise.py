@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import innerloop as il
+from innerloop.advice.landscape_features import Step, look_at
+from innerloop.advice.landscape_tasks import LINEAR, task_landscape
 from innerloop.advisor import race as racing
 from innerloop.advisor import rungs as planning
 from innerloop.advisor.asked import understand
@@ -172,6 +175,30 @@ def test_the_mean_of_numbers_by_hand() -> None:
         assert rows["task mean"].scores[number] == pytest.approx(float(expected), rel=SINGLE_SUMMED)
 
 
+def lines(draws: il.Draws, shots: int, queries: int) -> il.TaskBatch:
+    """y = a x + b: no line through the origin explains it."""
+    a, b = draws.uniform("a", (1, 1), -1.0, 1.0), draws.normal("b", (1, 1))
+    x = draws.uniform("x", (shots + queries, 1), -1.0, 1.0, per="sample")
+    y = a * x + b
+    number = torch.from_numpy(draws.task.copy())
+    return il.TaskBatch(x[:, :shots], y[:, :shots], x[:, shots:], y[:, shots:], number)
+
+
+def test_a_constant_is_one_more_input() -> None:
+    """The gain of tasks y = a x + b is that of the same tasks with a one beside every input."""
+    tasks = il.make_sampler(lines, seed=0, shots=10, queries=10).episodes(range(20))
+    assert isinstance(tasks, il.TaskBatch)
+    ones = [torch.cat([x, torch.ones_like(x)], -1) for x in (tasks.x_support, tasks.x_query)]
+    beside = tasks._replace(x_support=ones[0], x_query=ones[1])
+    step, network = Step(5, 5), il.mlp(1, [4], 1)
+    affine = task_landscape(look_at(tasks, network, "affine"), step)
+    assert affine == task_landscape(look_at(beside, network), step)._replace(
+        view=affine.view, reason=affine.reason
+    )
+    assert affine.explained > LINEAR
+    assert task_landscape(look_at(tasks, network), step).explained < LINEAR
+
+
 def test_closed_forms_only_where_targets_are_linear() -> None:
     linear = landscape_part(pose(understand("linear-maml", ["methods=[yours]"])))
     assert linear.applies
@@ -181,6 +208,9 @@ def test_closed_forms_only_where_targets_are_linear() -> None:
     sine = landscape_part(pose(understand("sine", ["methods=[maml]"])))
     assert not sine.applies
     assert "which features a network will learn is not known" in sine.reason
+    constant = landscape_part(pose(understand(f"{__name__}:lines", ["methods=[maml]"])))
+    assert constant.applies
+    assert "linear in the inputs and a constant" in constant.reason
     pictures = landscape_part(pose(understand("glyphs", [*GLYPHS, "methods=[protonet]"])))
     assert not pictures.applies
 

@@ -329,6 +329,9 @@ def test_validations_of_scores_become_one_table(empty):
     assert lines[3].startswith("| `flops` |")
     assert predictions.accuracies_of("scores-omniglot") == "between 25.0 and 50.0 % (mean 37.5)"
     assert predictions.repeatable("scores-omniglot") == "0.82"
+    assert predictions.beyond_chance("scores-cifar-fs=CIFAR-FS", "scores-omniglot=Omniglot") == (
+        "`flops` on CIFAR-FS; `ntk`, `flops` on Omniglot"
+    )
     assert predictions.score_of("scores-omniglot", "ntk", "regret") == "1.0"
     assert predictions.at_random("scores-omniglot") == "12.5"
     assert "genotype" not in files.path_of("predictions", "scores-omniglot").read_text(encoding="utf-8")

@@ -24,7 +24,8 @@ class View(NamedTuple):
         y: numbers ``(tasks, samples, k)``, or labels ``(tasks, samples)``.
         support: so many of a task's samples, the first, are its support set.
         kept: the share of the features' second moment that these directions keep.
-        features: what they are features of: ``raw`` inputs, an untrained ``network``, or ``tangent``.
+        features: what they are features of: ``raw`` inputs, ``affine`` (the inputs and a constant), an
+            untrained ``network``, or ``tangent``.
     """
 
     z: Tensor
@@ -64,7 +65,7 @@ def look_at(
     Args:
         batch: the tasks.
         network: untrained.
-        features: ``raw``, ``network`` or ``tangent``; see :func:`features_of`.
+        features: ``raw``, ``affine``, ``network`` or ``tangent``; see :func:`features_of`.
         components: how many directions.
         seed: of the network and of the projection.
 
@@ -92,13 +93,15 @@ def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
 
     Args:
         x: inputs.
-        kind: ``raw``, ``network`` (last hidden layer, with a constant if the head has a bias) or ``tangent``
-            (derivatives of the one output by all parameters).
+        kind: ``raw``, ``affine`` (the inputs and a constant), ``network`` (last hidden layer, with a constant
+            if the head has a bias) or ``tangent`` (derivatives of the one output by all parameters).
         network: untrained; drawn from ``seed``.
         seed: of the network and of the projection.
     """
     if kind == "raw":
         return _projected(x.flatten(2).double(), seed)
+    if kind == "affine":
+        return _projected(_with_constant(x.flatten(2).double()), seed)
     params, buffers = network.init(generator(seed, "init"))
     params = {name: value.to(x) for name, value in params.items()}
     buffers = {name: value.to(x) if value.is_floating_point() else value for name, value in buffers.items()}
@@ -107,7 +110,7 @@ def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
             [network.features(params, buffers, task, "batch")[0].flatten(1) for task in x]
         ).double()
         if any(name.endswith("bias") for name in network.head_names):
-            z = torch.cat([z, torch.ones_like(z[..., :1])], -1)
+            z = _with_constant(z)
         return _projected(z, seed)
 
     def outputs(p: dict[str, Tensor], sample: Tensor) -> Tensor:
@@ -121,6 +124,10 @@ def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
         parts = jacobian(params, task)
         rows.append(_projected(torch.cat([v.flatten(1) for v in parts.values()], 1)[None].double(), seed)[0])
     return torch.stack(rows)
+
+
+def _with_constant(z: Tensor) -> Tensor:
+    return torch.cat([z, torch.ones_like(z[..., :1])], -1)
 
 
 def _projected(z: Tensor, seed: int) -> Tensor:

@@ -26,6 +26,8 @@ LEAST = 2.0  # samples per feature below which predictions are mostly noise
 GOOD = 10.0
 LINEAR = 0.9
 """Share of a task's variance that a linear model must explain for the closed forms to apply."""
+INPUTS = {"raw": "the inputs", "affine": "the inputs and a constant"}
+"""Features that need no network, in words."""
 GEOGRAPHY = ("R", "r_hard", "r_easy", "rho_hard", "rho_easy")
 
 
@@ -169,7 +171,7 @@ def _condition(fits: TaskFits, numbers: dict[str, Estimate], shots: int) -> Side
 def _why(per_feature: float, features: str, explained: float) -> str:
     if per_feature < LEAST:
         return f"{per_feature:.1f} samples per feature are too few, these numbers are mostly noise: give more"
-    where = "the inputs" if features == "raw" else f"{features} features of the untrained network"
+    where = INPUTS.get(features, f"{features} features of the untrained network")
     if explained < LINEAR:
         return (
             "the closed forms are for targets that are linear in what adapts, and a linear model of "

@@ -62,8 +62,10 @@ class Settings(FlatSettings):
     hard_share: float = Field(0.5, gt=0, lt=1, description="how often a task is hard")
     tasks: int = Field(200, ge=8, description="with a recipe: how many tasks to look at")
     samples: int | None = Field(None, ge=2, description="with a recipe: per task; none is 10 per feature")
-    features: Literal["raw", "network", "tangent"] = Field(
-        "raw", description="with a recipe: inputs, features of the untrained network, or its tangent features"
+    features: Literal["raw", "affine", "network", "tangent"] = Field(
+        "raw",
+        description="with a recipe: inputs, inputs and a constant, features of the untrained network, or its "
+        "tangent features",
     )
     components: int = Field(16, ge=1, description="with a recipe: directions features are reduced to")
     seed: int = Field(0, ge=0, description="with a recipe: of the network, the directions and the bootstrap")

@@ -18,6 +18,8 @@ from recorded.files import ROOT, SCALE, adopt_benchmark, adopt_run, read
 from recorded.photographs import write_photographs
 from recorded.predictions import MODULE as PREDICTED
 from recorded.predictions import PREDICTIONS, adopt_prediction
+from recorded.printed import MODULE as SPOKEN
+from recorded.printed import PRINTED, record
 from recorded.sureness import MEASUREMENTS, measure
 from recorded.sureness import MODULE as SURENESS
 from recorded.trainings import ALSO, EVALUATIONS, MODULE, PHOTOS, RUN
@@ -55,6 +57,8 @@ def commands() -> Iterator[Command]:
         yield Command("predictions", name, words, PREDICTED)
     for name, words in MEASUREMENTS.items():
         yield Command("measurements", name, words, SURENESS)
+    for name, words in PRINTED.items():
+        yield Command("printed", name, words, SPOKEN)
 
 
 def chosen(patterns: Sequence[str]) -> list[Command]:
@@ -119,6 +123,8 @@ def carry_out(command: Command) -> str | None:
     """Runs a command and keeps what it found; returns what went wrong."""
     if command.kind == "measurements":
         return measure(command.name, made_by(command))
+    if command.kind == "printed":
+        return record(command.name, made_by(command))
     if any(PHOTOS in word for word in command.words):
         write_photographs(ROOT / PHOTOS)
     source = made_by(command)

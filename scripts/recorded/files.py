@@ -17,7 +17,7 @@ from innerloop.runs.process import identity
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
-KINDS = ("reproductions", "benchmarks", "evaluations", "predictions", "measurements")
+KINDS = ("reproductions", "benchmarks", "evaluations", "predictions", "measurements", "printed")
 SCALE = "cpu"
 TABLED = (
     *("advice-numbers", "advice-race", "bridge-table3", "landscape-table1", "landscape-table2"),

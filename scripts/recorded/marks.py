@@ -7,7 +7,17 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded import accuracies, benchmarks, evaluations, predictions, races, rates, reproductions, sureness
+from recorded import (
+    accuracies,
+    benchmarks,
+    evaluations,
+    predictions,
+    printed,
+    races,
+    rates,
+    reproductions,
+    sureness,
+)
 from recorded.files import ROOT
 
 MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
@@ -18,6 +28,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "adaptation": evaluations.adaptation,
     "alphabets": accuracies.alphabets,
     "at_random": predictions.at_random,
+    "beyond_chance": predictions.beyond_chance,
     "by_rate": evaluations.by_rate,
     "cases": benchmarks.cases,
     "cost": reproductions.cost,
@@ -30,6 +41,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "overview": reproductions.overview,
     "prediction": predictions.score_of,
     "predictions": predictions.predictions,
+    "printed": printed.printed,
     "protocols": reproductions.protocols,
     "races": races.races,
     "rates": rates.rates,

@@ -15,6 +15,10 @@ SETTINGS = ("episodes=200", "budget=40m")
 PREDICTIONS: dict[str, Sequence[str]] = {
     "scores-cifar-fs": ("search", "cifar-fs", "--validate", "steps=400", *SETTINGS),
     "scores-omniglot": ("search", "omniglot", "--validate", "steps=250", *SETTINGS),
+    "scores-cifar-fs-tasks": (
+        *("search", "cifar-fs", "--validate", "tasks.family=few-shot", "steps=165"),
+        *SETTINGS,
+    ),
 }
 """What is typed after ``innerloop``, by the name of the file."""
 MODULE = "innerloop.pilot.validate"
@@ -85,6 +89,19 @@ def accuracies_of(name: str) -> str:
 def repeatable(name: str) -> str:
     """How far the order of accuracies would be repeated on other tasks: a correlation."""
     return f"{required('predictions', name)['reliability']['accuracy']:.2f}"
+
+
+def beyond_chance(*names: str) -> str:
+    """Which scores predict beyond chance: those whose interval of ρ lies above zero, for a line of text.
+
+    Args:
+        *names: of validations, each perhaps followed by ``=`` and what to call it.
+    """
+    told = []
+    for name, title in titled(names):
+        good = [f"`{score}`" for score, row in rows_of(name).items() if row["spearman"]["low"] > 0]
+        told.append(f"{', '.join(good) or 'none'} on {title}")
+    return "; ".join(told)
 
 
 def score_of(name: str, score: str, what: str) -> str:

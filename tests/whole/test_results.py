@@ -25,6 +25,7 @@ from recorded import (
     marks,
     photographs,
     predictions,
+    printed,
     reproductions,
     sureness,
     trainings,
@@ -38,6 +39,7 @@ NAMES = {
     "evaluations": trainings.EVALUATIONS,
     "measurements": sureness.MEASUREMENTS,
     "predictions": predictions.PREDICTIONS,
+    "printed": printed.PRINTED,
 }
 PAGE = ROOT / "docs" / "reproductions.md"
 SCRIPTS = ["measure_sureness"]
@@ -308,6 +310,19 @@ def test_a_measurement_of_sureness_becomes_a_table(empty, monkeypatch):
     )
     printed.returncode = 2
     assert sureness.measure("sureness", {}) == "ended with code 2"
+
+
+def test_what_a_command_prints_becomes_a_block(empty, monkeypatch):
+    ended = subprocess.CompletedProcess([], 0, stdout="\nWhat to do  \n  Use it.\n")
+    called = []
+    monkeypatch.setattr(printed.subprocess, "run", lambda words, **_: called.append(words) or ended)
+    assert printed.record("advise-glyphs", {"source": "a"}) is None
+    assert called[0][2:] == ["innerloop", "advise", "glyphs", "budget=60s"]
+    assert printed.printed("advise-glyphs").splitlines() == [
+        *("```text", "$ innerloop advise glyphs budget=60s", "What to do", "  Use it.", "```")
+    ]
+    ended.returncode = 2
+    assert printed.record("advise-glyphs", {}) == "ended with code 2"
 
 
 def test_validations_of_scores_become_one_table(empty):

@@ -15,13 +15,12 @@ from innerloop.reproduce import REPRODUCTIONS, module_name
 from innerloop.reproduce.sources import library_versions, source_hash
 from recorded.evaluations import adopt_evaluation
 from recorded.files import ROOT, SCALE, adopt_benchmark, adopt_run, read
+from recorded.measurements import MEASUREMENTS, measure
 from recorded.photographs import write_photographs
 from recorded.predictions import MODULE as PREDICTED
 from recorded.predictions import PREDICTIONS, adopt_prediction
 from recorded.printed import MODULE as SPOKEN
 from recorded.printed import PRINTED, record
-from recorded.sureness import MEASUREMENTS, measure
-from recorded.sureness import MODULE as SURENESS
 from recorded.trainings import ALSO, EVALUATIONS, MODULE, PHOTOS, RUN
 from recorded.unfinished import begin, end
 
@@ -55,8 +54,8 @@ def commands() -> Iterator[Command]:
         yield Command("evaluations", name, words, MODULE)
     for name, words in PREDICTIONS.items():
         yield Command("predictions", name, words, PREDICTED)
-    for name, words in MEASUREMENTS.items():
-        yield Command("measurements", name, words, SURENESS)
+    for name, one in MEASUREMENTS.items():
+        yield Command("measurements", name, one.words, one.module)
     for name, words in PRINTED.items():
         yield Command("printed", name, words, SPOKEN)
 

@@ -33,7 +33,13 @@ def record(name: str, made_by: Mapping[str, str | None]) -> str | None:
     return None
 
 
-def printed(name: str) -> str:
-    """A command and what it printed, as a block of text."""
+def printed(name: str, until: str | None = None) -> str:
+    """A command and what it printed, as a block of text.
+
+    Args:
+        name: of what was recorded.
+        until: the title of the first part that is left out; nothing is if omitted.
+    """
     kept = required("printed", name)
-    return "\n".join(["```text", f"$ {kept['command']}", *kept["lines"], "```"])
+    lines = kept["lines"] if until is None else [*kept["lines"][: kept["lines"].index(until)], "…"]
+    return "\n".join(["```text", f"$ {kept['command']}", *lines, "```"])

@@ -23,6 +23,7 @@ from recorded import (
     evaluations,
     files,
     marks,
+    measurements,
     photographs,
     predictions,
     printed,
@@ -37,12 +38,12 @@ NAMES = {
     "reproductions": REPRODUCTIONS,
     "benchmarks": BENCHMARKS,
     "evaluations": trainings.EVALUATIONS,
-    "measurements": sureness.MEASUREMENTS,
+    "measurements": measurements.MEASUREMENTS,
     "predictions": predictions.PREDICTIONS,
     "printed": printed.PRINTED,
 }
 PAGE = ROOT / "docs" / "reproductions.md"
-SCRIPTS = ["measure_sureness"]
+SCRIPTS = ["measure_proximal", "measure_sureness"]
 SCRIPTS += [f"recorded.{file.stem}" for file in sorted(ROOT.glob("scripts/recorded/[a-z]*.py"))]
 
 
@@ -292,15 +293,15 @@ def test_photographs_are_written_once_and_asked_for_where_they_are_missing(tmp_p
 
 
 def test_a_measurement_of_sureness_becomes_a_table(empty, monkeypatch):
-    monkeypatch.delenv(sureness.DATA, raising=False)
-    assert "INNERLOOP_TEST_DATA" in sureness.measure("sureness", {})
+    monkeypatch.delenv(measurements.DATA, raising=False)
+    assert "INNERLOOP_TEST_DATA" in measurements.measure("sureness", {})
     row = {name: {"mean": 0.5, "ci95": 0.01} for name in measure_sureness.HEADING}
     row["inside"] = {"mean": 0.9, "ci95": 0.04}
     printed = subprocess.CompletedProcess([], 0, stdout=json.dumps({"rows": {"Omniglot (…)": row}}))
     called = []
-    monkeypatch.setattr(sureness.subprocess, "run", lambda words, **_: called.append(words) or printed)
-    monkeypatch.setenv(sureness.DATA, "somewhere")
-    assert sureness.measure("sureness-many-queries", {"source": "a"}) is None
+    monkeypatch.setattr(measurements.subprocess, "run", lambda words, **_: called.append(words) or printed)
+    monkeypatch.setenv(measurements.DATA, "somewhere")
+    assert measurements.measure("sureness-many-queries", {"source": "a"}) is None
     assert called[0][1:] == [
         *("scripts/measure_sureness.py", "somewhere", "--each", "60", "--queries", "55", "--json")
     ]
@@ -309,7 +310,7 @@ def test_a_measurement_of_sureness_becomes_a_table(empty, monkeypatch):
         sureness.sureness("sureness-many-queries").splitlines()[2].startswith("| Omniglot (…) | 50.0 ± 1.0 |")
     )
     printed.returncode = 2
-    assert sureness.measure("sureness", {}) == "ended with code 2"
+    assert measurements.measure("sureness", {}) == "ended with code 2"
 
 
 def test_what_a_command_prints_becomes_a_block(empty, monkeypatch):
@@ -321,6 +322,9 @@ def test_what_a_command_prints_becomes_a_block(empty, monkeypatch):
     assert printed.printed("advise-glyphs").splitlines() == [
         *("```text", "$ innerloop advise glyphs budget=60s", "What to do", "  Use it.", "```")
     ]
+    ended.stdout = "a\n\nWhy\n  b"
+    assert printed.record("advise-glyphs", {}) is None
+    assert printed.printed("advise-glyphs", "Why").splitlines()[2:] == ["a", "", "…", "```"]
     ended.returncode = 2
     assert printed.record("advise-glyphs", {}) == "ended with code 2"
 

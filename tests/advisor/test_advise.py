@@ -20,7 +20,7 @@ from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
 from innerloop.advisor.keep import begin, reopened
 from innerloop.advisor.problem import pose
 from innerloop.advisor.race import Race, Racer
-from innerloop.advisor.recommend import ahead_of, choice, in_order, sentence_of
+from innerloop.advisor.recommend import ahead_of, choice, in_order, reasons_of, sentence_of
 from innerloop.advisor.result import Advice, Recommendation, Row
 from innerloop.advisor.run import carry_out
 from innerloop.advisor.rungs import Rungs
@@ -136,6 +136,9 @@ def test_what_needs_no_training_may_win() -> None:
     assert told.endswith("no method that was raced is better.")
     rows = in_order([row("protonet", good, steps=7, whole_seconds=60.0), row("pixels", bad, "untrained")], 1)
     assert sentence_of(problem, choice(rows), went).startswith("Use protonet: accuracy 87.5")
+    others = [row("pixels", bad, "untrained"), row("lite0", [0.6, 0.7, 0.6, 0.65], "pretrained")]
+    beside = in_order([row("protonet", good, steps=7, whole_seconds=60.0), *others], 1)
+    assert "best of what needs no training here, lite0 (by" in reasons_of(problem, beside, went)[0]
 
 
 def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,14 +142,14 @@ def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
         race: the race of methods behind the rows that were trained.
     """
     told, trained = [], [row for row in rows if row.kind == "trained" and row.score is not None]
-    floor = next((row for row in rows if row.kind == "untrained"), None)
+    floor = next((row for row in rows if row.kind != "trained" and row.score is not None), None)
     best = trained[0] if trained else None
     gap = ahead_of(best, floor, problem.better) if best and floor else None
     if best and floor and gap:
         word = "better than" if is_beyond_chance(gap) else "not clearly better than"
         said = f"by {lead_text(problem.score, gap)} on {min(len(best.scores), len(floor.scores))} tasks"
         told.append(
-            f"After {best.steps} steps {best.words} is {word} the best of what needs no training, "
+            f"After {best.steps} steps {best.words} is {word} the best of what needs no training here, "
             f"{floor.words} ({said})."
         )
     cheap = [row for row in trained[1:] if row.fresh and _is_much_cheaper(row, best)]

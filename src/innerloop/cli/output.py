@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ Result = dict[str, Any]
 PIPE_WIDTH = 160  # columns of a table that does not go to a terminal, where nobody can see it wrap
 TEXT_WIDTH = 110
 """Sentences are broken here at the latest: longer lines are hard to follow."""
+TOGETHER, HOLDS = re.compile(r"\d (?:± [\d.]+(?: %)?|%|s\b|ms\b|min\b)|`[^`]*`"), "\u00a0"
+"""Numbers with their units, and commands: no line ends within them."""
 
 
 def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Result], None]) -> Result:
@@ -59,16 +62,15 @@ def write_part(title: str, sentences: Iterable[str]) -> None:
     write(f"\n{title}")
     for sentence in told:
         mark = "  · " if len(told) > 1 else "  "
-        write(
-            textwrap.fill(
-                sentence,
-                width,
-                initial_indent=mark,
-                subsequent_indent=" " * len(mark),
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+        lines = textwrap.fill(
+            TOGETHER.sub(lambda match: match[0].replace(" ", HOLDS), sentence),
+            width,
+            initial_indent=mark,
+            subsequent_indent=" " * len(mark),
+            break_long_words=False,
+            break_on_hyphens=False,
         )
+        write(lines.replace(HOLDS, " "))
 
 
 def write_json(value: Any) -> None:

@@ -476,3 +476,30 @@ def test_a_module_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert last(run)["params/0.weight"].shape == (6, 1)
         assert ("buffers/1.mean" in last(run)) == (norm == "running")
         assert all(t.dtype in (torch.float64, torch.float32) for t in last(run).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("sine-maml", TINY),
+        (
+            "omniglot-protonet",
+            [
+                *(
+                    "data.name=glyphs",
+                    "data.augment=lee2019",
+                    "tasks.ways=3",
+                    "eval.ways=3",
+                    "eval.queries=2",
+                ),
+                *("outer.steps=2", "outer.batch=2", "model.filters=4", "eval.episodes=4"),
+                "eval.validation_episodes=2",
+            ],
+        ),
+    ],
+)
+def test_nothing_draws_from_torchs_own_generator(name: str, settings: list[str], tmp_path: Path) -> None:
+    """Building, training, judging and augmenting name their seeds: a run is the same whatever ran before."""
+    state = torch.random.get_rng_state()
+    train(load_recipe(name, [*settings, f"run.folder={tmp_path}", *FIXED[:3]]), progress=False)
+    assert torch.equal(torch.random.get_rng_state(), state)

@@ -105,12 +105,11 @@ def predict_pictures(
     wanted = wanted or Wanted()
     wanted.check()
     problems = Problems()
-    with problems.collect():
-        loaded = (
-            _opened(backbone or BACKBONE, overrides)
-            if model is None
-            else load_model(model, overrides, trust=trust)
-        )
+    if model is not None:
+        loaded = load_model(model, overrides, trust=trust)
+    else:
+        with problems.collect():
+            loaded = _opened(backbone or BACKBONE, overrides)
     with problems.collect():
         options = support_options(overrides)
         files, skipped = _files(queries, support, options, all_of_them=bool(problems))

@@ -26,6 +26,7 @@ from innerloop.advisor.run import carry_out
 from innerloop.advisor.rungs import Rungs
 from innerloop.advisor.untrained import ground_of, untrained_rows
 from innerloop.cli.advise import render
+from innerloop.cli.output import TEXT_WIDTH
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
 from innerloop.pilot import dividing
@@ -257,7 +258,7 @@ def test_what_is_printed_begins_with_what_to_do_and_no_line_is_long(
     titles = ("What to do", "Why", "Inner rate", "Closed forms", "Groups of classes", "Networks")
     assert parts == [*titles, "Not looked at"]
     sentences = [line for line in printed.splitlines() if line.startswith("  ")]
-    assert max(map(len, sentences)) <= 110
+    assert max(map(len, sentences)) <= TEXT_WIDTH
     flat = " ".join(printed.split())
     for words in (rate_words(advice.rate._asdict()), hardness_words(advice.as_dict()["hardness"])):
         assert words in flat

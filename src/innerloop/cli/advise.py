@@ -125,8 +125,12 @@ def _table(result: Result) -> None:
         value = score_text(name, row[name], row["ci95"]).removeprefix(f"{name} ")
         cost = "" if row["cost"] is None else duration(round(row["cost"]))
         tasks = f"{row['episodes']}{'' if row['fresh'] else ' (earlier)'}"
-        rows.append((row["method"], value, tasks, row["steps"] or "", cost, row["note"]))
-    columns = ("method", name, "tasks", "steps", "whole training", "")
+        rows.append((row["method"], value, tasks, row["steps"] or "", cost))
+    columns = ("method", name, "tasks", "steps", "whole training")
     table(result["tasks"], columns, rows, right=("tasks", "steps", "whole training"))
+    from innerloop.report.advice_words import note_words
+
+    for note in note_words(result["pilot"]):
+        write(note)
     if not all(row["fresh"] for row in result["pilot"]):
         write("(earlier): it dropped out before, and was judged on other tasks than those that went on")

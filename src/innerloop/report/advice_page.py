@@ -8,7 +8,7 @@ from typing import Any
 from innerloop.core.words import duration
 from innerloop.plots.advice import standing_data, standing_figure
 from innerloop.plots.svg import figure_to_svg
-from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
+from innerloop.report.advice_words import hardness_words, landscape_words, note_words, rate_words
 from innerloop.report.figures import Picture
 from innerloop.report.progress_rows import environment_rows, time_rows
 from innerloop.report.read_run import RunData
@@ -68,7 +68,7 @@ def _told(result: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[st
     lines = [
         ("type next", f"`{chosen['command']}`" if chosen.get("command") else ""),
         *(("because", str(reason)) for reason in result.get("reasons") or []),
-        *(("note", note) for note in _notes(result)),
+        *(("note", note) for note in note_words(result.get("pilot"))),
         ("inner rate", rate_words(_part(result, "rate"))),
         ("closed forms", landscape_words(_part(result, "landscape"))),
         ("groups of classes", hardness_words(_part(result, "hardness"))),
@@ -76,15 +76,6 @@ def _told(result: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[st
         *(("not looked at", str(part)) for part in result.get("not_examined") or []),
     ]
     return [(name, text) for name, text in lines if text]
-
-
-def _notes(result: Mapping[str, Any]) -> list[str]:
-    """Remarks on rows of the table, each once, with the methods that it is about."""
-    of: dict[str, list[str]] = {}
-    for row in result.get("pilot") or []:
-        if isinstance(row, Mapping) and row.get("note"):
-            of.setdefault(str(row["note"]), []).append(str(row.get("method")))
-    return [f"{', '.join(methods)}: {note}" for note, methods in of.items()]
 
 
 def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -70,5 +70,18 @@ def hardness_words(part: Mapping[str, Any]) -> str:
     return f"{told}: {part.get('by')}; {part.get('evidence')}."
 
 
+def note_words(rows: Any) -> list[str]:
+    """Remarks on rows of the table, each once, with the methods that it is about.
+
+    >>> note_words([{"method": "anil", "note": "see"}, {"method": "r2d2"}, {"method": "maml", "note": "see"}])
+    ['anil, maml: see']
+    """
+    of: dict[str, list[str]] = {}
+    for row in rows or ():
+        if isinstance(row, Mapping) and row.get("note"):
+            of.setdefault(str(row["note"]), []).append(str(row.get("method")))
+    return [f"{', '.join(methods)}: {note}" for note, methods in of.items()]
+
+
 def _group(group: Mapping[str, Any]) -> str:
     return f"{group.get('name')} ({100 * float(group.get('value') or 0):.0f} %)"

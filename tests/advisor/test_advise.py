@@ -199,6 +199,8 @@ def test_a_constant_is_one_more_input() -> None:
     assert affine == task_landscape(look_at(beside, network), step)._replace(
         view=affine.view, reason=affine.reason
     )
+    assert not affine.applies
+    assert task_landscape(look_at(tasks, il.mlp(1, [], 1), "affine"), step).applies
     assert affine.explained > LINEAR
     assert task_landscape(look_at(tasks, network), step).explained < LINEAR
 
@@ -212,9 +214,13 @@ def test_closed_forms_only_where_targets_are_linear() -> None:
     sine = landscape_part(pose(understand("sine", ["methods=[maml]"])))
     assert not sine.applies
     assert "which features a network will learn is not known" in sine.reason
-    constant = landscape_part(pose(understand(f"{__name__}:lines", ["methods=[maml]"])))
+    family = f"{__name__}:lines"
+    constant = landscape_part(pose(understand(family, ["methods=[maml]", "model.hidden=[]"])))
     assert constant.applies
     assert "linear in the inputs and a constant" in constant.reason
+    deep = landscape_part(pose(understand(family, ["methods=[maml]"])))
+    assert (deep.applies, deep.gain) == (False, None)
+    assert "but the network has hidden layers" in deep.reason
     pictures = landscape_part(pose(understand("glyphs", [*GLYPHS, "methods=[protonet]"])))
     assert not pictures.applies
 

@@ -26,6 +26,7 @@ class View(NamedTuple):
         kept: the share of the features' second moment that these directions keep.
         features: what they are features of: ``raw`` inputs, ``affine`` (the inputs and a constant), an
             untrained ``network``, or ``tangent``.
+        linear: whether the network has nothing but its last layer, so that training leaves features alone.
     """
 
     z: Tensor
@@ -33,6 +34,7 @@ class View(NamedTuple):
     support: int
     kept: float
     features: str = "raw"
+    linear: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """What was looked at, as plain data for JSON."""
@@ -85,7 +87,18 @@ def look_at(
         )
     x, y = all_samples(batch)
     z, kept = principal(features_of(x, features, network, seed), components)
-    return View(z, y, batch.x_support.shape[1], kept, features)
+    return View(z, y, batch.x_support.shape[1], kept, features, is_linear(network))
+
+
+def is_linear(network: Network) -> bool:
+    """Whether a network has no parameters but those of its last layer.
+
+    >>> from innerloop import mlp
+    >>> is_linear(mlp(3, [], 1)), is_linear(mlp(3, [8], 1))
+    (True, False)
+    """
+    params, _ = network.init(generator(0, "init"))
+    return set(params) <= set(network.head_names)
 
 
 def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:

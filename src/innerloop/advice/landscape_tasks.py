@@ -144,8 +144,8 @@ def task_landscape(view: View, step: Step, seed: int = 0) -> TaskLandscape:
         gain=numbers["gain"],
         condition=_condition(fits, numbers, step.shots),
         geography={name: numbers[name] for name in GEOGRAPHY},
-        applies=per_feature >= LEAST and explained >= LINEAR,
-        reason=_why(per_feature, view.features, explained),
+        applies=per_feature >= LEAST and explained >= LINEAR and view.linear,
+        reason=_why(per_feature, view, explained),
         inner_lr=lr,
         rate=whose,
         shots=step.shots,
@@ -168,18 +168,20 @@ def _condition(fits: TaskFits, numbers: dict[str, Estimate], shots: int) -> Side
     return sides_of(condition_of(scales[0] / scales[1], scales[2], estimated_dimension(fits), scales[3]))
 
 
-def _why(per_feature: float, features: str, explained: float) -> str:
+def _why(per_feature: float, view: View, explained: float) -> str:
     if per_feature < LEAST:
         return f"{per_feature:.1f} samples per feature are too few, these numbers are mostly noise: give more"
-    where = INPUTS.get(features, f"{features} features of the untrained network")
+    where = INPUTS.get(view.features, f"{view.features} features of the untrained network")
     if explained < LINEAR:
         return (
             "the closed forms are for targets that are linear in what adapts, and a linear model of "
             f"{where} explains {explained:.0%} of a task's variance; which features a network will learn is "
             "not known before it is trained, so only training tells"
         )
+    if not view.linear:
+        return (
+            f"these targets are linear in {where}, but the network has hidden layers: the closed forms speak "
+            "of a linear model, and what training does to features is not in them, so only training tells"
+        )
     few = f"; {per_feature:.1f} samples per feature are few, 10 give a firmer number"
-    told = (
-        f"squared loss and a model linear in {where}: what training does to features is not in these numbers"
-    )
-    return told + ("" if per_feature >= GOOD else few)
+    return f"squared loss and a model linear in {where}" + ("" if per_feature >= GOOD else few)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from innerloop.advice.landscape_features import Step, look_at
-from innerloop.advice.landscape_tasks import LINEAR, task_landscape
+from innerloop.advice.landscape_tasks import LINEAR, TaskLandscape, task_landscape
 from innerloop.advice.rate import RateAdvice, warning_for
 from innerloop.advisor.evidence import GROUPS
 from innerloop.advisor.problem import Problem
@@ -105,20 +105,11 @@ def hardness_part(problem: Problem) -> HardnessPart:
 
 
 def landscape_part(problem: Problem) -> LandscapePart:
-    """The closed-form gain of MAML over non-adaptive learning, where the theory speaks of such tasks.
-
-    Of targets that are linear in the inputs, else in the inputs and a constant.
-    """
+    """The closed-form gain of MAML over non-adaptive learning, where the theory speaks of such tasks."""
     if problem.score == "accuracy":
         return LandscapePart(False, REASON)
-    recipe = _with_more_samples(problem.recipe)
-    data = build_data(recipe)
     try:
-        tasks, network = data.train.episodes(range(TASKS)), build_network(recipe, data.sizes)
-        step = Step(problem.recipe.tasks.shots, problem.recipe.tasks.shots)
-        closed = task_landscape(look_at(tasks, network), step)
-        if closed.explained < LINEAR:
-            closed = task_landscape(look_at(tasks, network, "affine"), step)
+        closed = closed_forms(problem)
     except UserError as error:
         return LandscapePart(False, str(error).splitlines()[0])
     if closed.applies:
@@ -126,6 +117,25 @@ def landscape_part(problem: Problem) -> LandscapePart:
         return LandscapePart(True, reason, closed.gain.value, (closed.gain.low, closed.gain.high))
     told = f" (for a linear model they give {closed.gain.value:.3g} times MAML's excess risk)"
     return LandscapePart(False, closed.reason + (told if closed.explained >= LINEAR else ""))
+
+
+def closed_forms(problem: Problem) -> TaskLandscape:
+    """What the closed forms give for tasks with a squared error, from samples of their training stream.
+
+    Of targets that are linear in the inputs, else in the inputs and a constant.
+
+    Args:
+        problem: whose tasks are looked at.
+
+    Raises:
+        UserError: the tasks have unequal shapes.
+    """
+    recipe = _with_more_samples(problem.recipe)
+    data = build_data(recipe)
+    tasks, network = data.train.episodes(range(TASKS)), build_network(recipe, data.sizes)
+    step = Step(problem.recipe.tasks.shots, problem.recipe.tasks.shots)
+    closed = task_landscape(look_at(tasks, network), step)
+    return closed if closed.explained >= LINEAR else task_landscape(look_at(tasks, network, "affine"), step)
 
 
 def _with_more_samples(recipe: Recipe) -> Recipe:

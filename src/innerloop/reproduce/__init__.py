@@ -37,6 +37,7 @@ REPRODUCTIONS: dict[str, str] = {
     "adaptlr-statements": "AdaptLR, statements without a figure: corollaries, Theorem 2, H.15, H.18, H.19",
     "adaptlr-table2": "AdaptLR, Table 2: one step of the last layer on sinusoids, eleven rates",
     "advice-hardness": "innerloop advise: is the ranking of hard groups that of trained networks? (ours)",
+    "advice-landscape": "innerloop advise: is the predicted gain that of trained linear models? (ours)",
     "advice-numbers": "innerloop advise on regression: the first choice of a short race (ours)",
     "advice-race": "innerloop advise: the first choice of a short race against long training (ours)",
     "rate-regret": "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)",

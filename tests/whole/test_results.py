@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from innerloop.advisor.evidence import GROUPS, RACES, SEARCH
+from innerloop.advisor.evidence import GAIN, GROUPS, RACES, SEARCH
 from innerloop.bench import BENCHMARKS
 from innerloop.reproduce import REPRODUCTIONS
 from support.places import ROOT
@@ -390,6 +390,13 @@ def test_what_the_advice_says_of_hard_groups_is_what_was_recorded():
         for name in ("omniglot", "cifar100")
     )
     assert GROUPS.endswith(f"correlations of {omniglot} on Omniglot, {cifar} on CIFAR-100")
+
+
+def test_what_the_advice_says_of_gains_is_what_was_recorded():
+    rows = json.loads((ROOT / "results" / "reproductions" / "advice-landscape.json").read_text())["rows"]
+    inside, there, most = re.match(r"(\d+) of (\d+); .*, (\d+%) at most", rows[1]["ours"]).groups()
+    assert GAIN.startswith(f"of {there} random environments")
+    assert f"after training in {inside}, and off by {most} at most" in GAIN
 
 
 def test_what_the_advice_says_of_searches_is_what_was_recorded():

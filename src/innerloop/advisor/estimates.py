@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from innerloop.advice.landscape_features import Step, look_at
 from innerloop.advice.landscape_tasks import LINEAR, TaskLandscape, task_landscape
 from innerloop.advice.rate import RateAdvice, warning_for
-from innerloop.advisor.evidence import GROUPS
+from innerloop.advisor.evidence import GAIN, GROUPS
 from innerloop.advisor.problem import Problem
 from innerloop.advisor.result import HardGroup, HardnessPart, LandscapePart, RatePart
 from innerloop.core.errors import UserError
@@ -113,7 +113,7 @@ def landscape_part(problem: Problem) -> LandscapePart:
     except UserError as error:
         return LandscapePart(False, str(error).splitlines()[0])
     if closed.applies:
-        reason = f"{closed.reason}; one inner step of {closed.inner_lr:.3g}, {closed.rate}"
+        reason = f"{closed.reason}; one inner step of {closed.inner_lr:.3g}, {closed.rate}; {GAIN}"
         return LandscapePart(True, reason, closed.gain.value, (closed.gain.low, closed.gain.high))
     told = f" (for a linear model they give {closed.gain.value:.3g} times MAML's excess risk)"
     return LandscapePart(False, closed.reason + (told if closed.explained >= LINEAR else ""))

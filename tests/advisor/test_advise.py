@@ -218,6 +218,8 @@ def test_closed_forms_only_where_targets_are_linear() -> None:
     constant = landscape_part(pose(understand(family, ["methods=[maml]", "model.hidden=[]"])))
     assert constant.applies
     assert "linear in the inputs and a constant" in constant.reason
+    through_zero = ["methods=[maml]", "model.hidden=[]", "model.bias=false"]
+    assert not landscape_part(pose(understand(family, through_zero))).applies
     deep = landscape_part(pose(understand(family, ["methods=[maml]"])))
     assert (deep.applies, deep.gain) == (False, None)
     assert "but the network has hidden layers" in deep.reason

@@ -260,6 +260,8 @@ def test_the_course_baselines_and_comparisons_of_a_training_become_words(empty):
     assert evaluations.weights("photos-supervised") == "best by validation (step 20)"
     assert evaluations.reported("photos-supervised", "inner_residual") == "0.12"
     assert evaluations.time_of("photos-supervised") == "10 min"
+    evaluations.adopt_evaluation("photos-maml", {"run": "run"}, None, empty, timed=False)
+    assert evaluations.time_of("photos-maml") == "not timed"  # it was interrupted: the clock tells nothing
     assert evaluations.validations("photos-supervised").splitlines() == [
         "| meta-step | 10 | 20 |",
         "| --- | --- | --- |",

@@ -101,6 +101,16 @@ def is_linear(network: Network) -> bool:
     return set(params) <= set(network.head_names)
 
 
+def has_constant(network: Network) -> bool:
+    """Whether the last layer adds a constant.
+
+    >>> from innerloop import mlp
+    >>> has_constant(mlp(3, [], 1)), has_constant(mlp(3, [], 1, bias=False))
+    (True, False)
+    """
+    return any(name.endswith("bias") for name in network.head_names)
+
+
 def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
     """Features ``(T, n, D)`` of inputs ``(T, n, …)`` in float64, at most :data:`PROJECTED` of them.
 
@@ -122,7 +132,7 @@ def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
         z = torch.stack(
             [network.features(params, buffers, task, "batch")[0].flatten(1) for task in x]
         ).double()
-        if any(name.endswith("bias") for name in network.head_names):
+        if has_constant(network):
             z = _with_constant(z)
         return _projected(z, seed)
 

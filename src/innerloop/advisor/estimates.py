@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from innerloop.advice.landscape_features import Step, look_at
+from innerloop.advice.landscape_features import Step, has_constant, look_at
 from innerloop.advice.landscape_tasks import LINEAR, TaskLandscape, task_landscape
 from innerloop.advice.rate import RateAdvice, warning_for
 from innerloop.advisor.evidence import GAIN, GROUPS
@@ -122,7 +122,7 @@ def landscape_part(problem: Problem) -> LandscapePart:
 def closed_forms(problem: Problem) -> TaskLandscape:
     """What the closed forms give for tasks with a squared error, from samples of their training stream.
 
-    Of targets that are linear in the inputs, else in the inputs and a constant.
+    The features are what a linear network has: the inputs, with a constant if its last layer has a bias.
 
     Args:
         problem: whose tasks are looked at.
@@ -134,8 +134,8 @@ def closed_forms(problem: Problem) -> TaskLandscape:
     data = build_data(recipe)
     tasks, network = data.train.episodes(range(TASKS)), build_network(recipe, data.sizes)
     step = Step(problem.recipe.tasks.shots, problem.recipe.tasks.shots)
-    closed = task_landscape(look_at(tasks, network), step)
-    return closed if closed.explained >= LINEAR else task_landscape(look_at(tasks, network, "affine"), step)
+    features = "affine" if has_constant(network) else "raw"
+    return task_landscape(look_at(tasks, network, features), step)
 
 
 def _with_more_samples(recipe: Recipe) -> Recipe:

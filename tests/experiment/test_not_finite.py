@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from innerloop.core.errors import NonFiniteError, UserError
+from innerloop.core.importing import Trusted
 from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation import HEADS, Protocol, evaluate, evaluate_head
@@ -318,7 +319,7 @@ def test_protonet_on_labels_of_an_own_family(tmp_path: Path, monkeypatch: Any) -
     families(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     recipe = {
-        "tasks": {"family": "own_labels:blobs", "shots": 2, "queries": 3},
+        "tasks": {"family": Trusted("own_labels:blobs"), "shots": 2, "queries": 3},
         "model": {"hidden": [4]},
         "inner": {"method": "protonet", "loss": "cross-entropy"},
         "outer": {"steps": 2, "batch": 2},

@@ -14,7 +14,7 @@ import torch
 from innerloop.advice.rate import GRADIENT, HEAD_ONLY, LEARNED
 from innerloop.analysis.rate import Settings
 from innerloop.core.errors import UserError
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss
 from innerloop.experiment.learner import ARGUMENTS, build_learner
 from innerloop.experiment.parts import build
@@ -41,7 +41,7 @@ def test_the_table_is_read_without_torch() -> None:
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_factory_takes_what_its_entry_gives(name: str) -> None:
     entry = LEARNERS[name]
-    takes = inspect.signature(load_object(entry.factory)).parameters
+    takes = inspect.signature(load_object(Trusted(entry.factory))).parameters
     any_name = any(each.kind is each.VAR_KEYWORD for each in takes.values())
     given = {*entry.reads, *entry.fixed, *entry.settings}
     assert given <= set(takes) or any_name

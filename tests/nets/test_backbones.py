@@ -11,6 +11,7 @@ from torch import nn
 from innerloop.bench import resnet as resnet_bench
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
+from innerloop.core.importing import Trusted
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import count
 from innerloop.execution import Plan, meta_gradient
@@ -205,9 +206,9 @@ def test_wrn_by_name_is_wrn_28_10():
         ("resnet12", {"width": (1, 2)}, "did you mean 'widths'"),
         ("wrn-28-10", {"depth": 16}, "no setting 'depth'"),
         ("resnet12", {"head": "fc"}, "knows its last layer"),
-        ("nowhere.at_all:net", {}, "no module 'nowhere.at_all'"),
+        (Trusted("nowhere.at_all:net"), {}, "no module 'nowhere.at_all'"),
         ("torch.nn:Nothing", {}, "has no 'Nothing'"),
-        ("builtins:dict", {}, "gave a dict"),
+        (Trusted("builtins:dict"), {}, "gave a dict"),
     ],
 )
 def test_mistakes_in_names(name, settings, says):
@@ -224,7 +225,7 @@ def test_own_modules_by_path(monkeypatch):
     mine = types.ModuleType("mine")
     mine.small = small_module
     monkeypatch.setitem(sys.modules, "mine", mine)
-    net = backbone("mine:small", 1, 16, 3, norm="running", width=6)
+    net = backbone(Trusted("mine:small"), 1, 16, 3, norm="running", width=6)
     assert net.init(torch.Generator().manual_seed(0))[0]["2.weight"].shape == (3, 6)
     check_network(net, pictures(dtype=torch.float32))
 

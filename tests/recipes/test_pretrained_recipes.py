@@ -117,11 +117,9 @@ def test_weights_that_there_are_not(published: dict[str, Tensor]) -> None:
         pretrained.pretrained_weights("hf:somebody/model", {}, ())
 
 
-def test_models_of_transformers_run_no_code() -> None:
-    assert (
-        foreign_code(make_recipe({"model": {"kind": "hf:somebody/model", "settings": {"pooling": "mean"}}}))
-        == {}
-    )
+def test_a_file_that_names_a_model_of_transformers_needs_trust() -> None:
+    asked = make_recipe({"model": {"kind": "hf:somebody/model", "settings": {"pooling": "mean"}}})
+    assert foreign_code(asked) == {"model.kind": "hf:somebody/model"}
     assert foreign_code(make_recipe({"model": {"kind": "hfx:model"}})) == {"model.kind": "hfx:model"}
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
+from innerloop.core.importing import Trusted
+from innerloop.experiment.experiment import Experiment
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.experiment.sweeps import runs as sweep_module
 from innerloop.experiment.sweeps.grid import make_cells
@@ -168,9 +170,17 @@ def test_what_the_user_names_is_imported_and_later_needs_trust(tmp_path: Path, f
     assert read_manifest(Path(run))["status"] == "finished"
 
 
-def test_a_recipe_made_in_code_is_ones_own(tmp_path: Path, foreign: Foreign) -> None:
-    own = load_recipe("sine-maml", [*TINY, f"run.folder={tmp_path / 'runs'}"])
-    own = own.model_copy(update={"model": Model(kind=NAMES["model.kind"], settings={"width": 4})})
+def test_a_recipe_made_in_code_says_what_it_trusts(tmp_path: Path, foreign: Foreign) -> None:
+    first = load_recipe("sine-maml", [*TINY, f"run.folder={tmp_path / 'runs'}"])
+    text = first.model_copy(update={"model": Model(kind=NAMES["model.kind"], settings={"width": 4})})
+    with pytest.raises(UntrustedCodeError):
+        train(text, progress=False)
+    with pytest.raises(UntrustedCodeError):
+        Experiment(text)
+    assert not foreign.was_imported()
+    assert isinstance(Experiment(text, trust=True).recipe.model.kind, Trusted)
+    trusted = Model(kind=Trusted(NAMES["model.kind"]), settings={"width": 4})
+    own = first.model_copy(update={"model": trusted})
     run = train(own, progress=False).run
     assert foreign.was_imported()
     with pytest.raises(UntrustedCodeError):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, load_object
 from innerloop.core.types import TaskBatch
 from innerloop.nets.factory import backbone
 from innerloop.tasks import FAMILIES, Sampler, get_family, make_sampler
@@ -316,7 +316,7 @@ def constants(draws, shots, queries, spread=1.0):
 def test_a_family_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_tasks.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    family = get_family("my_own_tasks:constants")
+    family = get_family(Trusted("my_own_tasks:constants"))
     tasks = make_sampler(family, seed=0, shots=2, queries=3, settings={"spread": 2.0}, dtype=torch.float64)
     batch = tasks.episodes(range(MANY))
     assert isinstance(batch, TaskBatch)
@@ -324,7 +324,7 @@ def test_a_family_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert same(tasks.episode(7), batch.task(7))
     assert tasks.name == "constants"
     with pytest.raises(UserError, match="has no 'constant'"):
-        get_family("my_own_tasks:constant")
+        get_family(Trusted("my_own_tasks:constant"))
 
 
 def test_errors_inside_a_family_of_ones_own_are_not_hidden(
@@ -333,9 +333,9 @@ def test_errors_inside_a_family_of_ones_own_are_not_hidden(
     (tmp_path / "broken_tasks.py").write_text("import a_package_that_does_not_exist\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_package_that_does_not_exist"):
-        load_object("broken_tasks:family")
+        load_object(Trusted("broken_tasks:family"))
     with pytest.raises(UserError, match=r"no module 'nowhere_at_all'.*PYTHONPATH=FOLDER"):
-        load_object("nowhere_at_all:family")
+        load_object(Trusted("nowhere_at_all:family"))
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_a_module_in_the_current_folder_is_refused_with_the_fix(
 @pytest.mark.parametrize("path", ["math:", ":sqrt", ".math:sqrt", "math.:sqrt", "a file.py:sqrt", "math:sqr"])
 def test_names_that_name_nothing_are_refused(path: str) -> None:
     with pytest.raises(UserError, match=r"write package\.module:function|did you mean 'sqrt'"):
-        load_object(path)
+        load_object(Trusted(path))
 
 
 def test_an_error_of_the_module_itself_is_not_taken_for_a_missing_name(
@@ -364,7 +364,7 @@ def test_an_error_of_the_module_itself_is_not_taken_for_a_missing_name(
     (tmp_path / "slip_of_mine.py").write_text("import math\nmath.sqroot(2)\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(AttributeError, match="sqroot"):
-        load_object("slip_of_mine:family")
+        load_object(Trusted("slip_of_mine:family"))
 
 
 def test_unknown_families_and_settings_are_refused_with_a_hint() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from innerloop.advisor.methods import NETWORK, NUMBERS, PICTURES
 from innerloop.advisor.settings import Advise
 from innerloop.core.errors import Problems, UserError, did_you_mean
+from innerloop.core.importing import Trusted
 from innerloop.core.place import user_path
 from innerloop.recipes.flat import flat_reading
 from innerloop.recipes.library import fitted_recipe, load_recipe, names_recipe, shipped_names
@@ -96,8 +97,8 @@ def _recipe(source: str, items: Sequence[str], named: bool, trust: bool) -> tupl
     from innerloop.tasks.families import FAMILIES, get_family
 
     if source in FAMILIES or ":" in source:
-        get_family(source)
-        return _of_family(source, items), []
+        get_family(Trusted(source))  # typed
+        return _of_family(Trusted(source), items), []
     hint = did_you_mean(source, [*known, *FAMILIES, *shipped_names()])
     raise UserError(
         f"'{source}' is neither a recipe, a dataset, a folder of pictures nor a family of tasks{hint}: "

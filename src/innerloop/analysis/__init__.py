@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, load_object
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,5 +68,5 @@ def find(name: str) -> Analysis:
     if name not in ANALYSES:
         hint = did_you_mean(name, ANALYSES)
         raise UserError(f"there is no analysis '{name}'{hint}: there are {', '.join(ANALYSES)}.")
-    analysis: Analysis = load_object(f"innerloop.analysis.{name}:ANALYSIS")
+    analysis: Analysis = load_object(Trusted(f"innerloop.analysis.{name}:ANALYSIS"))
     return analysis

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, load_object
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ class Benchmark(NamedTuple):
 
 def _late(name: str) -> Callable[..., Any]:
     """``module:function`` of this room, imported when it is called."""
-    return lambda *args, **options: load_object(f"innerloop.bench.{name}")(*args, **options)
+    return lambda *args, **options: load_object(Trusted(f"innerloop.bench.{name}"))(*args, **options)
 
 
 BENCHMARKS: dict[str, Benchmark] = {

@@ -110,7 +110,7 @@ def with_weights(tensors: Mapping[str, Tensor]) -> LiteModule:
 
 def load(path: Path, side: int = 224) -> np.ndarray[Any, Any]:
     """A picture as the weights want it: the middle 7/8 of its shorter side, resized."""
-    with Image.open(path) as file:
+    with Image.open(path, formats=["JPEG", "PNG"]) as file:
         picture = file.convert("RGB")
     size = int(side / (side + 32) * min(picture.size))
     left, top = (picture.width - size + 1) // 2, (picture.height - size + 1) // 2

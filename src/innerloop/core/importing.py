@@ -1,13 +1,93 @@
-"""Objects by name: how a setting refers to a function of the user's own."""
+"""Objects by name: the one step from a name to code, and the token that it asks for.
+
+Importing a module runs it, so text alone never decides what is imported: :func:`load_object` takes a
+:class:`Trusted` name and refuses any other. Names from files become one in :func:`let_in` only, which asks
+whether the user trusts the file.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.machinery
 import os
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.faults import printable
+from innerloop.core.telling import tell
+
+_PLAIN_TIMM = re.compile(r"timm:[\w.]+")
+
+
+class Trusted(str):
+    """The name of code that may be imported: ``kind=Trusted("mypackage.nets:small")``.
+
+    Names that are typed as settings become one by themselves, names in a file with ``trust=True``.
+    """
+
+    __slots__ = ()
+
+
+class UntrustedCodeError(UserError):
+    """A file names code that nobody has said to trust; ``named`` says which, in words."""
+
+    def __init__(self, source: str, named: str) -> None:
+        self.named = named
+        super().__init__(
+            f"{source} names code from outside innerloop, which would run when it is imported: {named}; "
+            "if you know it and where it comes from, add --trust (in Python: trust=True, or Trusted(name))."
+        )
+
+
+def foreign_parts(kind: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """What of a network's name (``kind``) and settings would import code or read files; nothing if empty.
+
+    A plain ``timm:`` name with numbers and truth values as settings is one of timm's own models. Text and
+    tables among them may be files and addresses of weights, which older versions of timm unpickle. An ``hf:``
+    name is a folder that is read, or a download.
+
+    >>> foreign_parts("timm:resnet18", {"pretrained": True})
+    {}
+    >>> foreign_parts("timm:resnet18", {"checkpoint_path": "a.pth"})
+    {'settings.checkpoint_path': 'a.pth'}
+    """
+    if kind.startswith("timm:"):
+        texts = {f"settings.{key}": str(v) for key, v in settings.items() if not _is_number(v)}
+        return texts if _PLAIN_TIMM.fullmatch(kind) else {"kind": kind, **texts}
+    return {"kind": kind} if ":" in kind else {}
+
+
+def let_in(named: Mapping[str, str], source: str, trust: bool) -> None:
+    """The gate for what a file names: refuses it, or says on standard error what is trusted.
+
+    Args:
+        named: settings of the file, and the code that each names.
+        source: the file.
+        trust: whether the user trusts it.
+
+    Raises:
+        UntrustedCodeError: it names something, and is not trusted.
+    """
+    words = ", ".join(f"{key}={printable(name)} ({_module(key, name)})" for key, name in named.items())
+    if words and not trust:
+        raise UntrustedCodeError(source, words)
+    if words:
+        tell(f"trusted: {source} names {words}, which is imported")
+
+
+def _module(key: str, name: str) -> str:
+    for prefix, library in (("timm:", "timm"), ("hf:", "transformers")):
+        if name.startswith(prefix) or (prefix == "timm:" and ".settings." in f".{key}"):
+            return f"read by module {library}"
+    return f"module {printable(name.partition(':')[0])}"
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_number(item) for item in value)
+    return isinstance(value, (bool, int, float))
 
 
 def load_object(path: str) -> Any:
@@ -16,12 +96,15 @@ def load_object(path: str) -> Any:
     The current folder is searched only if it is on Python's path: a file there that is called like a module
     of a library would otherwise take its place. The error says how to put it there.
 
-    >>> load_object("math:sqrt")(9.0)
+    >>> load_object(Trusted("math:sqrt"))(9.0)
     3.0
 
     Raises:
+        UntrustedCodeError: the name is plain text, which anything may have written.
         UserError: for a name that is none, a module that is not on the path, or one that lacks the object.
     """
+    if not isinstance(path, Trusted):
+        raise UntrustedCodeError("a plain string", printable(path))
     module, _, attribute = path.partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
         raise UserError(f"'{path}' is not the name of an object: write package.module:function.")

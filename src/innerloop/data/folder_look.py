@@ -18,6 +18,7 @@ from innerloop.core.place import user_path
 from innerloop.data.layouts.layout import cores
 from innerloop.data.pictures import (
     ENORMOUS,
+    FORMATS,
     BadPictureError,
     Colour,
     check_is_file,
@@ -71,7 +72,7 @@ def _looked(root: Path, paths: Sequence[str], thoroughly: bool) -> tuple[dict[st
 def _look(root: Path, thoroughly: bool, path: str) -> Head | str:
     try:
         check_is_file(root / path)
-        with Image.open(root / path) as picture:
+        with Image.open(root / path, formats=FORMATS) as picture:
             head = picture.size, picture.mode
         if giant := too_large(head[0]):
             return giant

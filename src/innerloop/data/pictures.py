@@ -1,4 +1,4 @@
-"""One picture: from any file Pillow reads to a square uint8 array."""
+"""One picture: from a file of the usual kinds to a square uint8 array."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ Fit = Literal["crop", "squash", "pad"]
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 )
+FORMATS = ("PNG", "JPEG", "MPO", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+"""What Pillow may read, whatever a file is called: others start programs (PostScript)."""
 VIDEOS = frozenset((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts"))
 OF_PHONES = frozenset((".heic", ".heif", ".avif"))
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"))
@@ -87,7 +89,8 @@ def open_picture(data: bytes | Path) -> Image.Image:
     try:
         if isinstance(data, Path):
             check_is_file(data)
-        with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
+        source = io.BytesIO(data) if isinstance(data, bytes) else data
+        with Image.open(source, formats=FORMATS) as picture:
             if giant := too_large(picture.size):
                 raise BadPictureError(giant)
             picture.load()

@@ -12,6 +12,7 @@ from PIL import Image, ImageOps
 from innerloop.core.preprocessing import RESAMPLES, Preprocessing, Resample, Side
 from innerloop.data.pictures import (
     ENORMOUS,
+    FORMATS,
     BadPictureError,
     check_is_file,
     open_picture,
@@ -47,7 +48,7 @@ def decode(data: bytes) -> Image.Image:
     if not data:
         raise BadPictureError("the file is empty")
     try:
-        with Image.open(io.BytesIO(data)) as picture:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
             giant = too_large(picture.size)
     except Image.DecompressionBombError:
         raise BadPictureError(ENORMOUS) from None

@@ -12,6 +12,7 @@ from innerloop.recipes.library import load_recipe
 from innerloop.recipes.python import as_items
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, recipe_to_toml, typed_keys
+from innerloop.recipes.trust import admit
 from innerloop.recipes.unread import unread
 
 
@@ -39,7 +40,8 @@ class Experiment:
     ) -> None:
         given = [*items, *as_items(settings)]
         if isinstance(source, Recipe):
-            self.recipe = make_recipe(source.model_dump(exclude_none=True), given) if given else source
+            recipe = make_recipe(source.model_dump(exclude_none=True), given) if given else source
+            self.recipe = admit(recipe, typed_keys(given), "the recipe", trust)
         else:
             self.recipe = load_recipe(str(source), given, trust=trust)
         self._notes = unread(self.recipe, sorted(typed_keys(given)))

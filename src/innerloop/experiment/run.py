@@ -38,7 +38,7 @@ from innerloop.recipes.schema import Recipe
 from innerloop.recipes.started import look_at, recipe_of
 from innerloop.recipes.unread import rate_warning, refuse_stray_tables
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
-from innerloop.runs.directory import RECIPE
+from innerloop.runs.directory import RECIPE, refuse_links
 from innerloop.runs.leftovers import clear_leftovers
 from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
@@ -237,6 +237,7 @@ def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> Jud
     Raises:
         UserError: the pictures of its test split have changed, or its predictions are not finite.
     """
+    refuse_links(run)
     if look_at(run).outer.objective == NOTHING:
         return evaluate_backbone_run(run, overrides, trust=trust)
     loaded = load_run(run, overrides, trust=trust)

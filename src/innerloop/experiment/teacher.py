@@ -38,7 +38,7 @@ def load_teacher(recipe: Recipe, sizes: Sizes, data: Data) -> Teacher | None:
         return None
     run = user_path(recipe.outer.teacher)
     taught, theirs = _finished(run)
-    _check_code(taught, recipe, run)
+    taught = _with_our_code(taught, recipe, run)
     _check_sizes(theirs, sizes, run)
     _check_classes(run, data)
     params, buffers = _weights(taught, run, recipe)
@@ -64,7 +64,7 @@ def _finished(run: Path) -> tuple[Recipe, Sizes]:
     return taught, sizes_from(manifest["sizes"])
 
 
-def _check_code(taught: Recipe, recipe: Recipe, run: Path) -> None:
+def _with_our_code(taught: Recipe, recipe: Recipe, run: Path) -> Recipe:
     """A file alone never decides what is imported: only code that the recipe itself names."""
     ours = foreign_code(recipe)
     strange = {
@@ -78,6 +78,9 @@ def _check_code(taught: Recipe, recipe: Recipe, run: Path) -> None:
             f"outer.teacher={run} names code from outside, {key}={name!r}, which this recipe does not: give "
             "a teacher with the same model.kind, or one of innerloop's own networks."
         )
+    if taught.model.kind != recipe.model.kind:
+        return taught
+    return taught.model_copy(update={"model": taught.model.model_copy(update={"kind": recipe.model.kind})})
 
 
 def _check_sizes(theirs: Sizes, ours: Sizes, run: Path) -> None:

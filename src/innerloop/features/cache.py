@@ -23,7 +23,7 @@ from innerloop.core.faults import in_words
 from innerloop.core.telling import tell
 from innerloop.data.place import cache_folder
 from innerloop.features.items import Digest
-from innerloop.runs.files import write_json_atomic
+from innerloop.runs.files import check_plain_file, read_plain_file, write_json_atomic
 from innerloop.runs.lock import try_lock
 
 Rows = NDArray[np.float32]
@@ -78,8 +78,9 @@ class FeatureFiles:
 
     def _rows(self, keys: Path, wanted: set[Digest]) -> dict[Digest, Rows]:
         try:
-            known = list(_KEY.iter_unpack(_whole(keys.read_bytes(), _KEY.size)))
+            known = list(_KEY.iter_unpack(_whole(read_plain_file(keys), _KEY.size)))
             values = keys.with_suffix(".values")
+            check_plain_file(values)
             rows = min(len(known), values.stat().st_size // (4 * self._dimension))
             if rows == 0:
                 return {}
@@ -118,6 +119,9 @@ class FeatureFiles:
         if self._about is not None and not (self._folder / "about.json").exists():
             write_json_atomic(self._folder / "about.json", self._about)
         for number in range(_MOST_PAIRS):
+            pair = [self._folder / f"{number}.{kind}" for kind in ("keys", "values", "lock")]
+            if any(path.exists() and not path.is_file() for path in pair):
+                continue  # opening a pipe would wait for ever
             handle = os.open(self._folder / f"{number}.lock", os.O_RDWR | os.O_CREAT, 0o644)
             if try_lock(handle):
                 self._lock = handle

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.core.faults import in_words
+from innerloop.core.faults import in_words, printable
+from innerloop.core.importing import let_in
 from innerloop.core.preprocessing import preprocessing_from
 from innerloop.core.types import Params
 from innerloop.features.backbone import Backbone
@@ -47,20 +48,31 @@ def packed_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tenso
     return plain(about), {n: v.detach().cpu().contiguous().clone() for n, v in tensors.items()}
 
 
-def unpacked_backbone(about: Mapping[str, Any], tensors: Mapping[str, Tensor], source: str) -> Backbone:
+def unpacked_backbone(
+    about: Mapping[str, Any], tensors: Mapping[str, Tensor], source: str, *, trust: bool = False
+) -> Backbone:
     """What :func:`packed_backbone` gave; its last layer is zero, since features do without.
 
     Args:
         about: the words.
         tensors: of the file; those of other things are left alone.
         source: for messages.
+        trust: whether the file may have transformers build a model of its choice (``hf:``).
 
     Raises:
-        UserError: it is something else, or damaged.
+        UserError: it is something else, or damaged, or names code, which no such file may.
+        UntrustedCodeError: it names an ``hf:`` model, and is not trusted.
     """
     if about.get("format") != FORMAT:
         raise UserError(f"{source} holds no backbone that innerloop wrote.")
     try:
+        if about["name"] not in BACKBONES and not is_hugging_face(about["name"]):
+            raise UserError(
+                f"{source} names the backbone '{printable(about['name'])}', which a file may not: one with "
+                "its weights is one of innerloop's own or of transformers."
+            )
+        if is_hugging_face(about["name"]) and not trust:
+            let_in({"backbone": about["name"]}, source, trust=False)
         how = preprocessing_from(about["preprocessing"])
         height, _, channels = how.shape
         heads = {name: torch.zeros(shape) for name, shape in about["heads"].items()}
@@ -102,8 +114,12 @@ def write_backbone(path: Path, backbone: Backbone) -> Path:
     return path
 
 
-def read_backbone(path: Path) -> Backbone:
+def read_backbone(path: Path, *, trust: bool = False) -> Backbone:
     """What :func:`write_backbone` wrote.
+
+    Args:
+        path: the file.
+        trust: whether it may name an ``hf:`` model.
 
     Raises:
         UserError: there is no such file, or it holds something else.
@@ -118,4 +134,4 @@ def read_backbone(path: Path) -> Backbone:
             about = json.loads((file.metadata() or {}).get("innerloop", "{}"))
     except (OSError, SafetensorError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}.") from None
-    return unpacked_backbone(about if isinstance(about, dict) else {}, tensors, str(path))
+    return unpacked_backbone(about if isinstance(about, dict) else {}, tensors, str(path), trust=trust)

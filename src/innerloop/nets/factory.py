@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, foreign_parts, let_in, load_object
 from innerloop.nets.cells.network import cell_network
 from innerloop.nets.conv4 import conv4
 from innerloop.nets.convnet import convnet
@@ -88,6 +88,8 @@ def build_backbone(
     if ":" in name:
         library, _, model = name.partition(":")
         if library == "timm":
+            if not isinstance(name, Trusted):
+                let_in(foreign_parts(name, settings), "a plain string", trust=False)
             return from_module(lambda: _timm(model, sizes, settings), head, norm)
         if is_hugging_face(name):
             return from_module(lambda: hugging_face(model, sizes[2], settings), head or "head", norm)

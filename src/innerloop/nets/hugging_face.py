@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor, nn
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, load_object
 from innerloop.core.place import user_path
 
 PREFIX = "hf:"
@@ -97,7 +97,7 @@ def hugging_face(name: str, outputs: int, settings: Mapping[str, Any]) -> nn.Mod
     if kept is None:
         model = _calling(name, "AutoModel", {"use_safetensors": True, "config": config, **options})
     else:
-        model = _library(name, "AutoModel").from_config(config, **options)
+        model = _library(name, "AutoModel").from_config(config, trust_remote_code=False, **options)
     return PooledVision(model, pooling, _dimension(config, pooling), outputs).eval()
 
 
@@ -153,7 +153,7 @@ def _rebuilt(name: str, config: Mapping[str, Any]) -> Any:
 def _library(name: str, attribute: str) -> Any:
     """A class of transformers."""
     try:
-        return load_object(f"transformers:{attribute}")
+        return load_object(Trusted(f"transformers:{attribute}"))
     except UserError:
         raise UserError(f"{PREFIX}{name} needs transformers: pip install 'innerloop[hf]'.") from None
 

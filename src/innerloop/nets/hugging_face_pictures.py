@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, load_object
 from innerloop.core.preprocessing import RESAMPLES, Preprocessing, Resize, Side, check_preprocessing
 from innerloop.nets.hugging_face import PREFIX, local_folder
 
@@ -63,7 +63,7 @@ def _text(name: str, file: str) -> str | None:
         path = folder / file
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     try:
-        download = load_object("huggingface_hub:hf_hub_download")(name, file)
+        download = load_object(Trusted("huggingface_hub:hf_hub_download"))(name, file)
     except UserError:
         raise UserError(f"{PREFIX}{name} needs transformers: pip install 'innerloop[hf]'.") from None
     except Exception as error:  # of several libraries: no network, no such name, no such file

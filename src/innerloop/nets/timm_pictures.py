@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, load_object
 from innerloop.core.preprocessing import RESAMPLES, Preprocessing, check_preprocessing
 
 
@@ -17,7 +17,7 @@ def timm_preprocessing(name: str) -> Preprocessing:
         UserError: timm is missing, or says nothing that is known here.
     """
     try:
-        config: Any = load_object("timm.models:get_pretrained_cfg")(name)
+        config: Any = load_object(Trusted("timm.models:get_pretrained_cfg"))(name)
     except UserError:
         raise UserError(f"timm:{name} needs timm: pip install 'innerloop[timm]'.") from None
     if config is None:

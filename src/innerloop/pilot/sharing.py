@@ -20,7 +20,7 @@ from innerloop.pilot.trials import Reached, Trial, carry_out
 from innerloop.pilot.workers import in_processes
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
-from innerloop.recipes.trust import UntrustedCodeError, foreign_code
+from innerloop.recipes.trust import admit, foreign_code
 from innerloop.runs.claims import Claims
 from innerloop.runs.files import read_json, write_json_atomic
 
@@ -70,10 +70,9 @@ def posted(run: Path, asked: Recipe, *, trust: bool = False) -> list[Trial]:
     if not inside:
         raise UserError(f"{file} is damaged: stop the search, and begin it anew in another folder.")
     known = foreign_code(asked)
-    for recipe in recipes:
-        new = {key: name for key, name in foreign_code(recipe).items() if known.get(key) != name}
-        if new and not trust:
-            raise UntrustedCodeError(str(file), ", ".join(f"{key}={name}" for key, name in new.items()))
+    for trial, recipe in zip(trials, recipes, strict=True):
+        ours = [key for key, name in foreign_code(recipe).items() if known.get(key) == name]
+        trial.recipe.update(admit(recipe, ours, str(file), trust).model_dump(exclude_none=True))
     return trials
 
 

@@ -11,7 +11,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.recipes.other_pictures import folders_among, judged_on
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, parse_assignments
+from innerloop.recipes.settings import make_recipe, parse_assignments, typed_keys
+from innerloop.recipes.trust import admit
 
 NOTHING = "none"
 """The value of ``outer.objective`` of runs that train nothing."""
@@ -60,6 +61,7 @@ def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | Non
         **(_shape() if like is None else _tasks_of(like)),
     }
     recipe = make_recipe(base, items, fresh=True)
+    recipe = admit(recipe, {"model.kind", *typed_keys(items)}, backbone, trust=False)
     if "name" in given:
         return recipe
     what = re.sub(r"[^\w.]+", "-", f"{Path(recipe.data.name).name}-{recipe.model.kind}").strip("-.")

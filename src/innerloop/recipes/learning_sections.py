@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from innerloop.recipes.section import Activation, LossName, Method, Norm, Section
+from innerloop.recipes.section import Activation, CodeName, LossName, Method, Norm, Section
 
 
 class Model(Section):
     """Which network, and how it starts."""
 
-    kind: str = Field(
+    kind: CodeName = Field(
         "mlp",
         description="mlp, conv4, convnet, cells, r2d2-conv, resnet12, resnet12-thin, wrn-28-10, "
         "efficientnet-lite0 … lite4, timm:NAME, hf:NAME-or-FOLDER, or package.module:factory of your own",

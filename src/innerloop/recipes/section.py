@@ -5,10 +5,11 @@ Importing this file must not import torch, nor must any file of sections.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidatorFunctionWrapHandler, WrapValidator
 
+from innerloop.core.importing import Trusted
 from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.recipes.rules import Ruled
 
@@ -23,6 +24,15 @@ Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "le
 Norm = Literal["transductive", "support", "running", "group", "none"]
 LossName = Literal["mse", "half-mse", "half-sse", "cross-entropy", "cross-entropy-sum"]
 Choice = Literal["any", "one-group", "across-groups"]
+
+
+def _still_trusted(value: Any, read: ValidatorFunctionWrapHandler) -> str:
+    text: str = read(value)
+    return value if isinstance(value, Trusted) else text
+
+
+CodeName = Annotated[str, WrapValidator(_still_trusted)]
+"""Text that may name code. A :class:`~innerloop.core.importing.Trusted` name stays one."""
 
 
 class Section(Ruled):

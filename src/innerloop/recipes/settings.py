@@ -15,7 +15,7 @@ from innerloop.recipes.grammar import Assignment, Grammar, Reading, mentions, pa
 from innerloop.recipes.grammar import read_value as read_value
 from innerloop.recipes.problems import known_settings
 from innerloop.recipes.schema import Recipe
-from innerloop.recipes.trust import admit
+from innerloop.recipes.trust import admit, trusted
 from innerloop.recipes.unread import doubts, stray_tables
 
 SHORT = {"seed": "run.seed"}
@@ -69,10 +69,10 @@ def item_problems(items: Sequence[str]) -> list[str]:
 def make_recipe(
     base: Mapping[str, Any], items: Sequence[str] = (), source: str = "", *, fresh: bool = False
 ) -> Recipe:
-    """A recipe from plain data with settings applied: the caller's own, as if written in code.
+    """A recipe from plain data with settings applied. Code that ``items`` name may be imported.
 
-    What comes from a file goes through :func:`recipe_from_toml` or ``load_recipe``, which refuse code that
-    only the file names.
+    Code that ``base`` names may not, unless it is :class:`~innerloop.core.importing.Trusted`:
+    :func:`recipe_from_toml` and ``load_recipe`` ask whether a file is.
 
     Args:
         base: sections and their settings; what is left out has its default.
@@ -93,7 +93,7 @@ def make_recipe(
     reading = read(RECIPE, items, base, source, stray)
     if reading.model is None or reading.problems:
         raise _refusal(reading)
-    return reading.model
+    return trusted(reading.model, _keys(reading.typed.values()))
 
 
 def _within(key: str, typed: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from innerloop.recipes.section import Choice, Section
+from innerloop.recipes.section import Choice, CodeName, Section
 
 
 class Kind(Section):
@@ -62,7 +62,7 @@ class Data(Section):
 class Tasks(Section):
     """Where tasks come from."""
 
-    family: str = Field(
+    family: CodeName = Field(
         "sine", description="a built-in family, few-shot, supervised, or package.module:function of your own"
     )
     ways: int = Field(5, ge=2, description="few-shot: classes per task")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.recipes.protocols import expected_protocol, own_evaluation
-from innerloop.runs.directory import RECIPE, is_run
+from innerloop.runs.directory import RECIPE, is_run, refuse_links
 from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
@@ -94,6 +94,7 @@ def load_run(path: Path) -> RunData:
         raise UserError(
             f"{path} is not a run (no {RECIPE} or manifest.json in it): `innerloop ls` lists those there are."
         )
+    refuse_links(path)
     problems: list[str] = []
     manifest: dict[str, Any] = {}
     metrics: list[dict[str, Any]] = []

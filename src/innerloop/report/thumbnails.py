@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image, ImageOps
 
 from innerloop.data.layouts.layout import cores
-from innerloop.data.pictures import flatten, in_threads
+from innerloop.data.pictures import FORMATS, flatten, in_threads
 from innerloop.data.preparing import read_bytes
 
 SIDE = 128
@@ -37,7 +37,7 @@ def thumbnails(files: Iterable[Path], room: int) -> list[str]:
 def thumbnail(file: Path) -> str:
     """A picture in base64, a JPEG with sides of at most :data:`SIDE`; empty if it cannot be read."""
     try:
-        with Image.open(io.BytesIO(read_bytes(file))) as picture:
+        with Image.open(io.BytesIO(read_bytes(file)), formats=FORMATS) as picture:
             picture.draft(None, (2 * SIDE, 2 * SIDE))  # a large JPEG need not be decoded whole
             picture.load()
             small = flatten(ImageOps.exif_transpose(picture))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import datetime
 from pathlib import Path
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.faults import printable
 from innerloop.core.place import user_path
 
 MANIFEST = "manifest.json"
@@ -44,6 +46,21 @@ def create_run(folder: Path, name: str, seed: int, now: datetime | None = None) 
             f"cannot make a run directory in {parent} ({reason}): set {{folder}} elsewhere.",
             names=("folder",),
         ) from error
+
+
+def refuse_links(run: Path) -> None:
+    """Called before anything in a run is read or written that may be from elsewhere: nothing leads out of it.
+
+    Raises:
+        UserError: something in its directory is a symbolic link.
+    """
+    for folder, folders, files in os.walk(run):
+        for name in (*folders, *files):
+            if (path := Path(folder, name)).is_symlink():
+                raise UserError(
+                    f"{printable(path)} is a symbolic link, and a run has none: what is written there would "
+                    "go elsewhere. Put a copy in its place, or remove it."
+                )
 
 
 def is_run(path: Path) -> bool:

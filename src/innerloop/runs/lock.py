@@ -11,6 +11,7 @@ from pathlib import Path
 
 from innerloop.core.errors import UserError
 from innerloop.core.faults import in_words
+from innerloop.runs.directory import refuse_links
 from innerloop.runs.process import identity
 
 LOCK = ".lock"
@@ -26,8 +27,9 @@ def sole_writer(run: Path) -> Iterator[bool]:
         an earlier version had none.
 
     Raises:
-        UserError: another process holds it, or the run cannot be written.
+        UserError: another process holds it, the run cannot be written, or a link leads out of it.
     """
+    refuse_links(run)
     file = run / LOCK
     known = file.exists()
     try:

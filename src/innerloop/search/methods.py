@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.importing import load_object
+from innerloop.core.importing import Trusted, load_object
 from innerloop.search.draws import Draws
 from innerloop.search.found import Found, Means
 from innerloop.search.prune_settings import PUBLISHED, RELEASED, ROBUST
@@ -110,7 +110,7 @@ def search(
     """
     entry = find_method(method)
     means = Means(workers, keep, say, ranks)
-    result: Found = load_object(entry.function)(
+    result: Found = load_object(Trusted(entry.function))(
         space, draws, _settled(method, entry, settings or {}), seed, means
     )
     return result._replace(method=method)

@@ -24,7 +24,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def get_family(name: str) -> Family:
-    """A built-in family, or ``package.module:function`` of the user's own.
+    """A built-in family, or ``Trusted("package.module:function")`` of the user's own.
 
     >>> get_family("sine").__name__
     'sine'

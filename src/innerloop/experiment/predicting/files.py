@@ -157,7 +157,7 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
         look = Look(tuple(about["shape"]), about["mean"], about["std"])
         if about.get("backbone"):
             tensors = {GROUP + name: value for name, value in groups["backbone"].items()}
-            backbone = unpacked_backbone(about["backbone"], tensors, str(path))
+            backbone = unpacked_backbone(about["backbone"], tensors, str(path), trust=trust)
             predictor = of_backbone(backbone, recipe)._replace(source=str(path))
         else:
             network = network_for(recipe, look, about["outputs"])
@@ -167,7 +167,10 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
         adapted = None
         if about.get("adapted"):
             adapted = _adapted(predictor, about["adapted"], groups, about["recipe"])
-        return Saved(predictor, adapted, about["arguments"])
+        saved = Saved(predictor, adapted, about["arguments"])
+        if not 0 <= saved.unsure_below <= 1:
+            raise ValueError(f"unsure below {saved.unsure_below:g}")
+        return saved
     except (
         KeyError,
         TypeError,
@@ -181,9 +184,12 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
 
 
 def _adapted(predictor: Predictor, about: dict[str, Any], groups: Groups, recipe: dict[str, Any]) -> Adapted:
-    then = predictor._replace(recipe=make_recipe({**recipe, "eval": about["eval"]}))
+    before = make_recipe({**recipe, "eval": about["eval"]})
+    then = predictor._replace(recipe=before.model_copy(update={"model": predictor.recipe.model}))
     state = unpack_state(about["state"], groups.get("task", {}), predictor.params, predictor.buffers)
     names = unpack_labels(about["classes"])
+    if len(set(names)) < len(names):
+        raise ValueError("two classes have the same name")
     examples = Examples(**groups["examples"]) if "examples" in groups else None
     told = about.get("sureness")
     sure = None if told is None else unpack_sureness(told, groups["sureness"], names)

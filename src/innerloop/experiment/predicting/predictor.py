@@ -204,7 +204,8 @@ def _rebuilt(
 
 
 def _reopened(about: dict[str, Any], tensors: dict[str, Tensor], recipe: Recipe, source: str) -> Predictor:
-    return of_backbone(unpacked_backbone(about, tensors, source), recipe)._replace(source=source)
+    backbone = unpacked_backbone(about, tensors, source, trust=True)  # was open when it was pickled
+    return of_backbone(backbone, recipe)._replace(source=source)
 
 
 def of_backbone(backbone: Backbone, recipe: Recipe) -> Predictor:

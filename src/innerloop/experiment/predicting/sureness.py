@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,9 @@ def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], name
         told: plain data.
         tensors: by name.
         names: of the classes, in the order of their places.
+
+    Raises:
+        ValueError: a temperature or a threshold that would turn the labels around.
     """
     expected = told["expected"]
     if expected is not None:
@@ -43,4 +47,7 @@ def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], name
             [Confused(names[a], names[b], share) for a, b, share in expected["confused"]],
         )
     novelty = None if told["novelty"] is None else Novelty(*told["novelty"])
-    return Sureness(float(told["temperature"]), expected, novelty, tensors["means"])
+    temperature, threshold = float(told["temperature"]), 0.0 if novelty is None else float(novelty.threshold)
+    if not (math.isfinite(temperature) and temperature > 0 and math.isfinite(threshold)):
+        raise ValueError(f"temperature {temperature:g}, threshold {threshold:g}")
+    return Sureness(temperature, expected, novelty, tensors["means"])

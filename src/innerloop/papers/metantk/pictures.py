@@ -49,7 +49,8 @@ def photographs(classes: int = CLASSES, each: int = EACH) -> ImageSource:
     pictures, names = [], []
     for number in np.unique(labels)[:classes]:
         for row in np.flatnonzero(labels == number)[:each]:
-            picture = Image.open(io.BytesIO(jpeg[offsets[row] : offsets[row + 1]].tobytes())).convert("RGB")
+            data = io.BytesIO(jpeg[offsets[row] : offsets[row + 1]].tobytes())
+            picture = Image.open(data, formats=["JPEG"]).convert("RGB")
             pictures.append(np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR)))
             names.append(f"class{number:03d}")
     order = sorted(set(names))

@@ -71,18 +71,20 @@ def test_labels_are_those_of_scikit_learn(head: str, normalise: bool) -> None:
     assert np.array_equal(scores.numpy(), np.stack(expected))
 
 
-def test_c_means_the_same_for_all_penalised_heads() -> None:
+@pytest.mark.parametrize("ways", [2, 4])
+def test_c_means_the_same_for_all_penalised_heads(ways: int) -> None:
     z, y, _ = drawn_problems()
+    z, y = z[:, : 3 * ways], y[:, : 3 * ways]
     logistic = solvers_sklearn.logistic(z, y, C=0.3)
-    heads = fit_heads(z, y, 4, "logistic", 0.3, normalise=False)
+    heads = fit_heads(z, y, ways, "logistic", 0.3, normalise=False)
     # scikit-learn's sums to zero over classes; so does ours
     assert_close(heads.weights, logistic.weights, (SOLVED_ROUGHLY, SOLVED_ROUGHLY))
     svc = solvers_sklearn.svc(z, y, C=0.3)
     assert_close(
-        fit_heads(z, y, 4, "svm", 0.3, normalise=False).weights, svc.weights, (SOLVED, SOLVED_FINELY)
+        fit_heads(z, y, ways, "svm", 0.3, normalise=False).weights, svc.weights, (SOLVED, SOLVED_FINELY)
     )
-    ridge = solvers_sklearn.ridge(z, 2 * F.one_hot(y, 4).double() - 1, 1 / 0.6, intercept=True)
-    assert_close(fit_heads(z, y, 4, "ridge", 0.3, normalise=False).weights, ridge.weights)
+    ridge = solvers_sklearn.ridge(z, 2 * F.one_hot(y, ways).double() - 1, 1 / 0.6, intercept=True)
+    assert_close(fit_heads(z, y, ways, "ridge", 0.3, normalise=False).weights, ridge.weights)
 
 
 def test_unknown_heads_are_named() -> None:

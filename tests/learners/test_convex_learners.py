@@ -136,6 +136,32 @@ def test_heads_equal_the_definition(name: str) -> None:
     torch.testing.assert_close(outputs(learner, params, task), expected, rtol=close, atol=close)
 
 
+@pytest.mark.parametrize("ways", [2, 3])
+def test_the_logistic_head_is_a_softmax_for_two_classes_too(ways: int) -> None:
+    """Cross-entropy and a row per class, minimised by torch's own optimiser."""
+    net = network()
+    task, learner = drawn(4), logistic_head(net, WAYS, C=0.7)
+    task = task._replace(**{side: getattr(task, side)[task.y_support < ways] for side in task._fields[:3]})
+    params = started(learner, net)
+    z, q = (net.features(params, {}, x, "batch")[0].detach() for x in (task.x_support, task.x_query))
+    rows = torch.zeros(ways, z.shape[1], dtype=torch.float64, requires_grad=True)
+    descent = torch.optim.LBFGS([rows], max_iter=500, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
+
+    def objective() -> Tensor:
+        descent.zero_grad()
+        value = 0.5 * rows.square().sum() + 0.7 * F.cross_entropy(z @ rows.T, task.y_support, reduction="sum")
+        value.backward()
+        return value
+
+    descent.step(objective)
+    torch.testing.assert_close(
+        outputs(learner, params, task)[:, :ways],
+        params["learner.scale"] * q @ rows.detach().T,
+        rtol=SOLVED_ROUGHLY,
+        atol=SOLVED_ROUGHLY,
+    )
+
+
 @heads
 def test_both_spaces_and_both_purposes_give_one_head(name: str) -> None:
     for features in (4, 40):  # samples against features: 12

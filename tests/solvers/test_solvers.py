@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from sklearn.neighbors import NearestCentroid
@@ -12,6 +14,7 @@ from innerloop import solvers
 from innerloop.core.errors import UserError
 from innerloop.solvers import conjugate, softmax_dual
 from innerloop.solvers.inverse import spd_inverse
+from innerloop.solvers.returned import LinearResult
 from innerloop.testing.tolerance import (
     CHAINED,
     CONDITIONED,
@@ -69,6 +72,43 @@ def test_logistic_equals_scikit_learn(case: str) -> None:
     # intercepts are unpenalised, so free by a constant: compare their differences
     a, b = (fit.bias - fit.bias.mean(1, keepdim=True) for fit in (ours, theirs))
     assert float((a - b).abs().max()) < 1e-3 * max(1.0, float(b.abs().max()))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ways", [2, 3, 5])
+@pytest.mark.parametrize(
+    ("fit", "objective"),
+    [
+        (solvers.logistic, twin.logistic_objective),
+        (solvers.linear_svm, twin.hinge_objective),
+    ],
+)
+def test_c_is_the_same_penalty_for_any_number_of_classes(
+    fit: Callable[..., LinearResult], objective: Callable[..., Tensor], ways: int, intercept: bool
+) -> None:
+    """The documented objective, with one row per class, is flat at the solution."""
+    p = relu_features(3, ways=ways, shots=4, d=20)
+    solution = fit(p.x, p.y, ways, C=0.3, intercept=intercept, tol=1e-13)
+    point = (solution.weights.requires_grad_(), solution.bias.requires_grad_())
+    reached = objective(p.x, p.y, point, 0.3)
+    torch.testing.assert_close(solution.objective, reached.detach(), rtol=CHAINED, atol=0)
+    slopes = torch.autograd.grad(reached.sum(), point[: 1 + intercept])
+    assert max(float(slope.abs().max()) for slope in slopes) < SOLVED
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ways", [2, 3, 5])
+def test_crammer_singer_has_one_row_per_class_for_any_number_of_them(ways: int, intercept: bool) -> None:
+    """No point near the solution is better by the documented objective, which has kinks."""
+    p = relu_features(3, ways=ways, shots=4, d=20)
+    solution = solvers.crammer_singer(p.x, p.y, ways, C=0.3, intercept=intercept, tol=1e-12)
+    best = twin.crammer_singer_objective(p.x, p.y, solution, 0.3)
+    torch.testing.assert_close(solution.objective, best, rtol=SOLVED_VALUE, atol=0)
+    for scale in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0):  # another penalty would be best at other lengths
+        other = twin.crammer_singer_objective(
+            p.x, p.y, (scale * solution.weights, scale * solution.bias), 0.3
+        )
+        assert bool((other > best).all())
 
 
 def test_logistic_without_intercept_takes_classes_without_examples() -> None:

@@ -85,7 +85,8 @@ def fit_heads(
 
     ``logistic``, ``svm``, ``svc`` and ``ridge`` minimise :math:`\tfrac12\|W\|^2 + C\sum_i\ell_i`, each to
     the solution of scikit-learn's ``LogisticRegression``, ``LinearSVC``, ``SVC(kernel="linear")`` and
-    ``RidgeClassifier(alpha=1/(2C))``.
+    ``RidgeClassifier(alpha=1/(2C))``. :math:`W` has a row for every class, of two classes too: there it is
+    ``LogisticRegression(C=2 * C)``, which penalises the difference of the two rows instead.
 
     Args:
         z: features ``(B, n, d)``.

@@ -1,9 +1,10 @@
-r"""Thousands of logistic regressions at once: scikit-learn's ``LogisticRegression``, batched.
+r"""Thousands of logistic regressions at once, with one row of weights per class however many there are.
 
 .. math:: \min_{W,b}\; C\sum_i -\log\operatorname{softmax}(Wx_i + b)_{y_i} + \tfrac12\|W\|^2
 
-with an unpenalised intercept, as in scikit-learn (multinomial, ``l2``, any solver). With two classes
-scikit-learn penalises the one difference :math:`w = w_1 - w_0` instead; so do we, and give :math:`\mp w/2`.
+with an unpenalised intercept: scikit-learn's ``LogisticRegression(C=C)`` from three classes up. Of two classes
+scikit-learn penalises the one difference :math:`w = w_1 - w_0`; here the rows are :math:`\mp w/2`, whose
+penalty is half as much, so that the solution is that of ``LogisticRegression(C=2 * C)``.
 
 Three solvers take turns, each on what the one before could not certify: conjugate gradients in the features'
 own precision, the same in float64, and Newton in float64. All work on Gram matrices
@@ -47,7 +48,7 @@ def logistic(
         features: ``(B, n, d)``, float32 or float64; results have the same dtype.
         labels: ``(B, n)``, from 0 to ``ways − 1``; with an intercept every class needs an example.
         ways: number of classes.
-        C: inverse penalty.
+        C: inverse penalty, the same problem for any number of classes.
         intercept: whether to fit one (unpenalised).
         tol: proven relative distance from the minimum at which a problem counts as converged; 1e-8 in
             float32 and 1e-10 in float64 if omitted.
@@ -56,8 +57,8 @@ def logistic(
 
     >>> x, y = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[0, 1]])
     >>> fit = logistic(x, y, ways=2, C=1.0)
-    >>> fit.weights.flatten(), bool(fit.converged)  # scikit-learn: coef_ = 0.6748, their difference
-    (tensor([-0.3374,  0.3374]), True)
+    >>> fit.weights.flatten(), bool(fit.converged)
+    (tensor([-0.4513,  0.4513]), True)
     """
     check_positive("C", C)
     check_problems(features, labels, ways, every_class=intercept)
@@ -65,21 +66,17 @@ def logistic(
     inputs, tol = features.detach(), TOLERANCE[features.dtype] if tol is None else tol
     hot = one_hot(labels, ways, inputs)
     weights = inputs.new_empty(count, ways, d)
-    penalty = C / 2 if ways == 2 else C  # see above: two classes count one weight vector
 
     def solve(span: slice) -> Solved:
         """Solves the problems of one chunk, and writes their weights in place."""
-        return solve_chunk(
-            inputs[span], hot[span], penalty, intercept, tol, max_steps, weights[span], span.start
-        )
+        return solve_chunk(inputs[span], hot[span], C, intercept, tol, max_steps, weights[span], span.start)
 
     chunk = max(1, min(500, 2_000_000 // (n * max(n, ways))))
     solved = in_chunks(solve, count, chunk, threads, features.device)
-    scale = C / penalty
-    value, gap, bias = solved.objective * scale, solved.gap * scale, solved.bias
+    bias = solved.bias
     if features.requires_grad and torch.is_grad_enabled():
-        weights, bias = through_softmax(features, hot, solved.A, solved.F, penalty, intercept)
-    return LinearResult(weights, bias, value, gap, solved.converged, solved.iterations)
+        weights, bias = through_softmax(features, hot, solved.A, solved.F, C, intercept)
+    return LinearResult(weights, bias, solved.objective, solved.gap, solved.converged, solved.iterations)
 
 
 class Solved(NamedTuple):

@@ -19,6 +19,8 @@ from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.parts import build
 from innerloop.experiment.run import evaluate_run, resume, train
+from innerloop.experiment.weights import for_test
+from innerloop.nets.noise import STEP
 from innerloop.recipes.library import load_recipe, shipped_names
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import recipe_from_toml
@@ -28,6 +30,7 @@ from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import FAMILIES
 from innerloop.testing.closeness import assert_trees_equal
+from innerloop.training.state import group_of
 
 FIXED = ["run.execution=vmap", "run.compile=off", "run.threads=1", "run.dtype=float64"]
 TINY = [
@@ -459,6 +462,30 @@ def test_a_machine_without_a_compiler_trains(tmp_path: Path, monkeypatch: pytest
     if manifest["plan"]["mode"] == "vmap":
         assert any("no C++ compiler was found" in remark for remark in manifest["plan"]["remarks"])
         assert "no C++ compiler was found" in (run / "log.txt").read_text()
+
+
+def test_dropout_of_a_module_of_ones_own_is_on_in_training_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_dropout.py").write_text(
+        "from torch import nn\n"
+        "def net(rate=0.5):\n"
+        "    return nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Dropout(rate), nn.Linear(8, 1))\n"
+        "def plain():\n"
+        "    return nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Identity(), nn.Linear(8, 1))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    weights = {}
+    for kind, settings in (("net", "{}"), ("net", "{rate=0.0}"), ("plain", "{}")):
+        names = f"model.kind=my_own_dropout:{kind}", f"model.settings={settings}"
+        run = trained(tmp_path / "runs", *names)
+        saved = weights[kind, settings] = last(run)
+        assert ("buffers/noise.step" in saved) == (settings == "{}" and kind == "net")
+        assert STEP not in for_test({}, group_of(saved, "buffers"))[1]
+    with_noise, without, plain = weights.values()
+    assert float(with_noise["buffers/noise.step"]) > 0
+    assert not torch.equal(with_noise["params/0.weight"], plain["params/0.weight"])
+    assert all(torch.equal(without[name], value) for name, value in plain.items())
 
 
 def test_a_module_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

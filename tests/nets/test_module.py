@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from innerloop.core.errors import UserError
-from innerloop.nets import NORM_POLICIES, Network, apply, from_module, load_weights
+from innerloop.nets import NORM_POLICIES, Network, apply, from_module, load_weights, with_noise
+from innerloop.nets.noise import STEP
 from innerloop.nets.weights import load_statistics
 from innerloop.testing.closeness import assert_close, assert_trees_equal
 
@@ -105,6 +107,72 @@ def test_a_module_without_batch_norm_is_itself() -> None:
         outputs, buffers = apply(network, *start(network), x)
         assert torch.equal(outputs, module.eval()(x).detach())  # dropout is off
         assert buffers == {}
+
+
+class Dropping(nn.Module):
+    """A dropout layer that is used twice and has two names, and one that drops whole channels."""
+
+    def __init__(self, rate: float = 0.5) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(1, 6, 3, padding=1), nn.Linear(6, 3)
+        self.drop = nn.Dropout(rate)
+        self.again, self.channels = self.drop, nn.Dropout2d(rate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.drop(torch.ones_like(x)) * 0 + self.conv(x)
+        return self.last(self.again(self.channels(x).mean((2, 3))))
+
+
+def test_dropout_layers_are_on_exactly_if_noise_is() -> None:
+    module = Dropping().double()
+    network = from_module(module)
+    params, buffers = start(network)
+    assert network.noise
+    quiet, after = network.features(params, buffers, X, "batch")
+    assert torch.equal(network.head(params, quiet), module.eval()(X).detach())
+    assert after == {}
+    noisy, after = network.features(params, with_noise(buffers), X, "batch")
+    assert float(after[STEP]) == 1
+    assert torch.equal(noisy, network.features(params, with_noise(buffers), X, "batch")[0])
+    assert not torch.equal(noisy, network.features(params, after, X, "batch")[0])
+    # what is left is twice as large, of channels and again of features
+    assert_close(noisy[noisy != 0], 4 * quiet[noisy != 0])
+    assert 0.5 < float((noisy == 0).double().mean()) < 0.95
+    assert not from_module(Dropping(0.0)).noise
+    assert not from_module(resnet()).noise
+
+
+def test_a_dropout_layer_that_is_called_again_draws_anew() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop, self.last = nn.Dropout(0.5), nn.Linear(400, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.drop(x) * self.drop(x))
+
+    network = from_module(Twice())
+    params, buffers = start(network)
+    z, _ = network.features(params, with_noise(buffers), torch.ones(2, 400), "batch")
+    assert 0.15 < float((z != 0).double().mean()) < 0.35  # a quarter, not a half
+
+
+def test_noise_that_cannot_be_switched_on_is_said() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(F.dropout(x, 0.5, self.training))
+
+    network = from_module(Functional())
+    with pytest.warns(UserWarning, match="not switched on for training"):
+        network.features(*start(network), torch.zeros(3, 4), "batch")
+    quiet = from_module(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quiet.features(*start(quiet), torch.zeros(3, 4), "batch")
 
 
 def test_features_and_head_make_the_output() -> None:

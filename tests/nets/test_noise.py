@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.execution import Plan, meta_gradient
-from innerloop.nets import noise, resnet12, wide_resnet, with_noise, without_noise
+from innerloop.nets import from_module, noise, resnet12, wide_resnet, with_noise, without_noise
 from innerloop.objectives import erm
 from innerloop.testing.closeness import assert_mean, assert_trees_close, assert_trees_equal
 from innerloop.testing.tolerance import CHAINED, MULTIPLIED, ROUNDED
@@ -111,9 +112,16 @@ def test_a_rate_must_leave_something():
 
 # ---- in networks ----
 
+
+def _module():
+    layers = nn.Conv2d(1, 4, 3), nn.Dropout2d(0.3), nn.Flatten(), nn.ReLU(), nn.Dropout(0.4)
+    return nn.Sequential(*layers, nn.Linear(4 * 14 * 14, 3))
+
+
 NETWORKS = {
     "resnet12": resnet12(1, 16, 3, widths=(2, 3, 4, 4), norm="running", drop_rate=0.4),
     "wide": wide_resnet(1, 16, 3, depth=10, widen=1, norm="running", drop_rate=0.4),
+    "module": from_module(_module),
 }
 
 
@@ -123,6 +131,7 @@ def test_noise_is_on_exactly_if_the_counter_is_there(name):
     params, buffers = problems.drawn(net)
     x = problems.images().x_query[0]
     quiet, after = net.features(params, buffers, x, "batch")
+    assert net.noise
     assert STEP not in after
     noisy, after = net.features(params, with_noise(buffers, 50_000), x, "batch")
     assert float(after[STEP]) == 50_001

@@ -22,8 +22,6 @@ from innerloop.runs.directory import is_run
 from innerloop.runs.tensors import read_tensors
 from innerloop.training.state import group_of
 
-NOISY = ("cells", "r2d2-conv", "resnet12", "resnet12-thin", "wrn-28-10")  # training switches their noise on
-
 
 def first_weights(recipe: Recipe, model: Model) -> tuple[Params, Buffers]:
     """The first parameters and statistics: drawn from ``run.seed``, or read from ``model.init``."""
@@ -43,7 +41,7 @@ def first_weights(recipe: Recipe, model: Model) -> tuple[Params, Buffers]:
             given = read_weights(recipe.model.init)
         own, buffers = load_statistics(params, buffers, given, recipe.model.init)
         params = load_weights(params, own, recipe.model.init)
-    if recipe.model.kind in NOISY:
+    if network.noise:
         buffers = with_noise(buffers)
     buffers = model.learner.init_buffers(params, buffers)
     return model.objective.init(model.learner.init(params), generator(recipe.run.seed, "heads")), buffers

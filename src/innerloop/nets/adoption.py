@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -141,6 +142,12 @@ class Comparison:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             if not comes_last and not _commutes(probe, head, x):
                 raise UserError(_refusal(probe, head, last))
+            if _draws(probe, x):
+                warnings.warn(
+                    "the module draws random numbers in training other than by dropout layers of torch "
+                    "(nn.Dropout, nn.Dropout2d, …): that noise is not switched on for training.",
+                    stacklevel=2,
+                )
         self.done = True
 
 
@@ -192,6 +199,16 @@ def _commutes(module: nn.Module, head: str, x: Tensor) -> bool:
         if not float((ours - whole).abs().max()) <= rounding:
             return False
     return True
+
+
+def _draws(module: nn.Module, x: Tensor) -> bool:
+    """Whether a pass in training mode takes random numbers."""
+    before = torch.default_generator.get_state()
+    try:
+        module.cpu().train()(x.cpu())
+    except Exception:  # training may ask more of inputs
+        return False
+    return not torch.equal(before, torch.default_generator.get_state())
 
 
 def _refusal(module: nn.Module, head: str, last: list[nn.Module]) -> str:

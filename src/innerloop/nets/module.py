@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.adoption import Comparison, last_linear, split_at
@@ -44,6 +45,24 @@ class PolicyNorm(nn.Module):
         return y
 
 
+class CountedDropout(nn.Module):
+    """Stands in for a dropout layer of a user's module; its noise is that of :mod:`innerloop.nets.noise`.
+
+    A layer that is called again within a pass draws anew.
+    """
+
+    def __init__(self, replaced: nn.modules.dropout._DropoutNd, name: str) -> None:
+        super().__init__()
+        self.rate, self.key = noise.check_rate(replaced.p), noise.key(name)
+        self.channels = type(replaced) is not nn.Dropout
+        self.calls, self.counter = 0, Buffers()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drops values, or whole channels, if noise is on."""
+        self.calls += 1
+        return noise.dropout(x, self.counter, self.rate, self.key + (self.calls << 32), self.channels)
+
+
 class PrimitivePReLU(nn.Module):
     """Stands in for ``nn.PReLU``, whose derivatives under ``vmap`` torch 2.13 gets wrong shapes for."""
 
@@ -60,11 +79,15 @@ class PrimitivePReLU(nn.Module):
 def replace_layers(module: nn.Module, policy: str) -> nn.Module:
     """A copy of ``module`` whose batch-norm layers follow ``policy``; scale, shift and epsilon are kept.
 
-    Layers that torch's transforms cannot differentiate become equal ones that they can.
+    Dropout layers become ones whose noise is a function of the buffers, and layers that torch's transforms
+    cannot differentiate become equal ones that they can.
     """
     module = copy.deepcopy(module)
-    for name, child in list(module.named_modules()):
-        made = _replacement(child, policy)
+    replaced: dict[nn.Module, nn.Module | None] = {}
+    for name, child in list(module.named_modules(remove_duplicate=False)):
+        if child not in replaced:
+            replaced[child] = _replacement(child, policy, name)
+        made = replaced[child]
         if made is None:
             continue
         if not name:
@@ -73,10 +96,17 @@ def replace_layers(module: nn.Module, policy: str) -> nn.Module:
     return module
 
 
-def _replacement(layer: nn.Module, policy: str) -> nn.Module | None:
+def _replacement(layer: nn.Module, policy: str, name: str) -> nn.Module | None:
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):
         return PolicyNorm(layer, policy)
+    if type(layer) in (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
+        return CountedDropout(layer, name)
     return PrimitivePReLU(layer) if type(layer) is nn.PReLU else None
+
+
+def _noise_of(module: nn.Module) -> list[CountedDropout]:
+    """The layers that drop something when noise is on."""
+    return [layer for layer in module.modules() if isinstance(layer, CountedDropout) and layer.rate > 0]
 
 
 class _Skeletons:
@@ -108,14 +138,20 @@ class _Function:
     ) -> tuple[Tensor, Buffers]:
         """The outputs, and the buffers after this pass."""
         skeleton = self._skeletons.get()
-        for layer in skeleton.modules():
-            if isinstance(layer, PolicyNorm):
-                layer.statistics = statistics
+        dropping = _noise_of(skeleton) if noise.STEP in buffers else []
+        for layer in dropping:
+            layer.calls, layer.counter = 0, buffers
+        for norm in skeleton.modules():
+            if isinstance(norm, PolicyNorm):
+                norm.statistics = statistics
         tensors = {name: params[name] for name in self._params}
         tensors |= {name: buffers[name] for name in self._buffers}
         outputs = functional_call(skeleton, tensors, (x,))
+        for layer in dropping:
+            layer.counter = {}  # what a transform wrapped must not outlive it
         # functional_call writes assigned buffers back into the dict it was given
-        return outputs, {**buffers, **{name: tensors[name] for name in self._buffers}}
+        seen = {name: tensors[name] for name in self._buffers}
+        return outputs, {**buffers, **seen, **noise.advance(buffers)}
 
 
 def from_module(
@@ -126,10 +162,12 @@ def from_module(
 ) -> Network:
     """A network from a torch module, or from a function that makes one.
 
-    Batch-norm layers are replaced by ones that follow ``norm``. The module is used in evaluation mode, so
-    dropout is off. Its outputs must be ``head(features)``: the last layer comes last, followed at most by
-    layers without weights in the same ``nn.Sequential`` (a softmax), which are then part of the head. This
-    is compared with the module itself, on ``example`` or else at the first pass.
+    Batch-norm layers are replaced by ones that follow ``norm``, dropout layers in front of the last layer by
+    ones that training switches on (:mod:`innerloop.nets.noise`). All else is as in evaluation mode; noise of
+    another kind, such as ``F.dropout`` or drop-path, stays off, with a warning. Its outputs must be
+    ``head(features)``: the last layer comes last, followed at most by layers without weights in the same
+    ``nn.Sequential`` (a softmax), which are then part of the head. This is compared with the module itself,
+    on ``example`` or else at the first pass.
 
     Args:
         module: the module (its present weights are the initial ones), or a factory without arguments (new
@@ -167,7 +205,7 @@ def from_module(
         tensors = {f"0.{name}": params[split.prefix + name] for name in own}
         return functional_call(readouts.get(), tensors, (z,))
 
-    return Network(init, features, apply_head, head_names, norm)
+    return Network(init, features, apply_head, head_names, norm, noise=bool(_noise_of(split.body)))
 
 
 def whole_module(module: nn.Module, norm: str) -> Network:
@@ -178,7 +216,7 @@ def whole_module(module: nn.Module, norm: str) -> Network:
     ((), ['0.bias', '0.weight'])
     """
     whole, init = _adopted(module, norm)
-    return Network(init, _Function(whole), lambda params, z: z, (), norm)  # noqa: ARG005
+    return Network(init, _Function(whole), lambda params, z: z, (), norm, noise=bool(_noise_of(whole)))  # noqa: ARG005
 
 
 def _adopted(

@@ -25,6 +25,7 @@ class Network(NamedTuple):
             convolution or norm layer, and is used there once; the last one is W z + b; and samples never mix.
             Kernels then need not look whether they understand the network, which takes as long as some
             samples.
+        noise: whether it has dropout or the like, which training switches on (:mod:`innerloop.nets.noise`).
     """
 
     init: Callable[[torch.Generator], tuple[Params, Buffers]]
@@ -33,6 +34,7 @@ class Network(NamedTuple):
     head_names: tuple[str, ...]
     norm: str = "none"
     layered: bool = False
+    noise: bool = False
 
 
 def apply(

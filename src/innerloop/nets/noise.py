@@ -113,20 +113,22 @@ def hits(step: Tensor, key: int, shape: tuple[int, ...], rate: float | Tensor) -
     return drawn < round(rate * 2**32) - 2**31
 
 
-def dropout(x: Tensor, buffers: Buffers, rate: float, key: int) -> Tensor:
+def dropout(x: Tensor, buffers: Buffers, rate: float, key: int, channels: bool = False) -> Tensor:
     """Zero with probability ``rate``, divided by ``1 − rate`` otherwise; ``x`` itself if noise is off.
 
     Args:
-        x: maps ``(samples, channels, height, width)``.
+        x: samples first; of maps ``(samples, channels, height, width)``.
         buffers: those of the network; the counter is among them when noise is on.
         rate: share of values that become zero.
         key: which noise it is (:func:`key`).
+        channels: whether whole channels are dropped, not single values.
     """
     if STEP not in buffers or rate == 0:
         return x
-    n, c, height, width = x.shape
+    n, *rest = x.shape
+    places = [1] * len(rest[1:]) if channels else rest[1:]
     # drawn channels-last, the layout of images in training
-    dropped = hits(buffers[STEP], key, (n, height, width, c), rate).permute(0, 3, 1, 2)
+    dropped = hits(buffers[STEP], key, (n, *places, *rest[:1]), rate).movedim(-1, min(1, len(rest)))
     return x * ((~dropped).to(x.dtype) / (1 - rate))
 
 

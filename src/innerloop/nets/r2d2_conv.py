@@ -84,7 +84,7 @@ def r2d2_conv(
                 maps.append(x if i == 3 else F.max_pool2d(x, 2, stride=1))
         return torch.cat([ops.flattened(each) for each in maps], 1), {**buffers, **changed}
 
-    return Network(init, features, apply_linear_head, ("head.weight", "head.bias"), norm)
+    return Network(init, features, apply_linear_head, ("head.weight", "head.bias"), norm, noise=drop_rate > 0)
 
 
 def _check(size: int, widths: Sequence[int]) -> None:

@@ -128,7 +128,7 @@ def resnet12(
         return ops.pooled(x) if avg_pool else ops.flattened(x), {**buffers, **changed}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
-    return Network(init, features, apply_linear_head, names, norm)
+    return Network(init, features, apply_linear_head, names, norm, noise=drop_rate > 0)
 
 
 def apply_linear_head(params: Params, features: Tensor) -> Tensor:

@@ -107,7 +107,7 @@ def wide_resnet(
         return ops.pooled(x), {**buffers, **changed, **seen}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
-    return Network(init, features, apply_linear_head, names, norm)
+    return Network(init, features, apply_linear_head, names, norm, noise=drop_rate > 0)
 
 
 def _activated(

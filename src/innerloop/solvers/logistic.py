@@ -2,9 +2,9 @@ r"""Thousands of logistic regressions at once, with one row of weights per class
 
 .. math:: \min_{W,b}\; C\sum_i -\log\operatorname{softmax}(Wx_i + b)_{y_i} + \tfrac12\|W\|^2
 
-with an unpenalised intercept: scikit-learn's ``LogisticRegression(C=C)`` from three classes up. Of two classes
-scikit-learn penalises the one difference :math:`w = w_1 - w_0`; here the rows are :math:`\mp w/2`, whose
-penalty is half as much, so that the solution is that of ``LogisticRegression(C=2 * C)``.
+with an unpenalised intercept: scikit-learn's ``LogisticRegression(C=C)`` from three classes up. Of two it
+penalises the one difference :math:`w = w_1 - w_0`; here the rows are :math:`\mp w/2`, whose penalty is half
+as much, so that the solution is that of ``LogisticRegression(C=2 * C)``.
 
 Three solvers take turns, each on what the one before could not certify: conjugate gradients in the features'
 own precision, the same in float64, and Newton in float64. All work on Gram matrices

@@ -122,7 +122,8 @@ def cell_network(
         return ops.pooled(x), {**buffers, **changed, **noise.advance(buffers)}
 
     names = ("head.weight", "head.bias") if head_bias else ("head.weight",)
-    return Network(init, features, apply_linear_head, names, norm, layered=norm in ("group", "none"))
+    layered = norm in ("group", "none")
+    return Network(init, features, apply_linear_head, names, norm, layered, noise=drop_path > 0)
 
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ from innerloop.core.types import TaskBatch
 from innerloop.execution.plan import bfloat16_works, compiler_works
 from innerloop.nets import Network, conv4, mlp
 from oracles import problems
+from support.drawn import GIVEN, mark_slow, turn
 from support.places import DATA
 
 torch.set_num_threads(1)
@@ -25,21 +26,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what run
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+os.environ[GIVEN] = str(turn())  # for worker processes: all collect the same
 NEEDS = {"bfloat16": bfloat16_works, "compiler": compiler_works}
 """What a test may need from the machine, and how it is found out: in a process of its own, once."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test that is marked ``one_in(n)``, all cases but every n-th are slow: CI has no time for all."""
-    seen: dict[str, int] = {}
-    for item in items:
-        marker = item.get_closest_marker("one_in")
-        if marker is not None:
-            name = item.nodeid.partition("[")[0]
-            seen[name] = seen.get(name, -1) + 1
-            if seen[name] % marker.args[0]:
-                item.add_marker("slow")
+    """Draws the cases of tests that are marked ``one_in(n)``."""
+    mark_slow(items, turn())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -18,7 +18,9 @@ from innerloop.solvers.svc import svc, votes
 from innerloop.solvers.svm import linear_svm
 
 ENOUGH = 1e-6  # relative distance from the minimum that a head may have; solvers aim at less
-Fit = Callable[[Tensor, Tensor, int, float], Linear]
+Penalty = float | Tensor
+"""``C``: one number, or ``(B, n)``, one for every sample."""
+Fit = Callable[[Tensor, Tensor, int, Penalty], Linear]
 """``(features (B, n, d), labels (B, n), ways, C) -> B linear classifiers``."""
 
 
@@ -33,6 +35,7 @@ class Head(NamedTuple):
         words: what reports call it.
         pairs: whether it has a row for every pair of classes, so that its scores are votes.
         scales: whether ``C`` is the same as features of another length: its intercept is not penalised.
+        weighs: whether every sample may have its own ``C``.
     """
 
     fit: Fit
@@ -41,31 +44,32 @@ class Head(NamedTuple):
     words: str
     pairs: bool = False
     scales: bool = False
+    weighs: bool = False
 
 
-def _logistic(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
+def _logistic(z: Tensor, y: Tensor, ways: int, C: Penalty) -> Linear:
     solution = logistic(z, y, ways, C=C)
     return Linear(solution.weights, solution.bias, solution.gap <= ENOUGH * solution.objective)
 
 
-def _svm(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
-    solution = linear_svm(z, y, ways, C=C)
+def _svm(z: Tensor, y: Tensor, ways: int, C: Penalty) -> Linear:
+    solution = linear_svm(z, y, ways, C=float(C))
     return Linear(solution.weights, solution.bias, solution.gap <= ENOUGH * solution.objective)
 
 
-def _svc(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
-    solution = svc(z, y, ways, C=C)
+def _svc(z: Tensor, y: Tensor, ways: int, C: Penalty) -> Linear:
+    solution = svc(z, y, ways, C=float(C))
     return Linear(solution.weights, solution.bias, solution.gap <= ENOUGH * solution.objective, pairs=True)
 
 
-def _ridge(z: Tensor, y: Tensor, ways: int, C: float) -> Linear:
+def _ridge(z: Tensor, y: Tensor, ways: int, C: Penalty) -> Linear:
     # targets ±1 and an unpenalised intercept: RidgeClassifier, whose alpha is 1/(2C)
     targets = 2 * one_hot(y, ways, z).mT - 1
-    return Linear(*ridge(z, targets, 1 / (2 * C), intercept=True))
+    return Linear(*ridge(z, targets, 1 / (2 * float(C)), intercept=True))
 
 
 HEADS: dict[str, Head] = {
-    "logistic": Head(_logistic, 1.0, True, "logistic regression", scales=True),
+    "logistic": Head(_logistic, 1.0, True, "logistic regression", scales=True, weighs=True),
     "svm": Head(_svm, 1.0, True, "linear support vector machine, one against the rest"),
     "svc": Head(_svc, 1.0, True, "linear support vector machine, one against one", pairs=True, scales=True),
     "ridge": Head(_ridge, 1.0, True, "ridge regression on ±1", scales=True),
@@ -79,7 +83,13 @@ Temperatures: ProtoNet's squared distance for ``centroid``, Baseline++'s 10 for 
 
 
 def fit_heads(
-    z: Tensor, y: Tensor, ways: int, head: str = "logistic", C: float = 1.0, normalise: bool = True
+    z: Tensor,
+    y: Tensor,
+    ways: int,
+    head: str = "logistic",
+    C: Penalty = 1.0,
+    normalise: bool = True,
+    balanced: bool = False,
 ) -> Linear:
     r"""Fits one head per problem, all at once.
 
@@ -96,6 +106,9 @@ def fit_heads(
         C: inverse penalty.
         normalise: whether to divide features by their norm first; queries must then be too
             (:func:`head_scores` does it).
+        balanced: whether classes of fewer examples weigh as much as others (scikit-learn's
+            ``class_weight="balanced"``), where the head can: ``logistic``. ``centroid`` and ``cosine`` do so
+            anyway.
 
     Returns:
         The classifiers, with ``converged`` where they were solved for. What float32 cannot hold to a part in
@@ -107,17 +120,27 @@ def fit_heads(
     """
     fit = HEADS[check_head(head)].fit
     x = unit(z) if normalise else z
+    if balanced and HEADS[head].weighs:
+        C = _by_class(y, ways, C)
     fitted = fit(x, y, ways, C)
     _check_finite(fitted)
     if fitted.converged is None or x.dtype == torch.float64 or bool(fitted.converged.all()):
         return fitted
     left = (~fitted.converged).nonzero().flatten()
-    again = fit(x[left].double(), y[left], ways, C)
+    again = fit(x[left].double(), y[left], ways, C[left] if isinstance(C, Tensor) else C)
     weights, bias, converged = fitted.weights.double(), fitted.bias.double(), fitted.converged.clone()
     weights[left], bias[left] = again.weights, again.bias
     if again.converged is not None:
         converged[left] = again.converged
     return Linear(weights, bias, converged, fitted.pairs)
+
+
+def _by_class(y: Tensor, ways: int, C: Penalty) -> Penalty:
+    """Every class has the same sum of ``C``, and all samples together the same as before."""
+    counts = F.one_hot(y, ways).sum(1)
+    if bool((counts == counts[:, :1]).all()):
+        return C
+    return C * y.shape[1] / (ways * counts.gather(1, y).double())
 
 
 def check_head(head: str, more: Sequence[str] = ()) -> str:

@@ -40,7 +40,8 @@ class Labelled(NamedTuple):
 def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalise: bool) -> Linear:
     """One head on features ``(n, d)``, solved in float64: a softmax of its scores makes probabilities.
 
-    Its customary temperature is in its weights and its intercept.
+    Its customary temperature is in its weights and its intercept. A class of few examples weighs as much as one
+    of many: else a class of one example among others of twenty would never be named.
 
     Args:
         z: features of the examples.
@@ -50,7 +51,8 @@ def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalis
         C: its inverse penalty.
         normalise: whether features are divided by their norm.
     """
-    fitted, factor = fit_heads(z[None].double(), y[None], ways, head, C, normalise), HEADS[head].temperature
+    fitted = fit_heads(z[None].double(), y[None], ways, head, C, normalise, balanced=True)
+    factor = HEADS[head].temperature
     return fitted._replace(weights=factor * fitted.weights, bias=factor * fitted.bias)
 
 

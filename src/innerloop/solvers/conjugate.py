@@ -40,12 +40,11 @@ def _residual(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, Te
 
 def start(problem: SoftmaxProblem) -> _State:
     """All scores zero, and the preconditioner that is exact there."""
-    B, k, n = problem.hot.shape
     zero = torch.zeros_like(problem.hot)
     P, R = _residual(problem, zero, zero)
-    weight = zero.new_full((B, 1, n), problem.C / k)
+    weight = zero[:, :1] + problem.C / zero.shape[1]
     inverse = preconditioner(problem.gram, weight[:, 0], problem.intercept)
-    return _State(zero, zero, P, R, zero, zero, zero.new_full((B, 1, 1), torch.inf), inverse, weight)
+    return _State(zero, zero, P, R, zero, zero, zero.new_full((len(zero), 1, 1), torch.inf), inverse, weight)
 
 
 def refreshed(problem: SoftmaxProblem, s: _State) -> _State:
@@ -53,7 +52,7 @@ def refreshed(problem: SoftmaxProblem, s: _State) -> _State:
     k = s.P.shape[1]
     floor = 1e3 * torch.finfo(s.P.dtype).tiny
     h = (s.P * (1 - s.P)).sum(1, keepdim=True) / (k - 1)
-    weight = (problem.C * h).clamp_min(max(floor, problem.C * 1e-9))
+    weight = (problem.C * h.clamp_min(1e-9)).clamp_min(floor)
     inverse = preconditioner(problem.gram, weight[:, 0], problem.intercept)
     zero = torch.zeros_like(s.step_a)
     return s._replace(step_a=zero, step_f=zero, inverse=inverse, weight=weight)

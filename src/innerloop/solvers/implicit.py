@@ -44,7 +44,7 @@ def implicit(
 
 
 def through_softmax(
-    features: Tensor, hot: Tensor, A: Tensor, F: Tensor, C: float, intercept: bool
+    features: Tensor, hot: Tensor, A: Tensor, F: Tensor, C: float | Tensor, intercept: bool
 ) -> tuple[Tensor, Tensor]:
     """Weights and bias of solved softmax problems as functions of the features.
 

@@ -36,7 +36,7 @@ def logistic(
     features: Tensor,
     labels: Tensor,
     ways: int,
-    C: float = 1.0,
+    C: float | Tensor = 1.0,
     intercept: bool = True,
     tol: float | None = None,
     max_steps: int = 100,
@@ -48,7 +48,7 @@ def logistic(
         features: ``(B, n, d)``, float32 or float64; results have the same dtype.
         labels: ``(B, n)``, from 0 to ``ways − 1``; with an intercept every class needs an example.
         ways: number of classes.
-        C: inverse penalty, the same problem for any number of classes.
+        C: inverse penalty, the same problem for any number of classes; ``(B, n)`` gives every sample its own.
         intercept: whether to fit one (unpenalised).
         tol: proven relative distance from the minimum at which a problem counts as converged; 1e-8 in
             float32 and 1e-10 in float64 if omitted.
@@ -60,22 +60,26 @@ def logistic(
     >>> fit.weights.flatten(), bool(fit.converged)
     (tensor([-0.4513,  0.4513]), True)
     """
-    check_positive("C", C)
+    check_positive("C", float(C.min()) if isinstance(C, Tensor) else C)
     check_problems(features, labels, ways, every_class=intercept)
     count, n, d = features.shape
     inputs, tol = features.detach(), TOLERANCE[features.dtype] if tol is None else tol
     hot = one_hot(labels, ways, inputs)
     weights = inputs.new_empty(count, ways, d)
+    penalty = C[:, None].to(inputs) if isinstance(C, Tensor) else C
 
     def solve(span: slice) -> Solved:
         """Solves the problems of one chunk, and writes their weights in place."""
-        return solve_chunk(inputs[span], hot[span], C, intercept, tol, max_steps, weights[span], span.start)
+        each = penalty[span] if isinstance(penalty, Tensor) else penalty
+        return solve_chunk(
+            inputs[span], hot[span], each, intercept, tol, max_steps, weights[span], span.start
+        )
 
     chunk = max(1, min(500, 2_000_000 // (n * max(n, ways))))
     solved = in_chunks(solve, count, chunk, threads, features.device)
     bias = solved.bias
     if features.requires_grad and torch.is_grad_enabled():
-        weights, bias = through_softmax(features, hot, solved.A, solved.F, C, intercept)
+        weights, bias = through_softmax(features, hot, solved.A, solved.F, penalty, intercept)
     return LinearResult(weights, bias, solved.objective, solved.gap, solved.converged, solved.iterations)
 
 
@@ -110,7 +114,7 @@ def centred_gram(x: Tensor, intercept: bool) -> tuple[Tensor, Tensor, Tensor]:
 def solve_chunk(
     x: Tensor,
     hot: Tensor,
-    C: float,
+    C: float | Tensor,
     intercept: bool,
     tol: float,
     max_steps: int,
@@ -122,7 +126,7 @@ def solve_chunk(
     Args:
         x: features ``(B, n, d)``.
         hot: one-hot labels ``(B, k, n)``.
-        C: inverse penalty.
+        C: inverse penalty, one number or ``(B, 1, n)``.
         intercept: whether to fit one (unpenalised).
         tol: relative distance from the minimum at which a problem counts as converged.
         max_steps: Newton steps at most, for what conjugate gradients leave over.
@@ -135,7 +139,8 @@ def solve_chunk(
     if x.dtype == torch.float64:
         solution = _in_double(problem, AIM * tol, max_steps)
     else:
-        stiffness = gram.diagonal(dim1=-2, dim2=-1).mean(-1) * (C / hot.shape[1])
+        most = C.amax((1, 2)) if isinstance(C, Tensor) else C
+        stiffness = gram.diagonal(dim1=-2, dim2=-1).mean(-1) * (most / hot.shape[1])
         steps = FIRST if bool((stiffness <= STIFF).any()) else 0
         solution = conjugate.solve(problem, AIM * tol, steps)
     A, F, value, gap, proven, iterations = solution
@@ -152,7 +157,8 @@ def solve_chunk(
         again, weights[left] = measured(x[left], begun, problem.at(left), tol)
     else:
         wide = x[left].double()
-        exact = SoftmaxProblem(centred_gram(wide, intercept)[0], hot[left].double(), C, intercept)
+        again_C = C[left].double() if isinstance(C, Tensor) else C
+        exact = SoftmaxProblem(centred_gram(wide, intercept)[0], hot[left].double(), again_C, intercept)
         begun = _in_double(exact, AIM * tol, max_steps)
         begun = begun._replace(iterations=begun.iterations + iterations[left])
         again, weights[left] = measured(wide, begun, exact, tol, x.dtype)
@@ -184,7 +190,7 @@ def measured(
     level = F.mean(-1) if problem.intercept else torch.zeros_like(F[..., 0])
     weights, bias = rounded(exact, level - (exact @ mean.mT).squeeze(-1), mean, dtype)
     log_p = torch.log_softmax(measured_scores(weights, bias, centred, mean), 1)
-    reached = 0.5 * weights.double().square().sum((1, 2)) - problem.C * (problem.hot * log_p).sum((1, 2))
+    reached = 0.5 * weights.double().square().sum((1, 2)) - problem.total(problem.hot * log_p)
     gap = (reached - torch.maximum(value - gap, dual_value(problem, A, centred))).clamp_min(0)
     return Solved(A, F, reached, gap, gap <= tol * reached, iterations, bias), weights
 
@@ -196,7 +202,7 @@ def _in_double(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:
     rest = (~solution.converged).nonzero().flatten()
     for left in rest.split(max(1, 4_000_000 // (k * n * n))):  # Newton holds k matrices per problem
         begun = Solution(*(field[left] for field in solution))
-        nothing = problem.C * n * math.log(k)  # the objective of all-zero scores
+        nothing = problem.at(left).total(problem.hot[left]) * math.log(k)  # the objective of all-zero scores
         useless = ~(begun.objective < nothing)  # also true of NaN
         begun.A[useless], begun.F[useless] = 0.0, 0.0
         # rounding aside, coefficients sum to zero over classes; Newton relies on it

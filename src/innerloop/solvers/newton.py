@@ -94,7 +94,7 @@ def newton_step(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, 
 
 def _objective(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Tensor:
     # ⟨A, F⟩ = ⟨A, KA⟩: intercepts drop out because the columns of A sum to zero
-    return 0.5 * dot(A, F) - problem.C * dot(problem.hot, torch.log_softmax(F, 1))
+    return 0.5 * dot(A, F) - problem.total(problem.hot * torch.log_softmax(F, 1))[:, None, None]
 
 
 def solve(problem: SoftmaxProblem, start: Solution, tol: float, max_steps: int) -> Solution:

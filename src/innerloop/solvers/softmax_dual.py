@@ -25,6 +25,8 @@ samples is dual feasible, and
 
 bounds how far the objective is above its minimum. Its terms are small squares, not a difference of large
 numbers, so it keeps its digits in float32.
+
+Every sample may have a :math:`C_i` of its own: then sums over samples, and so the class counts, are weighted.
 """
 
 from __future__ import annotations
@@ -38,16 +40,31 @@ from innerloop.solvers.inverse import spd_inverse
 
 
 class SoftmaxProblem(NamedTuple):
-    """``B`` problems in Gram space. ``gram`` is centred over samples when there is an intercept."""
+    """``B`` problems in Gram space. ``gram`` is centred over samples when there is an intercept.
+
+    ``C`` is one number, or ``(B, 1, n)``.
+    """
 
     gram: Tensor
     hot: Tensor
-    C: float
+    C: float | Tensor
     intercept: bool
 
     def at(self, which: Tensor) -> SoftmaxProblem:
         """A selection of the problems."""
-        return self._replace(gram=self.gram[which], hot=self.hot[which])
+        C = self.C[which] if isinstance(self.C, Tensor) else self.C
+        return SoftmaxProblem(self.gram[which], self.hot[which], C, self.intercept)
+
+    def total(self, values: Tensor) -> Tensor:
+        """``Σ C_i v_ci`` per problem, ``(B,)``, of values ``(B, k, n)``."""
+        if isinstance(self.C, Tensor):
+            return (self.C * values).sum((-1, -2))
+        return self.C * values.sum((-1, -2))
+
+    @property
+    def weight(self) -> float | Tensor:
+        """What samples weigh against one another."""
+        return self.C if isinstance(self.C, Tensor) else 1.0
 
 
 class Certificate(NamedTuple):
@@ -121,15 +138,16 @@ def intercepts(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, T
     return plain, (F - plain).mean(-1, keepdim=True)
 
 
-def feasible(P: Tensor, hot: Tensor) -> Tensor:
+def feasible(P: Tensor, hot: Tensor, weight: float | Tensor = 1.0) -> Tensor:
     """``P̂ − P`` for a near P̂ that sums to the class counts over samples.
 
     To first order a shift of the intercepts by ``u`` changes ``P`` by ``p_c (u_c − Σ p u)``, which leaves
     every sample a distribution; the ``u`` that closes the difference of sums solves a ``k × k`` system. Where
     that is too large a change, surplus of a class is handed to the deficits of others instead.
     """
-    has, wants = P.sum(-1, keepdim=True), hot.sum(-1, keepdim=True)
-    system = torch.diag_embed(has.squeeze(-1)) - P @ P.mT
+    weighted = weight * P
+    has, wants = weighted.sum(-1, keepdim=True), (weight * hot).sum(-1, keepdim=True)
+    system = torch.diag_embed(has.squeeze(-1)) - weighted @ P.mT
     # shifting all intercepts alike changes nothing: close that direction
     system = system + system.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None] / P.shape[1]
     u = spd_inverse(system) @ (wants - has)
@@ -157,15 +175,14 @@ def certify(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Certificate:
     log_p = torch.log_softmax(F, 1)
     P = log_p.exp()
     penalty = 0.5 * dot(A, plain).flatten()
-    objective = penalty - C * dot(hot, log_p).flatten()
-    change = feasible(P, hot) if problem.intercept else torch.zeros_like(P)
+    objective = penalty - problem.total(hot * log_p)
+    change = feasible(P, hot, problem.weight) if problem.intercept else torch.zeros_like(P)
     relative = change / P.clamp_min(torch.finfo(P.dtype).tiny)
     # p·φ(t) with φ(t) = (1+t)·log(1+t) − t ≥ 0 sums to the Kullback–Leibler divergence
     divergence = (P + change) * torch.log1p(relative) - change
     off = A - C * (hot - P - change)
-    gap = C * divergence.sum((-1, -2)).clamp_min(0) + 0.5 * dot(off, off @ problem.gram).flatten().clamp_min(
-        0
-    )
+    square = 0.5 * dot(off, off @ problem.gram).flatten()
+    gap = problem.total(divergence).clamp_min(0) + square.clamp_min(0)
     return Certificate(objective, gap, F)
 
 
@@ -185,12 +202,13 @@ def dual_value(problem: SoftmaxProblem, A: Tensor, x: Tensor) -> Tensor:
     """
     P = problem.hot - A / problem.C
     P = P - (P.sum(1, keepdim=True) - 1) / P.shape[1]
-    shares = problem.hot.mean(-1, keepdim=True).expand_as(P)
+    shares = (problem.weight * problem.hot).sum(-1, keepdim=True)
+    shares = (shares / shares.sum(1, keepdim=True)).expand_as(P)
     if not problem.intercept:
         shares = torch.full_like(P, 1 / P.shape[1])
     lack = (-P).clamp_min(0) / (shares - P.clamp_max(0)).clamp_min(torch.finfo(P.dtype).tiny)
     t = lack.amax((1, 2), keepdim=True)
     P = ((1 - t) * P + t * shares).clamp_min(0)
     weights = problem.C * (problem.hot - P) @ x
-    entropy = -torch.xlogy(P, P).sum((1, 2))
-    return torch.nan_to_num(problem.C * entropy - 0.5 * weights.square().sum((1, 2)), nan=-torch.inf)
+    entropy = -problem.total(torch.xlogy(P, P))
+    return torch.nan_to_num(entropy - 0.5 * weights.square().sum((1, 2)), nan=-torch.inf)

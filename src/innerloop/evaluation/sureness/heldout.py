@@ -137,7 +137,7 @@ def judged(
         for start in range(0, len(numbers), size):
             some = numbers[start : start + size]
             kept, out = (torch.from_numpy(np.stack([made[i][side] for i in some])) for side in (0, 1))
-            fitted = fit_heads(z[kept].double(), y[kept], ways, *way)
+            fitted = fit_heads(z[kept].double(), y[kept], ways, *way, balanced=True)
             tempered = HEADS[way.head].temperature * head_scores(fitted, z[out].double(), way.normalise)
             far = nearest(class_means(z[kept], y[kept], ways), z[out])
             for place, number in enumerate(some):

@@ -34,7 +34,7 @@ def main() -> int:
         return 1 if run(given.names, tell) else 0
     if given.verb == "status":
         for one in commands():
-            tell(f"{one.kind[:-1]:14} {one.name:24} {state_of(one)}")
+            tell(f"{one.kind.removesuffix('s'):14} {one.name:24} {state_of(one)}")
         return 0
     from recorded.marks import write
 

@@ -22,7 +22,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
 from innerloop.evaluation import evaluate
-from innerloop.execution import Gradient, Plan, choose_plan, crew, map_tasks, meta_gradient
+from innerloop.execution import Gradient, Plan, choose_plan, crew, map_tasks, meta_gradient, timing
 from innerloop.execution.arena import Arena, placed
 from innerloop.execution.processes import Processes
 from innerloop.execution.sending import WorkersError
@@ -458,9 +458,7 @@ def test_auto_measures_processes_beside_the_others() -> None:
 
 
 def test_auto_does_not_start_afresh_for_a_short_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from innerloop.execution import auto
-
-    monkeypatch.setattr(auto, "start_method", lambda: "spawn")
+    monkeypatch.setattr(timing, "start_method", lambda: "spawn")
     objective, params, _, _ = dense_case("ragged", torch.float64)
     chosen = choose_plan(
         params, {}, problems.regression(2), loss=objective.loss, steps=1, threads=2, allow_vmap=False

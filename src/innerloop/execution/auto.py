@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from math import inf
+from typing import NamedTuple
 
 import torch
 
@@ -21,8 +21,7 @@ from innerloop.execution.plan import (
     cpp_compiler,
     torch_threads,
 )
-from innerloop.execution.sending import WorkersError
-from innerloop.execution.starting import start_method
+from innerloop.execution.timing import THREADS_GAIN, first_line, seconds_per_call, time_plans
 
 # What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
 # whether a run is long enough, never as a claim.
@@ -30,7 +29,6 @@ COMPILE_SECONDS = 45.0
 COMPILE_SPEEDUP = 4.0
 TRACE_SECONDS = 3.0
 TRACE_SPEEDUP = 1.5
-SPAWN_SECONDS = 10.0  # until workers that cannot be forked have started
 
 
 class Measured(NamedTuple):
@@ -39,20 +37,6 @@ class Measured(NamedTuple):
     plan: Plan
     milliseconds: dict[str, float]
     remarks: list[str]
-
-
-def seconds_per_call(call: Callable[[], Any], budget: float = 1.0) -> float:
-    """The fastest of up to five calls after a warm-up, within a budget of seconds; one call if it is long."""
-    start = time.perf_counter()
-    call()
-    spent = time.perf_counter() - start
-    best, repeats = (spent, 2) if spent > budget else (float("inf"), 0)
-    while repeats < 2 or (repeats < 5 and spent < budget):
-        start = time.perf_counter()
-        call()
-        took = time.perf_counter() - start
-        best, repeats, spent = min(best, took), repeats + 1, spent + took
-    return best
 
 
 def choose_plan(
@@ -69,8 +53,12 @@ def choose_plan(
     threads: int | None = None,
     allow_vmap: bool = True,
     weighted: bool = False,
+    say: Callable[[str], None] | None = None,
 ) -> Measured:
     """The fastest way to take this meta-gradient on this machine, measured on a real batch.
+
+    Several threads inside operations are taken only if they are 1.3 times as fast as any other way. Measuring
+    takes 2 % of the run, at least 5 s and at most 20 s; a mode that is slower than another is left early.
 
     Args:
         params: where to measure.
@@ -85,10 +73,11 @@ def choose_plan(
         threads: cores to use; all if omitted.
         allow_vmap: false for what cannot run under it (recomputed inner steps).
         weighted: whether tasks have weights: what is compiled here is then what training calls.
+        say: receives a line for every mode while it is measured, if that takes longer than a second.
     """
     cores = threads or available_cores()
 
-    def measure(plan: Plan, on: Batch = batch) -> float:
+    def measure(plan: Plan, on: Batch, budget: float, best: float) -> float:
         """Seconds that one meta-gradient of the batch ``on`` takes under ``plan``."""
         with torch_threads(plan):
             run = meta_gradient(loss, plan, direction=direction)
@@ -102,60 +91,29 @@ def choose_plan(
                 if like.device.type != "cpu":  # a graphics card works on after a call has returned
                     torch.accelerator.synchronize(like.device)
 
-            return seconds_per_call(call)
+            return seconds_per_call(call, budget, best)
 
     plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
-    seconds, remarks = _time_all(plans, batch, measure, steps)
-    best = min(seconds, key=lambda plan: seconds[plan])
-    milliseconds = {_label(plan): 1000 * s for plan, s in seconds.items()}
-    best = best._replace(reason=_why(milliseconds, execution))
+    seconds, remarks = time_plans(plans, batch, measure, steps, say)
+    best = _worth_its_threads(seconds)
+    milliseconds = {plan.label: 1000 * s for plan, s in seconds.items()}
+    best = best._replace(reason=_why(best, milliseconds, execution))
     if best.mode != "vmap" or direction is not None:
         if compile in ("full", "trace"):
             remark = f"{{compile}}={compile} is for {{execution}}=vmap with a gradient; not used here"
             remarks.append(spelt(remark, ("compile", "execution")))
     else:
         images = batch.task(0).x_support.ndim > 3
-        how, remark = _choose_compile(compile, steps, milliseconds[_label(best)] / 1000, images)
+        how, remark = _choose_compile(compile, steps, milliseconds[best.label] / 1000, images)
         remarks.append(remark)
         if how != "off":
-            best, remark = _try_compiled(best, how, measure, milliseconds, forced=compile != "auto")
+            if say is not None and how == "full":
+                say("compiling steps to C++: up to a minute")
+            best, remark = _try_compiled(
+                best, how, lambda plan: measure(plan, batch, 1.0, inf), milliseconds, forced=compile != "auto"
+            )
             remarks.append(remark)
     return Measured(best, milliseconds, [r for r in remarks if r])
-
-
-def _time_all(
-    plans: list[Plan], batch: Batch, measure: Callable[[Plan, Batch], float], steps: int
-) -> tuple[dict[Plan, float], list[str]]:
-    """Seconds per meta-step of every plan that is possible and not hopeless, and remarks on the others."""
-    seconds: dict[Plan, float] = {}
-    remarks: list[str] = []
-    failures: dict[str, Exception] = {}
-    for plan in plans:
-        try:
-            best_so_far = min(seconds.values(), default=float("inf"))
-            if plan.mode == "processes" and _starts_in_vain(steps * best_so_far):
-                remarks.append(f"{_label(plan)}: the run is too short to start processes for")
-                continue
-            if batch.size > 2 and seconds:
-                two = measure(plan, batch.slice(0, 2))
-                # under vmap more tasks may cost little more; a loop costs at least in proportion
-                at_least = two if plan.mode == "vmap" else two * batch.size / 2 / 1.5
-                if at_least > best_so_far:
-                    took = f"{1000 * two:.3g} ms for two tasks"
-                    remarks.append(f"{_label(plan)}: {took}, too slow to try on all")
-                    continue
-            seconds[plan] = measure(plan, batch)
-        except (RuntimeError, NotImplementedError, WorkersError) as error:
-            failures.setdefault(plan.mode, error)
-    if not seconds:
-        raise next(iter(failures.values()))
-    remarks += [f"{mode} is not possible here ({_first_line(error)})" for mode, error in failures.items()]
-    return seconds, remarks
-
-
-def _starts_in_vain(total: float) -> bool:
-    """Whether a run of this many seconds is over before workers have paid for their start."""
-    return start_method() == "spawn" and total < 10 * SPAWN_SECONDS
 
 
 def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk: int | None) -> list[Plan]:
@@ -181,30 +139,36 @@ def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk:
     return plans
 
 
-def _label(plan: Plan) -> str:
-    return f"{plan.mode}@{plan.threads}"
+def _worth_its_threads(seconds: dict[Plan, float]) -> Plan:
+    """The fastest plan; one with several intra-op threads only if that is worth it."""
+    best = min(seconds, key=lambda plan: seconds[plan])
+    steady = [plan for plan in seconds if plan.intra_op == 1]
+    if best.intra_op == 1 or not steady:
+        return best
+    other = min(steady, key=lambda plan: seconds[plan])
+    return best if seconds[other] >= THREADS_GAIN * seconds[best] else other
 
 
 def _try_compiled(
     eager: Plan, how: Compile, measure: Callable[[Plan], float], milliseconds: dict[str, float], forced: bool
 ) -> tuple[Plan, str]:
     """Compiles and measures; back to eager steps if that fails or brings nothing, unless it was asked for."""
-    plan, label = eager._replace(compile=how), f"{_label(eager)}+{how}"
+    plan = eager._replace(compile=how)
     try:
         measure(plan)  # the first call compiles: it is paid once, and not part of a step
-        milliseconds[label] = 1000 * measure(plan)
+        milliseconds[plan.label] = 1000 * measure(plan)
     except Exception as error:  # compilers fail in many ways, and eager steps always work
         if forced:
             raise UserError(
-                f"{{compile}}={how} failed here ({_first_line(error)}): set {{compile}}=auto.",
+                f"{{compile}}={how} failed here ({first_line(error)}): set {{compile}}=auto.",
                 names=("compile",),
             ) from error
-        return eager, f"compile={how} failed here ({_first_line(error)}); steps stay eager"
-    if milliseconds[label] > milliseconds[_label(eager)] and not forced:
-        return eager, f"compile={how} was measured ({milliseconds[label]:.3g} ms) and brought nothing"
+        return eager, f"compile={how} failed here ({first_line(error)}); steps stay eager"
+    if milliseconds[plan.label] > milliseconds[eager.label] and not forced:
+        return eager, f"compile={how} was measured ({milliseconds[plan.label]:.3g} ms) and brought nothing"
     return (
         plan,
-        f"compile={how}: {milliseconds[label]:.3g} ms instead of {milliseconds[_label(eager)]:.3g} ms",
+        f"compile={how}: {milliseconds[plan.label]:.3g} ms instead of {milliseconds[eager.label]:.3g} ms",
     )
 
 
@@ -250,12 +214,12 @@ def expected_speedup(wanted: str, steps: int, eager: float, images: bool) -> flo
     return {"full": COMPILE_SPEEDUP, "trace": TRACE_SPEEDUP}.get(how, 1.0)
 
 
-def _why(milliseconds: dict[str, float], execution: str) -> str:
+def _why(chosen: Plan, milliseconds: dict[str, float], execution: str) -> str:
     table = ", ".join(f"{name} {ms:.3g} ms" for name, ms in milliseconds.items())
     if execution != "auto":
         return spelt(f"{{execution}}={execution} was asked for ({table} per meta-step)", ("execution",))
-    return f"fastest of those measured: {table} per meta-step (mode@threads)"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+    if milliseconds[chosen.label] > min(milliseconds.values()):
+        table = f"more threads inside operations would be less than {THREADS_GAIN:g} times as fast: {table}"
+    else:
+        table = f"fastest of those measured: {table}"
+    return f"{table} per meta-step (mode@threads)"

@@ -50,6 +50,15 @@ class Plan(NamedTuple):
         """Threads that torch may use inside one operation: one where tasks have workers of their own."""
         return 1 if self.mode in ("threads", "processes") else self.threads
 
+    @property
+    def label(self) -> str:
+        """How tables of measurements call it.
+
+        >>> Plan("loop", 2).label, Plan("vmap", 1, compile="full").label
+        ('loop@2', 'vmap@1+full')
+        """
+        return f"{self.mode}@{self.threads}" + ("" if self.compile == "off" else f"+{self.compile}")
+
     def as_dict(self) -> dict[str, Any]:
         """For the manifest, which keeps the number of ranks apart: a run may go on with another."""
         return {name: value for name, value in self._asdict().items() if name != "ranks"}

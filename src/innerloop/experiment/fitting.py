@@ -17,7 +17,7 @@ from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
 from innerloop.experiment.together import all_ranks
 from innerloop.experiment.weights import for_test
 from innerloop.recipes.schema import Recipe
-from innerloop.training.fit import Log, Save, Validation, fit
+from innerloop.training.fit import Log, Save, Tell, Validation, fit
 from innerloop.training.state import TrainState
 
 MOST_QUERIES = 20_000
@@ -33,6 +33,7 @@ def fit_parts(
     validation: Validation | None = None,
     log: Log | None = None,
     save: Save | None = None,
+    tell: Tell | None = None,
 ) -> TrainState:
     """Trains as the recipe says, from its first weights or from a later state.
 
@@ -46,7 +47,8 @@ def fit_parts(
         steps: meta-steps in all; the recipe's if omitted.
         validation: how to judge on the way.
         log: receives records, every ``run.log_every`` steps.
-        save: keeps checkpoints, every ``run.save_every`` steps.
+        save: keeps checkpoints, every ``run.save_every`` steps and every three minutes.
+        tell: hears of every step.
 
     Raises:
         NonFiniteError: a loss or a weight is not finite.
@@ -72,6 +74,7 @@ def fit_parts(
             log_every=run.log_every,
             save=save,
             save_every=run.save_every,
+            tell=tell,
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
+from innerloop.core.words import duration
 from innerloop.execution.auto import choose_plan
 from innerloop.execution.plan import Plan, compiler_works
 from innerloop.experiment.parts import Parts
@@ -14,6 +16,12 @@ from innerloop.experiment.together import own_tasks
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress
+
+SLOWDOWN = 3.0
+"""Times as long as measured from which a run warns: steps vary by a third, and by twice beside other work."""
+WINDOW_STEPS = 10
+WINDOW_SECONDS = 10.0
+"""Of steps at least before their pace is looked at."""
 
 
 def check_kept_plan(run: Path, plan: Mapping[str, Any]) -> None:
@@ -25,13 +33,49 @@ def check_kept_plan(run: Path, plan: Mapping[str, Any]) -> None:
         )
 
 
-def planned(parts: Parts, run: Path, bar: Progress) -> Plan:
+class Slowdown:
+    """Warns once if steps take several times as long as when their plan was measured.
+
+    Args:
+        plan: how they are run.
+        expected: seconds of a step when it was measured; None if that is not known.
+        say: receives the warning.
+    """
+
+    def __init__(self, plan: Plan, expected: float | None, say: Callable[[str], None]) -> None:
+        self._plan, self._expected, self._say = plan, expected, say
+        self._steps: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        """Hears how long one more gradient took; looks at them in windows of ten seconds."""
+        if self._expected is None:
+            return
+        self._steps.append(seconds)
+        if len(self._steps) < WINDOW_STEPS or sum(self._steps) < WINDOW_SECONDS:
+            return
+        usual = statistics.median(self._steps)  # one step during which the machine slept is no slowdown
+        self._steps.clear()
+        if usual < SLOWDOWN * self._expected:
+            return
+        advice = "or start again with run.threads=1, which needs one core" if self._plan.threads > 1 else ""
+        self._say(
+            f"warning: a step takes {duration(usual)}, {usual / self._expected:.0f} times as long as when it "
+            f"was measured ({self._plan}): other programs seem to use the cores; stop them"
+            + (f", {advice}" if advice else "")
+        )
+        self._expected = None
+
+
+def planned(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, float | None]:
     """What the manifest says, else a measurement, which is written there before the first step.
+
+    Returns the plan and the seconds that a step took when it was measured; None if that is not known.
 
     Args:
         parts: what is trained.
         run: its directory.
         bar: where people are told.
+        left: steps to take.
 
     Raises:
         UserError: the plan in the manifest was damaged.
@@ -44,7 +88,7 @@ def planned(parts: Parts, run: Path, bar: Progress) -> Plan:
             raise UserError(f"{run / MANIFEST}: its 'plan' has no '{lost[0]}'. Was it edited by hand?")
         plan = Plan(**{name: recorded[name] for name in known})
         bar.line(f"execution as before: {plan}")
-        return plan
+        return plan, _expected(plan, recorded.get("milliseconds") or {}, left, bar)
     measured = choose_plan(
         parts.params,
         parts.buffers,
@@ -58,6 +102,7 @@ def planned(parts: Parts, run: Path, bar: Progress) -> Plan:
         threads=recipe.run.threads,
         allow_vmap=not recipe.inner.checkpoint,
         weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
+        say=bar.line,
     )
     plan = measured.plan
     update_manifest(
@@ -66,4 +111,14 @@ def planned(parts: Parts, run: Path, bar: Progress) -> Plan:
     bar.line(f"execution: {plan} ({plan.reason})")
     for remark in measured.remarks:
         bar.line(remark)
-    return plan
+    return plan, _expected(plan, measured.milliseconds, left, bar)
+
+
+def _expected(plan: Plan, milliseconds: Mapping[str, float], left: int, bar: Progress) -> float | None:
+    """Seconds of a step as it was measured; says how long those that are left will take."""
+    if plan.label not in milliseconds:
+        return None
+    seconds = milliseconds[plan.label] / 1000
+    if left:
+        bar.line(f"about {duration(round(seconds * left))} for {left:,} steps, and validation besides")
+    return seconds

@@ -21,7 +21,7 @@ from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.loading import best_or_last, check_whole, load_run
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
-from innerloop.experiment.planned import check_kept_plan, planned
+from innerloop.experiment.planned import Slowdown, check_kept_plan, planned
 from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.rates.auto import provisional, refuse_unknown_rate, settled
 from innerloop.experiment.results import TrainResult
@@ -174,11 +174,13 @@ def _carry_out(
             bar.line(f"warning: {note}")
         with ending(run, log, bar), worker_warnings(bar.line):
             parts, state = settled(recipe, parts, run, state, bar.line)
-            plan = planned(parts, run, bar)
+            plan, expected = planned(parts, run, bar, steps - state.step)
             known = tracked(parts.recipe, run, bar.line)
             with MetricsWriter(run / "metrics.jsonl", recipe.run.tensorboard, known) as metrics:
                 fitted_at = time.perf_counter()
-                state = _fit(parts, run, state, plan, metrics, bar)
+                # steps of several ranks draw their tasks too, and wait for the slowest
+                slowdown = Slowdown(plan, expected if ranks_here() == 1 else None, bar.line)
+                state = _fit(parts, run, state, plan, metrics, bar, slowdown)
                 seconds = time.perf_counter() - fitted_at
                 bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
                 weights, used = best_or_last(recipe, run, state)
@@ -191,9 +193,23 @@ def _carry_out(
 
 
 def _fit(
-    parts: Parts, run: Path, state: TrainState, plan: Plan, metrics: MetricsWriter, bar: Progress
+    parts: Parts,
+    run: Path,
+    state: TrainState,
+    plan: Plan,
+    metrics: MetricsWriter,
+    bar: Progress,
+    slowdown: Slowdown,
 ) -> TrainState:
-    recipe, name = parts.recipe, score_name(parts.loss)
+    recipe, name, first = parts.recipe, score_name(parts.loss), state.step + 1
+    own: dict[str, float] = {}
+
+    def tell(step: int, loss: float, seconds: float) -> None:
+        """Shows every step, whether its record is kept or not: some take minutes."""
+        if step == first:
+            bar.begin(step)
+        bar.update(step, loss=loss, **own)
+        slowdown(seconds)
 
     def log(record: dict[str, Any]) -> None:
         """Shows a record, and writes it to the run's metrics."""
@@ -201,8 +217,7 @@ def _fit(
             record = {**record, "score": name}
             bar.line(f"step {record['step']}: validation {name} {validation_words(record)}")
         else:
-            own = {n.removeprefix(OWN_PREFIX): v for n, v in record.items() if n.startswith(OWN_PREFIX)}
-            bar.update(record["step"], loss=record["loss"], **own)
+            own.update({n.removeprefix(OWN_PREFIX): v for n, v in record.items() if n.startswith(OWN_PREFIX)})
         metrics.write(record)
 
     def save(snapshot: TrainState, tags: tuple[str, ...]) -> None:
@@ -211,7 +226,8 @@ def _fit(
         save_checkpoint(run, snapshot.step, snapshot.tensors(), scalars, tags)
 
     try:
-        return fit_parts(parts, state, plan=plan, validation=validation_of(parts, plan), log=log, save=save)
+        validation = validation_of(parts, plan)
+        return fit_parts(parts, state, plan=plan, validation=validation, log=log, save=save, tell=tell)
     except NonFiniteError as error:
         hint = f"{rate_words(recipe)}, under loss={recipe.inner.loss}, with outer.lr={recipe.outer.lr:g}"
         raise NonFiniteError(f"{error} ({hint}; run: {run})") from None

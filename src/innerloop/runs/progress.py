@@ -18,6 +18,7 @@ from innerloop.core.telling import tell
 from innerloop.core.words import duration
 
 REFRESH = 0.1  # seconds between redraws of the bar: training steps may be much shorter
+SPACING = 1.0  # seconds at least between the moments from which the pace is taken
 QUIET = 10.0  # seconds after which a plain line is due
 SHORTEST = 2.0  # seconds that must lie between plain lines
 SHARE = 0.1  # of the whole after which a plain line is due, unless too soon
@@ -53,19 +54,32 @@ class Progress:
         self._unit = unit
         self._task = None if bar is None else bar.add_task(what, total=total, completed=start, numbers="")
         clock = time.monotonic()
-        self._recent: deque[tuple[float, int]] = deque(maxlen=50)
+        self._recent: deque[tuple[float, int]] = deque([(clock, start)], maxlen=50)
+        self._now = (clock, start)
         self._drawn = clock
         self._said_at, self._said_step = clock, start
 
-    def update(self, step: int, **numbers: float) -> None:
-        """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left."""
+    def begin(self, step: int) -> None:
+        """Count the pace from here: what came before was preparation, or a first step that warms up."""
+        self._now = (time.monotonic(), step)
+        self._recent.clear()
+        self._recent.append(self._now)
+
+    def update(self, step: int, kept: bool = False, /, **numbers: float) -> None:
+        """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left.
+
+        What was ``kept`` from before moves the bar and not the rate: nothing of it was done now.
+        """
         clock = time.monotonic()
-        if not self._recent:  # rates count from here: what came before was preparation
-            self._recent.append((clock, step))
+        if kept:
+            more = step - self._now[1]
+            self._recent = deque([(when, at + more) for when, at in self._recent], maxlen=50)
+        self._now = (clock, step)
         if clock - self._drawn < REFRESH and step < self._total:
             return
         self._drawn = clock
-        self._recent.append((clock, step))
+        if clock - self._recent[-1][0] >= SPACING:
+            self._recent.append(self._now)
         if self._bar is not None:
             self._draw(lambda bar: bar.update(self._task, completed=step, numbers=self._describe(numbers)))
         waited = clock - self._said_at
@@ -95,7 +109,7 @@ class Progress:
 
     def _describe(self, numbers: dict[str, float]) -> str:
         parts = [f"{name} {value:.4g}" for name, value in numbers.items()]
-        (before, first), (after, last) = self._recent[0], self._recent[-1]
+        (before, first), (after, last) = self._recent[0], self._now
         if last > first and after > before:
             rate = (last - first) / (after - before)
             parts.append(pace(rate, self._unit))

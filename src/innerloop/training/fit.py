@@ -30,6 +30,9 @@ from innerloop.training.state import TrainState
 
 Log = Callable[[dict[str, Any]], None]
 Save = Callable[[TrainState, tuple[str, ...]], None]
+Tell = Callable[[int, float, float], None]
+SAVE_SECONDS = 180.0
+"""After which a checkpoint is due, however few steps were taken: what a kill may cost."""
 
 
 class Validation(NamedTuple):
@@ -67,6 +70,7 @@ def fit(
     log_every: int = 100,
     save: Save | None = None,
     save_every: int = 1000,
+    tell: Tell | None = None,
 ) -> TrainState:
     """Trains until ``steps`` meta-steps are done, validation stalls, or a loss is not finite.
 
@@ -90,7 +94,8 @@ def fit(
         log: receives records for ``metrics.jsonl``.
         log_every: steps between them.
         save: ``(state, tags)``: keeps a checkpoint; tags are ``last`` and ``best``.
-        save_every: steps between checkpoints.
+        save_every: steps between checkpoints; there is also one every three minutes, which changes no number.
+        tell: ``(step, loss, seconds)``: hears of every step, and how long its gradient took.
 
     Raises:
         NonFiniteError: with step, task and a hint; the last good state has been saved.
@@ -98,7 +103,7 @@ def fit(
     """
     rates = schedule or make_schedule("constant", steps)
     loop = _Loop(objective, state, optimiser, plan or Plan(), rates, clip, hard_weight)
-    pace, saved_at = _Pace(batch, state.step), -1
+    pace, saved_at, saved = _Pace(batch, state.step), -1, time.perf_counter()
     # a run that was killed while its result was evaluated had stopped already
     stop = validation is not None and loop.stalled(validation)
     try:
@@ -109,15 +114,20 @@ def fit(
                 if log and loop.due(log_every, steps):
                     more = reported(loop.state.buffers)
                     log({"step": loop.state.step, **record, **more, **pace.lap(loop.state.step)})
+                if tell:
+                    tell(loop.state.step, record["loss"], loop.seconds)
                 improved = False
                 if validation and loop.due(validation.every, steps):
                     improved = loop.validate(validation, log)
                     stop = loop.stalled(validation)
-                if save and (improved or stop or loop.due(save_every, steps)):
+                due = improved or stop or loop.due(save_every, steps)
+                if save and due:
                     loop.check_params()
+                # by the clock only what is whole: when a run fails must not depend on the time
+                if save and (due or (time.perf_counter() - saved >= SAVE_SECONDS and not loop.broken())):
                     # best first: a kill between the two is repaired by repeating the step
                     save(loop.snapshot(), ("best", "last") if improved else ("last",))
-                    saved_at = loop.state.step
+                    saved_at, saved = loop.state.step, time.perf_counter()
                 loop.settled = True
     except (NonFiniteError, WorkersError, LostRankError, KeyboardInterrupt):
         if save and loop.settled and saved_at != loop.state.step and loop.broken() is None:
@@ -160,7 +170,7 @@ class _Loop:
         restore_optimiser(self.optimiser, self.leaves, state.optimiser)
         self.run = meta_gradient(objective.loss, plan, direction=objective.direction)
         self.schedule, self.clip, self.hard_weight = schedule, clip, hard_weight
-        self.ranks = plan.ranks
+        self.ranks, self.seconds = plan.ranks, 0.0
         self.settled = True  # false while a step, or the validation that belongs to it, is half done
 
     def tasks(self, sampler: Sampler, step: int, batch: int) -> Batch:
@@ -173,8 +183,10 @@ class _Loop:
     def gradient(self, sampler: Sampler, step: int, batch: int) -> Gradient:
         """The meta-gradient on the tasks of a step; refuses losses that are not finite."""
         weights = batch_weights(sampler, step, batch, self.hard_weight, self.leaves)
-        gradient = self.run(self.leaves, self.state.buffers, self.tasks(sampler, step, batch), weights)
-        bad = torch.nonzero(~torch.isfinite(gradient.losses))
+        tasks, began = self.tasks(sampler, step, batch), time.perf_counter()
+        gradient = self.run(self.leaves, self.state.buffers, tasks, weights)
+        bad = torch.nonzero(~torch.isfinite(gradient.losses))  # which waits for a graphics card
+        self.seconds = time.perf_counter() - began  # of what a plan was measured for, and nothing else
         if len(bad):
             task = int(bad[0])
             raise NonFiniteError(

@@ -87,7 +87,7 @@ def run_cell(
         InterruptedRunError: it was interrupted.
     """
     earlier = list_runs_of(folder, cell.label)
-    if earlier and read_status(earlier[-1]) in ENDED:
+    if has_ended(earlier):
         say(f"{cell.label}: {read_status(earlier[-1])} before")
         return earlier[-1]
     environment = {**os.environ, "OMP_NUM_THREADS": str(share), **ends_with_parent()}
@@ -172,6 +172,11 @@ def _passes_trust(cell: Cell, earlier: list[Path]) -> bool:
 def list_runs_of(folder: Path, label: str) -> list[Path]:
     """Runs of one point of the grid, oldest first."""
     return [run for run in list_runs(folder) if run.parent.name == label] if folder.is_dir() else []
+
+
+def has_ended(runs: list[Path]) -> bool:
+    """Whether the newest of these runs is one that a sweep does not touch again."""
+    return bool(runs) and read_status(runs[-1]) in ENDED
 
 
 def read_status(run: Path) -> str:

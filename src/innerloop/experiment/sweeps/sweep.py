@@ -21,7 +21,7 @@ from innerloop.experiment.sweeps.grid import (
     unread_in,
 )
 from innerloop.experiment.sweeps.journal import optuna_problem
-from innerloop.experiment.sweeps.runs import Child, judged, run_cell, stop
+from innerloop.experiment.sweeps.runs import Child, has_ended, judged, list_runs_of, run_cell, stop
 from innerloop.experiment.sweeps.study import SAMPLERS
 from innerloop.experiment.sweeps.table import SweepResult, check_scores, table_of
 from innerloop.experiment.sweeps.together import How, sweep_together
@@ -117,9 +117,10 @@ def _grid_here(cells: list[Cell], notes: list[str], jobs: int | None, progress: 
 
         def one(cell: Cell) -> Path:
             """Carries one run out, and moves the bar."""
+            before = has_ended(list_runs_of(folder, cell.label))
             run = run_cell(cell, folder, share, bar.line, running)
             with lock:
-                bar.update(next(done))
+                bar.update(next(done), before)
             return run
 
         with ThreadPoolExecutor(jobs) as pool:

@@ -315,9 +315,7 @@ def wide_task(queries: int = 450) -> TaskBatch:
     return TaskBatch(x[:, :30], y[:, :30], x[:, 30:], y[:, 30:], torch.zeros(1))
 
 
-def test_slow_steps_are_measured_within_twenty_seconds_and_one_step(
-    clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_steps_are_measured_within_twenty_seconds(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As seen on mini-ImageNet at 84 pixels beside other work; measured to the end that took 154 s."""
     batch = wide_task()
     speeds = {"loop@1": 29.5, "loop@2": 8.2, "vmap@1": 59.9, "vmap@2": 55.7}
@@ -335,14 +333,14 @@ def test_slow_steps_are_measured_within_twenty_seconds_and_one_step(
     )
     assert chosen.plan.label == "loop@2"
     assert chosen.milliseconds == {"loop@2": pytest.approx(8200)}
-    assert [label for label, whole in calls if whole] == ["loop@2"]
-    assert clock[0] <= 20 + speeds["loop@2"]
-    assert len(chosen.remarks) == 3
+    assert clock[0] <= 20
+    assert len(calls) == 4  # once each, and no whole step: that would have ended too late
+    assert len(chosen.remarks) == 4
     for label in speeds:  # every way is announced before it is run, so that nobody waits for 20 s in silence
         mode, count = label.split("@")
         assert any(f"{mode} on {count} core" in line for _, line in told)
     times = [0.0, *(when for when, _ in told), clock[0]]
-    assert max(later - earlier for earlier, later in pairwise(times)) <= speeds["loop@2"]
+    assert max(later - earlier for earlier, later in pairwise(times)) <= 8
 
 
 def test_ways_are_not_measured_any_more_when_time_is_up(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,8 +348,10 @@ def test_ways_are_not_measured_any_more_when_time_is_up(clock: Any, monkeypatch:
     speeds = {"loop@1": 100.0, "loop@2": 99.0, "vmap@1": 98.0, "vmap@2": 97.0}
     calls = at_speeds(monkeypatch, clock, speeds, batch)
     chosen = choose_plan(W, {}, batch, loss=unfit, steps=20_000, threads=2, compile="off")
-    assert calls == [("loop@1", False), ("loop@1", True)]  # the second would not have been done in 20 s
+    assert calls == [("loop@1", False)]  # neither another way nor a whole step would have ended in 20 s
     assert chosen.plan.label == "loop@1"
+    assert chosen.milliseconds == {"loop@1": pytest.approx(100_000)}  # eight times its part
+    assert "loop@1: estimated from part of the queries of a step" in chosen.remarks
     assert sum("not measured, because 20 s have to do" in remark for remark in chosen.remarks) == 3
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import math
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +18,10 @@ from safetensors.torch import save_file
 
 import innerloop.experiment.planned as planned_module
 import innerloop.experiment.run as run_module
+import innerloop.runs.progress as progress_module
 from innerloop.core.errors import NonFiniteError, UserError
+from innerloop.execution.auto import Measured
+from innerloop.execution.plan import Plan
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.parts import build
 from innerloop.experiment.run import evaluate_run, resume, train
@@ -128,6 +134,74 @@ def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.Monkey
     plan = resume(run, progress=False).plan
     assert plan is not None
     assert plan.mode == "threads"
+
+
+def slow_plan(monkeypatch: pytest.MonkeyPatch, milliseconds: float) -> None:
+    """``auto`` finds that a step takes this long."""
+    found = Measured(Plan("vmap", 2), {"vmap@2": milliseconds}, [])
+    monkeypatch.setattr(planned_module, "choose_plan", lambda *a, **k: found)
+
+
+def test_how_long_it_will_take_is_said_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_plan(monkeypatch, 1_300_000)
+    told: list[str] = []
+
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        (log,) = tmp_path.glob("*/*/log.txt")
+        told.append(log.read_text())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "fit_parts", fit)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(tmp_path, "outer.steps=6"), progress=False)
+    assert "about 2 h 10 min for 6 steps, and validation besides" in told[0]
+    (run,) = tmp_path.glob("*/*")
+    update_manifest(run, status="interrupted")
+    resume(run, progress=False)
+    assert (run / "log.txt").read_text().count("about 2 h 10 min") == 2  # the manifest has it
+
+
+def test_slow_steps_are_shown_one_by_one_and_logged_as_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 11)  # a line is due after ten seconds
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    run = trained(tmp_path, "outer.steps=4", "run.log_every=100")
+    said = (run / "log.txt").read_text()
+    assert [f" {step}/4 " in said for step in range(1, 5)] == [True] * 4
+    assert [record["step"] for record in read_metrics(run / "metrics.jsonl") if "loss" in record] == [4]
+
+
+def test_a_run_that_slows_down_says_so_once_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As seen with two threads when another program takes one of two cores: 9.7 ms become 2,272."""
+    slow_plan(monkeypatch, 9.7)
+    clock = itertools.count(0, 2.272)
+    monkeypatch.setattr(
+        sys.modules["innerloop.training.fit"], "time", SimpleNamespace(perf_counter=lambda: next(clock))
+    )
+    run = trained(tmp_path, "outer.steps=40", "run.save_every=100", "eval.every=100")
+    said = (run / "log.txt").read_text()
+    assert said.count("234 times as long as when it was measured (vmap, 2 threads, compile=off)") == 1
+    assert said.count("run.threads=1") == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "warns"),
+    [([0.29] * 100, 0), ([0.31] * 100, 1), ([0.31] * 9, 0), ([0.1] * 99 + [3600.0], 0), ([3.0] * 10, 1)],
+    ids=["noise", "slow", "few", "asleep", "very slow"],
+)
+def test_only_steps_that_are_slow_again_and_again_are_a_slowdown(steps: list[float], warns: int) -> None:
+    said: list[str] = []
+    slowdown = planned_module.Slowdown(Plan("loop", 1), 0.1, said.append)
+    for seconds in steps:
+        slowdown(seconds)
+    assert len(said) == warns
+    assert not any("run.threads" in line for line in said)  # it has one thread already
 
 
 def test_a_compiled_run_is_not_resumed_without_a_compiler(

@@ -19,6 +19,7 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.sweeps import runs as sweep_runs
 from innerloop.experiment.sweeps import shared as sweep_shared
+from innerloop.experiment.sweeps import sweep as sweep_module
 from innerloop.experiment.sweeps.grid import make_cells, make_space
 from innerloop.experiment.sweeps.journal import JOURNAL, optuna_problem
 from innerloop.experiment.sweeps.points import Points
@@ -256,6 +257,20 @@ def test_processes_join_and_the_run_of_a_killed_one_is_finished_by_another(tmp_p
     assert sorted(trial.params["inner.lr"] for trial in study.trials) == [0.001, 0.01, 0.02]
     assert study.best_value == min(row["validation"] for row in first["table"])
     assert all(list(trial.intermediate_values) == [2, 4, 6] for trial in study.trials)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_runs_that_were_there_before_are_not_counted_as_done_now(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep_module, "run_cell", _run_here)
+        sweep("sine-maml", GRID, jobs=1, progress=False)
+    sweep("sine-maml", GRID, jobs=1)
+    said = capsys.readouterr().err
+    assert said.count("finished before") == 3
+    assert "3/3" in said
+    assert "runs/" not in said.partition("3/3")[2]  # no pace: nothing was run
 
 
 @with_optuna

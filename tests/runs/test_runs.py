@@ -580,6 +580,42 @@ def test_plain_progress_is_sparse_and_logged(
     datetime.fromisoformat(logged[0][:19])
 
 
+def test_the_pace_counts_what_was_done_now(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
+    with progress(10, "sweep", unit="runs") as bar:
+        for done in range(1, 6):
+            bar.update(done, True)  # found finished, at once
+        for done, after in ((6, 20.0), (7, 0.01), (8, 20.0), (9, 0.01)):  # two at a time
+            clock[0] += after
+            bar.update(done)
+        bar.update(10, True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "sweep 6/10  3 runs/min  1 min 20 s left",
+        "sweep 8/10  4.5 runs/min  27 s left",
+        lines[-1],
+    ]
+    assert lines[-1] == "sweep 10/10  6 runs/min"
+
+
+def test_the_pace_leaves_out_what_warms_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
+    with progress(100, "training") as bar:
+        clock[0] += 500.0  # measuring, compiling, the first step
+        bar.begin(1)
+        bar.update(1, loss=1.0)
+        clock[0] += 20.0
+        bar.update(11, loss=1.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["training 1/100  loss 1", "training 11/100  loss 1  0.5 steps/s  2 min 58 s left"]
+
+
 def test_disabled_progress_still_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(2, "training", enabled=False, log=RunLog(tmp_path / "log.txt")) as bar:
         bar.update(2, loss=math.nan)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,12 +25,14 @@ from innerloop.testing.closeness import assert_trees_equal
 from innerloop.training import TrainState, fit, initial_state, make_optimiser, make_schedule
 from innerloop.training.fit import Validation
 from innerloop.training.optimisers import optimiser_classes
+from innerloop.training.state import state_from
 from oracles import maml_loop
 from oracles.forward import mlp_forward
 from oracles.patience import PATIENCE
 from oracles.training import Kept, judged, problem, quadratic, sines
 
 Tree = dict[str, Tensor]
+fit_module = sys.modules["innerloop.training.fit"]  # its name in the package is the function's
 
 
 # ---- the loop itself ----
@@ -102,6 +106,69 @@ def test_fit_leaves_its_start_alone() -> None:
     assert state.optimiser == {}
     assert state.step == 0
     assert any(not torch.equal(final.params[n], p) for n, p in before.items())
+
+
+def slow_sines(clock: list[float], seconds: float) -> Sampler:
+    """Tasks that take their time."""
+
+    def episodes(indices: Any) -> TaskBatch:
+        clock[0] += seconds
+        return sines().episodes(indices)  # type: ignore[return-value]
+
+    return Sampler(episodes)
+
+
+def test_checkpoints_are_kept_by_the_clock_too_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(fit_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    objective, state = problem()
+    make, kept = make_optimiser("adam", 0.01), Kept()
+    quick = fit(objective, state, sines(), make, steps=8, batch=2)
+    slow = fit(objective, state, slow_sines(clock, 70), make, steps=8, batch=2, save=kept.save)
+    assert kept.steps("last") == [3, 6, 8]  # every three minutes, and at the end
+    assert_trees_equal(slow.params, quick.params)
+    for _, _, half in kept.saved:
+        again = fit(objective, state_from(half.tensors(), half.scalars()), sines(), make, steps=8, batch=2)
+        assert_trees_equal(again.params, quick.params)
+        assert_trees_equal(again.optimiser, quick.optimiser)
+
+
+def test_a_checkpoint_by_the_clock_keeps_only_what_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run fails at the same step however slow it is: ranks that share it must not part company."""
+    clock = [0.0]
+    monkeypatch.setattr(fit_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    objective, state = problem()
+    kept = Kept()
+    huge = make_optimiser("sgd", 1e30)
+    with pytest.raises(NonFiniteError, match="step 2"):  # by its loss, as on a fast machine
+        fit(objective, state, slow_sines(clock, 1000), huge, steps=8, batch=2, save=kept.save)
+    assert kept.saved == []
+
+
+def test_every_step_is_told_with_the_time_of_its_gradient_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(fit_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    objective, state = problem()
+
+    def value(*args: Any) -> Any:
+        clock[0] += 0.25
+        return objective.loss(*args)  # type: ignore[misc]
+
+    told: list[tuple[int, float, float]] = []
+    logged: list[dict[str, Any]] = []
+    fit(
+        objective._replace(loss=value),
+        state,
+        slow_sines(clock, 7),  # drawing tasks is no part of it
+        make_optimiser("adam", 0.01),
+        steps=3,
+        batch=2,
+        log=logged.append,
+        tell=lambda *each: told.append(each),
+    )
+    assert [(step, seconds) for step, _, seconds in told] == [(1, 0.5), (2, 0.5), (3, 0.5)]
+    assert [record["step"] for record in logged] == [3]
+    assert told[-1][1] == logged[-1]["loss"]
 
 
 @pytest.mark.parametrize("mode", ["loop", "vmap", "threads"])

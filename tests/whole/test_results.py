@@ -156,6 +156,15 @@ def test_what_is_missing_or_made_by_other_source_is_run_and_nothing_else(empty, 
     assert ran == ["adaptlr-fig1"]
 
 
+def test_the_status_names_kinds_in_words(monkeypatch, capsys):
+    status = importlib.import_module("recorded.__main__")
+    monkeypatch.setattr(status, "state_of", lambda command: "missing")
+    monkeypatch.setattr(sys, "argv", ["recorded", "status"])
+    assert status.main() == 0
+    kinds = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert kinds == {"reproduction", "benchmark", "evaluation", "prediction", "measurement", "printed"}
+
+
 def test_a_command_that_fails_is_told_and_does_not_stop_the_others(empty, monkeypatch):
     monkeypatch.setattr(commands, "state_of", lambda command: "missing")
     monkeypatch.setattr(

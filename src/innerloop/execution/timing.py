@@ -81,7 +81,8 @@ def time_plans(
     """Times those plans that may be the fastest, and says what became of the others.
 
     All are tried on a part of the batch; then the whole is run in the order of what that took, while the
-    budget lasts: 2 % of the run, at least 5 s and at most 20 s. One whole step is always measured.
+    budget lasts: 2 % of the run, at least 5 s and at most 20 s. If not even one whole step fits, the fastest
+    part decides, and what a step takes is estimated from it.
 
     Args:
         plans: the ways there are.
@@ -123,6 +124,10 @@ class _Timing:
         """How many times more samples a whole step has than its part."""
         return _samples(self.batch) / _samples(self.part)
 
+    @property
+    def _part(self) -> str:
+        return "two tasks" if self.batch.size > 2 else "part of the queries"
+
     def allowed(self) -> float:
         """Seconds that measuring may take in all, by what a step seems to take."""
         known = [*self.seconds.values()] or [part * self.ratio for part in self.parts.values()]
@@ -145,7 +150,7 @@ class _Timing:
                 self.parts[plan] = took
 
     def try_whole(self) -> None:
-        """Times whole steps, the most promising first; the first one whatever it takes."""
+        """Times whole steps, the most promising first, as long as there is time."""
         if self.part is self.batch:
             self.seconds = dict(self.parts)
             return
@@ -156,11 +161,13 @@ class _Timing:
         for plan in sorted(self.parts, key=promise):
             best = min(self.seconds.values(), default=float("inf"))
             if self._hopeless(plan):
-                what = "two tasks" if self.batch.size > 2 else "a part of the queries"
-                took = f"{1000 * self.parts[plan]:.3g} ms for {what}"
+                took = f"{1000 * self.parts[plan]:.3g} ms for {self._part}"
                 self.remarks[plan] = f"{plan.label}: {took}, too slow to try on all"
-            elif self.seconds and self.too_late(self._expected(plan)):
+            elif self.too_late(expected := self._expected(plan)):
                 self._give_up(plan)
+                if not self.seconds:
+                    self.seconds[plan] = expected
+                    self.remarks[plan] = f"{plan.label}: estimated from {self._part} of a step"
             elif (took_all := self._timed(plan, self.batch, 1.0, best)) is not None:
                 self.seconds[plan] = took_all
         if not self.seconds:
@@ -168,7 +175,7 @@ class _Timing:
 
     def _expected(self, plan: Plan) -> float:
         """Seconds that a whole step will take, in proportion."""
-        if self.batch.size > 2:
+        if self.batch.size > 2 or not self.seconds:
             return self.parts[plan] * self.ratio
         best = min(self.seconds, key=lambda one: self.seconds[one])  # adaptation costs more than its samples
         return self.parts[plan] * self.seconds[best] / self.parts[best]
@@ -190,7 +197,7 @@ class _Timing:
     def _timed(self, plan: Plan, on: Batch, budget: float, best: float) -> float | None:
         spent = time.perf_counter() - self.began
         if self.say is not None and (spent >= 1 or not (self.parts or self.failures)):
-            what = "a step" if on is self.batch else "part of a step"
+            what = "a step" if on is self.batch else f"{self._part} of a step"
             self.say(f"measuring {what}: {plan.mode} on {plan.threads} core{'s' * (plan.threads > 1)}")
         try:
             return self.measure(plan, on, budget, best)

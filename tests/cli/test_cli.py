@@ -74,6 +74,34 @@ def test_every_verb_has_help_and_json(verb: str, call: Any) -> None:
     assert "\\b" not in out
 
 
+def test_a_page_is_a_file_for_every_verb(call: Any) -> None:
+    """``--page`` means the same wherever it is; a name that no page can have is refused before any work."""
+    from typer.main import get_command
+
+    from innerloop.cli.main import app
+
+    pages = {
+        name: option
+        for name, command in get_command(app).commands.items()  # type: ignore[attr-defined]
+        for option in command.params
+        if "--page" in option.opts
+    }
+    assert {"predict", "advise", "analyze", "report"} <= pages.keys()
+    assert {(page.metavar, page.is_flag) for page in pages.values()} == {("FILE.html", False)}
+    for words in (["advise", "glyphs"], ["analyze", "landscape"], ["report", "last"]):
+        code, _, err = call(*words, "--page", "a.pdf")
+        assert (code, "--page a.pdf must end in .html" in err or "no run" in err) == (2, True), err
+    assert list(Path().iterdir()) == []
+
+
+def test_what_is_hinted_at_is_accepted(call: Any) -> None:
+    """An option that a verb does not have is not suggested as a setting that it does not have either."""
+    code, _, err = call("search", "glyphs", "--page", "search.html")
+    assert code == 2
+    assert "there is no such option" in err
+    assert "page=" not in err
+
+
 def test_train_help_points_to_the_schema(call: Any) -> None:
     _, out, _ = call("train", "--help")
     assert "innerloop show sine-maml --schema" in " ".join(out.split()).replace("sine- maml", "sine-maml")
@@ -92,7 +120,7 @@ def test_train_help_points_to_the_schema(call: Any) -> None:
         (["train", "inner.lr=1", "sine-maml"], "the recipe comes first"),
         (
             ["train", "sine-maml", "--steps", "5"],
-            "'--steps 5': settings have no dashes, write steps=5 (did you",
+            "'--steps 5': there is no such option, and settings have no dashes (did you",
         ),
         (["train", "sine-maml", "--outer.steps=5"], "settings have no dashes, write outer.steps=5"),
         (["train", "sine-maml", "--jsn"], "there is no option --jsn (did you mean '--json'?)"),
@@ -335,7 +363,7 @@ def test_train_eval_show_report(call: Any) -> None:
     _, out, _ = call("show", "last")
     assert "finished" in out
 
-    code, out, _ = call("report", "last", "--out", "page.html", "--json")
+    code, out, _ = call("report", "last", "--page", "page.html", "--json")
     assert code == 0
     assert answer(out)["report"] == "page.html"
     assert "<html" in Path("page.html").read_text()

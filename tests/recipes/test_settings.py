@@ -245,7 +245,8 @@ def test_keys_of_sections_and_values_are_explained() -> None:
 
 def test_flags_of_other_commands_are_explained() -> None:
     assert problems("--steps", "5", "--inner.lr=0.1") == [
-        "'--steps 5': settings have no dashes, write steps=5 (did you mean 'inner.steps' or 'outer.steps'?)",
+        "'--steps 5': there is no such option, and settings have no dashes (did you mean "
+        "'inner.steps' or 'outer.steps'?)",
         "'--inner.lr=0.1': settings have no dashes, write inner.lr=0.1",
     ]
 

@@ -170,7 +170,7 @@ def test_the_policy_stops_what_might_get_through(tmp_path):
 @pytest.mark.slow
 def test_our_own_pages_work_under_the_policy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["analyze", "landscape", "--save", "--page"]) == 0
+    assert main(["analyze", "landscape", "--save", "--page", "landscape.html"]) == 0
     (saved,) = (tmp_path / "runs").glob("*/*")
     runs = [make_run(tmp_path), make_run(tmp_path, seed=1, level=0.7)]
     pages = [write_page(runs[:1]), write_page(runs, tmp_path / "both.html"), write_page([redone(tmp_path)])]

@@ -90,7 +90,7 @@ def test_one_page_and_one_object_have_all_of_them(fakes, capsys, tmp_path):
         "Without rows: bad",
     ):
         assert words in page.text
-    assert main(["report", result["run"], "--out", "again.html"]) == 0
+    assert main(["report", result["run"], "--page", "again.html"]) == 0
     assert read(tmp_path / "again.html").text == page.text
 
 

@@ -290,11 +290,9 @@ def test_bad_input_of_analyze_is_a_user_error(monkeypatch, tmp_path, words):
     assert command.main(["analyze", "fake", *words]) == 2
 
 
-def test_pages_get_names_of_their_own(monkeypatch, tmp_path):
+def test_no_page_overwrites_what_is_not_one_of_ours(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     fake_analysis(monkeypatch)
-    for _ in range(2):
-        assert command.main(["analyze", "fake", "--page"]) == 0
-    assert command.main(["analyze", "fake", "--out", "mine.html"]) == 0
-    assert command.main(["analyze", "fake", "--out", "mine.html"]) == 2
-    assert {file.name for file in tmp_path.iterdir()} == {"fake.html", "fake-2.html", "mine.html"}
+    assert command.main(["analyze", "fake", "--page", "mine.html"]) == 0
+    assert command.main(["analyze", "fake", "--page", "mine.html"]) == 2
+    assert {file.name for file in tmp_path.iterdir()} == {"mine.html"}

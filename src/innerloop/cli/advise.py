@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
+from innerloop.cli.options import Json, Page, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write, write_part
 from innerloop.core.errors import UserError
 from innerloop.core.words import duration, score_text
@@ -27,7 +28,7 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Methods at a time; by default one per core.")
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of an advice and stop.")]
-OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--keys")
+OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--keys", "--page")
 
 
 def advise(
@@ -35,6 +36,7 @@ def advise(
     settings: Settings = None,
     jobs: Jobs = None,
     keys: Keys = False,
+    page: Page = None,
     trust: Trust = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -44,7 +46,7 @@ def advise(
     \b
     Examples:
       innerloop advise glyphs budget=30s
-      innerloop advise my-pictures/
+      innerloop advise my-pictures/ --page advice.html
       innerloop advise cifar-fs budget=5m tasks.shots=1
       innerloop advise sine
       innerloop advise my-recipe.toml methods=[yours,protonet,maml]
@@ -71,12 +73,16 @@ def advise(
 
             return {"keys": describe(Advise)}
         from innerloop.advisor.asked import understand
+        from innerloop.report.page import check_page, write_page
 
         asked = understand(source, given, trust=trust)
+        if page is not None:
+            check_page(page)
         from innerloop.advisor.run import carry_out as advised
 
         argv = ["innerloop", *sys.argv[1:]]
-        return as_result(advised(asked, workers=jobs, argv=argv, show=not quiet, started=began))
+        result = as_result(advised(asked, workers=jobs, argv=argv, show=not quiet, started=began))
+        return result if page is None else {**result, "report": str(write_page([Path(result["run"])], page))}
 
     carry_out(json, work, render)
 

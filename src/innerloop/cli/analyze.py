@@ -10,7 +10,7 @@ import typer
 
 from innerloop.analysis import ANALYSES, Analysis, find
 from innerloop.cli.analyses import WORDS
-from innerloop.cli.options import Json, Trust, check_settings
+from innerloop.cli.options import Json, Page, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import UserError
 
@@ -24,11 +24,7 @@ Items = Annotated[
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of this analysis and stop.")]
 Save = Annotated[bool, typer.Option("--save", help="Keep the result in a run directory under ./runs.")]
-Page = Annotated[
-    bool, typer.Option("--page", help="Write an interactive page (KIND.html here), where there is one.")
-]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Another name for the page.")]
-OPTIONS = ("--json", "--help", "--keys", "--save", "--page", "--out", "--trust")
+OPTIONS = ("--json", "--help", "--keys", "--save", "--page", "--trust")
 
 
 class Done(NamedTuple):
@@ -43,8 +39,7 @@ def analyze(
     items: Items = None,
     keys: Keys = False,
     save: Save = False,
-    page: Page = False,
-    out: Out = None,
+    page: Page = None,
     trust: Trust = False,
     json: Json = False,
 ) -> None:
@@ -72,8 +67,9 @@ def analyze(
             from innerloop.recipes.flat import describe
 
             return {"kind": kind, "keys": describe(analysis.settings)}
-        target = _page_target(kind, analysis, out) if page or out else None
-        done = _analyse(kind, analysis, given, save, target, trust)
+        if page is not None:
+            _check_page(kind, analysis, page)
+        done = _analyse(kind, analysis, given, save, page, trust)
         words.extend(done.words)
         return done.result
 
@@ -91,15 +87,12 @@ def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
     return []
 
 
-def _page_target(kind: str, analysis: Analysis, out: Path | None) -> Path:
-    """Where the page goes: the name given, or the first of KIND.html, KIND-2.html, … that is free."""
+def _check_page(kind: str, analysis: Analysis, page: Path) -> None:
+    from innerloop.report.page import check_page
+
     if analysis.page is None:
         raise UserError(f"analyze {kind} has no page: leave out --page, or use --save.")
-    if out is not None and (out.exists() or not out.parent.is_dir()):
-        why = "exists" if out.exists() else "has no folder"
-        raise UserError(f"{out} {why}: choose another name for --out.")
-    free = (Path(f"{kind}{end}.html") for end in ("", *(f"-{i}" for i in range(2, 10_000))))
-    return out or next(name for name in free if not name.exists())
+    check_page(page)
 
 
 def _analyse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,6 +30,10 @@ Trust = Annotated[
     typer.Option("--trust", help="Import code that the file or the run names: you know where it comes from."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Page = Annotated[
+    Path | None,
+    typer.Option("--page", metavar="FILE.html", help="Where to write the page: one file, for any browser."),
+]
 
 # settings such as --steps 5 reach our own message instead of the parser's
 LENIENT = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from innerloop.cli.options import Json, Quiet, Trust, check_settings
+from innerloop.cli.options import Json, Page, Quiet, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.cli.predict_options import (
     OPTIONS,
     BackboneOption,
     Csv,
     ModelOption,
-    Page,
     RunOption,
     Save,
     Support,
@@ -53,7 +52,8 @@ def predict(
     Without a run or a model, features of a pretrained network are computed (each picture once: they are
     kept), and a head is fitted to the examples. It also says how often it will be right, from examples that
     are left out in turn, and calibrates its probabilities by them. A picture is unsure if its label is not
-    probable enough, or if it is unknown: farther from every class than examples are from theirs.
+    probable enough, or if it is unknown: farther from every class than examples are from theirs. --page shows
+    the pictures, the least sure first, the examples, what is confused, and how often it is right.
 
     \b
     JSON: predictions (file, label, probability, unsure, unknown, probabilities), expected (accuracy, low,

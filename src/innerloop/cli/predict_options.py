@@ -35,15 +35,6 @@ BackboneOption = Annotated[
     ),
 ]
 Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the labels as a table.")]
-Page = Annotated[
-    Path | None,
-    typer.Option(
-        "--page",
-        metavar="FILE.html",
-        help="Write a page with the pictures and their labels, the least sure first, the examples, what is "
-        "confused, and how often it is right. One file, which needs no network.",
-    ),
-]
 Save = Annotated[
     Path | None,
     typer.Option(

@@ -179,10 +179,12 @@ def _join_flags(items: Sequence[str]) -> list[str]:
 
 
 def _dashes(item: str, grammar: Grammar[Any]) -> str:
+    """What to write instead: only what would be accepted."""
     key, _, raw = item.lstrip("-").replace(" ", "=", 1).partition("=")
-    known = key in grammar.fields or key in grammar.short
-    hint = "" if known else suggest(key, [*grammar.fields, *grammar.nearby], grammar.listing)
-    return f"'{item}': settings have no dashes, write {key or 'key'}={raw or 'value'}{hint}"
+    if key in grammar.fields or key in grammar.short:
+        return f"'{item}': settings have no dashes, write {key}={raw or 'value'}"
+    hint = suggest(key, [*grammar.fields, *grammar.nearby], grammar.listing)
+    return f"'{item}': there is no such option, and settings have no dashes{hint}"
 
 
 def _assign(data: dict[str, Any], assignment: Assignment, grammar: Grammar[Any]) -> list[Told]:

@@ -68,12 +68,19 @@ def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | No
     if out is None:
         out = paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
     out = Path(out)
-    _check_target(out)
+    check_page(out)
     write_text_atomic(out, page_text(members([load_run(path) for path in paths]), held_out))
     return out
 
 
-def _check_target(out: Path) -> None:
+def check_page(out: Path) -> None:
+    """Refuses a name that no page can have, before anything is computed for it.
+
+    Raises:
+        UserError: it does not end in .html, there is no such folder, or another file is there.
+    """
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--page {out} must end in .html, so that a browser opens it.")
     if out.is_dir():
         raise UserError(f"{out} is a folder: name a file in it, such as {out / 'report.html'}.")
     if not out.parent.is_dir():
@@ -82,7 +89,7 @@ def _check_target(out: Path) -> None:
         with out.open(encoding="utf-8", errors="replace") as file:
             start = file.read(500)
         if MARKER not in start:
-            raise UserError(f"{out} exists and is not a page of ours: choose another name with --out.")
+            raise UserError(f"{out} exists and is not a page of ours: choose another name for --page.")
 
 
 def members(runs: list[RunData]) -> list[RunData]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import UserError
 from innerloop.evaluation.sureness.expected import Mistaken, confusion, mistaken
 from innerloop.experiment.predicting.adapted import Adapted
 from innerloop.experiment.predicting.told import left_out
@@ -20,14 +19,6 @@ MOST_EXAMPLES = 300
 """Shown on a page, at most; where classes are many, some examples of each."""
 ROOM = 5_000_000
 """Characters for the pictures, and half as many for the examples: the page stays below 8 MB."""
-
-
-def check_page(path: Path) -> None:
-    """Refuses, before anything is computed, a name that is no page's or a folder that is not there."""
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--page {path} must end in .html, so that a browser opens it.")
-    if not path.parent.is_dir():
-        raise UserError(f"there is no folder {path.parent} to write {path.name} into: make it first.")
 
 
 def write_labelled_page(

@@ -17,7 +17,7 @@ from innerloop.experiment.model_place import model_file
 from innerloop.experiment.predicting.adapted import Adapted
 from innerloop.experiment.predicting.files import Saved, write_predictor
 from innerloop.experiment.predicting.loading import load_model
-from innerloop.experiment.predicting.page import check_page, write_labelled_page
+from innerloop.experiment.predicting.page import write_labelled_page
 from innerloop.experiment.predicting.predictor import of_backbone
 from innerloop.experiment.predicting.support import (
     adapt_to_folder,
@@ -40,6 +40,7 @@ from innerloop.experiment.words import recipe_words
 from innerloop.features.opening import open_backbone
 from innerloop.features.progress import TimeLeft
 from innerloop.recipes.settings import make_recipe
+from innerloop.report.page import check_page
 from innerloop.runs.files import write_text_atomic
 
 BACKBONE = "efficientnet-lite0"

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from innerloop.analysis import ANALYSES, Analysis, find
+from innerloop.analysis.given import understand
 from innerloop.cli.analyses import WORDS
+from innerloop.cli.main import main
 from innerloop.recipes.flat import FlatSettings
 
 
@@ -28,3 +34,61 @@ def test_neither_settings_nor_words_import_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
+
+
+# ---- refused before anything is computed ----
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In an empty folder; no analysis may be computed, and no data opened."""
+    monkeypatch.chdir(tmp_path)
+    for kind in ANALYSES:
+        analysis = find(kind)
+
+        def refuse(*_: Any, kind: str = kind) -> Any:
+            pytest.fail(f"analyze {kind} was computed before it was refused")
+
+        monkeypatch.setattr(f"innerloop.analysis.{kind}.ANALYSIS", analysis._replace(run=refuse))
+
+
+@pytest.mark.usefixtures("nothing_runs")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("landscape linear-maml --page", "--page shows the closed form"),
+        ("landscape linear-maml --out away/page.html", "away/page.html has no folder"),
+        ("landscape omniglot-maml features=tangent", "needs a network with one output"),
+        ("rate omniglot-protonet", "inner.method=protonet has no inner learning rate"),
+        ("rate --page", "analyze rate has no page"),
+        ("regions", "name a recipe"),
+        ("kernels glyphs", "is about a family of tasks"),
+        ("convergence sine-maml", "is about a family of tasks"),
+        ("kernels nofamily", "called 'nofamily'"),
+        *((f"{kind} --save", "cannot write to runs") for kind in ("landscape", "convergence", "kernels")),
+        ("rate sine --save", "cannot write to runs"),
+    ],
+)
+def test_what_can_be_refused_is_refused_first(
+    words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("runs").touch()  # a file where the folder of runs would be
+    assert main(["analyze", *words.split()]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["rate", "regions", "landscape"])
+def test_a_family_and_a_dataset_stand_for_a_recipe(kind: str) -> None:
+    analysis = find(kind)
+    family = understand(kind, analysis.settings, ["sine", "tasks.shots=5"]).recipe
+    assert family is not None
+    assert (family.tasks.family, family.tasks.shots, family.inner.method) == ("sine", 5, "maml")
+    pictures = understand(kind, analysis.settings, ["glyphs", "inner.method=anil"]).recipe
+    assert pictures is not None
+    assert (pictures.data.name, pictures.inner.method, pictures.tasks.ways) == ("glyphs", "anil", 5)
+
+
+@pytest.mark.parametrize("kind", ["kernels", "convergence"])
+def test_kernels_take_a_family_first(kind: str) -> None:
+    settings = understand(kind, find(kind).settings, ["sine", "shots=3"]).settings
+    assert (settings.tasks, settings.shots) == ("sine", 3)  # type: ignore[attr-defined]

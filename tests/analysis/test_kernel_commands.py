@@ -66,7 +66,7 @@ def test_analyze_kernels_with_a_split_has_mamls_kernel(capsys):
         (["kernels", "split=true"], "queries=10"),
         (["kernels", "width=2.5"], "whole number"),
         (["kernels", "tasks=bridge-quadratics"], "did you mean"),
-        (["kernels", "sine-maml"], "no recipe"),
+        (["kernels", "sine-maml"], "is about a family of tasks: name one"),
         (["convergence", "inner_time=inf"], "inner_time must be finite"),
         (["convergence", "widht=3"], "did you mean 'width'"),
         (["convergence", "method=mtl", "inner_time=0.1"], "method=maml or method=anil"),

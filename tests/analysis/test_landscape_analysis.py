@@ -15,6 +15,7 @@ from innerloop.analysis import landscape
 from innerloop.cli.analyses import WORDS
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
+from innerloop.plots.landscape_page import landscape_page
 from innerloop.recipes.flat import read_flat
 from innerloop.testing.tolerance import CHAINED, ROUNDED
 from oracles.browser import opened
@@ -211,14 +212,14 @@ def in_browser(page: Path, fragment: str = "") -> dict[str, Any]:
 def test_the_page_computes_what_python_computes(settings: tuple[str, ...], tmp_path: Path) -> None:
     result = analyse(*settings)
     page = tmp_path / "landscape.html"
-    page.write_text(landscape.page(result), encoding="utf-8")
+    page.write_text(landscape_page(result), encoding="utf-8")
     assert differing(in_browser(page), result) == []
 
 
 def test_moving_the_sliders_moves_the_numbers(tmp_path: Path) -> None:
     """By the address, which sets what the sliders set."""
     page = tmp_path / "landscape.html"
-    page.write_text(landscape.page(analyse()), encoding="utf-8")
+    page.write_text(landscape_page(analyse()), encoding="utf-8")
     told = in_browser(page, "rho_hard=0.4&R=1.25&shots=60&r_easy=3")
     assert differing(told, analyse("rho_hard=0.4", "R=1.25", "shots=60", "r_easy=3")) == []
     assert differing(told, analyse()) != []
@@ -268,9 +269,9 @@ def differing(told: dict[str, Any], expected: dict[str, Any]) -> list[str]:
 
 
 def test_the_page_stands_alone(tmp_path: Path) -> None:
-    text = landscape.page(analyse())
+    text = landscape_page(analyse())
     assert not re.search(r'(src|href)\s*=\s*"', text)  # nothing is fetched
     for slider in ("rho_hard", "rho_easy", "R", "r_hard", "r_easy", "shots", "inner_lr"):
         assert f'["{slider}"' in text
-    with pytest.raises(UserError, match="leave out the recipe"):
-        landscape.page({"source": "tasks"})
+    with pytest.raises(ValueError, match="closed form"):
+        landscape_page({"source": "tasks"})

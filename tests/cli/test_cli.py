@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("own_folder")
         ["ls"],
         ["train", "--help"],
         ["show", "--schema"],
-        ["train", "typo"],
+        ["train", "sine-maml", "typo"],
         ["analyze", "rate", "sine-maml", "stpes=3", "shots=5"],
     ],
 )
@@ -52,6 +52,15 @@ def test_starting_does_not_import_torch(arguments: list[str]) -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_name_is_refused_without_torch() -> None:
+    code = (
+        "import sys\nfrom innerloop.cli.main import main\n"
+        "main(['train', 'typo'])\nsys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, timeout=PATIENCE)
+    assert (done.returncode, b"called 'typo'" in done.stderr) == (0, True)
 
 
 def test_version_and_module() -> None:
@@ -116,7 +125,12 @@ def test_train_help_points_to_the_schema(call: Any) -> None:
         (["trian"], "there is no verb 'trian' (did you mean 'train'?)"),
         (["sine-maml"], "'sine-maml' is a recipe: `innerloop train sine-maml` trains it"),
         (["train"], "missing argument 'RECIPE'; `innerloop train --help`"),
-        (["train", "sine-mam"], "unknown recipe 'sine-mam' (did you mean 'sine-maml'?)"),
+        (["train", "mini-protonet"], "(did you mean 'mini-imagenet-protonet'?)"),
+        (["train", "./nofolder/"], "there is no folder ./nofolder/."),
+        (["advise", "my/pictures"], "there is no folder my/pictures."),
+        (["search", "cifar"], "(did you mean 'cifar-fs'?)"),
+        (["eval", "--backbone", "resnet50", "data.name=glyphs"], "(did you mean 'timm:resnet50'?)"),
+        (["train", "sine-mam"], "called 'sine-mam' (did you mean 'sine-maml'?)"),
         (["train", "inner.lr=1", "sine-maml"], "the recipe comes first"),
         (
             ["train", "sine-maml", "--steps", "5"],
@@ -180,7 +194,7 @@ TOLD = [
     [
         (["train", "sine-maml"], []),
         (["show", "sine-maml"], []),
-        (["train", "nosuch"], ["unknown recipe 'nosuch'"]),
+        (["train", "nosuch"], ["there is no recipe, dataset, folder or family of tasks called 'nosuch'"]),
         (["train", "sine-maml", "--jsn"], ["there is no option --jsn (did you mean '--json'?)"]),
         (["sweep", "sine-maml"], ["a sweep needs at least one list"]),
         (["sweep", "sine-maml", "seed=[0,1]"], []),
@@ -237,10 +251,10 @@ def test_a_doubtful_setting_is_named_beside_the_mistakes(call: Any) -> None:
 
 
 def test_a_recipe_behind_the_settings_of_an_analysis(call: Any) -> None:
-    _, _, shown = call("analyze", "rate", "stpes=3", "sine-maml")
+    _, _, shown = call("analyze", "rate", "shtos=3", "sine-maml")
     assert shown.splitlines() == [
         "error: the recipe comes first, then settings: `innerloop analyze rate sine-maml …`.",
-        "error: unknown setting 'stpes' (did you mean 'steps'?)",
+        "error: unknown setting 'shtos' (did you mean 'shots'?)",
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -387,3 +388,35 @@ def test_a_worker_that_keeps_freed_memory_gets_no_fresh_pages():
         "sys.exit(kept and not again < first / 4)"
     )
     assert subprocess.run([sys.executable, "-P", "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "known", "meant"),
+    [
+        ("mini-protonet", ["omniglot-protonet", "mini-imagenet-protonet", "mini-imagenet-maml"], 1),
+        ("cifar-protonet", ["cifar-fs-protonet-cpu", "cub-protonet", "cifar-fs-protonet"], 2),
+        ("mini-imagent-maml", ["mini-imagenet-mtl", "mini-imagenet-maml-cpu", "mini-imagenet-maml"], 2),
+        ("protonet-mini", ["omniglot-protonet", "mini-imagenet-protonet"], 1),
+        ("imagenet", ["tiered-imagenet-anil", "mini-imagenet"], 1),
+        ("sine-mam", ["sine-anil", "sine-maml", "sine-fomaml"], 1),
+    ],
+)
+def test_suggestions_go_by_shared_words(typed: str, known: list[str], meant: int) -> None:
+    assert did_you_mean(typed, known) == f" (did you mean '{known[meant]}'?)"
+
+
+def test_a_name_that_the_locale_cannot_read_is_not_called_wrong() -> None:
+    code = (
+        "from innerloop.core.faults import in_words\n"
+        "import os\n"
+        "def told(name):\n"
+        "    try:\n        os.fsdecode(name).encode()\n"
+        "    except UnicodeEncodeError as error:\n        print(in_words(error))\n"
+        "told(b'caf\\xc3\\xa9'); told(b'caf\\xe9')"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "utf-8"}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
+    good, bad = shown.stdout.decode().splitlines()
+    assert good.startswith("the name café cannot be read in this locale")
+    assert "LC_ALL=C.UTF-8" in good
+    assert bad == "the name caf\\udce9 is not UTF-8: rename it."

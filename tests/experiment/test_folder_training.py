@@ -303,7 +303,7 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
         (lambda: draw(Path("zoo"), animals(5, 9)), "`innerloop predict --support zoo PICTURES`"),
         (lambda: Path("zoo").mkdir(), "zoo is a folder without recipe.toml and without pictures"),
         (lambda: Image.new("L", (9, 9)).save("zoo", "PNG"), "cannot read the recipe zoo"),
-        (lambda: None, "unknown recipe 'zoo'"),
+        (lambda: None, "there is no recipe, dataset, folder or family of tasks called 'zoo'"),
     ],
 )
 def test_what_cannot_be_trained_on(make: Any, words: str, capsys: pytest.CaptureFixture[str]) -> None:

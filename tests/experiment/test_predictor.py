@@ -244,7 +244,7 @@ def test_what_is_missing_or_in_vain_is_said_in_one_sentence(
     assert "so eval.head=svm would change nothing: leave it out, or add --support" in line
     line = refused(capsys, tmp_path / "none.safetensors", queries)
     assert f"there is no model file {tmp_path / 'none.safetensors'}" in line
-    assert "there is no picture 'unsorted'" in refused(
+    assert "there is no folder 'unsorted'" in refused(
         capsys, "--run", maml, "--support", folder / "support", "unsorted/"
     )
     (weights,) = maml.glob("checkpoints/*2/*.safetensors")

@@ -25,7 +25,7 @@ from innerloop.pilot.rungs import affordable_rungs, halved, shortest
 from innerloop.pilot.shortlisting import random_field
 from innerloop.pilot.trials import Costs
 from innerloop.pilot.workers import in_processes
-from innerloop.recipes.library import names_recipe
+from innerloop.recipes.library import named
 from innerloop.runs.files import plain
 from innerloop.runs.lock import sole_writer
 from innerloop.search import cell_space, count_parameters, random_candidate
@@ -66,7 +66,7 @@ def test_a_dataset_a_folder_and_a_recipe_are_understood() -> None:
     assert _asked(*TINY).settings.space.name == "convnet"
     recipe = _asked(source="cifar-fs-protonet").recipe
     assert (recipe.name, recipe.tasks.ways) == ("cifar-fs-protonet", 20)
-    assert not names_recipe("glyphs")
+    assert named("glyphs").kind == "pictures"
 
 
 def test_all_mistakes_are_told_at_once() -> None:

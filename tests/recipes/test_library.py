@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from innerloop.core.errors import UserError
 from innerloop.data import ImageSource
 from innerloop.recipes.judged import kinds_asked
-from innerloop.recipes.library import header, load_recipe, recipe_text, shipped_names, shipped_recipes
+from innerloop.recipes.library import header, load_recipe, named, recipe_text, shipped_names, shipped_recipes
 from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
+from innerloop.tasks.families import FAMILIES
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -96,8 +98,8 @@ def test_mistakes_are_explained(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert told("sine-mam") == (
-        "unknown recipe 'sine-mam' (did you mean 'sine-maml'?); `innerloop ls` lists them,"
-        " or give the path of a TOML file."
+        "there is no recipe, dataset, folder or family of tasks called 'sine-mam' (did you mean "
+        "'sine-maml'?): `innerloop ls` and `innerloop data ls` list those there are."
     )
     assert "leave out .toml ('sine-maml')" in told("sine-maml.toml")
     assert "no file nothing.toml" in told("nothing.toml")
@@ -117,3 +119,42 @@ def test_the_library_does_not_import_torch() -> None:
     shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.split() == ["False", "False"]
+
+
+# ---- one way to name a problem ----
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("sine-maml", "recipe"),
+        ("mine.toml", "recipe"),
+        ("last", "recipe"),
+        ("glyphs", "pictures"),
+        ("mini-imagenet", "pictures"),
+        ("pics", "pictures"),
+        ("./pics/", "pictures"),
+        ("sine", "family"),
+        ("mine:lines", "family"),
+    ],
+)
+def test_every_command_understands_the_same_words(
+    word: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat", "dog"):
+        (tmp_path / "pics" / name).mkdir(parents=True)
+        Image.new("L", (9, 9)).save(tmp_path / "pics" / name / "0.png")
+    assert named(word).kind == kind
+
+
+def test_all_built_in_families_are_known_without_importing_them() -> None:
+    for name in FAMILIES:
+        assert name in shipped_names() or named(name).kind == "family"  # some recipes are called as theirs
+
+
+def test_a_family_is_trained_by_its_name() -> None:
+    recipe = load_recipe("sine", ["outer.steps=7"])
+    assert (recipe.tasks.family, recipe.inner.method, recipe.outer.steps) == ("sine", "maml", 7)
+    assert load_recipe("mine:lines").tasks.family == "mine:lines"  # typed by the user: no trust is asked
+    assert load_recipe("glyphs").data.name == "glyphs"

@@ -7,11 +7,11 @@ from typing import Any, Literal, NamedTuple
 
 from innerloop.advisor.methods import NETWORK, NUMBERS, PICTURES
 from innerloop.advisor.settings import Advise
-from innerloop.core.errors import Problems, UserError, did_you_mean
+from innerloop.core.errors import Problems, UserError
 from innerloop.core.importing import Trusted
 from innerloop.core.place import user_path
 from innerloop.recipes.flat import flat_reading
-from innerloop.recipes.library import fitted_recipe, load_recipe, names_recipe, shipped_names
+from innerloop.recipes.library import Named, fitted_recipe, load_recipe, named
 from innerloop.recipes.rules import PICTURES as PICTURE_FAMILIES
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, typed_keys
@@ -63,21 +63,23 @@ def understand(source: str, items: Sequence[str], *, trust: bool = False) -> Ask
     problems, recipe, lines = Problems(), None, list[str]()
     of_recipe = [item for item in items if _is_of_recipe(item)]
     own = [item for item in items if not _is_of_recipe(item)]
-    named = names_recipe(source)
+    what = Named("recipe", source)
     with problems.collect():
         if "=" in source or source.startswith("-"):
             raise UserError(
                 "a recipe, a dataset or a folder comes first, then settings: "
                 f"`innerloop advise glyphs {source}`."
             )
-        recipe, lines = _recipe(source, of_recipe, named, trust)
+        what = named(source)
+        recipe, lines = _recipe(what, of_recipe, trust)
     reading: Any = flat_reading(Advise, own, "advise", recipe)
     problems.add(*reading.problems)
     problems.refuse()
     assert recipe is not None
     said = typed_keys(of_recipe)
-    notes = unread(recipe, sorted(said)) if named else []
-    return Asked(source, reading.model, recipe, named, lines, notes, frozenset(said))
+    of_user = what.kind == "recipe"
+    notes = unread(recipe, sorted(said)) if of_user else []
+    return Asked(source, reading.model, recipe, of_user, lines, notes, frozenset(said))
 
 
 def _is_of_recipe(item: str) -> bool:
@@ -85,25 +87,15 @@ def _is_of_recipe(item: str) -> bool:
     return "=" in item and ("." in key or key == "seed")
 
 
-def _recipe(source: str, items: Sequence[str], named: bool, trust: bool) -> tuple[Recipe, list[str]]:
-    if named:
-        return load_recipe(source, items, trust=trust), []
-    from innerloop.data.catalogue import EMBEDDED, catalogue
-    from innerloop.data.opening import own_store
+def _recipe(what: Named, items: Sequence[str], trust: bool) -> tuple[Recipe, list[str]]:
+    if what.kind == "recipe":
+        return load_recipe(what.name, items, trust=trust), []
+    if what.kind == "pictures":
+        return _of_pictures(what.name, items)
+    from innerloop.tasks.families import get_family
 
-    known = [*catalogue(), EMBEDDED]
-    if source in known or own_store(source) is not None or user_path(source).exists():
-        return _of_pictures(source, items)
-    from innerloop.tasks.families import FAMILIES, get_family
-
-    if source in FAMILIES or ":" in source:
-        get_family(Trusted(source))  # typed
-        return _of_family(Trusted(source), items), []
-    hint = did_you_mean(source, [*known, *FAMILIES, *shipped_names()])
-    raise UserError(
-        f"'{source}' is neither a recipe, a dataset, a folder of pictures nor a family of tasks{hint}: "
-        "`innerloop ls` and `innerloop data ls` list those there are."
-    )
+    get_family(Trusted(what.name))  # typed
+    return _of_family(Trusted(what.name), items), []
 
 
 def _of_pictures(source: str, items: Sequence[str]) -> tuple[Recipe, list[str]]:

@@ -48,15 +48,17 @@ class Analysis(NamedTuple):
         run: ``(settings, recipe, say)``; ``recipe`` is the one the user named first, its settings applied,
             or None.
         figures: pictures of a result by file stem, drawn for ``--save``; None if there are none.
-        page: a self-contained HTML page for ``--page``, of the result as plain data with its ``settings``;
-            made by a function in ``plots``, so that ``report`` can make it of a saved run as well. None if
-            there is none.
+        page: a self-contained HTML page for ``--page``, of the closed form as plain data with its
+            ``settings``; made by a function in ``plots``, so that ``report`` can make it of a saved run as
+            well. None if there is none; there is none of a recipe's tasks.
+        unfit: why these settings and this recipe cannot be analysed, or None: asked before data are opened.
     """
 
     settings: type[FlatSettings]
     run: Callable[[Any, Recipe | None, Say], Told]
     figures: Callable[[Any], dict[str, Figure]] | None = None
     page: Callable[[dict[str, Any]], str] | None = None
+    unfit: Callable[[Any, Recipe | None], str | None] | None = None
 
 
 def find(name: str) -> Analysis:

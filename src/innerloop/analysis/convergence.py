@@ -28,7 +28,9 @@ _HEADS = When("method=mtl", lambda s, _: s.method == "mtl")
 class Settings(FlatSettings):
     """Keys of ``analyze convergence``. Rates are of the summed loss ½‖f − y‖², NTK parametrisation."""
 
-    NO_RECIPE: ClassVar[str] = "analyze convergence takes its own settings only: give method=maml, no recipe."
+    NO_RECIPE: ClassVar[str] = (
+        "analyze convergence is about a family of tasks: name one, as in `analyze convergence sine`."
+    )
     READERS: ClassVar[Readers] = {
         "inner_time": (_ADAPTS,),
         "inner_steps": (_ADAPTS,),

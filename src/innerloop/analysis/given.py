@@ -1,16 +1,19 @@
-"""What was typed behind ``analyze KIND``: a recipe or none, its settings, and those of the analysis."""
+"""What was typed behind ``analyze KIND``: a problem or none, its settings, and those of the analysis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from innerloop.core.errors import Problems
+from innerloop.core.errors import Problems, UserError
 from innerloop.recipes.flat import FlatSettings, flat_reading
-from innerloop.recipes.library import load_recipe, shipped_names
+from innerloop.recipes.library import load_recipe, named, shipped_names
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import typed_keys
 from innerloop.recipes.unread import unread
+
+PICTURES = "pictures-maml"
+"""The recipe that is looked at where only pictures are named: analyses are about inner loops."""
 
 
 class Given(NamedTuple):
@@ -19,7 +22,7 @@ class Given(NamedTuple):
     Attributes:
         settings: of the analysis.
         recipe: with its settings applied, or None.
-        source: the recipe as typed, or None.
+        source: the recipe, dataset, folder or family as typed, or None.
         notes: warnings about settings of the recipe.
     """
 
@@ -30,7 +33,7 @@ class Given(NamedTuple):
 
 
 def understand(kind: str, model: type[FlatSettings], items: Sequence[str], *, trust: bool = False) -> Given:
-    """The recipe that stands first, if any, with its ``section.key=value``, and the flat settings.
+    """The problem that stands first, if any, with its ``section.key=value``, and the flat settings.
 
     Args:
         kind: name of the analysis.
@@ -51,11 +54,15 @@ def understand(kind: str, model: type[FlatSettings], items: Sequence[str], *, tr
     dotted = [item for item in rest if "." in item.partition("=")[0]]
     recipe: Recipe | None = None
     if source is not None and model.NO_RECIPE:
-        problems.add(model.NO_RECIPE)
+        with problems.collect():
+            if named(source).kind != "family":
+                raise UserError(model.NO_RECIPE)
+            rest = [f"tasks={source}", *rest]
+        source = None
     elif source is not None:
         recipe = Recipe()  # where there is no such recipe, settings are still judged as if there were one
         with problems.collect():
-            recipe = load_recipe(source, dotted, trust=trust)
+            recipe = load_recipe(source, dotted, trust=trust, pictures=PICTURES)
     else:
         fix = model.NO_RECIPE or f"name one first, as in `analyze {kind} RECIPE …`."
         problems.add(*(f"{item} belongs to a recipe: {fix}" for item in dotted))

@@ -51,7 +51,7 @@ class Settings(FlatSettings):
     """Keys of ``analyze kernels``. Times are rate × steps for the summed loss ½‖f − y‖²."""
 
     NO_RECIPE: ClassVar[str] = (
-        "analyze kernels takes its own settings only: give tasks=bridge-quadratic, no recipe."
+        "analyze kernels is about a family of tasks: name one, as in `analyze kernels bridge-quadratic`."
     )
     READERS: ClassVar[Readers] = {"relative": (When("a ridge above 0", lambda s, _: s.ridge > 0),)}
     RULES: ClassVar[Rules] = (

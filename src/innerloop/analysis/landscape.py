@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
 from innerloop.analysis import Analysis, Say
-from innerloop.core.errors import UserError
 from innerloop.plots.landscape_page import GEOGRAPHY, landscape_page
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.reading import Readers, When
@@ -91,11 +90,11 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
     return closed_landscape(env, lr=s.inner_lr, shots=s.shots, inner_shots=s.inner_shots, noise=s.noise)
 
 
-def page(result: dict[str, Any]) -> str:
-    """The interactive page, started at these settings; it computes the closed forms itself."""
-    if result["source"] != "closed form":
-        raise UserError("--page shows the closed form: leave out the recipe.")
-    return landscape_page(result)
+def unfit(settings: Settings, recipe: Recipe | None) -> str | None:
+    """Tangent features are derivatives of one output, and labels have one for every class."""
+    if settings.features != "tangent" or recipe is None or not recipe.inner.loss.startswith("cross-entropy"):
+        return None
+    return "features=tangent needs a network with one output: use features=network here."
 
 
-ANALYSIS = Analysis(Settings, run, page=page)
+ANALYSIS = Analysis(Settings, run, page=landscape_page, unfit=unfit)

@@ -30,8 +30,8 @@ def from_recipe(settings: Settings, recipe: Recipe, say: Say) -> TaskLandscape |
     """
     labels = recipe.inner.loss.startswith("cross-entropy")
     data = build_data(recipe if labels else _with_samples(settings, recipe))
-    batch = data.train.episodes(range(settings.tasks))
     check_targets(recipe, data.sizes.labels)
+    batch = data.train.episodes(range(settings.tasks))
     network = build_network(recipe, data.sizes)
     say(f"{settings.tasks} tasks, {settings.features} features")
     view = look_at(batch, network, settings.features, settings.components, settings.seed)

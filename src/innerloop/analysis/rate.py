@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from innerloop.analysis import Analysis, Say
-from innerloop.analysis.rate_settings import DRAWN, SEARCHED
+from innerloop.analysis.rate_settings import SEARCHED
 from innerloop.analysis.rate_settings import Settings as Settings
 from innerloop.experiment.words import recipe_words
+from innerloop.learners.table import estimated_rates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,36 +23,11 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> FormRate | Judge
     """The estimate, with bounds and sampling error.
 
     Args:
-        settings: the data, the method and the inner steps, where no recipe says so.
-        recipe: whose network and tasks are looked at; without one they follow from the settings.
+        settings: the drawn data, where there is no recipe.
+        recipe: whose network and tasks are looked at; None for closed forms on drawn data.
         say: receives lines for people.
     """
-    if recipe is None and settings.data not in DRAWN:
-        recipe = _recipe_for(settings)
     return _for_drawn(settings) if recipe is None else _for_recipe(settings, recipe, say)
-
-
-def _recipe_for(settings: Settings) -> Recipe:
-    """A recipe for a family of tasks, or for pictures with a strided Conv4."""
-    from innerloop.recipes.settings import make_recipe
-    from innerloop.tasks.families import FAMILIES
-
-    inner = {"method": settings.method, "steps": settings.steps, "lr": "auto"}
-    run_section = {"seed": settings.seed}
-    if settings.data in FAMILIES:
-        tasks = {"family": settings.data, "shots": settings.shots, "queries": settings.queries}
-        return make_recipe({"tasks": tasks, "inner": inner, "run": run_section})
-    given = settings.model_fields_set
-    tasks = {
-        "family": "few-shot",
-        "ways": settings.ways,
-        "shots": settings.shots if "shots" in given else 1,
-        "queries": settings.queries if "queries" in given else 15,
-    }
-    model = {"kind": "conv4", "pooling": "stride"}
-    data = {"name": settings.data}
-    inner = {**inner, "loss": "cross-entropy"}
-    return make_recipe({"data": data, "tasks": tasks, "model": model, "inner": inner, "run": run_section})
 
 
 @recipe_words()
@@ -124,4 +100,11 @@ def _optima(settings: Settings) -> Tensor:
     return draws.normal("optimum", (settings.dim,), std=math.sqrt(settings.optima))
 
 
-ANALYSIS = Analysis(Settings, run)
+def unfit(_: Settings, recipe: Recipe | None) -> str | None:
+    """Methods without an inner loop have no inner rate."""
+    if recipe is None or recipe.inner.method in estimated_rates():
+        return None
+    return f"inner.method={recipe.inner.method} has no inner learning rate: set inner.method=anil or maml."
+
+
+ANALYSIS = Analysis(Settings, run, unfit=unfit)

@@ -1,4 +1,4 @@
-"""What ``analyze rate`` takes, and when which setting is read: on drawn data, on a dataset, for a recipe."""
+"""What ``analyze rate`` takes, and when which setting is read: on drawn data or for a recipe."""
 
 from __future__ import annotations
 
@@ -10,45 +10,25 @@ from pydantic import Field
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.reading import Readers, When
 from innerloop.recipes.rules import Rules
-from innerloop.recipes.schema import LossName, RatedMethod
+from innerloop.recipes.schema import LossName
 
 if TYPE_CHECKING:
-    from innerloop.recipes.schema import Recipe
+    pass
 
-DRAWN = ("uniform", "normal", "exponential")
 SEARCHED = 100
 """Up to so many features the rate of least training risk is also searched for."""
 
 
-def _is_drawn(s: Settings, recipe: Recipe | None) -> bool:
-    return recipe is None and s.data in DRAWN
-
-
-def _has_pictures(s: Settings, recipe: Recipe | None) -> bool:
-    from innerloop.tasks.families import FAMILIES
-
-    return recipe is None and s.data not in DRAWN and s.data not in FAMILIES
-
-
 def _drawn(words: str, holds: Callable[[Settings], bool]) -> When:
     """Read on drawn data if a condition holds as well."""
-    return When(words, lambda s, recipe: _is_drawn(s, recipe) and holds(s))
+    return When(words, lambda s, recipe: recipe is None and holds(s))
 
 
-_DRAWN = When("drawn data (data=uniform, normal or exponential)", _is_drawn)
-_TASKS = When(
-    "datasets and families of tasks (data=)", lambda s, recipe: recipe is None and s.data not in DRAWN
-)
-_NO_RECIPE = When("drawn data and datasets (data=)", lambda _, recipe: recipe is None)
-_QUERIES = When(
-    "datasets, and on drawn data for forms with query samples",
-    lambda s, recipe: (
-        recipe is None
-        and (
-            s.data not in DRAWN
-            or s.kind in ("split", "gradient", "bracket")
-            or (s.kind not in ("auto", "lim") and s.dim <= SEARCHED)
-        )
+_DRAWN = When("drawn data, without a recipe", lambda _, recipe: recipe is None)
+_QUERIES = _drawn(
+    "forms with query samples",
+    lambda s: (
+        s.kind in ("split", "gradient", "bracket") or (s.kind not in ("auto", "lim") and s.dim <= SEARCHED)
     ),
 )
 _OPTIMA = _drawn(
@@ -64,7 +44,7 @@ def _ends_are_in_order(s: Settings) -> str | None:
 
 
 def _targets_are_numbers(s: Settings) -> str | None:
-    if s.data not in DRAWN or not s.loss.startswith("cross-entropy"):
+    if not s.loss.startswith("cross-entropy"):
         return None
     return f"loss={s.loss} is for labels, and drawn data have numbers: give loss=mse, half-mse or half-sse."
 
@@ -74,8 +54,8 @@ class Settings(FlatSettings):
 
     RULES: ClassVar[Rules] = (_ends_are_in_order, _targets_are_numbers)
     READERS: ClassVar[Readers] = {
-        "kind": (When("drawn data", lambda s, recipe: _is_drawn(s, recipe) or s.kind == "auto"),),
-        "data": (When("analyses without a recipe", lambda _, recipe: recipe is None),),
+        "kind": (When("drawn data", lambda s, recipe: recipe is None or s.kind == "auto"),),
+        "data": (_DRAWN,),
         "low": (_DRAWN, _drawn("data=uniform", lambda s: s.data == "uniform")),
         "high": (_DRAWN, _drawn("data=uniform", lambda s: s.data == "uniform")),
         "scale": (_DRAWN, _drawn("data=normal or exponential", lambda s: s.data != "uniform")),
@@ -83,31 +63,23 @@ class Settings(FlatSettings):
         "features": (_DRAWN,),
         "dim": (_DRAWN,),
         "width": (_DRAWN, _drawn("features=gaussian", lambda s: s.features == "gaussian")),
-        "shots": (_NO_RECIPE,),
-        "queries": (_NO_RECIPE, _QUERIES),
-        "ways": (_NO_RECIPE, When("datasets of pictures (data=)", _has_pictures)),
+        "shots": (_DRAWN,),
+        "queries": (_DRAWN, _QUERIES),
         "optima": (_DRAWN, _OPTIMA),
         "loss": (_DRAWN,),
-        "method": (_TASKS,),
-        "steps": (_TASKS,),
-        "seed": (_NO_RECIPE,),
+        "seed": (_DRAWN,),
     }
     OF_RECIPES: ClassVar[Mapping[str, str]] = {
         "shots": "tasks.shots",
         "queries": "tasks.queries",
-        "ways": "tasks.ways",
         "loss": "inner.loss",
-        "method": "inner.method",
-        "steps": "inner.steps",
         "seed": "run.seed",
     }
 
     kind: Literal["auto", "lim", "split", "stacked", "variance", "merged", "gradient", "bracket"] = Field(
         "auto", description="which estimate; auto: lim on drawn data, what suits the learner on real tasks"
     )
-    data: str = Field(
-        "uniform", description="uniform, normal, exponential; or a dataset, a folder, or a family of tasks"
-    )
+    data: Literal["uniform", "normal", "exponential"] = Field("uniform", description="inputs are drawn so")
     low: float = Field(-5.0, description="uniform: lower end")
     high: float = Field(5.0, description="uniform: upper end")
     scale: float = Field(1.0, gt=0, description="normal: deviation; exponential: mean")
@@ -117,12 +89,9 @@ class Settings(FlatSettings):
     )
     dim: int = Field(20, ge=1, description="drawn data: dimension of the features")
     width: float = Field(1.0, gt=0, description="gaussian features: width of each bump")
-    shots: int = Field(50, ge=1, description="samples per task that are adapted to (pictures: per class)")
-    queries: int = Field(50, ge=1, description="samples per task that are judged on (pictures: per class)")
-    ways: int = Field(5, ge=2, description="pictures: classes per task")
-    n_tasks: int = Field(2000, ge=2, description="tasks to draw; recipes and datasets look at fewer")
+    shots: int = Field(50, ge=1, description="samples per task that are adapted to")
+    queries: int = Field(50, ge=1, description="samples per task that are judged on")
+    n_tasks: int = Field(2000, ge=2, description="tasks to draw; recipes look at fewer")
     optima: float = Field(3.0, gt=0, description="drawn data: variance of each coordinate of the task optima")
     loss: LossName = Field("mse", description="drawn data: the convention of the rate")
-    method: RatedMethod = Field("anil", description="datasets: which learner")
-    steps: int = Field(1, ge=1, description="datasets: inner steps")
     seed: int = Field(0, ge=0, description="of everything drawn")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from innerloop.analysis import Analysis, Say
-from innerloop.core.errors import UserError
 from innerloop.experiment.words import recipe_words
 from innerloop.recipes.flat import FlatSettings
 from innerloop.recipes.reading import Readers, When
@@ -48,10 +47,7 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> RegionCount:
     from innerloop.experiment.rates.auto import provisional
     from innerloop.experiment.weights import first_weights, for_test
 
-    if recipe is None:
-        raise UserError(
-            "analyze regions looks at a network: name a recipe, as in `analyze regions sine-maml`."
-        )
+    assert recipe is not None  # or it was unfit
     parts = build(provisional(recipe))
     x = different_inputs(parts.data.train, settings.inputs)
     if len(x) < settings.inputs:
@@ -64,4 +60,11 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> RegionCount:
     return count_regions(parts.network, weights, x, settings.batch)
 
 
-ANALYSIS = Analysis(Settings, run)
+def unfit(_: Settings, recipe: Recipe | None) -> str | None:
+    """Without a recipe there is no network."""
+    if recipe is not None:
+        return None
+    return "analyze regions looks at a network: name a recipe, as in `analyze regions sine-maml`."
+
+
+ANALYSIS = Analysis(Settings, run, unfit=unfit)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -12,14 +13,19 @@ from innerloop.analysis import ANALYSES, Analysis, find
 from innerloop.cli.analyses import WORDS
 from innerloop.cli.options import Json, Page, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, table, write
-from innerloop.core.errors import UserError
+from innerloop.core.errors import Problems, UserError
+
+if TYPE_CHECKING:
+    from innerloop.recipes.flat import FlatSettings
+    from innerloop.recipes.schema import Recipe
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(ANALYSES)}.")]
 Items = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RECIPE] KEY=VALUE…",
-        help="A recipe, a TOML file or a run to look at, if any; then settings of the analysis.",
+        metavar="[RECIPE|DATA|FAMILY] KEY=VALUE…",
+        help="What to look at, if anything: a recipe, its file or a run; a dataset, a folder of pictures, an "
+        ".npz file; a family of tasks. Then settings of the analysis.",
     ),
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of this analysis and stop.")]
@@ -49,11 +55,14 @@ def analyze(
     Examples:
       innerloop analyze landscape rho_hard=0.1 rho_easy=0.9
       innerloop analyze rate kind=lim features=identity data=uniform low=-5 high=5 dim=20 shots=50
-      innerloop analyze kernels tasks=bridge-quadratic depth=10 --json
+      innerloop analyze rate sine
+      innerloop analyze rate my-pictures/ inner.method=anil
+      innerloop analyze kernels bridge-quadratic depth=10 --json
       innerloop analyze landscape --keys
 
     Settings of the analysis are flat: key=value. If a recipe comes first, its settings can be changed with
-    section.key=value, as in `train`. A setting that would not be read is refused.
+    section.key=value, as in `train`; pictures and families are looked at with MAML unless inner.method= says
+    otherwise. A setting that would not be read is refused.
 
     \b
     JSON: always `kind`, `settings` and `seconds`; the documentation lists the rest for each kind.
@@ -95,6 +104,27 @@ def _check_page(kind: str, analysis: Analysis, page: Path) -> None:
     check_page(page)
 
 
+def _refuse(
+    kind: str,
+    analysis: Analysis,
+    settings: FlatSettings,
+    recipe: Recipe | None,
+    page: Path | None,
+    save: bool,
+) -> None:
+    """Everything that can be refused before data are opened and anything is computed, at once."""
+    problems = Problems()
+    if page is not None and recipe is not None:
+        problems.add("--page shows the closed form: leave out the recipe.")
+    if analysis.unfit is not None and (why := analysis.unfit(settings, recipe)) is not None:
+        problems.add(why)
+    for folder in [*([page.parent] if page else []), *([Path("runs")] if save else [])]:
+        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK)):
+            problems.add(f"analyze {kind} cannot write to {folder}: work in another folder.")
+    problems.refuse()
+
+
 def _analyse(
     kind: str, analysis: Analysis, given: list[str], save: bool, page: Path | None, trust: bool
 ) -> Done:
@@ -104,6 +134,7 @@ def _analyse(
     from innerloop.runs.manifest import now
 
     settings, recipe, source, notes = understand(kind, analysis.settings, given, trust=trust)
+    _refuse(kind, analysis, settings, recipe, page, save)
     for note in notes:
         say(f"warning: {note}")
     started, began = time.perf_counter(), now()

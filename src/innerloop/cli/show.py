@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 import typer
@@ -52,21 +53,22 @@ def show(name: Name = None, settings: Settings = None, schema: Schema = False, j
 
 
 def _is_recipe(name: str) -> bool:
-    from innerloop.recipes.library import own_pictures, shipped_names
+    from innerloop.recipes.library import named, shipped_names
     from innerloop.runs.directory import MANIFEST, RECIPE, is_run
 
     path = user_path(name)
-    if name in shipped_names() or own_pictures(name) is not None:
-        return True
+    with contextlib.suppress(UserError):
+        if name in shipped_names() or named(name).kind != "recipe":
+            return True
     return path.is_file() and path.name not in (MANIFEST, RECIPE) and not is_run(path)
 
 
 def _recipe(name: str, given: list[str]) -> Result:
-    from innerloop.recipes.library import own_pictures, read_recipe, recipe_text
+    from innerloop.recipes.library import named, read_recipe, recipe_text
     from innerloop.recipes.settings import recipe_to_toml
 
     recipe = read_recipe(name, given)
-    if given or own_pictures(name) is not None:
+    if given or named(name).kind != "recipe":
         text = recipe_to_toml(recipe, header=f"innerloop train {name} {' '.join(given)}")
     else:
         text = recipe_text(name)[0]

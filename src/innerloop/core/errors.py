@@ -7,11 +7,16 @@ them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 _TABLE: ContextVar[Mapping[str, str]] = ContextVar("spelling", default={})  # noqa: B039 (never changed in place)
+_ALIKE = 0.6
+"""Names that are less alike are not suggested."""
+_SAME_WORD = 0.8
+"""A word that is this much like another is that word, perhaps misspelt."""
 
 
 class UserError(Exception):
@@ -138,12 +143,26 @@ class Problems:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A suggestion to append to an error message, or nothing.
+    """A suggestion to append to an error message, or nothing: by shared words, and by spelling.
 
     >>> did_you_mean("step", ["steps", "lr"])
     " (did you mean 'steps'?)"
+    >>> did_you_mean("mini-protonet", ["omniglot-protonet", "mini-imagenet-protonet"])
+    " (did you mean 'mini-imagenet-protonet'?)"
     >>> did_you_mean("zebra", ["steps"])
     ''
     """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    likeness = {name: _likeness(word, name) for name in known}
+    best = max(likeness, key=lambda name: likeness[name], default="")
+    return f" (did you mean '{best}'?)" if likeness.get(best, 0) >= _ALIKE else ""
+
+
+def _likeness(typed: str, name: str) -> float:
+    """How alike two names are, from 0 to 1: as texts; or word by word, so that a word may be left out."""
+    as_text = difflib.SequenceMatcher(None, typed, name).ratio()
+    words, theirs = (re.findall(r"[^\W_]+", text) for text in (typed, name))
+    if len(theirs) <= len(words) or not words:
+        return as_text
+    found = [max(difflib.SequenceMatcher(None, word, other).ratio() for other in theirs) for word in words]
+    left_out = (len(theirs) - len(words)) / 100  # of two names with all words, the shorter one
+    return max(as_text, sum(found) / len(found) - left_out) if min(found) >= _SAME_WORD else as_text

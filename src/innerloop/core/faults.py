@@ -7,7 +7,9 @@ heavy.
 from __future__ import annotations
 
 import errno
+import os
 import re
+import sys
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -47,10 +49,26 @@ def in_words(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         return f"{_MEANINGS[errno.ENOMEM]}."
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        return f"the name {shortened(printable(error.object))} is not UTF-8: rename it."
+        return f"{not_utf8(error.object)}."
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):
         return "a name holds a zero byte, which no file can have: leave it out."
     return None
+
+
+def not_utf8(name: str) -> str:
+    """Why a file's name cannot be written as text, and what to do: rename it, or set another locale.
+
+    Args:
+        name: as Python gives it, with surrogates for bytes that it could not decode.
+    """
+    try:
+        proper = os.fsencode(name).decode()
+    except UnicodeError:
+        return f"the name {shortened(printable(name))} is not UTF-8: rename it"
+    return (
+        f"the name {shortened(printable(proper))} cannot be read in this locale, whose file names are "
+        f"{sys.getfilesystemencoding()}: set LC_ALL=C.UTF-8, or PYTHONUTF8=1"
+    )
 
 
 def shortened(text: str, most: int = _LONGEST) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
+from innerloop.core.faults import not_utf8
 from innerloop.data.hashing import text_hash
 from innerloop.data.pictures import is_picture, is_taken_for_picture
 
@@ -86,9 +87,7 @@ def _name(root: Path, path: Path) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise UserError(
-            f"the name {os.fsencode(name)!r} in {root} is not UTF-8: rename it, so that its class has a name."
-        ) from None
+        raise UserError(f"{root}: {not_utf8(name)}.") from None
     return name
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.core.preprocessing import Preprocessing, check_preprocessing
 from innerloop.core.types import Buffers, Params
 from innerloop.features.backbone import Backbone
-from innerloop.nets.factory import BACKBONES, build_backbone
+from innerloop.nets.factory import BACKBONES, backbone_hint, build_backbone
 from innerloop.nets.hugging_face import PREFIX, is_hugging_face
 from innerloop.nets.hugging_face_pictures import read_preprocessing
 from innerloop.nets.network import Network
@@ -49,9 +49,8 @@ def open_backbone(
         UserError: there is no such backbone, or its weights or its preprocessing cannot be found.
     """
     if ":" not in name and name not in BACKBONES:
-        known = [*PRETRAINED, *(other for other in BACKBONES if other not in PRETRAINED)]
         raise UserError(
-            f"unknown backbone '{name}'{did_you_mean(name, known)}; there are {', '.join(PRETRAINED)}, "
+            f"unknown backbone '{name}'{backbone_hint(name)}; there are {', '.join(PRETRAINED)}, "
             f"{PREFIX}NAME-or-FOLDER, timm:NAME, package.module:factory, and other networks with weights of "
             "your own."
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -96,7 +97,7 @@ def build_backbone(
         return from_module(lambda: _own(name, settings), head, norm)
     if name not in BACKBONES:
         raise UserError(
-            f"unknown backbone '{name}'{did_you_mean(name, BACKBONES)}; there are {', '.join(BACKBONES)}, "
+            f"unknown backbone '{name}'{backbone_hint(name)}; there are {', '.join(BACKBONES)}, "
             "timm:<model>, hf:<name or folder>, or your own as package.module:factory."
         )
     if head is not None:
@@ -110,6 +111,22 @@ def build_backbone(
         hint = did_you_mean(unknown[0], known)
         raise UserError(f"{name} has no setting '{unknown[0]}'{hint}; it has {', '.join(known)}.")
     return build(*sizes, norm=norm, **settings)
+
+
+def backbone_hint(name: str) -> str:
+    """What an unknown name may have meant: a network of ours, or one of timm's, which needs a prefix.
+
+    Without timm, a name that differs from ours in its number only is taken for one of its: it knows them all.
+
+    >>> backbone_hint("resnet50"), backbone_hint("resnet12thin")
+    (" (did you mean 'timm:resnet50'?)", " (did you mean 'resnet12-thin'?)")
+    """
+    try:
+        theirs = bool(importlib.import_module("timm").is_model(name))
+    except ModuleNotFoundError:
+        bare = re.sub(r"\d+", "", name)
+        theirs = "-" not in name and bare in {re.sub(r"\d+", "", known) for known in BACKBONES}
+    return did_you_mean(name, [f"timm:{name}"] if theirs else BACKBONES)
 
 
 def _timm(model: str, sizes: tuple[int, int, int], settings: Mapping[str, Any]) -> nn.Module:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from innerloop.core.errors import Problems, UserError, did_you_mean
+from innerloop.core.errors import Problems, UserError
 from innerloop.core.place import user_path
 from innerloop.pilot.settings import Common, model_for
 from innerloop.recipes.flat import flat_reading
-from innerloop.recipes.library import load_recipe, names_recipe, shipped_names
+from innerloop.recipes.library import load_recipe, named
 from innerloop.recipes.problems import allowed, settings_of
 from innerloop.recipes.rules import PICTURES
 from innerloop.recipes.schema import Recipe
@@ -109,7 +109,7 @@ def understand(source: str, items: Sequence[str], *, validate: bool, trust: bool
 
 def _free(source: str, typed: Collection[str]) -> tuple[str, ...]:
     """What the data may decide: nothing that a recipe says, or that was typed."""
-    if names_recipe(source):
+    if named(source).kind != "pictures":
         return ()
     of_training = any(key.startswith(("tasks.", "inner.", "outer.")) for key in typed)
     return (*(() if "tasks.ways" in typed else ("tasks.ways",)), *(() if of_training else (TRAINING,)))
@@ -134,21 +134,12 @@ def _space(own: Sequence[str]) -> str:
 
 
 def _recipe(source: str, items: Sequence[str], trust: bool) -> Recipe:
-    if names_recipe(source):
+    kind, name = named(source)
+    if kind != "pictures":
         return load_recipe(source, items, trust=trust)
-    from innerloop.data.catalogue import EMBEDDED, catalogue
-    from innerloop.data.opening import own_store
-
-    known = [*catalogue(), EMBEDDED]
-    if source not in known and own_store(source) is None and not user_path(source).exists():
-        hint = did_you_mean(source, [*known, *shipped_names()])
-        raise UserError(
-            f"'{source}' is neither a dataset, a folder, nor a recipe{hint}: `innerloop data ls` and "
-            "`innerloop ls` list those there are."
-        )
-    name = user_path(source).name or "pictures"
-    data = {"name": source, "standardise": True}
-    return make_recipe({"name": f"search-{name}", "data": data, **BASE}, items)
+    called = user_path(name).name or "pictures"
+    data = {"name": name, "standardise": True}
+    return make_recipe({"name": f"search-{called}", "data": data, **BASE}, items)
 
 
 def _unfit(recipe: Recipe) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.recipes.other_pictures import folders_among, judged_on
+from innerloop.recipes.rules import WITH_WEIGHTS
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe, parse_assignments, typed_keys
 from innerloop.recipes.trust import admit
@@ -48,6 +49,14 @@ def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | Non
     >>> recipe.name, recipe.outer.objective, recipe.eval.head
     ('cifar-fs-efficientnet-lite0', 'none', 'logistic')
     """
+    if not backbone.startswith(WITH_WEIGHTS) and ":" not in backbone:
+        from innerloop.nets.factory import BACKBONES, backbone_hint
+
+        if backbone not in BACKBONES:
+            raise UserError(
+                f"unknown backbone '{backbone}'{backbone_hint(backbone)}: set efficientnet-lite0, "
+                "timm:NAME or hf:NAME-or-FOLDER."
+            )
     given = parse_assignments(items)
     if like is None and not any(key == "data" or key.startswith("data.name") for key in given):
         raise UserError(

@@ -1,4 +1,4 @@
-"""The recipes that come with the library, recipes from files, and those for a folder of pictures.
+"""What a problem is called (:func:`named`), the recipes that come with the library, and recipes from files.
 
 Importing this does not import torch.
 """
@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.place import user_path
 from innerloop.core.telling import tell
 from innerloop.recipes.fitted import fit, pictures_of, with_settings
+from innerloop.recipes.judged import IMAGE_FAMILIES
 from innerloop.recipes.schema import Data, Recipe
 from innerloop.recipes.settings import item_problems, make_recipe, read_toml, typed_keys
 from innerloop.recipes.trust import admit
 from innerloop.runs.directory import RECIPE, find_run, is_run
 
 PICTURES = "pictures-protonet"
-"""Trains on a folder of pictures where only the folder is named."""
+"""Trains on pictures where only a folder or a dataset is named."""
+NUMBERS = "sine-maml"
+"""Trains on a family of tasks where only the family is named."""
 
 
 class Shipped(NamedTuple):
@@ -29,6 +32,55 @@ class Shipped(NamedTuple):
     name: str
     description: str
     text: str
+
+
+class Named(NamedTuple):
+    """What a word names: a recipe, pictures (``name`` is ``data.name``) or a family of tasks."""
+
+    kind: Literal["recipe", "pictures", "family"]
+    name: str
+
+
+def named(source: str) -> Named:
+    """What a word names: the one way to name a problem, for every command and in Python.
+
+    Args:
+        source: a recipe, its file or a run; a dataset, a folder of pictures or an .npz file; or a family of
+            tasks, built in or ``package.module:function``.
+
+    >>> [named(word).kind for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine", "mine:lines")]
+    ['recipe', 'recipe', 'pictures', 'family', 'family']
+
+    Raises:
+        UserError: it is none of these.
+    """
+    path = user_path(source)
+    if source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path):
+        return Named("recipe", source)
+    if (pictures := own_pictures(source)) is not None:
+        return Named("pictures", pictures)
+    if path.exists():
+        return Named("recipe", source)
+    if path.name != source:  # it has a slash
+        what = "file" if path.suffix and not source.endswith("/") else "folder"
+        raise UserError(f"there is no {what} {source}.")
+    families = _families()
+    if source in families or ":" in source:
+        return Named("family", source)
+    from innerloop.data.catalogue import EMBEDDED, catalogue
+
+    hint = did_you_mean(source, [*shipped_names(), *catalogue(), EMBEDDED, *families])
+    raise UserError(
+        f"there is no recipe, dataset, folder or family of tasks called '{source}'{hint}: `innerloop ls` and "
+        "`innerloop data ls` list those there are."
+    )
+
+
+def _families() -> list[str]:
+    """Built-in families of tasks: each has a shipped recipe, and reading those imports no torch."""
+    tasks = [read_toml(recipe.text, recipe.name).get("tasks", {}) for recipe in shipped_recipes()]
+    names = dict.fromkeys(str(section["family"]) for section in tasks if "family" in section)
+    return [name for name in names if name not in IMAGE_FAMILIES]
 
 
 def shipped_names() -> list[str]:
@@ -92,13 +144,16 @@ def recipe_text(source: str) -> tuple[str, str]:
         raise UserError(_unread(path, getattr(error, "strerror", None) or "it is not text")) from None
 
 
-def load_recipe(source: str, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+def load_recipe(
+    source: str, items: Sequence[str] = (), *, trust: bool = False, pictures: str = PICTURES
+) -> Recipe:
     """A recipe by name or path, with ``key=value`` settings applied, ready to be built.
 
     Args:
-        source: a shipped recipe, a TOML file, or a run.
+        source: a recipe, or anything else that :func:`named` knows.
         items: settings, which win over the recipe's own. Code that they name may be imported.
         trust: whether code that the file names may be imported as well.
+        pictures: the shipped recipe that is meant where only pictures are named.
 
     >>> load_recipe("sine-maml", ["seed=3"]).run.seed
     3
@@ -108,10 +163,11 @@ def load_recipe(source: str, items: Sequence[str] = (), *, trust: bool = False) 
             ``model.settings`` or ``tasks.settings`` have keys that nothing reads, unless it is a run's.
         UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
-    recipe, said = _read(source, items, fresh=not _is_of_a_run(source))
+    recipe, said = _read(source, items, fresh=not _is_of_a_run(source), pictures=pictures)
     for line in said:
         tell(line)
-    return admit(recipe, typed_keys(items), source, trust)
+    typed = typed_keys(items) | ({"tasks.family"} if recipe.tasks.family == source else set())
+    return admit(recipe, typed, source, trust)
 
 
 def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) -> Recipe:
@@ -127,18 +183,24 @@ def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) 
     return _read(source, items, fresh=fresh)[0]
 
 
-def _read(source: str, items: Sequence[str], *, fresh: bool) -> tuple[Recipe, list[str]]:
+def _read(
+    source: str, items: Sequence[str], *, fresh: bool, pictures: str = PICTURES
+) -> tuple[Recipe, list[str]]:
     """A recipe, and what is to be said of how it was fitted to its pictures."""
     try:
         if "=" in source and not Path(source).exists():
             raise UserError(f"the recipe comes first, then settings: `innerloop train sine-maml {source}`.")
-        pictures = own_pictures(source)
-        text, name = recipe_text(source if pictures is None else PICTURES)
-        data = {"name": name, **read_toml(text, source)}
+        kind, name = named(source)
+        base = {"recipe": source, "pictures": pictures, "family": NUMBERS}[kind]
+        text, stem = recipe_text(base)
+        data = {"name": stem, **read_toml(text, source)}
     except UserError as error:
         raise UserError("\n".join([str(error), *item_problems(items)])) from None
-    if pictures is not None:
-        data["data"] = {**data.get("data", {}), "name": pictures}
+    if kind == "pictures":
+        data["data"] = {**data.get("data", {}), "name": name}
+    if kind == "family":
+        about = {"name": name.replace(":", "-"), "description": f"MAML on tasks of the family {name}"}
+        data |= {**about, "tasks": {**data["tasks"], "family": name}}
     return fitted_recipe(data, items, source, fresh=fresh)
 
 
@@ -180,35 +242,31 @@ def fitted_recipe(
     return with_settings(made, {"data": {"auto": False}}), lines
 
 
-def names_recipe(source: str) -> bool:
-    """Whether a word names a recipe, its file or a run, and not pictures or a family of tasks.
-
-    >>> [names_recipe(word) for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine")]
-    [True, True, False, False]
-    """
-    path = user_path(source)
-    return source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path)
-
-
 def own_pictures(source: str) -> str | None:
-    """What ``data.name`` is to be where a folder of pictures or an .npz file stands for a recipe; else None.
+    """What ``data.name`` is to be where pictures stand for a recipe: a folder, an .npz file, a dataset.
 
-    A folder of a recipe's name is not meant; one with a ``recipe.toml`` is a run. A folder that is called as
-    a dataset is named by its place.
+    None where the word names something else. A folder of a recipe's name is not meant; one with a
+    ``recipe.toml`` is a run. A folder that is called as a dataset is named by its place.
     """
     path = user_path(source)
     if source in shipped_names() or source == "last" or is_run(path):
         return None
+    known = _is_dataset(source)
     if not (path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz")):
-        return None
+        return source if known else None
+    if path.is_dir():
+        from innerloop.data.folder_scan import holds_pictures
+
+        if not holds_pictures(path):
+            return source if known else None
+    return f"./{source}" if known else source
+
+
+def _is_dataset(source: str) -> bool:
     from innerloop.data.catalogue import EMBEDDED, catalogue
-    from innerloop.data.folder_scan import holds_pictures
     from innerloop.data.opening import own_store
 
-    if path.is_dir() and not holds_pictures(path):
-        return None
-    known = source == EMBEDDED or source in catalogue() or own_store(source) is not None
-    return f"./{source}" if known else source
+    return source == EMBEDDED or source in catalogue() or own_store(source) is not None
 
 
 def _is_of_a_run(source: str) -> bool:
@@ -234,9 +292,6 @@ def _not_found(source: str, path: Path) -> str:
             f"{source} is a folder without {RECIPE} and without pictures: name a recipe, a TOML file, a run, "
             "or a folder with one folder of pictures per class."
         )
-    if source.endswith(".toml"):
-        stem = path.stem
-        hint = f"; there is a shipped recipe: leave out .toml ('{stem}')" if stem in shipped_names() else ""
-        return f"there is no file {source}{hint}."
-    hint = did_you_mean(source, shipped_names())
-    return f"unknown recipe '{source}'{hint}; `innerloop ls` lists them, or give the path of a TOML file."
+    stem = path.stem
+    hint = f"; there is a shipped recipe: leave out .toml ('{stem}')" if stem in shipped_names() else ""
+    return f"there is no file {source}{hint}."

@@ -193,8 +193,8 @@ def _nothing_is_trained(recipe: Recipe) -> str | None:
     lines, trains = [], "outer.objective=none trains nothing"
     if not kind.startswith(WITH_WEIGHTS):
         lines.append(
-            f"{trains}, and model.kind={kind} comes without weights: set model.kind=efficientnet-lite0 or "
-            "hf:FOLDER, or judge a run with `innerloop eval RUN`."
+            f"{trains}, and model.kind={kind} comes without weights: set model.kind="
+            "efficientnet-lite0, timm:NAME or hf:FOLDER, or judge a run with `innerloop eval RUN`."
         )
     if recipe.tasks.family != "few-shot":
         lines.append(f"{trains} and judges pictures: set tasks.family=few-shot.")

@@ -14,7 +14,6 @@ from innerloop.recipes.learning_sections import Model as Model
 from innerloop.recipes.learning_sections import Outer as Outer
 from innerloop.recipes.rules import RECIPE_RULES, Rules
 from innerloop.recipes.section import LossName as LossName
-from innerloop.recipes.section import RatedMethod as RatedMethod
 from innerloop.recipes.section import Section
 from innerloop.recipes.task_sections import Data as Data
 from innerloop.recipes.task_sections import Kind as Kind

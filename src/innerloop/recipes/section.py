@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import ConfigDict, ValidatorFunctionWrapHandler, WrapValidator
 
 from innerloop.core.importing import Trusted
-from innerloop.learners.table import LEARNERS, estimated_rates
+from innerloop.learners.table import LEARNERS
 from innerloop.recipes.rules import Ruled
 
 if TYPE_CHECKING:  # type checkers cannot read the table
     Method: TypeAlias = str
-    RatedMethod: TypeAlias = str
 else:
     Method = Literal[tuple(LEARNERS)]
-    RatedMethod = Literal[estimated_rates()]  # whose inner rate can be estimated
 
 Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "leaky_relu"]
 Norm = Literal["transductive", "support", "running", "group", "none"]

@@ -85,7 +85,7 @@ def list_pictures(paths: Sequence[Path], on_bad: OnBad = "refuse") -> tuple[list
         if not inside:
             problems.add(f"{path} has no pictures in it.")
         elif not path.exists():
-            problems.add(f"there is no picture '{path}'.")
+            problems.add(f"there is no {'picture' if path.suffix else 'folder'} '{path}'.")
         else:
             files += inside
     if not paths:

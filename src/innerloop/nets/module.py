@@ -17,6 +17,9 @@ from innerloop.nets.adoption import Comparison, last_linear, split_at
 from innerloop.nets.network import Network
 
 
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
 class PolicyNorm(nn.Module):
     """Stands in for a batch-norm layer of a user's module; normalises by the declared policy."""
 
@@ -99,7 +102,7 @@ def replace_layers(module: nn.Module, policy: str) -> nn.Module:
 def _replacement(layer: nn.Module, policy: str, name: str) -> nn.Module | None:
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):
         return PolicyNorm(layer, policy)
-    if type(layer) in (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
+    if isinstance(layer, nn.modules.dropout._DropoutNd) and type(layer) in _DROPOUT:
         return CountedDropout(layer, name)
     return PrimitivePReLU(layer) if type(layer) is nn.PReLU else None
 

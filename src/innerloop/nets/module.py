@@ -16,7 +16,6 @@ from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.adoption import Comparison, last_linear, split_at
 from innerloop.nets.network import Network
 
-
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 

@@ -139,9 +139,14 @@ def test_a_checkpoint_by_the_clock_keeps_only_what_is_whole(monkeypatch: pytest.
     monkeypatch.setattr(fit_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     objective, state = problem()
     kept = Kept()
-    huge = make_optimiser("sgd", 1e30)
-    with pytest.raises(NonFiniteError, match="step 2"):  # by its loss, as on a fast machine
-        fit(objective, state, slow_sines(clock, 1000), huge, steps=8, batch=2, save=kept.save)
+
+    def breaking(params: Tree) -> torch.optim.Optimizer:
+        made = make_optimiser("sgd", 0.01)(params)
+        made.register_step_post_hook(lambda *_: [p.data.fill_(math.nan) for p in params.values()] and None)
+        return made
+
+    with pytest.raises(NonFiniteError, match="step 2: the loss"):  # as on a fast machine
+        fit(objective, state, slow_sines(clock, 1000), breaking, steps=8, batch=2, save=kept.save)
     assert kept.saved == []
 
 

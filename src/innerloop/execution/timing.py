@@ -146,7 +146,7 @@ class _Timing:
                 self.remarks[plan] = f"{plan.label}: the run is too short to start processes for"
             elif self.parts and self.too_late(best):
                 self._give_up(plan)
-            elif (took := self._timed(plan, self.part, 0.5, best)) is not None:
+            elif (took := self._timed(plan, self.part, 0.25, best)) is not None:
                 self.parts[plan] = took
 
     def try_whole(self) -> None:

@@ -103,7 +103,7 @@ class Run(Section):
     chunk: int | None = Field(None, ge=1, description="tasks at a time under vmap, to bound memory")
     threads: int | None = Field(None, ge=1, description="cores to use; none means all")
     log_every: int = Field(100, ge=1, description="steps between lines of metrics.jsonl")
-    save_every: int = Field(1000, ge=1, description="steps between checkpoints")
+    save_every: int = Field(1000, ge=1, description="steps between checkpoints; also every three minutes")
     folder: str = Field("runs", description="run directories are made in here")
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: tensorboard)")
     track: Literal["none", "trackio", "wandb"] = Field(

@@ -229,7 +229,7 @@ def test_a_card_says_what_the_numbers_say(backbone: Backbone) -> None:
         FewShotClassifier(backbone).card()
 
 
-def test_a_card_keeps_names_and_commands_in_their_cells() -> None:
+def test_a_card_keeps_names_in_their_cells_and_the_verb_of_a_command() -> None:
     about = {
         "classes": ["a\nb", "`c`"],
         "examples": {},
@@ -256,7 +256,7 @@ def test_a_card_keeps_names_and_commands_in_their_cells() -> None:
     assert "with 2 classes: a b, \\`c\\`." in text
     assert "on 5 November 2026." in text
     assert "| a b | not recorded | – | – |" in text
-    assert "| command | `innerloop predict 'a\\|b'c' d` |" in text
+    assert "| made by | `innerloop predict` |" in text
     assert "their licence (MIT) holds" in text
 
 
@@ -289,7 +289,7 @@ def test_the_command_writes_a_graph_and_a_card(
         expected = Graph(model.adapted_, 0.5, fixed=True)(torch.from_numpy(ready))["probabilities"].numpy()
     assert np.array_equal(run(ready)["probabilities"], expected)
     text = Path(told["card"]).read_text(encoding="utf-8")
-    assert "| command | `innerloop export kept.safetensors kept.pt2 --fixed --json` |" in text
+    assert "| made by | `innerloop export` |" in text
     assert "bring it to 28×28 pixels with Pillow: the middle 90 % resized" in text
     assert "kept.pt2 is there already" in said(capsys, "export", "kept.safetensors", "kept.pt2")
 

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from innerloop.core.telling import tell
+from innerloop.core.telling import shown, tell
 from innerloop.runs.files import json_line
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 PIPE_WIDTH = 160  # columns of a table that does not go to a terminal, where nobody can see it wrap
+LONGEST = 100_000  # characters of a text: names in files may be of any length
 TEXT_WIDTH = 94
 """Sentences are broken here at the latest: longer lines are hard to follow."""
 TOGETHER, HOLDS = re.compile(r"\d (?:± [\d.]+(?: %)?|%|s\b|ms\b|min\b)|`[^`]*`"), "\u00a0"
@@ -43,8 +44,8 @@ def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Resul
 
 
 def write(text: str) -> None:
-    """A line on standard output, as it is."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
+    """A line on standard output; what would steer a terminal is escaped, enormous names are shortened."""
+    sys.stdout.write(shown(text, LONGEST).rstrip("\n") + "\n")
     sys.stdout.flush()
 
 
@@ -75,7 +76,8 @@ def write_part(title: str, sentences: Iterable[str]) -> None:
 
 def write_json(value: Any) -> None:
     """A line of JSON on standard output, whatever characters that can show."""
-    write(json_line(value, sys.stdout.encoding or "utf-8"))
+    sys.stdout.write(json_line(value, sys.stdout.encoding or "utf-8") + "\n")
+    sys.stdout.flush()
 
 
 def show_all_characters() -> None:
@@ -116,7 +118,7 @@ def table(
     for index, column in enumerate(columns):
         made.add_column(column, justify="right" if column in right else "left", no_wrap=index == 0)
     for row in rows:
-        made.add_row(*(Text(str(cell)) for cell in row))
+        made.add_row(*(Text(shown(cell, LONGEST)) for cell in row))
     console().print(made)
 
 

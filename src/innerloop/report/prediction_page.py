@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from innerloop.core.telling import shown
 from innerloop.plots.learning import learning_curve_data, learning_curve_figure
 from innerloop.plots.svg import figure_to_svg
 from innerloop.report.figures import Picture
@@ -14,6 +15,8 @@ from innerloop.report.words import number
 
 MOST_CLASSES = 20
 """Classes up to which the confusions are a table; of more only the most frequent ones are told."""
+LONGEST = 500
+"""Characters of a name."""
 _LEVELS = (0.0, 0.1, 0.25, 0.5, 0.75)
 
 
@@ -79,8 +82,8 @@ def labelled_page(
 
 
 def readable(text: Any) -> str:
-    """Text that a page can hold, whatever a file's name is made of."""
-    return str(text).encode("utf-8", "backslashreplace").decode()
+    """Text that a page can hold, whatever a file's name is made of and however long it is."""
+    return shown(text, LONGEST)
 
 
 def percent(value: float) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from innerloop._version import __version__
+from innerloop.core.telling import shown
 from innerloop.plots.policy import content_policy
 from innerloop.plots.style import COLOURS, DARK_COLOURS
 from innerloop.report.foreign_svg import rewritten
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+LONGEST = 50_000
+"""Characters of one text on a page, such as a recipe."""
 MARKER = "<!-- innerloop:report -->"
 """Stands in every page we write; a file without it is not ours to overwrite."""
 
@@ -26,6 +29,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -34,6 +38,11 @@ def environment() -> Environment:
     made.filters["svg"] = lambda text: Markup(rewritten(text).text)
     made.filters["coded"] = coded
     return made
+
+
+def _shown(value: Any) -> Any:
+    """Text from files, escaped and of bounded length; our own tags as they are."""
+    return shown(value, LONGEST) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def coded(text: str) -> Markup:

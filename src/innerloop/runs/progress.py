@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from innerloop.core.telling import tell
+from innerloop.core.telling import shown, tell
 from innerloop.core.words import duration
 
 REFRESH = 0.1  # seconds between redraws of the bar: training steps may be much shorter
@@ -91,7 +91,9 @@ class Progress:
     def line(self, text: str) -> None:
         """Show one line of text above the bar, and keep it in the log."""
         if self._bar is not None:
-            self._draw(lambda bar: bar.console.print(text, markup=False, highlight=False, soft_wrap=True))
+            self._draw(
+                lambda bar: bar.console.print(shown(text), markup=False, highlight=False, soft_wrap=True)
+            )
         self._say(text)
 
     def _say(self, text: str) -> None:

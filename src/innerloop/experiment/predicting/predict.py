@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import Problems
+from innerloop.core.telling import table_cell
 from innerloop.data.folder import FolderOptions, examples_in
 from innerloop.data.folder_look import Bad
 from innerloop.data.layouts.layout import silent
@@ -180,5 +181,5 @@ def _write_csv(path: Path, rows: Sequence[LabelledPicture]) -> Path:
     with path.open("x", newline="", encoding="utf-8") as file:
         writer = table_writer(file)
         writer.writerow(columns)
-        writer.writerows(row[:-1] for row in rows)
+        writer.writerows(map(table_cell, row[:-1]) for row in rows)
     return path

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from innerloop._version import __version__
 from innerloop.experiment.predicting.adapted import Adapted
 from innerloop.experiment.predicting.told import LearnedTold, learned_told, plain_label
 from innerloop.experiment.takeaway.graph import Graph, preparation_of
+from innerloop.nets.hugging_face import PREFIX, is_hugging_face
 from innerloop.nets.pretrained import UNKNOWN
 from innerloop.runs.files import plain
 from innerloop.runs.manifest import version_of
@@ -53,16 +55,28 @@ def _network(adapted: Adapted) -> dict[str, Any]:
     recipe, how = predictor.recipe, preparation_of(predictor)
     common = {"pictures": str(how), "norm": predictor.network.norm}
     if predictor.backbone is not None:
-        return {**predictor.backbone.about(), **common}
+        about = predictor.backbone.about()
+        return {**about, "name": _alone(about["name"]), "weights": _alone(about["weights"]), **common}
     return {
-        "name": recipe.model.kind,
+        "name": _alone(recipe.model.kind),
         "recipe": recipe.name,
         "weights": predictor.weights or UNKNOWN,
-        "seen": recipe.data.name or recipe.tasks.family,
+        "seen": _alone(recipe.data.name or recipe.tasks.family),
         "licence": UNKNOWN,
         "preprocessing": how.as_dict(),
         **common,
     }
+
+
+def _alone(name: str) -> str:
+    """A name without where on this machine it is: who gets the file need not know.
+
+    >>> _alone("/home/me/birds"), _alone("hf:./nets/dino"), _alone("hf:facebook/dinov2-small")
+    ('birds', 'hf:dino', 'hf:facebook/dinov2-small')
+    """
+    kind = PREFIX if is_hugging_face(name) else ""
+    place = name.removeprefix(kind)
+    return kind + Path(place).name if place.startswith(("/", ".", "~")) or Path(place).is_absolute() else name
 
 
 def _versions() -> dict[str, str]:

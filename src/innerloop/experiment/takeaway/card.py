@@ -8,10 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from innerloop.core.telling import shown
 from innerloop.experiment.takeaway.about import About
 from innerloop.experiment.takeaway.usage import usage
 from innerloop.nets.pretrained import UNKNOWN
 
+LONGEST = 500
+"""Characters of a name."""
 SHOWN = 12
 """Classes that the first sentence names."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$])")
@@ -33,7 +36,7 @@ def card(about: About, file: str, command: str = "", checked: float | None = Non
         about: what :func:`~innerloop.experiment.takeaway.about.about_model` tells, for an export together
             with what its graph does.
         file: the name of the file that it stands beside.
-        command: that made it; none if it came from Python.
+        command: that made it, of which the verb is told; none if it came from Python.
         checked: the largest difference of a probability between the file and innerloop, if it was measured.
     """
     parts = [
@@ -57,7 +60,7 @@ def escaped(text: Any) -> str:
 
 
 def _one_line(text: Any) -> str:
-    return " ".join(str(text).encode("utf-8", "backslashreplace").decode().split())
+    return shown(" ".join(str(text).split()), LONGEST)
 
 
 def share(value: float) -> str:
@@ -194,11 +197,10 @@ def _licence(about: About) -> str:
 
 
 def _origin(about: About, command: str, checked: float | None) -> dict[str, str]:
-    # in a cell of a table, between backticks
-    typed = _one_line(command).replace("`", "'").replace("|", "\\|")
+    verb = " ".join(command.split()[:2])  # the rest names places on the machine of whoever made it
     rows = {
         "made": about["made"].replace("T", " ").replace("+00:00", " UTC"),
-        "command": f"`{typed}`" if typed else "made from Python",
+        "made by": f"`{verb}`" if verb else "Python",
         **about["versions"],
     }
     if checked is not None:

@@ -90,10 +90,9 @@ class Progress:
 
     def line(self, text: str) -> None:
         """Show one line of text above the bar, and keep it in the log."""
+        text = shown(text)
         if self._bar is not None:
-            self._draw(
-                lambda bar: bar.console.print(shown(text), markup=False, highlight=False, soft_wrap=True)
-            )
+            self._draw(lambda bar: bar.console.print(text, markup=False, highlight=False, soft_wrap=True))
         self._say(text)
 
     def _say(self, text: str) -> None:

@@ -14,6 +14,7 @@ from innerloop.cli.predict_options import (
     RunOption,
     Save,
     Support,
+    Truth,
     UnsureBelow,
     Words,
     names_a_model,
@@ -22,6 +23,7 @@ from innerloop.cli.predict_options import (
 from innerloop.cli.ranks import typed_command
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
+from innerloop.evaluation.sureness.words import copies_lines, covers
 
 
 def predict(
@@ -34,6 +36,7 @@ def predict(
     csv: Csv = None,
     page: Page = None,
     save: Save = None,
+    truth: Truth = False,
     trust: Trust = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -46,6 +49,7 @@ def predict(
       innerloop predict --support my-classes/ unsorted/ --page labels.html --csv labels.csv
       innerloop predict --support my-classes/ unsorted/ --save birds.safetensors
       innerloop predict --model birds.safetensors more/
+      innerloop predict --support my-classes/ sorted/ --truth
       innerloop predict --backbone hf:my-dinov2/ --support my-classes/ holiday/*.jpg
       innerloop predict --run last --support my-classes/ unsorted/ eval.head=logistic
 
@@ -57,7 +61,8 @@ def predict(
 
     \b
     JSON: predictions (file, label, probability, unsure, unknown, probabilities), expected (accuracy, low,
-    high, examples, by_class, confused), curve, backbone, classes, support, method, norm, seconds; saved,
+    high, examples, by_class, confused, untested), copies (label, examples), curve, backbone, classes,
+    support, method, norm, seconds; truth (accuracy, low, high, pictures, by_class, confused, other), saved,
     card, csv and page where they were asked for; skipped (file, reason) with data.on_bad=skip.
     """
 
@@ -90,11 +95,16 @@ def predict(
             wanted=Wanted(
                 **{name: None if file is None else user_path(file) for name, file in files.items()}
             ),
+            truth=truth,
             command=typed_command(),
             say=None if quiet else say,
         ).as_dict()
 
     carry_out(json, work, _render)
+
+
+SHOWN = 5
+"""Classes that the score by folders names, the worst ones."""
 
 
 def _refuse_several(*named: str | None) -> None:
@@ -107,30 +117,60 @@ def _render(result: Result) -> None:
     shown = ", ".join(f"{name} ({told[str(name)]})" if told else str(name) for name in result["classes"])
     words = "classes (pictures to learn from)" if told else "classes"
     write(f"{words}: {shown}; method: {result['method']}, norm={result['norm']}")
+    for line in sureness_lines(result):
+        write(line)
     width = max(len(row["file"]) for row in result["predictions"])
     for row in result["predictions"]:
-        mark = "   unknown?" if row["unknown"] else "   unsure" if row["unsure"] else ""
-        write(f"{row['file']:<{width}}  {row['label']}  {100 * row['probability']:.0f} %{mark}")
+        write(f"{row['file']:<{width}}  {_said(row)}")
     for row in result.get("skipped") or []:
         say(f"left out: {row['file']} ({row['reason']})")
-    for line in _sureness_lines(result):
+    for line in [*_truth_lines(result.get("truth")), *_last_lines(result)]:
         write(line)
 
 
-def _sureness_lines(result: Result) -> list[str]:
+def _said(row: Result) -> str:
+    if row["unknown"]:
+        return f"unknown? (nearest: {row['label']})"
+    return f"{row['label']}  {100 * row['probability']:.0f} %" + ("   unsure" if row["unsure"] else "")
+
+
+def _interval(share: Result) -> str:
+    return f"{100 * share['accuracy']:.0f} % right ({100 * share['low']:.0f} to {100 * share['high']:.0f} %)"
+
+
+def sureness_lines(result: Result) -> list[str]:
+    """How often it will be right, of which classes that is not known, and which examples are copies."""
     expected, lines = result["expected"], []
     if expected is not None:
-        low, high = (f"{100 * expected[key]:.0f}" for key in ("low", "high"))
-        lines.append(
-            f"expect {100 * expected['accuracy']:.0f} % right ({low} to {high} %), from "
-            f"{expected['examples']} examples that were left out in turn"
-        )
+        lines.append(f"expect {_interval(expected)} {covers(expected)}")
         lines += [
             f"  {row['true']} is taken for {row['said']} in {100 * row['share']:.0f} % of cases"
             for row in expected["confused"][:3]
         ]
     elif result["support"]:
         lines.append("how often it is right cannot be told from one example of a class: add a second one")
+    return lines + copies_lines(result["copies"])
+
+
+def _truth_lines(truth: Result | None) -> list[str]:
+    if truth is None:
+        return []
+    lines = [f"{_interval(truth)}, by the folders of {truth['pictures']} pictures"]
+    worst = sorted(truth["by_class"].items(), key=lambda item: item[1]["accuracy"])[:SHOWN]
+    lines += [f"  {name}: {_interval(share)} of {share['pictures']}" for name, share in worst]
+    lines += [
+        f"  {row['true']} was taken for {row['said']} in {100 * row['share']:.0f} % of cases"
+        for row in truth["confused"][:3]
+    ]
+    lines += [
+        f"  {name} is none of the classes: {row['unknown']} of {row['pictures']} pictures are called unknown"
+        for name, row in truth["other"].items()
+    ]
+    return lines
+
+
+def _last_lines(result: Result) -> list[str]:
+    lines = []
     if len(result["curve"]) > 1:
         points = ", ".join(f"{row['shots']}: {100 * row['accuracy']:.0f} %" for row in result["curve"])
         lines.append(f"right with this many examples of each class: {points}")

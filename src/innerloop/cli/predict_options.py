@@ -52,6 +52,13 @@ Support = Annotated[
         "model has learned.",
     ),
 ]
+Truth = Annotated[
+    bool,
+    typer.Option(
+        "--truth",
+        help="The pictures' folders name their classes: also say how many labels are right.",
+    ),
+]
 UnsureBelow = Annotated[
     float | None,
     typer.Option(
@@ -62,7 +69,17 @@ UnsureBelow = Annotated[
     ),
 ]
 OPTIONS = (
-    *("--support", "--run", "--model", "--backbone", "--unsure-below", "--csv", "--page", "--save"),
+    *(
+        "--support",
+        "--run",
+        "--model",
+        "--backbone",
+        "--unsure-below",
+        "--csv",
+        "--page",
+        "--save",
+        "--truth",
+    ),
     *("--trust", "--json", "--quiet", "--help"),
 )
 

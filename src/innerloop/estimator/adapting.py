@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -13,11 +15,13 @@ from innerloop.core.telling import tell
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.protocol import FINE_TUNING
+from innerloop.evaluation.sureness.words import copies_lines
 from innerloop.experiment.classifier_recipe import backbone_recipe, with_adaptation
 from innerloop.experiment.predicting.adapted import UNSURE_BELOW, Adapted
 from innerloop.experiment.predicting.labels import label_array
 from innerloop.experiment.predicting.predict import BACKBONE
 from innerloop.experiment.predicting.predictor import Predictor, of_backbone
+from innerloop.experiment.predicting.told import copies_told
 from innerloop.features.backbone import Backbone
 from innerloop.features.opening import open_backbone
 from innerloop.features.progress import TimeLeft
@@ -54,6 +58,13 @@ class AdaptingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _keep(self, adapted: Adapted) -> None:
         self.adapted_ = adapted
         self.classes_ = label_array(adapted.names)
+
+    def _warn_of_copies(self, X: Any = ()) -> None:
+        """Names the files of examples that look like copies of one picture, or their numbers."""
+        files = list(X) if isinstance(X, list | tuple) and all(isinstance(x, str | Path) for x in X) else []
+        told = [copies._asdict() for copies in copies_told(self.adapted_, files)]
+        for line in copies_lines(told):
+            warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
 
     def _forget(self) -> None:
         for name in ("adapted_", "classes_"):

@@ -49,8 +49,9 @@ class FewShotClassifier(AdaptingClassifier):
 
     Attributes:
         classes_: labels, in the order of the probabilities.
-        expected_: how often it will be right, by class, and what it confuses; None where every class has a
-            single example, or nothing was asked.
+        expected_: how often it will be right, by class, and what it confuses, and which classes could not be
+            tested; None where every class has a single example, or nothing was asked. Examples that look like
+            copies of one picture count once, and ``fit`` warns of them.
 
     >>> from innerloop import glyphs
     >>> source = glyphs()
@@ -134,6 +135,7 @@ class FewShotClassifier(AdaptingClassifier):
                 X, labels, sorted_labels(labels), calibrate=self.calibrate, progress=self._progress()
             )
         )
+        self._warn_of_copies(X)
         return self
 
     def partial_fit(self, X: Any, y: Sequence[Any] | NDArray[Any], classes: Any = None) -> Self:
@@ -159,6 +161,7 @@ class FewShotClassifier(AdaptingClassifier):
                 before.z, known, X, labels, sorted_labels([*known, *labels]), self.calibrate, self._progress()
             )
         )
+        self._warn_of_copies()
         return self
 
     # pictures
@@ -204,7 +207,9 @@ class FewShotClassifier(AdaptingClassifier):
         adapted = self._adapted()
         if adapted.examples is None:
             raise UserError("a learning curve is drawn from features: set head='logistic' and fit again.")
-        return learning_curve(*adapted.examples, len(adapted.names), head_way(adapted), self.seed)
+        return learning_curve(
+            *adapted.examples, len(adapted.names), head_way(adapted), self.seed, copies=adapted.copies
+        )
 
     # keeping it
 

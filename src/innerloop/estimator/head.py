@@ -15,6 +15,7 @@ from torch import Tensor
 from innerloop.evaluation.heads import check_head, head_scores
 from innerloop.evaluation.labelling import tempered_head
 from innerloop.evaluation.sureness.assured import Sureness, sureness_of
+from innerloop.evaluation.sureness.copies import copies_of
 from innerloop.evaluation.sureness.curve import CurvePoint, learning_curve
 from innerloop.evaluation.sureness.expected import Expected
 from innerloop.evaluation.sureness.heldout import Way, class_means
@@ -42,7 +43,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: labels, sorted.
         temperature_: what scores are divided by.
         expected_: accuracy that new examples like these will see, with intervals, by class, and the pairs
-            that are confused; None where no class has two examples.
+            that are confused; rows that are equal are left out together, and classes of one are
+            ``untested``. None where no class has two examples.
         novelty_: the distance at which "far from every class" begins; None likewise.
 
     >>> rng = np.random.default_rng(0)
@@ -106,7 +108,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = self.classes_.tolist()
         if not self.calibrate:
             return Sureness(1.0, None, None, class_means(z, labels, len(names)))
-        return sureness_of(z, labels, names, self._way(), self.seed, self.false_alarms)
+        return sureness_of(z, labels, names, self._way(), self.seed, self.false_alarms, copies_of(z, labels))
 
     def _way(self) -> Way:
         return Way(self.head, self.C, self.normalise)
@@ -155,4 +157,5 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Accuracy with 1, 2, 4 … of the examples of every class, on the others."""
         check_is_fitted(self, "classes_")
         z = torch.from_numpy(self.examples_)
-        return learning_curve(z, self._places, len(self.classes_), self._way(), self.seed)
+        copies = copies_of(z, self._places)
+        return learning_curve(z, self._places, len(self.classes_), self._way(), self.seed, copies=copies)

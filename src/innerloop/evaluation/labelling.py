@@ -40,8 +40,8 @@ class Labelled(NamedTuple):
 def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalise: bool) -> Linear:
     """One head on features ``(n, d)``, solved in float64: a softmax of its scores makes probabilities.
 
-    Its customary temperature is in its weights and its intercept. A class of few examples weighs as much as one
-    of many: else a class of one example among others of twenty would never be named.
+    Its customary temperature is in its weights and its intercept. A class of few examples weighs as much as
+    one of many: else a class of one example among others of twenty would never be named.
 
     Args:
         z: features of the examples.

@@ -11,17 +11,19 @@ from innerloop.core.words import duration
 class TimeLeft:
     """Tells a line every few seconds: use it as the ``progress`` of :func:`innerloop.features.extract`.
 
+    The time up to the first ones that are done includes warming up, and says nothing of the rest.
+
     Args:
         say: receives the lines.
         every: seconds between them.
         clock: seconds; another one for tests.
         unit: what is counted.
 
-    >>> ticks = iter([0.0, 6.0, 7.0, 12.0])
+    >>> ticks = iter([0.0, 60.0, 62.0, 66.0])
     >>> tell = TimeLeft(print, every=5.0, clock=lambda: next(ticks))
-    >>> for done in (0, 30, 35, 60):
+    >>> for done in (0, 30, 40, 60):
     ...     tell("features", done, 90)
-    features: 30 of 90 pictures, about 12 s left
+    features: 30 of 90 pictures
     features: 60 of 90 pictures, about 6 s left
     """
 
@@ -41,10 +43,13 @@ class TimeLeft:
         now = self._clock()
         if self._start is None or done < self._start[1]:
             self._start, self._told = (now, done), now
-            return
-        began, before = self._start
-        if now - self._told < self._every or done <= before:
+        elif not self._start[1]:
+            self._start = (now, done)
+        if now - self._told < self._every or not done:
             return
         self._told = now
-        left = (now - began) / (done - before) * (total - done)
-        self._say(f"{what}: {done:,} of {total:,} {self._unit}, about {duration(left)} left")
+        began, before = self._start
+        left = ""
+        if done > before:
+            left = f", about {duration((now - began) / (done - before) * (total - done))} left"
+        self._say(f"{what}: {done:,} of {total:,} {self._unit}{left}")

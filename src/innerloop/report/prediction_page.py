@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.telling import shown
+from innerloop.evaluation.sureness.words import copies_lines, covers
 from innerloop.plots.learning import learning_curve_data, learning_curve_figure
 from innerloop.plots.svg import figure_to_svg
 from innerloop.report.figures import Picture
@@ -70,6 +71,7 @@ def labelled_page(
         title=f"{_count(len(rows), 'picture')}, {_count(len(names), 'class', 'classes')}",
         lead=_lead(rows),
         expected=_expected(told["expected"]),
+        copies=[readable(line) for line in copies_lines(told["copies"])],
         shown=shown,
         left_out=len(rows) - len(shown),
         classes=[_class(one, told["expected"]) for one in classes],
@@ -126,8 +128,8 @@ def _expected(expected: Mapping[str, Any] | None) -> Expected | None:
     return Expected(
         main=percent(expected["accuracy"]),
         half=f"{percent(expected['low'])} to {percent(expected['high'])}",
-        words=f"from {_count(expected['examples'], 'example')}: one of every class was left out at a time, "
-        "five times over, and judged by a head that had not seen it; 95 % interval over examples (Wilson)",
+        words=f"{readable(covers(expected))}. One example of every class was left out at a time, five times over, "
+        "and judged by a head that had not seen it; 95 % interval over examples (Wilson).",
     )
 
 
@@ -147,14 +149,14 @@ class Card(NamedTuple):
 def _card(row: Mapping[str, Any], picture: str) -> Card:
     others = sorted(row["probabilities"].items(), key=lambda item: -item[1])
     second = next((item for item in others if item[0] != str(row["label"])), None)
-    mark = ("bad", "unknown?") if row["unknown"] else ("warn", "unsure") if row["unsure"] else ("", "")
+    mark = ("bad", "unknown") if row["unknown"] else ("warn", "unsure") if row["unsure"] else ("", "")
     return Card(
         file=readable(row["file"]),
         name=readable(Path(str(row["file"])).name),
         picture=picture,
-        label=readable(row["label"]),
-        probability=percent(row["probability"]),
-        second="" if second is None else f"{readable(second[0])} {percent(second[1])}",
+        label=f"unknown? (nearest: {readable(row['label'])})" if row["unknown"] else readable(row["label"]),
+        probability="" if row["unknown"] else percent(row["probability"]),
+        second="" if second is None or row["unknown"] else f"{readable(second[0])} {percent(second[1])}",
         tone=mark[0],
         mark=mark[1],
     )

@@ -4,6 +4,7 @@ from innerloop.evaluation.sureness.assured import Sureness as Sureness
 from innerloop.evaluation.sureness.assured import sureness_of as sureness_of
 from innerloop.evaluation.sureness.calibration import calibration_error as calibration_error
 from innerloop.evaluation.sureness.calibration import fitted_temperature as fitted_temperature
+from innerloop.evaluation.sureness.copies import copies_of as copies_of
 from innerloop.evaluation.sureness.curve import CurvePoint as CurvePoint
 from innerloop.evaluation.sureness.curve import learning_curve as learning_curve
 from innerloop.evaluation.sureness.expected import Expected as Expected

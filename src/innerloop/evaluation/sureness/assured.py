@@ -46,6 +46,7 @@ def sureness_of(
     way: Way | None = None,
     seed: int = 0,
     false_alarms: float = FALSE_ALARMS,
+    copies: Tensor | None = None,
 ) -> Sureness:
     """Judges every example by heads that have not seen it, and draws the conclusions.
 
@@ -56,6 +57,7 @@ def sureness_of(
         way: how heads are fitted.
         seed: of how examples are left out.
         false_alarms: the share of pictures of the classes that may be called unknown.
+        copies: the first copy of every example, see :func:`~innerloop.evaluation.sureness.copies.copies_of`.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> sureness = sureness_of(z, torch.tensor([0, 0, 1, 1]), ["east", "north"])
@@ -63,7 +65,7 @@ def sureness_of(
     (1.0, [False, True])
     """
     means = class_means(z, y, len(names))
-    held_out = hold_out(z, y, len(names), way, seed)
+    held_out = hold_out(z, y, len(names), way, seed, copies)
     if held_out is None:
         return Sureness(1.0, None, None, means)
     return Sureness(

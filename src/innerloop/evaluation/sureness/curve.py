@@ -29,7 +29,13 @@ class CurvePoint(NamedTuple):
 
 
 def learning_curve(
-    z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int = 0, repeats: int = REPEATS
+    z: Tensor,
+    y: Tensor,
+    ways: int,
+    way: Way | None = None,
+    seed: int = 0,
+    repeats: int = REPEATS,
+    copies: Tensor | None = None,
 ) -> list[CurvePoint]:
     """Accuracy with 1, 2, 4 … examples of every class, and with all but one of the smallest class.
 
@@ -40,15 +46,17 @@ def learning_curve(
         way: how heads are fitted.
         seed: of the choices.
         repeats: choices for every point.
+        copies: the first copy of every example; copies of one picture count as one example.
 
     Returns:
-        Nothing where a class has a single example.
+        Nothing where a class has a single picture.
     """
     labels = y.cpu().numpy()
-    least, points = int(np.bincount(labels, minlength=ways).min()), []
+    first = np.arange(len(labels)) if copies is None else copies.numpy()
+    least, points = int(np.bincount(labels[np.unique(first)], minlength=ways).min()), []
     for shots in _sizes(least - 1):
         draw = np.random.default_rng([seed, shots])
-        made = [_choice(labels, ways, shots, draw) for _ in range(repeats)]
+        made = [_choice(labels, first, ways, shots, draw) for _ in range(repeats)]
         scores, _ = judged(z, y, ways, made, way or Way())
         hits = [
             float((row.argmax(1) == y[division.left_out]).double().mean())
@@ -69,8 +77,8 @@ def _sizes(most: int) -> list[int]:
     return [*doubled, *([most] if most and most not in doubled else [])]
 
 
-def _choice(labels: Places, ways: int, shots: int, draw: np.random.Generator) -> Division:
-    chosen = [draw.permutation(np.flatnonzero(labels == c)) for c in range(ways)]
-    kept = np.sort(np.concatenate([places[:shots] for places in chosen]))
-    left = np.sort(np.concatenate([places[shots:] for places in chosen]))
-    return Division(kept, left)
+def _choice(labels: Places, first: Places, ways: int, shots: int, draw: np.random.Generator) -> Division:
+    pictures = np.unique(first)
+    chosen = [draw.permutation(pictures[labels[pictures] == c])[:shots] for c in range(ways)]
+    kept = np.isin(first, np.concatenate(chosen))
+    return Division(np.flatnonzero(kept), np.flatnonzero(~kept))

@@ -34,31 +34,56 @@ class Confused(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What to expect of new pictures that are like the examples.
+    """What to expect of new pictures that are drawn as the examples were.
 
     Attributes:
-        accuracy: over all examples.
-        by_class: by the name of a class; classes of one example cannot be judged and are not there.
+        accuracy: over all examples of the classes that were tested.
+        by_class: by the name of a class; classes of one picture cannot be tested and are not there.
         confused: the pairs that are confused most.
+        untested: classes of a single picture, of which nothing is known.
     """
 
     accuracy: Share
     by_class: dict[Any, Share]
     confused: list[Confused]
+    untested: list[Any]
+
+    def __repr__(self) -> str:
+        of = f"{len(self.by_class)} classes"
+        lines = [
+            f"{_percent(self.accuracy)} right on new pictures like the {self.accuracy.n} examples of {of}"
+        ]
+        if self.untested:
+            lines.append(f"not tested, for want of a second picture: {_listed(self.untested)}")
+        worst = sorted(self.by_class.items(), key=lambda item: item[1].value)[:3]
+        lines.append("hardest: " + ", ".join(f"{name} {_percent(share)}" for name, share in worst))
+        if self.confused:
+            pairs = [f"{c.true} for {c.said} ({100 * c.share:.0f} %)" for c in self.confused[:3]]
+            lines.append(f"confused: {', '.join(pairs)}")
+        return "\n".join(lines)
+
+
+def _percent(share: Share) -> str:
+    return f"{100 * share.value:.0f} % ({100 * share.low:.0f} to {100 * share.high:.0f} %)"
+
+
+def _listed(names: Sequence[Any], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:
     """Counts how often examples were labelled right by heads that had not seen them.
 
     A head that is used has one example more of every class than those that were judged, so it is slightly
-    better than this. Repeats of one example are averaged before they are counted: the interval is over
-    examples.
+    better than this. Repeats of one example, and copies of one picture, are averaged before they are counted:
+    the interval is over pictures.
 
     Args:
         held_out: from :func:`~innerloop.evaluation.sureness.heldout.hold_out`.
         names: of the classes, in order.
     """
-    labels, places = held_out.labels.cpu().numpy(), held_out.places.cpu().numpy()
+    labels, places = held_out.labels.cpu().numpy(), held_out.units.cpu().numpy()
     said = held_out.scores.argmax(1).cpu().numpy()
     right: dict[int, list[bool]] = {int(place): [] for place in np.unique(places)}
     for place, hit in zip(places, said == labels, strict=True):
@@ -71,7 +96,8 @@ def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:
         if c in set(class_of.values())
     }
     table = confusion(held_out, len(names))
-    return Expected(share_of(list(means.values())), by_class, _confused(table, names))
+    untested = [name for name in names if name not in by_class]
+    return Expected(share_of(list(means.values())), by_class, _confused(table, names), untested)
 
 
 def confusion(held_out: HeldOut, ways: int) -> NDArray[np.float64]:

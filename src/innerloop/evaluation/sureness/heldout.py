@@ -2,7 +2,8 @@
 
 One example of *every* class is left out at a time, not one example alone. With few examples a class that
 lacks one is less probable beforehand, and a head with a free intercept knows: left out alone, an example is
-called wrong more often than a new one would be.
+called wrong more often than a new one would be. Copies of one picture are left out together, and count once:
+a head that has seen one of them knows the others.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class HeldOut(NamedTuple):
         labels: the true classes.
         places: which examples these are.
         distances: from the nearest mean of a class, see :mod:`~innerloop.evaluation.sureness.novelty`.
-        judged: how many different examples.
+        judged: how many different examples; copies of one picture count once.
+        pictures: which picture each row is of, the place of its first copy; None where there are no copies.
     """
 
     scores: Tensor
@@ -60,9 +62,17 @@ class HeldOut(NamedTuple):
     places: Tensor
     distances: Tensor
     judged: int
+    pictures: Tensor | None = None
+
+    @property
+    def units(self) -> Tensor:
+        """What is counted: examples, or pictures where some are copies of one."""
+        return self.places if self.pictures is None else self.pictures
 
 
-def hold_out(z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int = 0) -> HeldOut | None:
+def hold_out(
+    z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int = 0, copies: Tensor | None = None
+) -> HeldOut | None:
     """Judges every example by heads that have learned from others.
 
     Args:
@@ -71,9 +81,10 @@ def hold_out(z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int 
         ways: number of classes.
         way: how heads are fitted.
         seed: of the divisions.
+        copies: the first copy of every example, from :func:`~innerloop.evaluation.sureness.copies.copies_of`.
 
     Returns:
-        None where every class has a single example, and so none can be left out.
+        None where every class has a single picture, and so none can be left out.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> held_out = hold_out(z, torch.tensor([0, 0, 1, 1]), 2)
@@ -82,26 +93,32 @@ def hold_out(z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int 
     >>> hold_out(z[[0, 2]], torch.tensor([0, 1]), 2) is None
     True
     """
-    made = divisions(y.cpu().numpy(), seed)
+    first = torch.arange(len(y)) if copies is None else copies
+    made = divisions(y.cpu().numpy(), seed, copies=first.numpy())
     if not made:
         return None
     scores, distances = judged(z, y, ways, made, way or Way())
     places = torch.from_numpy(np.concatenate([division.left_out for division in made]))
-    return HeldOut(torch.cat(scores), y[places], places, torch.cat(distances), len(np.unique(places.numpy())))
+    pictures = first[places]
+    judged_ones = len(pictures.unique())
+    return HeldOut(torch.cat(scores), y[places], places, torch.cat(distances), judged_ones, pictures)
 
 
-def divisions(y: Places, seed: int, repeats: int = REPEATS) -> list[Division]:
-    """Divisions in which every example of a class of two or more is left out once in each repeat.
+def divisions(y: Places, seed: int, repeats: int = REPEATS, copies: Places | None = None) -> list[Division]:
+    """Divisions in which every picture of a class of two or more is left out once in each repeat.
 
     Args:
         y: classes of the examples.
         seed: of the divisions.
         repeats: how often every example is left out.
+        copies: the first copy of every example, with which it is left out.
 
     >>> [division.left_out.tolist() for division in divisions(np.array([0, 0, 1, 1, 2]), 0, repeats=1)]
     [[0, 2], [1, 3]]
     """
-    counts = np.bincount(y)
+    first = np.arange(len(y)) if copies is None else copies
+    pictures = np.unique(first)
+    counts = np.bincount(y[pictures])
     enough = counts[counts > 1]
     if not len(enough):
         return []
@@ -110,7 +127,8 @@ def divisions(y: Places, seed: int, repeats: int = REPEATS) -> list[Division]:
     for _ in range(repeats):
         fold = np.full(len(y), -1)
         for c in np.flatnonzero(counts > 1):
-            fold[draw.permutation(np.flatnonzero(y == c))] = np.arange(counts[c]) % folds
+            fold[draw.permutation(pictures[y[pictures] == c])] = np.arange(counts[c]) % folds
+        fold = fold[first]
         made += [Division(every[fold != k], every[fold == k]) for k in range(folds)]
     return made
 

@@ -37,7 +37,7 @@ def novelty_of(held_out: HeldOut, false_alarms: float = 0.05) -> Novelty:
         held_out: from :func:`~innerloop.evaluation.sureness.heldout.hold_out`.
         false_alarms: α.
     """
-    places, row = held_out.places.unique(return_inverse=True)
+    places, row = held_out.units.unique(return_inverse=True)
     total = torch.zeros(len(places), dtype=torch.float64).index_add(0, row, held_out.distances.double())
     distances = (total / row.bincount()).sort().values
     n = len(distances)

@@ -14,6 +14,7 @@ from innerloop.data.layouts.layout import Progress, silent
 from innerloop.evaluation.heads import HEADS, head_scores
 from innerloop.evaluation.labelling import check_numbers, in_parts, labelled
 from innerloop.evaluation.sureness.assured import Sureness
+from innerloop.evaluation.sureness.copies import copies_of
 from innerloop.experiment.predicting.adaptation import Fields, pack_state, unpack_state
 from innerloop.solvers.problems import Linear
 
@@ -76,6 +77,13 @@ class Adapted(NamedTuple):
     def method(self) -> str:
         """How it learned them, in words."""
         return self.predictor.way(len(self.names)).words
+
+    @property
+    def copies(self) -> Tensor | None:
+        """The first copy of every example, where it has learned from features."""
+        if self.examples is None:
+            return None
+        return copies_of(*self.examples, pictures=self.predictor.backbone is not None)
 
     @property
     def temperature(self) -> float:

@@ -34,6 +34,7 @@ from innerloop.experiment.predicting.told import (
     network_told,
     rows_told,
 )
+from innerloop.experiment.predicting.truth import check_truth, truth_of
 from innerloop.experiment.takeaway.about import about_model
 from innerloop.experiment.takeaway.card import card, card_file
 from innerloop.experiment.takeaway.files import refuse_to_overwrite
@@ -84,6 +85,7 @@ def predict_pictures(
     trust: bool = False,
     backbone: str | None = None,
     wanted: Wanted | None = None,
+    truth: bool = False,
     command: str = "",
     say: Say | None = None,
 ) -> PredictResult:
@@ -100,6 +102,7 @@ def predict_pictures(
         trust: whether code that the model's recipe names may be imported.
         backbone: the name of a pretrained network; ``efficientnet-lite0`` if there is no model either.
         wanted: files to write.
+        truth: whether the pictures' folders name their classes, so that labels can be compared with them.
         command: as it was typed, for the card and the page.
         say: told how far it is, where it takes long.
     """
@@ -121,10 +124,16 @@ def predict_pictures(
         adapted = learned_already(loaded, overrides)
     else:
         adapted = adapt_to_folder(loaded.predictor, support, progress, options)
+    if truth:
+        check_truth(files, adapted.names)
+    examples = {} if support is None else examples_in(support, options)
     limit = loaded.unsure_below if unsure_below is None else unsure_below
     made = adapted.predict(list(files), limit, progress)
     rows = rows_told(adapted, files, made)
-    told = PredictResult(network_told(adapted, model), learned_told(adapted), rows, skipped, 0.0)
+    learned = learned_told(adapted, [file for paths in examples.values() for file in paths])
+    told = PredictResult(network_told(adapted, model), learned, rows, skipped, 0.0)
+    if truth:
+        told = told._replace(truth=truth_of(files, made.labels, made.unknown, adapted.names))
     if wanted.save is not None:
         arguments = {**loaded.arguments, "unsure_below": limit}
         saved = _saved(wanted.save, adapted, arguments, told.learned, command)
@@ -133,7 +142,6 @@ def predict_pictures(
         told = told._replace(csv=_write_csv(wanted.csv, rows))
     told = told._replace(seconds=time.perf_counter() - began)
     if wanted.page is not None:
-        examples = {} if support is None else examples_in(support, options)
         page = write_labelled_page(wanted.page, adapted, told.as_dict(), examples, command)
         told = told._replace(page=page)
     return told

@@ -21,6 +21,7 @@ from innerloop.data.preparing import prepare
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.labelling import FittedHead, check_weights, in_parts, tempered_head
 from innerloop.evaluation.sureness.assured import sureness_of
+from innerloop.evaluation.sureness.copies import copies_of
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
 from innerloop.experiment.look import Look
 from innerloop.experiment.predicting.adaptation import Way, way_to_adapt
@@ -186,7 +187,10 @@ class Predictor(NamedTuple):
         way = HeadWay(head, wanted.C, wanted.normalise_features)
         fitted = tempered_head(z, y, len(names), *way)
         state = FittedHead(fitted.weights[0], fitted.bias[0], self.params, self.buffers)
-        sure = sureness_of(z, y, names, way, self.recipe.run.seed) if calibrate else None
+        sure = None
+        if calibrate:
+            copies = copies_of(z, y, pictures=self.backbone is not None)
+            sure = sureness_of(z, y, names, way, self.recipe.run.seed, copies=copies)
         counts = torch.bincount(y, minlength=len(names)).tolist()
         return Adapted(self, names, state, counts, Examples(z, y), sure)
 

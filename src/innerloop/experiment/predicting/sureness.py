@@ -41,10 +41,12 @@ def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], name
     """
     expected = told["expected"]
     if expected is not None:
+        by_class = {names[i]: Share(*share) for i, *share in expected["by_class"]}
         expected = Expected(
             Share(*expected["accuracy"]),
-            {names[i]: Share(*share) for i, *share in expected["by_class"]},
+            by_class,
             [Confused(names[a], names[b], share) for a, b, share in expected["confused"]],
+            [name for name in names if name not in by_class],
         )
     novelty = None if told["novelty"] is None else Novelty(*told["novelty"])
     temperature, threshold = float(told["temperature"]), 0.0 if novelty is None else float(novelty.threshold)

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from innerloop.evaluation.sureness.copies import groups_of
 from innerloop.evaluation.sureness.curve import CurvePoint, learning_curve
 from innerloop.evaluation.sureness.expected import Expected, Share
 from innerloop.evaluation.sureness.heldout import HeldOut, hold_out
 from innerloop.evaluation.sureness.heldout import Way as HeadWay
 from innerloop.experiment.predicting.adapted import Adapted, Prediction
+from innerloop.experiment.predicting.truth import Truth
 
 
 class NetworkTold(NamedTuple):
@@ -37,6 +39,13 @@ class NetworkTold(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
+class Copies(NamedTuple):
+    """Examples of a class that look like copies of one picture: files, or numbers where these are unknown."""
+
+    label: Any
+    examples: list[str]
+
+
 class LearnedTold(NamedTuple):
     """What it learned, and how sure it may be.
 
@@ -46,6 +55,7 @@ class LearnedTold(NamedTuple):
         support: how many examples each had.
         expected: how often it will be right; None where that is not known.
         curve: what fewer examples would have brought.
+        copies: examples that look like copies of one picture, by class and file.
     """
 
     method: str
@@ -53,11 +63,13 @@ class LearnedTold(NamedTuple):
     support: dict[str, int]
     expected: Expected | None
     curve: list[CurvePoint]
+    copies: list[Copies]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         expected = None if self.expected is None else _plain_expected(self.expected)
-        return {**self._asdict(), "expected": expected, "curve": [point._asdict() for point in self.curve]}
+        told = {name: [row._asdict() for row in getattr(self, name)] for name in ("curve", "copies")}
+        return {**self._asdict(), "expected": expected, **told}
 
 
 class LabelledPicture(NamedTuple):
@@ -97,6 +109,7 @@ class PredictResult(NamedTuple):
         card: beside it.
         csv: the table of the labels, where one was wanted.
         page: with the pictures, where one was wanted.
+        truth: how many labels are right, where the pictures' folders name the classes and that was asked.
     """
 
     network: NetworkTold
@@ -108,6 +121,7 @@ class PredictResult(NamedTuple):
     card: Path | None = None
     csv: Path | None = None
     page: Path | None = None
+    truth: Truth | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as ``innerloop predict --json`` prints them."""
@@ -119,6 +133,7 @@ class PredictResult(NamedTuple):
             "predictions": [row.as_dict() for row in self.predictions],
             **({"skipped": skipped} if skipped else {}),
             **{name: str(file) for name, file in written.items() if file is not None},
+            **({} if self.truth is None else {"truth": self.truth.as_dict()}),
             "seconds": self.seconds,
             **({} if self.page is None else {"page": str(self.page)}),
         }
@@ -138,8 +153,13 @@ def network_told(adapted: Adapted, model: str | Path | None) -> NetworkTold:
     return NetworkTold(run, file, backbone, predictor.weights, predictor.network.norm)
 
 
-def learned_told(adapted: Adapted) -> LearnedTold:
-    """What it learned, and how sure it may be."""
+def learned_told(adapted: Adapted, files: Sequence[Any] = ()) -> LearnedTold:
+    """What it learned, and how sure it may be.
+
+    Args:
+        adapted: what learned the classes.
+        files: of the examples in the order in which they were learned, where they are known.
+    """
     names = [plain_label(name) for name in adapted.names]
     return LearnedTold(
         method=adapted.method,
@@ -147,6 +167,7 @@ def learned_told(adapted: Adapted) -> LearnedTold:
         support={str(name): n for name, n in zip(names, adapted.counts or [], strict=False)},
         expected=None if adapted.sureness is None else adapted.sureness.expected,
         curve=_curve(adapted),
+        copies=copies_told(adapted, files),
     )
 
 
@@ -172,6 +193,23 @@ def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list
     ]
 
 
+def copies_told(adapted: Adapted, files: Sequence[Any] = ()) -> list[Copies]:
+    """Examples that look like copies of one picture.
+
+    Args:
+        adapted: what learned the classes.
+        files: of the examples in the order in which they were learned, where they are known.
+    """
+    if adapted.examples is None or adapted.copies is None or adapted.sureness is None:
+        return []
+    of = adapted.examples.y.tolist()
+    named = [str(file) for file in files] or [f"example {i + 1}" for i in range(len(of))]
+    return [
+        Copies(plain_label(adapted.names[of[rows[0]]]), [named[i] for i in rows])
+        for rows in groups_of(adapted.copies)
+    ]
+
+
 def _plain_share(share: Share) -> dict[str, Any]:
     return {"accuracy": share.value, "low": share.low, "high": share.high, "examples": share.n}
 
@@ -184,6 +222,7 @@ def _plain_expected(expected: Expected) -> dict[str, Any]:
             {"true": str(pair.true), "said": str(pair.said), "share": pair.share}
             for pair in expected.confused
         ],
+        "untested": [str(name) for name in expected.untested],
     }
 
 
@@ -192,13 +231,13 @@ def left_out(adapted: Adapted) -> HeldOut | None:
     if adapted.examples is None or adapted.sureness is None:
         return None
     way, seed = head_way(adapted), adapted.predictor.recipe.run.seed
-    return hold_out(*adapted.examples, len(adapted.names), way, seed)
+    return hold_out(*adapted.examples, len(adapted.names), way, seed, adapted.copies)
 
 
 def _curve(adapted: Adapted) -> list[CurvePoint]:
     if adapted.examples is None or adapted.sureness is None:
         return []
-    return learning_curve(*adapted.examples, len(adapted.names), head_way(adapted))
+    return learning_curve(*adapted.examples, len(adapted.names), head_way(adapted), copies=adapted.copies)
 
 
 def head_way(adapted: Adapted) -> HeadWay:

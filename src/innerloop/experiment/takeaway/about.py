@@ -38,6 +38,7 @@ def about_model(adapted: Adapted, unsure_below: float, learned: LearnedTold | No
             "normalise": adapted.predictor.recipe.eval.normalise_features,
             "expected": told["expected"],
             "curve": told["curve"],
+            "copies": [len(row["examples"]) for row in told["copies"]],
             "calibrated": sure is not None and sure.expected is not None,
             "temperature": adapted.temperature,
             "unsure_below": unsure_below,

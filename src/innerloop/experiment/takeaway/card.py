@@ -98,14 +98,33 @@ def _expected(about: About) -> list[str]:
             "pictures of your own before you rely on it."
         ]
     return [
-        f"Of new pictures that are like the examples, expect **{share(estimate['accuracy'])}** to be "
-        f"labelled right (95 % interval: {share(estimate['low'])} to {share(estimate['high'])}).",
+        f"Of new pictures that are drawn as the examples were, expect **{share(estimate['accuracy'])}** to be "
+        f"labelled right (95 % interval: {share(estimate['low'])} to {share(estimate['high'])})."
+        + _untested(estimate["untested"]),
+        _copies(about["copies"]),
         f"This is an estimate from the {estimate['examples']} examples themselves. One example of every "
         "class was left out at a time, five times over in other combinations, and judged by a head that had "
         "not seen it; the interval is Wilson's, over examples. It allows for chance in the choice of the "
         "examples. It says nothing of pictures that are unlike them: another camera, other light, another "
         "season, other classes.",
     ]
+
+
+def _untested(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    shown = ", ".join(escaped(name) for name in names[:SHOWN]) + more
+    return f" **Not tested**, for want of a second picture: {shown}."
+
+
+def _copies(counts: Sequence[int]) -> str:
+    if not counts:
+        return ""
+    return (
+        f"{sum(counts)} examples look like copies of {len(counts)} pictures. Copies were left out together, and "
+        "count once."
+    )
 
 
 def _table(about: About) -> str:

@@ -1,14 +1,15 @@
 """How right and how sure a pretrained backbone is on real pictures: the table of docs/backbones.md.
 
     python scripts/measure_sureness.py FOLDER [--backbone NAME] [--classes 40] [--each 20] [--queries 15]
+        [--ways 5] [--shots 5]
 
 It prints a table, with ``--json`` its numbers.
 
 FOLDER holds ``tiny_imagenet_60.npz``, ``omniglot_28.npz`` and ``quickdraw_28.npz``; what is not there is left
 out. Features are computed once and kept. Of every set, classes and pictures are taken at even distances.
-Accuracies are over 600 tasks, everything else over 200 tasks of five classes with five examples each, whose
-unknown pictures are of five other classes. Intervals are of 95 %, over tasks; those of calibration errors
-come from drawing tasks anew.
+Accuracies are over 600 tasks of five classes, everything else over 200 tasks of ``--ways`` classes with
+``--shots`` examples each, whose unknown pictures are of as many other classes. Intervals are of 95 %, over
+tasks; those of calibration errors come from drawing tasks anew.
 """
 
 from __future__ import annotations
@@ -104,15 +105,24 @@ class Task(NamedTuple):
     labels: Array
 
 
-def one_task(features: Array, of: Array, queries: int, draw: np.random.Generator) -> Task:
-    """Five classes from five examples each; queries of them, and pictures of five other classes."""
-    classes = draw.permutation(np.unique(of))[: 2 * WAYS]
-    rows = np.stack([draw.permutation(np.flatnonzero(of == c))[: SHOTS + queries] for c in classes])
-    known, other = rows[:WAYS], rows[WAYS:, :queries].reshape(-1)
-    asked = known[:, SHOTS:]
-    labels = np.repeat(np.arange(WAYS), asked.shape[1])
+class Size(NamedTuple):
+    """Of a task: classes, examples of each, and queries of each."""
+
+    ways: int
+    shots: int
+    queries: int
+
+
+def one_task(features: Array, of: Array, size: Size, draw: np.random.Generator) -> Task:
+    """Some classes from some examples each; queries of them, and pictures of as many other classes."""
+    ways, shots, queries = size
+    classes = draw.permutation(np.unique(of))[: 2 * ways]
+    rows = np.stack([draw.permutation(np.flatnonzero(of == c))[: shots + queries] for c in classes])
+    known, other = rows[:ways], rows[ways:, :queries].reshape(-1)
+    asked = known[:, shots:]
+    labels = np.repeat(np.arange(ways), asked.shape[1])
     model = il.FewShotHead("logistic", C=1.0)
-    model.fit(features[known[:, :SHOTS].reshape(-1)], np.repeat(np.arange(WAYS), SHOTS))
+    model.fit(features[known[:, :shots].reshape(-1)], np.repeat(np.arange(ways), shots))
     x = features[asked.reshape(-1)]
     after = model.predict_proba(x)
     scores = torch.from_numpy(model.decision_function(x) * model.temperature_)
@@ -146,20 +156,21 @@ def error_of(
     return of(tasks), float(high - low) / 2
 
 
-def measured(backbone: Backbone, pictures: Pictures, wanted: int) -> dict[str, dict[str, float]]:
+def measured(backbone: Backbone, pictures: Pictures, wanted: Size) -> dict[str, dict[str, float]]:
     """A row of the table, with so many queries of a class where there are as many pictures."""
     told = il.extract(backbone, pictures.pictures, progress=TimeLeft(say))
     values, source = told.values, source_of(pictures)
-    queries = min(wanted, len(values) // pictures.classes - SHOTS)
-    protocol = Protocol(WAYS, 1, min(QUERIES, queries), TASKS, head="logistic")
+    each = len(values) // pictures.classes
+    size = wanted._replace(queries=min(wanted.queries, each - wanted.shots))
+    protocol = Protocol(WAYS, 1, min(QUERIES, wanted.queries, each - SHOTS), TASKS, head="logistic")
     tensor = torch.from_numpy(values)
     row = {}
     for shots in (1, SHOTS):
         judged = evaluate_features(lambda rows: tensor[rows], source, protocol._replace(shots=shots)).interval
         row[f"{shots}-shot"] = kept(judged.mean, judged.ci95)
-    of = np.repeat(np.arange(pictures.classes), len(values) // pictures.classes)
+    of = np.repeat(np.arange(pictures.classes), each)
     draw = np.random.default_rng(0)
-    tasks = [one_task(values.astype(np.float64), of, queries, draw) for _ in range(SURE)]
+    tasks = [one_task(values.astype(np.float64), of, size, draw) for _ in range(SURE)]
     row |= {which: kept(*error_of(tasks, which, draw)) for which in ("before", "after")}
     for name in ("promised", "reached", "inside", "below", "alarms", "detected"):
         one = mean_interval([getattr(task, name) for task in tasks])
@@ -210,6 +221,8 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=40)
     parser.add_argument("--each", type=int, default=20)
     parser.add_argument("--queries", type=int, default=QUERIES, help="of a class, where all else is measured")
+    parser.add_argument("--ways", type=int, default=WAYS, help="classes there")
+    parser.add_argument("--shots", type=int, default=SHOTS, help="examples of a class there")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     backbone = il.open_backbone(given.backbone)
@@ -217,7 +230,7 @@ def main() -> None:
     for name, load in SETS.items():
         if (given.folder / name).is_file():
             pictures = load(given.folder / name, given.classes, given.each)
-            rows[pictures.title] = measured(backbone, pictures, given.queries)
+            rows[pictures.title] = measured(backbone, pictures, Size(given.ways, given.shots, given.queries))
     settings = {key: value for key, value in vars(given).items() if key not in ("folder", "json")}
     told = json.dumps({"rows": rows, "settings": settings}) if given.json else table(rows)
     sys.stdout.write(f"{told}\n")

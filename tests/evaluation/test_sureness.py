@@ -9,8 +9,10 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from innerloop.evaluation.heads import fit_heads, head_scores
 from innerloop.evaluation.sureness import (
     calibration_error,
+    copies_of,
     expected_accuracy,
     fitted_temperature,
     hold_out,
@@ -181,3 +183,75 @@ def test_a_learning_curve_rises_and_ends_below_all():
     assert points[-1].accuracy > points[0].accuracy
     again = learning_curve(z, y, 4, seed=0)
     assert again == points
+
+
+def test_a_class_of_one_example_weighs_as_much_as_others():
+    """Scikit-learn's ``class_weight="balanced"``; where classes are alike, nothing changes to the bit."""
+    z, y, _, _ = drawn(ways=3, shots=6)
+    kept = torch.tensor([0, *range(6, 18)])
+    fitted = fit_heads(z[kept][None], y[kept][None], 3, normalise=False, balanced=True)
+    model = LogisticRegression(C=1.0, class_weight="balanced", tol=1e-12, solver="newton-cholesky")
+    expected = model.fit(z[kept].numpy(), y[kept].numpy()).predict_proba(z.numpy())
+    made = head_scores(fitted, z[None], normalise=False)[0].softmax(-1)
+    np.testing.assert_allclose(made.numpy(), expected, atol=SOLVED)
+    alike = (fit_heads(z[None], y[None], 3, balanced=balanced).weights for balanced in (True, False))
+    assert torch.equal(*alike)
+
+
+def test_a_class_of_one_example_has_a_chance():
+    """One example against twenty of each other class: it was never named, whatever the picture."""
+    z, y, new, truth = drawn(ways=4, shots=20, size=40, noise=0.5, more=10)
+    kept = torch.tensor([0, *range(20, 80)])
+    recall = [
+        head_scores(fit_heads(z[kept][None], y[kept][None], 4, balanced=b), new[truth == 0][None])[0]
+        .argmax(1)
+        .eq(0)
+        .double()
+        .mean()
+        for b in (False, True)
+    ]
+    assert recall[0] < 0.2 < 0.8 < recall[1]
+
+
+def test_classes_that_were_not_tested_are_named():
+    z, y, _, _ = drawn(ways=3, shots=4)
+    kept = torch.tensor([0, *range(4, 12)])
+    told = sureness_of(z[kept], y[kept], ["ant", "bee", "cow"]).expected
+    assert told.untested == ["ant"]
+    assert set(told.by_class) == {"bee", "cow"}
+    assert told.accuracy.n == 8
+    assert "not tested, for want of a second picture: ant" in str(told)
+    assert len(str(told).splitlines()) <= 4
+
+
+def test_copies_are_left_out_together_and_count_once():
+    """Noise has no classes, yet copies of noise are always recognised while one of them is kept."""
+    noise, y = torch.randn(8, 20, generator=torch.Generator().manual_seed(0)), torch.arange(2).repeat(4)
+    z, y = noise.repeat_interleave(3, 0), y.repeat_interleave(3)
+    copies = copies_of(z, y)
+    assert copies.tolist() == [3 * (i // 3) for i in range(24)]
+    for division in divisions(y.numpy(), 0, copies=copies.numpy()):
+        assert not set(copies[division.kept].tolist()) & set(copies[division.left_out].tolist())
+    fooled, honest = (sureness_of(z, y, "ab", copies=c).expected.accuracy for c in (None, copies))
+    assert fooled.value == 1.0
+    assert honest.value < 0.8
+    assert (fooled.n, honest.n) == (24, 8)
+    assert [point.shots for point in learning_curve(z, y, 2, copies=copies)] == [1, 2, 3]
+
+
+def test_a_class_of_copies_alone_is_not_tested():
+    z, y, _, _ = drawn(ways=3, shots=3)
+    z[:3] = z[0]
+    told = sureness_of(z, y, "abc", copies=copies_of(z, y)).expected
+    assert told.untested == ["a"]
+
+
+def test_pictures_closer_than_chance_explains_are_copies():
+    """Directions of different pictures are far apart; small changes of one are not."""
+    draw = torch.Generator().manual_seed(0)
+    z = torch.randn(12, 200, generator=draw)
+    y = torch.arange(3).repeat_interleave(4)
+    assert copies_of(z, y, pictures=True).tolist() == list(range(12))
+    z[1:3] = z[0] + 0.2 * torch.randn(2, 200, generator=draw)
+    assert copies_of(z, y, pictures=True).tolist() == [0, 0, 0, *range(3, 12)]
+    assert copies_of(z, y).tolist() == list(range(12))  # of other features nobody knows

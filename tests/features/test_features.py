@@ -329,6 +329,16 @@ def test_progress_is_told_with_the_time_left() -> None:
     assert len(lines) == 5
 
 
+def test_the_time_left_leaves_out_warming_up() -> None:
+    """The first eight took a minute, the others take a second each."""
+    ticks = iter([0.0, 60.0, 61.0, 66.0])
+    lines: list[str] = []
+    tell = TimeLeft(lines.append, every=5.0, clock=lambda: next(ticks))
+    for done in (0, 8, 9, 14):
+        tell("features", done, 24)
+    assert lines == ["features: 8 of 24 pictures", "features: 14 of 24 pictures, about 10 s left"]
+
+
 def test_progress_counts_what_is_computed(tmp_path: Path) -> None:
     files, net = save_pictures(tmp_path / "pictures", 6), small()
     told: list[tuple[str, int, int]] = []

@@ -69,18 +69,8 @@ UnsureBelow = Annotated[
     ),
 ]
 OPTIONS = (
-    *(
-        "--support",
-        "--run",
-        "--model",
-        "--backbone",
-        "--unsure-below",
-        "--csv",
-        "--page",
-        "--save",
-        "--truth",
-    ),
-    *("--trust", "--json", "--quiet", "--help"),
+    *("--support", "--run", "--model", "--backbone", "--unsure-below", "--csv", "--page", "--save"),
+    *("--truth", "--trust", "--json", "--quiet", "--help"),
 )
 
 

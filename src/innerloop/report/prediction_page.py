@@ -128,8 +128,8 @@ def _expected(expected: Mapping[str, Any] | None) -> Expected | None:
     return Expected(
         main=percent(expected["accuracy"]),
         half=f"{percent(expected['low'])} to {percent(expected['high'])}",
-        words=f"{readable(covers(expected))}. One example of every class was left out at a time, five times over, "
-        "and judged by a head that had not seen it; 95 % interval over examples (Wilson).",
+        words=f"{readable(covers(expected))}. One example of every class was left out at a time, five times "
+        "over, and judged by a head that had not seen it; 95 % interval over examples (Wilson).",
     )
 
 

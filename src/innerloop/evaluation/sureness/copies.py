@@ -19,8 +19,8 @@ def copies_of(z: Tensor, y: Tensor, pictures: bool = False) -> Tensor:
     """For every example the place of the first one that is a copy of the same picture; else its own place.
 
     Rows that are equal are copies. So are pictures of one class whose features are closer than chance
-    explains. What chance does is seen in pictures that are certainly different ones, those of different classes: the
-    usual distance is the median, over examples, of the distance from the nearest example of another class.
+    explains. What chance does is seen in pictures that are certainly different, those of different classes:
+    the usual distance is the median, over examples, of that from the nearest example of another class.
     Photographs of one class are hardly ever half as far apart as that; crops of one photograph are.
 
     Args:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.evaluation.sureness.heldout import HeldOut
+from innerloop.evaluation.sureness.words import listed
 
 PAIRS = 5
 """Confused pairs of classes that are told."""
@@ -54,7 +55,7 @@ class Expected(NamedTuple):
             f"{_percent(self.accuracy)} right on new pictures like the {self.accuracy.n} examples of {of}"
         ]
         if self.untested:
-            lines.append(f"not tested, for want of a second picture: {_listed(self.untested)}")
+            lines.append(f"not tested, for want of a second picture: {listed(self.untested)}")
         worst = sorted(self.by_class.items(), key=lambda item: item[1].value)[:3]
         lines.append("hardest: " + ", ".join(f"{name} {_percent(share)}" for name, share in worst))
         if self.confused:
@@ -65,11 +66,6 @@ class Expected(NamedTuple):
 
 def _percent(share: Share) -> str:
     return f"{100 * share.value:.0f} % ({100 * share.low:.0f} to {100 * share.high:.0f} %)"
-
-
-def _listed(names: Sequence[Any], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
 
 
 def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.evaluation.sureness.expected import PAIRS, Confused, Share, share_of
+from innerloop.evaluation.sureness.words import listed
 
 
 class Truth(NamedTuple):
@@ -51,9 +52,8 @@ def check_truth(files: Sequence[Path], names: Sequence[Any]) -> None:
     if not {str(name) for name in names} & set(folders):
         shown = ", ".join(f"'{name}'" for name in list(folders)[:3])
         raise UserError(
-            f"--truth takes the name of a picture's folder for its class, and no folder here ({shown}) is named "
-            f"like a class ({', '.join(str(name) for name in names[:5])}): sort the pictures into such folders, "
-            "or leave --truth out."
+            f"--truth takes the name of a picture's folder for its class, and no folder here ({shown}) has "
+            f"the name of one ({listed(names)}): sort the pictures into such folders, or leave --truth out."
         )
 
 

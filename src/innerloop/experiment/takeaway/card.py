@@ -98,8 +98,8 @@ def _expected(about: About) -> list[str]:
             "pictures of your own before you rely on it."
         ]
     return [
-        f"Of new pictures that are drawn as the examples were, expect **{share(estimate['accuracy'])}** to be "
-        f"labelled right (95 % interval: {share(estimate['low'])} to {share(estimate['high'])})."
+        f"Of new pictures that are drawn as the examples were, expect **{share(estimate['accuracy'])}** to "
+        f"be labelled right (95 % interval: {share(estimate['low'])} to {share(estimate['high'])})."
         + _untested(estimate["untested"]),
         _copies(about["copies"]),
         f"This is an estimate from the {estimate['examples']} examples themselves. One example of every "
@@ -122,8 +122,8 @@ def _copies(counts: Sequence[int]) -> str:
     if not counts:
         return ""
     return (
-        f"{sum(counts)} examples look like copies of {len(counts)} pictures. Copies were left out together, and "
-        "count once."
+        f"{sum(counts)} examples look like copies of {len(counts)} pictures. Copies were left out together, "
+        "and count once."
     )
 
 

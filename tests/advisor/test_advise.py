@@ -24,13 +24,14 @@ from innerloop.advisor.recommend import ahead_of, choice, in_order, reasons_of, 
 from innerloop.advisor.result import Advice, Recommendation, Row
 from innerloop.advisor.run import carry_out
 from innerloop.advisor.rungs import Rungs
-from innerloop.advisor.untrained import ground_of, untrained_rows
+from innerloop.advisor.untrained import ground_of, untrained
 from innerloop.cli.advise import render
 from innerloop.cli.output import TEXT_WIDTH
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
 from innerloop.pilot import dividing
 from innerloop.pilot.trials import Costs, Trial, on_pilot_tasks
+from innerloop.recipes.budget import seconds_in
 from innerloop.report.advice_words import hardness_words, rate_words
 from innerloop.testing.tolerance import SINGLE_SUMMED
 from support.commands import answer
@@ -139,20 +140,26 @@ def test_what_needs_no_training_may_win() -> None:
     assert sentence_of(problem, choice(rows), went).startswith("Use protonet: accuracy 87.5")
     others = [row("pixels", bad, "untrained"), row("lite0", [0.6, 0.7, 0.6, 0.65], "pretrained")]
     beside = in_order([row("protonet", good, steps=7, whole_seconds=60.0), *others], 1)
-    assert "best of what needs no training here, lite0 (by" in reasons_of(problem, beside, went)[0]
+    assert (
+        "best of what needs no training here, lite0 (by"
+        in reasons_of(problem, beside, went, ground_of(problem, 4, 1, 1))[0]
+    )
 
 
 def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs no training is judged, and the next command has a budget that suffices."""
-    monkeypatch.setattr(racing, "timed", lambda recipes, _: [Costs(2.0, 0.1, 0.1)] * len(recipes))
+    costs = Costs(2.0, 0.1, 0.1)
+    monkeypatch.setattr(racing, "timed", lambda recipes, *_: dict.fromkeys(range(len(recipes)), costs))
     monkeypatch.setattr(racing, "LEAST_EPISODES", 4)
     told = carry_out(understand("sine", ["budget=30s"]), workers=2, show=False)
     assert {row.kind for row in told.rows} == {"untrained"}
     assert "no method was raced in so short a time" in told.recommendation.sentence
     assert any("no method was raced: budget=30s is too small" in line for line in told.not_examined)
-    again = re.fullmatch(r"innerloop advise sine budget=(\d+)s", told.recommendation.command)
+    again = re.fullmatch(r"innerloop advise sine budget=(\w+)", told.recommendation.command)
     assert again is not None
-    assert float(again[1]) > planning.LEAST_STEPS * 2.0  # as long as two methods take, at least
+    assert (seconds_in(again[1]) or 0.0) > planning.LEAST_STEPS * 2.0  # as long as two methods take, at least
+    budgets = {budget for line in told.not_examined for budget in re.findall(r"set budget=(\w+)", line)}
+    assert budgets == {again[1]}  # the same number wherever one is named
     few = understand("sine", ["budget=30s", "methods=[anil,maml]"])
     with pytest.raises(il.UserError, match="budget=30s is too small for a race of anil, maml"):
         carry_out(few, workers=2, show=False)
@@ -171,7 +178,7 @@ def test_leads_are_paired_and_errors_are_better_when_lower() -> None:
 def test_the_mean_of_numbers_by_hand() -> None:
     problem = pose(understand("sine", ["methods=[maml]"]))
     ground = ground_of(problem, 5, seed=1, threads=1)
-    rows = {r.method: r for r in untrained_rows(problem, ground)}
+    rows = {name: of(problem, ground) for name, of in untrained(problem).items()}
     sampler = build_data(on_pilot_tasks(problem.entrants[0].recipe, 1)).validation
     for number in range(5):
         task = sampler.episode(number)

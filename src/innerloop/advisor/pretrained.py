@@ -1,8 +1,15 @@
-"""A network that others trained, with a head, on the very tasks that the race was decided on."""
+"""A network that others trained, with a head, and the pictures that everything is evaluated on beside it.
+
+It comes first: its features are computed in small batches and kept on disk, as long as its share of the
+budget lasts. The pictures that it came to are those that all other evaluations draw their tasks from.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -10,23 +17,25 @@ from innerloop.advisor.problem import Problem
 from innerloop.advisor.result import Row
 from innerloop.advisor.untrained import SPLIT, Ground
 from innerloop.core.errors import UserError
-from innerloop.data.source import ImageSource
-from innerloop.evaluation.features import Rows
+from innerloop.core.random import derive_seed
+from innerloop.data.source import ImageSource, classes_of, only_rows
 from innerloop.evaluation.pretrained import evaluate_backbone
 from innerloop.experiment.heads import head_protocol
+from innerloop.experiment.kept import own_folder
 from innerloop.experiment.pictures import build_kinds
 from innerloop.features.backbone import Backbone
 from innerloop.features.extracting import extract
 from innerloop.features.opening import open_backbone
 from innerloop.features.overlap import overlap
 from innerloop.nets.pretrained import PRETRAINED, is_installed
-from innerloop.tasks.few_shot import FewShot, few_shot
+from innerloop.recipes.schema import Recipe
+from innerloop.tasks.few_shot import few_shot
 
 HEAD = "logistic"
-TIMED = 16
-"""Pictures whose features are timed; they are kept, so that this costs nothing."""
-LEAST = 20
-"""Fewer tasks tell nothing."""
+BATCH = 8
+"""Pictures between two looks at the clock, for every core."""
+MOST = 500
+"""Pictures of a pool at most: those of twenty 5-way tasks of 5 shots and 15 queries, if none came twice."""
 
 
 def installed_backbone() -> str | None:
@@ -34,74 +43,121 @@ def installed_backbone() -> str | None:
     return next((name for name in PRETRAINED if is_installed(name)), None)
 
 
-def pretrained_row(problem: Problem, ground: Ground, name: str, seconds: float) -> Row:
-    """A pretrained network with a logistic head, on as many of the tasks as the time allows.
+def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
+    """Validation pictures in the order in which they are looked at: what a task asks of a class at a time.
+
+    A class is drawn from as soon as it has its shots and queries, so that the first few batches make tasks.
+
+    Args:
+        recipe: whose held-out tasks are meant.
+        source: all its pictures.
+    """
+    each = max(kind.shape.shots + kind.shape.queries for kind in build_kinds(recipe, training=False))
+    generator = np.random.default_rng(derive_seed(recipe.eval.seed, "pool"))
+    classes = [
+        generator.permutation(np.arange(source.starts[c], source.starts[c + 1])).tolist()
+        for c in generator.permutation(classes_of(source, SPLIT))
+    ]
+    blocks = range(0, max(map(len, classes)), each)
+    return [row for start in blocks for rows in classes for row in rows[start : start + each]][:MOST]
+
+
+def makes_tasks(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> bool:
+    """Whether tasks can be drawn from these pictures.
+
+    Args:
+        recipe: whose held-out tasks are meant.
+        source: all its pictures.
+        rows: some of them.
+    """
+    kinds = tuple(build_kinds(recipe, training=False))
+    try:
+        few_shot(only_rows(source, rows, SPLIT), SPLIT, recipe.eval.seed, kinds, recipe.tasks.balanced)
+    except UserError:
+        return False
+    return True
+
+
+def looked_at(
+    backbone: Backbone, ground: Ground, source: ImageSource, share: float, left: Callable[[], float]
+) -> tuple[int, ...]:
+    """Pictures whose features were computed, or kept before, within a share of the time; empty if too few.
+
+    Args:
+        backbone: whose features.
+        ground: whose pictures, in the order of its pool.
+        source: all pictures.
+        share: seconds; if they do not suffice for any task, it goes on as long as there is time at all.
+        left: seconds that are left in all.
+    """
+    compute, end = partial(extract, backbone, threads=ground.plan.threads), left() - share
+    rows: list[int] = []
+    step = BATCH * ground.plan.threads
+    for start in range(0, len(ground.pool), step):
+        if left() <= 0 or (left() <= end and makes_tasks(ground.recipe, source, rows)):
+            break
+        some = ground.pool[start : start + step]
+        compute(list(_items(source, ground.recipe, some)))
+        rows += some
+    return tuple(rows) if makes_tasks(ground.recipe, source, rows) else ()
+
+
+def _items(source: ImageSource, recipe: Recipe, rows: Sequence[int]) -> Iterator[Any]:
+    """Files in the size that they have, where the pictures are files."""
+    folder = _folder(recipe)
+    return (source.images[row] if folder is None else folder / source.files(row) for row in rows)
+
+
+def _folder(recipe: Recipe) -> Any:
+    return None if recipe.data.rotations else own_folder(recipe.data.name)
+
+
+def pretrained(
+    problem: Problem, ground: Ground, name: str, share: float, left: Callable[[], float]
+) -> tuple[Ground, Row | None]:
+    """A pretrained network with a logistic head on tasks of as many pictures as the time allows.
 
     Args:
         problem: what is raced on what.
-        ground: the tasks.
+        ground: the tasks, and the pictures that they may show.
         name: of the backbone.
-        seconds: that its features may take: one pass for every picture that a task shows.
+        share: seconds that its features may take.
+        left: seconds that are left in all.
+
+    Returns:
+        The ground with the pictures that there was time for, and the row; as it was and None if there was no
+        time for any task.
 
     Raises:
-        UserError: there is no such backbone, or the time does not suffice.
+        UserError: there is no such backbone.
     """
-    started, backbone = time.perf_counter(), open_backbone(name)
-    pictures, kinds = ground.data.pictures, tuple(build_kinds(ground.recipe, training=False))
-    balanced = ground.recipe.tasks.balanced
-    drawn = few_shot(pictures, SPLIT, ground.recipe.eval.seed, kinds, balanced)
-    each = _seconds_a_picture(backbone, pictures, drawn, ground.plan.threads)
-    episodes = affordable_tasks(drawn, ground.episodes, int(seconds / each))
-    if episodes < LEAST:
-        raise UserError(
-            f"{name} was not judged: a picture takes it {each:.2g} s here, too long for {LEAST} tasks within "
-            f"{seconds:.0f} s; a larger budget= would include it"
-        )
-    protocol = head_protocol(ground.recipe, backbone.network.norm, episodes)._replace(
+    started, backbone, source = time.perf_counter(), open_backbone(name), ground.whole.pictures
+    rows = looked_at(backbone, ground, source, share, left)
+    if not rows:
+        return ground, None
+    ground = ground._replace(pool=rows)
+    protocol = head_protocol(ground.recipe, backbone.network.norm, ground.episodes)._replace(
         head=HEAD, C=1.0, normalise=True, copies=0, grid=(), ensemble=False
     )
     judged = evaluate_backbone(
-        backbone, pictures, protocol, SPLIT, kinds=kinds, balanced=balanced, plan=ground.plan
+        backbone,
+        ground.data.pictures,
+        protocol,
+        SPLIT,
+        folder=_folder(ground.recipe),
+        kinds=build_kinds(ground.recipe, training=False),
+        balanced=ground.recipe.tasks.balanced,
+        plan=ground.plan,
     )
-    return Row(
+    return ground, Row(
         name,
         f"{name} with a logistic head",
         "pretrained",
         judged.interval,
-        episodes,
+        ground.episodes,
         fresh=True,
         seconds=time.perf_counter() - started,
         parameters=sum(value.numel() for value in backbone.params.values()),
         note=overlap(backbone.seen, problem.recipe.data.name) or "",
         scores=tuple(judged.scores),
     )
-
-
-def affordable_tasks(drawn: FewShot, most: int, pictures: int) -> int:
-    """How many of the first tasks show no more different pictures than these.
-
-    Args:
-        drawn: the sampler of the tasks.
-        most: how many tasks there may be at most.
-        pictures: how many different pictures there is time for.
-    """
-    seen: set[int] = set()
-    for number in range(most):
-        seen.update(_rows(drawn, number).tolist())
-        if len(seen) > pictures:
-            return number
-    return most
-
-
-def _rows(drawn: FewShot, number: int) -> Rows:
-    index = np.array([number])
-    rows = drawn.rows(index, int(drawn.kind_of(index)[0]))
-    return np.unique(np.concatenate([rows.support.reshape(-1), rows.query.reshape(-1)]))
-
-
-def _seconds_a_picture(backbone: Backbone, pictures: ImageSource, drawn: FewShot, threads: int) -> float:
-    some = [pictures.images[row] for row in _rows(drawn, 0)[: 2 * TIMED]]
-    extract(backbone, some[:TIMED], threads=threads)  # what a first call prepares
-    started = time.perf_counter()
-    extract(backbone, some[TIMED:] or some, threads=threads)
-    return (time.perf_counter() - started) / max(1, len(some[TIMED:] or some))

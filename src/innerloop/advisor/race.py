@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from innerloop.advisor.problem import Entrant, Problem
 from innerloop.advisor.rungs import FRESH, LAST, Rungs, planned, shortest
 from innerloop.core.errors import UserError
-from innerloop.pilot.budget import LEAST_EPISODES, LEAST_STEPS, too_small
+from innerloop.pilot.budget import LEAST_EPISODES, LEAST_STEPS, enough, too_small
 from innerloop.pilot.dividing import carried_out
 from innerloop.pilot.keep import Sitting, decided
-from innerloop.pilot.trials import MOST_TIMED, Costs, Reached, Trial, timed
+from innerloop.pilot.trials import MOST_TIMED, Costs, Reached, Trial, carry_out, timed
+from innerloop.pilot.workers import OutOfTimeError
 
 FRESH_SEED = 1
+TIMING = 0.4
+"""Share of what is left that measuring the cost of steps may take."""
+ENDING = 0.05
+"""Share of the budget in which all is written down."""
+RETRY = 10
+"""Times the budget, as the next one, where it is not known what a race takes."""
 
 
 class Racer(NamedTuple):
@@ -49,7 +56,7 @@ class Race(NamedTuple):
         racers: the methods, best first; none where the budget was too small for any race.
         rungs: how long each was trained.
         left_out: methods that did not race, and why, as sentences.
-        needed: seconds that the shortest race would have taken, where there was none.
+        needed: a budget in seconds that would have sufficed, where there was no race.
     """
 
     racers: list[Racer]
@@ -58,13 +65,17 @@ class Race(NamedTuple):
     needed: float | None = None
 
 
-def race(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Race:
-    """Trains and judges within what is left of the budget.
+def race(
+    problem: Problem, sitting: Sitting, reserve: float = 0.0, fresh: int = 0, pool: tuple[int, ...] = ()
+) -> Race:
+    """Trains and judges within what is left of the budget; what runs when it is over is ended.
 
     Args:
         problem: methods and tasks.
         sitting: the run, its processes and its clock.
         reserve: seconds to be left over for what comes after.
+        fresh: how many fresh tasks the last ones are judged on; by default as many as time allows.
+        pool: rows of the pictures that fresh tasks show; all of the split if empty.
 
     Raises:
         UserError: the budget is too small for the methods that were asked for, or all methods diverged.
@@ -82,17 +93,43 @@ def race(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Race:
         f"{', '.join(f'{s:.3g} s' for s in rungs.seconds)} of training each, {rungs.episodes} validation "
         "tasks"
     )
-    order = _raced(problem, sitting, rungs, racers)
-    return Race(_on_fresh_tasks(problem, sitting, rungs, order), rungs, left_out)
+    order = _raced(problem, sitting, rungs, racers, reserve)
+    left_out += [
+        f"{r.entrant.name} was not raced: the budget was over before its first rung was"
+        for r in racers
+        if not r.rungs
+    ]
+    if not order:
+        return Race([], rungs, left_out, RETRY * problem.asked.settings.seconds)
+    episodes = fresh or FRESH * rungs.episodes
+    return Race(_on_fresh_tasks(problem, sitting, rungs, order, episodes, pool), rungs, left_out)
+
+
+def time_left(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Callable[[], float]:
+    """Seconds that are left of the budget, before all is written down.
+
+    Args:
+        problem: whose budget.
+        sitting: whose clock.
+        reserve: seconds to be left over for what comes after.
+    """
+    return lambda: (1 - ENDING) * problem.asked.settings.seconds - sitting.seconds - reserve
 
 
 def _decide(problem: Problem, sitting: Sitting, reserve: float) -> dict[str, Any]:
     """How long methods are trained, from measured costs; what is too slow for the budget is left out."""
-    queries = problem.queries
-    measured = timed([e.short(MOST_TIMED, queries) for e in problem.entrants], sitting.workers)
-    costs = dict(zip((e.name for e in problem.entrants), measured, strict=True))
-    left, left_out = problem.asked.settings.seconds - sitting.seconds - reserve, list[str]()
-    while (rungs := planned([*costs.values()], sitting.hands, left)) is None:
+    queries, left = problem.queries, time_left(problem, sitting, reserve)
+    end = (1 - TIMING) * left()
+    recipes = [e.short(MOST_TIMED, queries) for e in problem.entrants]
+    measured = timed(recipes, sitting.workers, lambda: left() - end)
+    costs = {problem.entrants[place].name: cost for place, cost in sorted(measured.items())}
+    left_out = [
+        f"{e.name} was not raced: a few of its steps take longer than there is time for; a larger budget= "
+        "would include it"
+        for e in problem.entrants
+        if e.name not in costs
+    ]
+    while not costs or (rungs := planned([*costs.values()], sitting.hands, left())) is None:
         if len(costs) <= LAST or problem.asked.settings.methods:
             return _no_race(problem, costs, sitting, reserve)
         slow = max(costs, key=lambda name: costs[name].step)
@@ -113,9 +150,18 @@ def _no_race(
 ) -> dict[str, Any]:
     """Not even two methods fit: what needs no training is looked at, unless methods were asked for."""
     settings = problem.asked.settings
-    needed = sitting.seconds + reserve + shortest([*costs.values()], sitting.hands)
-    what = f"a race of {', '.join(costs)}" if len(costs) > 1 else next(iter(costs))
+    needed = RETRY * settings.seconds
+    if costs:  # what comes after has its share of any budget
+        shortly = sitting.seconds + shortest([*costs.values()], sitting.hands)
+        needed = shortly / (1 - reserve / settings.seconds)
+    names = [*costs] or [entrant.name for entrant in problem.entrants]
+    what = f"a race of {', '.join(names)}" if len(names) > 1 else names[0]
     small = too_small(settings.budget, needed, what, "")
+    if not costs:
+        small = UserError(
+            f"budget={settings.budget} is too small for {what}: no time was left to measure what their steps "
+            f"take; set budget={enough(needed)} or more."
+        )
     if settings.methods or problem.asked.kind == "labels":
         raise small
     nothing = Rungs([], [], LEAST_EPISODES)._asdict()
@@ -123,9 +169,11 @@ def _no_race(
     return {**nothing, "costs": {}, "left_out": [told], "needed": needed}
 
 
-def _raced(problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Racer]) -> list[Racer]:
+def _raced(
+    problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Racer], reserve: float
+) -> list[Racer]:
     """All methods, the best first: those that came further before those that did not."""
-    running, out = list(racers), list[Racer]()
+    running, out, left = list(racers), list[Racer](), time_left(problem, sitting, reserve)
     with sitting.counting(sum(rungs.fields), "trainings") as bar:
         done = 0
 
@@ -137,13 +185,31 @@ def _raced(problem: Problem, sitting: Sitting, rungs: Rungs, racers: Sequence[Ra
         for rung, size in enumerate(rungs.fields):
             out, running = [*running[size:], *out], running[:size]
             trials = [_trial(problem, sitting, racer, rungs, rung) for racer in running]
-            for racer, result in zip(running, carried_out(trials, sitting, tick), strict=True):
-                racer.rungs.append(result)
-            running.sort(key=lambda racer: _place(racer.last, problem.better))
-            if not running[0].last.scores:
+            reached = _in_time(trials, sitting, tick, left)
+            for racer, result in zip(running, reached, strict=True):
+                racer.rungs.extend([] if result is None else [result])
+            running = [racer for racer in running if racer.rungs]
+            running.sort(key=lambda racer: (-len(racer.rungs), _place(racer.last, problem.better)))
+            if running and not running[0].last.scores:
                 raise UserError("training diverged for every method: lower outer.lr, or inner.lr.")
+            if None in reached:
+                bar.line(f"the time for the race is over in rung {rung + 1} of {len(rungs.fields)}")
+                break
             bar.line(f"rung {rung + 1}: best {running[0].entrant.name} of {len(running)}")
     return [*running, *out]
+
+
+def _in_time(
+    trials: Sequence[Trial],
+    sitting: Sitting,
+    tick: Callable[[Trial], None],
+    left: Callable[[], float],
+) -> list[Reached | None]:
+    """What trials came to; None for those that were ended because time was up."""
+    try:
+        return [*carried_out(trials, sitting, tick, left)]
+    except OutOfTimeError:
+        return [carry_out(trial) if trial.file.is_file() else None for trial in trials]
 
 
 def _place(judged: Reached, better: int) -> tuple[bool, float]:
@@ -151,18 +217,25 @@ def _place(judged: Reached, better: int) -> tuple[bool, float]:
     return (judged.mean is None, 0.0 if judged.mean is None else -better * judged.mean)
 
 
-def _on_fresh_tasks(problem: Problem, sitting: Sitting, rungs: Rungs, order: Sequence[Racer]) -> list[Racer]:
+def _on_fresh_tasks(
+    problem: Problem,
+    sitting: Sitting,
+    rungs: Rungs,
+    order: Sequence[Racer],
+    episodes: int,
+    pool: tuple[int, ...],
+) -> list[Racer]:
     """The last ones judged once more, and in the order that this gives."""
     finalists = [racer for racer in order[: rungs.fields[-1]] if racer.last.scores]
     trials = [
-        _trial(problem, sitting, racer, rungs, len(rungs.fields) - 1)._replace(
-            name="fresh", episodes=FRESH * rungs.episodes, seed=FRESH_SEED
+        _trial(problem, sitting, racer, rungs, len(racer.rungs) - 1)._replace(
+            name="fresh", episodes=episodes, seed=FRESH_SEED, pool=list(pool) or None
         )
         for racer in finalists
     ]
-    results = carried_out(trials, sitting, lambda _: None)
+    results = _in_time(trials, sitting, lambda _: None, time_left(problem, sitting))
     judged = [racer._replace(fresh=result) for racer, result in zip(finalists, results, strict=True)]
-    judged.sort(key=lambda racer: _place(racer.fresh or racer.last, problem.better))
+    judged.sort(key=lambda racer: (racer.fresh is None, _place(racer.fresh or racer.last, problem.better)))
     return [*judged, *order[len(finalists) :]]
 
 

@@ -9,6 +9,7 @@ from innerloop.advisor.evidence import RACES
 from innerloop.advisor.problem import Problem
 from innerloop.advisor.race import Race, Racer
 from innerloop.advisor.result import Row
+from innerloop.advisor.untrained import Ground
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.core.words import difference_text, duration, score_text
 
@@ -78,18 +79,30 @@ def sentence_of(problem: Problem, chosen: Row, race: Race) -> str:
         race: the race of methods, if there was one.
     """
     assert chosen.score is not None
-    said = score_text(problem.score, chosen.score.mean, chosen.score.ci95)
-    where = f"{said} on {chosen.episodes} fresh validation tasks"
+    where = score_words(problem, chosen)
     if chosen.kind == "untrained":
         why = (
             "no method that was raced is better" if race.racers else "no method was raced in so short a time"
         )
         return f"Train nothing yet: {chosen.words} has {where}, and {why}."
     if chosen.kind == "pretrained":
-        return f"Train nothing: {chosen.words} has {where}."
+        short = "" if race.racers else "; there was no time to race methods that train"
+        return f"Train nothing: {chosen.words} has {where}{short}."
     whole = duration(round(chosen.whole_seconds or 0.0))
     rest = f"its whole training takes about {whole} on one core"
     return f"Use {chosen.words}: {where} after {chosen.steps} steps; {rest}."
+
+
+def score_words(problem: Problem, row: Row) -> str:
+    """How a row did, and on how many tasks.
+
+    Args:
+        problem: what advice was asked for.
+        row: of the table, with a score.
+    """
+    assert row.score is not None
+    said = score_text(problem.score, row.score.mean, row.score.ci95)
+    return f"{said} on {row.episodes} fresh validation tasks"
 
 
 def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str, bool]:
@@ -133,13 +146,14 @@ def _share_trained(chosen: Row, race: Race) -> str:
     return f"{100 * chosen.steps / steps:.2g} %" if steps else ""
 
 
-def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
+def reasons_of(problem: Problem, rows: Sequence[Row], race: Race, ground: Ground) -> list[str]:
     """What else the table says, each sentence with its evidence.
 
     Args:
         problem: what advice was asked for.
         rows: the table, the best row first.
         race: the race of methods behind the rows that were trained.
+        ground: the fresh tasks.
     """
     told, trained = [], [row for row in rows if row.kind == "trained" and row.score is not None]
     floor = next((row for row in rows if row.kind != "trained" and row.score is not None), None)
@@ -161,6 +175,12 @@ def reasons_of(problem: Problem, rows: Sequence[Row], race: Race) -> list[str]:
                 f"takes {duration(round(row.whole_seconds or 0))} on one core instead of "
                 f"{duration(round(best.whole_seconds or 0))}."
             )
+    if ground.pool:
+        shown = ground.data.pictures
+        told.append(
+            f"All fresh tasks are the same for every row, and draw on {len(shown.images)} pictures of "
+            f"{shown.n_classes} validation classes."
+        )
     if not race.racers:
         return told
     rungs = ", ".join(f"{s:.3g}" for s in race.rungs.seconds)

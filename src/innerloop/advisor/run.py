@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from innerloop.advisor.asked import Asked
-from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
+from innerloop.advisor.beside import estimates, plain_rows, pretrained_first
 from innerloop.advisor.evidence import SEARCH
 from innerloop.advisor.keep import KIND, begin, reopened
-from innerloop.advisor.pretrained import installed_backbone, pretrained_row
+from innerloop.advisor.pretrained import installed_backbone
 from innerloop.advisor.problem import Entrant, Problem, pose
-from innerloop.advisor.race import FRESH_SEED, Race, race
-from innerloop.advisor.recommend import choice, in_order, reasons_of, sentence_of, sureness_of, trained_row
+from innerloop.advisor.race import FRESH_SEED, RETRY, Race, race
+from innerloop.advisor.recommend import (
+    choice,
+    in_order,
+    reasons_of,
+    score_words,
+    sentence_of,
+    sureness_of,
+    trained_row,
+)
 from innerloop.advisor.result import Advice, Recommendation, Row
-from innerloop.advisor.rungs import FRESH
-from innerloop.advisor.untrained import ground_of, untrained_rows
-from innerloop.core.errors import UserError
+from innerloop.advisor.untrained import ground_of
 from innerloop.experiment.lifetime import ending
 from innerloop.experiment.parts import build
+from innerloop.experiment.pictures import open_pictures
 from innerloop.experiment.words import recipe_words
+from innerloop.pilot.budget import enough, too_small
 from innerloop.pilot.keep import RESULT, Sitting, sit_down
 from innerloop.recipes.settings import recipe_to_toml
 from innerloop.report.page import write_page
@@ -30,8 +37,10 @@ from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import update_manifest
 
 RECIPE = "recommended.toml"
-BACKBONE_SHARE, UNTRAINED_SHARE = 0.25, 0.05
-"""Of the budget, that features of a pretrained network may take, and what needs no training."""
+ESTIMATES_SHARE = 0.1
+"""Of the budget, for estimates after the race."""
+FEWEST, MOST = 100, 400
+"""Fresh tasks: one for every second of the budget, within these bounds."""
 
 
 @recipe_words()
@@ -56,6 +65,7 @@ def carry_out(
         UserError: something does not fit, or the budget is too small.
     """
     started = time.monotonic() if started is None else started
+    _read_pictures(asked, lambda: time.monotonic() - started)
     problem = pose(asked)
     run = begin(asked, argv)
     with sole_writer(run):
@@ -101,25 +111,39 @@ def _carry_on(run: Path, problem: Problem, workers: int | None, show: bool, star
     return advice
 
 
+def _read_pictures(asked: Asked, clock: Callable[[], float]) -> None:
+    """Pictures that are read for the first time, unless that alone takes longer than the budget.
+
+    Args:
+        asked: what advice is asked for.
+        clock: seconds since it was.
+
+    Raises:
+        UserError: with a budget that suffices.
+    """
+    seconds = asked.settings.seconds
+
+    def check(_: str, done: int, total: int) -> None:
+        if done and clock() > seconds:
+            raise too_small(asked.settings.budget, 2 * clock() * total / done, f"{total:,} pictures", "")
+
+    if asked.kind == "pictures":
+        open_pictures(asked.recipe.data, check)
+
+
 def _advised(problem: Problem, sitting: Sitting) -> Advice:
-    """Estimates first, which take little; then the race; then what needs no training, on the same tasks."""
-    rate, hard, landscape = rate_part(problem), hardness_part(problem), landscape_part(problem)
-    backbone = _backbone(problem)
-    seconds = problem.asked.settings.seconds
-    reserve = (UNTRAINED_SHARE + (BACKBONE_SHARE if backbone else 0.0)) * seconds
-    went = race(problem, sitting, reserve)
+    """What others trained first; then what needs no training, the race and estimates, on the same tasks."""
+    backbone, seconds = _backbone(problem), problem.asked.settings.seconds
+    episodes = int(min(MOST, max(FEWEST, seconds)))
+    ground = ground_of(problem, episodes, FRESH_SEED, sitting.workers)
+    ground, others, left_out = pretrained_first(problem, sitting, ground, backbone)
+    plain, unfinished = plain_rows(problem, sitting, ground)
+    went = race(problem, sitting, ESTIMATES_SHARE * seconds, ground.episodes, ground.pool)
     rows = [trained_row(racer, _parameters(racer.entrant)) for racer in went.racers]
-    ground = ground_of(problem, FRESH * went.rungs.episodes, FRESH_SEED, sitting.workers)
-    rows += untrained_rows(problem, ground)
-    left_out = list(went.left_out)
-    if backbone:
-        sitting.say(f"features of {backbone}")
-        share = max(BACKBONE_SHARE * seconds, 0.0 if went.racers else seconds - sitting.seconds)
-        try:
-            rows.append(pretrained_row(problem, ground, backbone, share))
-        except UserError as error:
-            left_out.append(str(error))
-    rows = in_order(rows, problem.better)
+    rows = in_order([*rows, *others, *plain], problem.better)
+    if not rows:
+        raise too_small(problem.asked.settings.budget, RETRY * seconds, "any evaluation", "")
+    rate, hard, landscape = estimates(problem, sitting)
     return Advice(
         problem.asked.source,
         _tasks(problem),
@@ -129,9 +153,9 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
         hard,
         landscape,
         architecture_of(rows, pictures=problem.asked.kind == "pictures"),
-        _recommendation(problem, rows, went, sitting),
-        tuple(reasons_of(problem, rows, went)),
-        (*left_out, *not_examined(problem, backbone)),
+        _recommendation(problem, rows, went, sitting, "" if others else backbone or ""),
+        tuple(reasons_of(problem, rows, went, ground)),
+        (*left_out, *unfinished, *went.left_out, *not_examined(problem, backbone)),
         sitting.seconds,
         str(sitting.run),
     )
@@ -175,8 +199,23 @@ def architecture_of(rows: Sequence[Row], *, pictures: bool) -> str:
     )
 
 
-def _recommendation(problem: Problem, rows: list[Row], went: Race, sitting: Sitting) -> Recommendation:
-    chosen = choice(rows)
+def _recommendation(
+    problem: Problem, rows: list[Row], went: Race, sitting: Sitting, missing: str
+) -> Recommendation:
+    """What to do; only a larger budget where a pretrained network is there that was not evaluated."""
+    chosen, budget = choice(rows), enough(went.needed or RETRY * problem.asked.settings.seconds)
+    again = f"innerloop advise {problem.asked.source} budget={budget}"
+    if missing:
+        return Recommendation(
+            chosen.method,
+            f"Ask again with budget={budget}: there was no time to evaluate {missing}, which is installed: "
+            f"nothing is recommended before that. Best of what was evaluated: {chosen.words}, "
+            f"{score_words(problem, chosen)}.",
+            "",
+            False,
+            None,
+            again,
+        )
     sure, decided = sureness_of(problem, rows, went)
     recipe = _recipe_of(problem, chosen, went, sitting.run)
     if recipe is not None:
@@ -184,8 +223,7 @@ def _recommendation(problem: Problem, rows: list[Row], went: Race, sitting: Sitt
     elif chosen.kind == "pretrained":
         command = f"innerloop predict --backbone {chosen.method} --support EXAMPLES PICTURES"
     else:
-        longer = math.ceil(went.needed or 10 * problem.asked.settings.seconds)
-        command = f"innerloop advise {problem.asked.source} budget={longer}s"
+        command = again
     path = None if recipe is None else str(recipe)
     return Recommendation(chosen.method, sentence_of(problem, chosen, went), sure, decided, path, command)
 

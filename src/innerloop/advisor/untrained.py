@@ -1,7 +1,9 @@
-"""What needs no training, on the very tasks that the race was decided on."""
+"""What needs no training, on the very tasks that the race is decided on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from innerloop.advisor.problem import Problem
 from innerloop.advisor.result import Row
+from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation.baselines import WORDS, colours, fixed_features, pixels
@@ -18,19 +21,36 @@ from innerloop.experiment.fitting import by_heads
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.weights import for_test
-from innerloop.pilot.trials import on_pilot_tasks
+from innerloop.pilot.trials import on_pilot_tasks, pooled
 from innerloop.recipes.schema import Recipe
 
 SPLIT = "validation"
 
 
 class Ground(NamedTuple):
-    """The tasks of the last judgement: the recipe that draws them, its data, how many, and how to run it."""
+    """The tasks of the last evaluation.
+
+    Attributes:
+        recipe: that draws them.
+        episodes: how many there are.
+        plan: how they are run.
+        pool: rows of the pictures that they show; all of the split if empty.
+    """
 
     recipe: Recipe
-    data: Data
     episodes: int
     plan: Plan
+    pool: tuple[int, ...] = ()
+
+    @property
+    def whole(self) -> Data:
+        """All that the recipe means."""
+        return build_data(self.recipe)
+
+    @property
+    def data(self) -> Data:
+        """Tasks of the pool."""
+        return pooled(self.whole, self.pool) if self.pool else self.whole
 
 
 def ground_of(problem: Problem, episodes: int, seed: int, threads: int) -> Ground:
@@ -47,39 +67,37 @@ def ground_of(problem: Problem, episodes: int, seed: int, threads: int) -> Groun
         judged = recipe.eval.model_copy(update={"queries": problem.queries})
         recipe = recipe.model_copy(update={"eval": judged})
     recipe = on_pilot_tasks(recipe, seed)
-    return Ground(recipe, build_data(recipe), episodes, Plan("loop", threads))
+    return Ground(recipe, episodes, Plan("loop", threads))
 
 
-def untrained_rows(problem: Problem, ground: Ground) -> list[Row]:
-    """Trivial baselines: for pictures pixels, colours and untrained features; for numbers their mean."""
+def untrained(problem: Problem) -> dict[str, Callable[[Problem, Ground], Row]]:
+    """Trivial baselines by name: for pictures pixels, colours and untrained features; for numbers means."""
     if problem.asked.kind == "pictures":
-        return [*_of_pictures(ground), _untrained_network(problem, ground)]
+        fixed = {"pixels": partial(_of_pictures, "pixels"), "colours": partial(_of_pictures, "colours")}
+        return {**fixed, "untrained": _untrained_network}
     if problem.score == "mse":
-        return _means(ground)
-    return []
+        return {name: partial(_mean, name) for name in ("task mean", "mean")}
+    return {}
 
 
-def _of_pictures(ground: Ground) -> list[Row]:
+def _of_pictures(name: str, _: Problem, ground: Ground) -> Row:
     protocol = head_protocol(ground.recipe, "none", ground.episodes)._replace(
         head="centroid", normalise=False, copies=0, grid=(), ensemble=False
     )
     judged = by_heads(ground.recipe, ground.data, ground.plan, SPLIT)
-    nothing = {"none": torch.zeros(1)}
-    return [
-        _row(name, judged(fixed_features(of), nothing, {}, protocol=protocol).scores)
-        for name, of in (("pixels", pixels), ("colours", colours))
-    ]
+    of = {"pixels": pixels, "colours": colours}[name]
+    return _row(name, judged(fixed_features(of), {"none": torch.zeros(1)}, {}, protocol=protocol).scores)
 
 
 def _untrained_network(problem: Problem, ground: Ground) -> Row:
     """The nearest class mean of the features of a network as it is drawn."""
-    parts = Parts(problem.entrants[0].recipe, ground.data)
+    parts = Parts(problem.entrants[0].recipe, ground.whole)
     network, (params, buffers) = parts.network, for_test(parts.params, parts.buffers)
     protocol = head_protocol(ground.recipe, network.norm, ground.episodes)._replace(
         head="centroid", normalise=True, copies=0, grid=(), ensemble=False
     )
     judged = by_heads(ground.recipe, ground.data, ground.plan, SPLIT)
-    scale = ground.data.scale._asdict()
+    scale = parts.data.scale._asdict()
     return _row("untrained", judged(network, params, buffers, protocol=protocol, **scale).scores)
 
 
@@ -87,22 +105,19 @@ def _row(name: str, scores: list[float]) -> Row:
     return Row(name, WORDS[name], "untrained", mean_interval(scores), len(scores), True, scores=tuple(scores))
 
 
-def _means(ground: Ground) -> list[Row]:
-    """The mean of a task's own support targets, and the mean over training tasks."""
-    batch = ground.data.validation.episodes(range(ground.episodes))
-    train = ground.data.train.episodes(range(ground.episodes))
+def _mean(name: str, _: Problem, ground: Ground) -> Row:
+    """The mean of a task's own support targets, or the mean over training tasks."""
+    batch = ground.whole.validation.episodes(range(ground.episodes))
+    train = ground.whole.train.episodes(range(ground.episodes))
     if not isinstance(batch, TaskBatch) or not isinstance(train, TaskBatch):
-        return []
+        raise UserError("tasks of unequal shapes have no mean here.")
     everywhere = torch.cat([train.y_support, train.y_query], 1).mean((0, 1))
-    guesses = {
+    words, guess = {
         "task mean": ("the mean of a task's support targets", batch.y_support.mean(1, keepdim=True)),
         "mean": ("the mean over training tasks", everywhere.expand_as(batch.y_query[:, :1])),
-    }
-    return [
-        Row(name, words, "untrained", mean_interval(errors), len(errors), True, scores=tuple(errors))
-        for name, (words, guess) in guesses.items()
-        for errors in [_squared(batch.y_query, guess)]
-    ]
+    }[name]
+    errors = _squared(batch.y_query, guess)
+    return Row(name, words, "untrained", mean_interval(errors), len(errors), True, scores=tuple(errors))
 
 
 def _squared(truth: Tensor, guess: Tensor) -> list[float]:

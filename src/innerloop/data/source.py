@@ -107,6 +107,32 @@ def classes_of(source: ImageSource, split: str) -> NDArray[np.int64]:
     return source.splits[split]
 
 
+def only_rows(source: ImageSource, rows: Sequence[int], split: str) -> ImageSource:
+    """Some pictures of a source, in memory; their classes are the only ones, and all in one split.
+
+    Args:
+        source: all pictures.
+        rows: which of them.
+        split: what the split is called.
+
+    >>> pets = ImageSource("pets", np.zeros((6, 1, 1, 1), np.uint8), np.array([0, 2, 4, 6]),
+    ...     ("a", "b", "c"), {}, None, (), NumberedFiles("{row}"), "")
+    >>> few = only_rows(pets, [5, 0, 4], "test")
+    >>> few.class_names, few.starts.tolist(), [few.files(row) for row in range(3)]
+    (('a', 'c'), [0, 1, 3], ['0', '4', '5'])
+    """
+    chosen = np.array(sorted(rows), np.int64)
+    classes, counts = np.unique(labels(source)[chosen], return_counts=True)
+    return source._replace(
+        images=np.asarray(source.images[chosen]),
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        class_names=tuple(source.class_names[c] for c in classes),
+        splits={split: np.arange(len(classes), dtype=np.int64)},
+        groups=None if source.groups is None else source.groups[classes],
+        files=ListedFiles([source.files(int(row)) for row in chosen]),
+    )
+
+
 def map_array(path: Path) -> NDArray[np.uint8]:
     """Open ``images.npy`` without reading it."""
     images: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)

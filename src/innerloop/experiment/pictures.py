@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.random import derive_seed
 from innerloop.data.augment import episode_transform, lee2019
+from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.data.splits import hold_out
@@ -36,8 +37,13 @@ class Scale(NamedTuple):
     std: list[float] | None
 
 
-@functools.lru_cache(maxsize=4)
-def _opened(data: Data) -> ImageSource:
+def open_pictures(data: Data, progress: Progress = silent) -> ImageSource:
+    """The pictures that a recipe names, as their publisher or their folder splits them.
+
+    Args:
+        data: of the recipe.
+        progress: told how far a first conversion is.
+    """
     kept = read_kept(data.split_file)
     source = open_source(
         data.name,
@@ -47,8 +53,12 @@ def _opened(data: Data) -> ImageSource:
         split_file=None if kept else data.split_file,
         on_bad=data.on_bad,
         leave_out=data.leave_out,
+        progress=progress,
     )
     return with_kept_splits(source, kept) if kept else source
+
+
+_opened = functools.lru_cache(maxsize=4)(open_pictures)
 
 
 @functools.lru_cache(maxsize=4)

@@ -75,9 +75,16 @@ def too_small(budget: str, needed: float, what: str, fewer: str) -> UserError:
         what: what does not fit, in the plural.
         fewer: what else would help, to end the sentence with; may be empty.
     """
-    enough = math.ceil(needed / 60) if needed > 90 else math.ceil(needed)
-    asked = f"{enough}m" if needed > 90 else f"{enough}s"
     return UserError(
         f"budget={budget} is too small for {what}, which take about {duration(round(needed))} here: set "
-        f"budget={asked} or more{fewer}."
+        f"budget={enough(needed)} or more{fewer}."
     )
+
+
+def enough(needed: float) -> str:
+    """A budget of so many seconds or a little more, as it is typed.
+
+    >>> enough(42.0), enough(303.2)
+    ('50s', '6m')
+    """
+    return f"{math.ceil(needed / 60)}m" if needed > 90 else f"{10 * math.ceil(needed / 10)}s"

@@ -111,7 +111,7 @@ def _begun(settings: Search, scored: Ranking, plan: RacePlan, racers: int) -> st
 def _decide(problem: Problem, settings: Search, sitting: Sitting, scored: Ranking) -> dict[str, Any]:
     """How many candidates, and how long they are trained, from measured costs."""
     some = [problem.short_recipe_of(candidate, MOST_TIMED) for candidate in scored.order[:TIMED]]
-    costs = mean_costs(timed(some, sitting.workers))
+    costs = mean_costs([*timed(some, sitting.workers).values()])
     left = settings.seconds - sitting.seconds
     most = min(MOST_K, len(scored.order), problem.space.total // 3)
     wanted = [min(settings.k, len(scored.order))] if settings.k else range(max(1, most), 0, -1)

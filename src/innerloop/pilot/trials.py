@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +18,14 @@ import numpy as np
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import mean_interval
+from innerloop.data.source import only_rows
 from innerloop.execution.group import apart
 from innerloop.execution.plan import Plan
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.words import recipe_words
-from innerloop.pilot.workers import in_processes
+from innerloop.pilot.workers import OutOfTimeError, in_processes
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.settings import make_recipe
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
@@ -54,6 +56,7 @@ class Trial(NamedTuple):
         episodes: validation tasks.
         seed: of these tasks: trials of one seed are judged on the same ones.
         go_on: whether a later trial continues from here.
+        pool: rows of the pictures that its tasks show; all of the split if None.
     """
 
     recipe: dict[str, Any]
@@ -63,6 +66,7 @@ class Trial(NamedTuple):
     episodes: int
     seed: int = 0
     go_on: bool = False
+    pool: list[int] | None = None
 
     @property
     def file(self) -> Path:
@@ -110,7 +114,7 @@ def carry_out(trial: Trial) -> Reached:
     parts = _parts(trial)
     state = _trained(parts, trial)
     trained = time.perf_counter()
-    scores = [] if state is None else _judged(parts, state, trial.episodes)
+    scores = [] if state is None else _judged(_on_pool(parts, trial.pool), state, trial.episodes)
     interval = mean_interval(scores) if scores else None
     result = Reached(
         steps=trial.steps,
@@ -172,21 +176,39 @@ def _trained(parts: Parts, trial: Trial) -> TrainState | None:
     return state
 
 
+def _on_pool(parts: Parts, pool: Sequence[int] | None) -> Parts:
+    """The same network on tasks that show these pictures only."""
+    if pool is None:
+        return parts
+    return Parts(parts.recipe, pooled(parts.data, pool), parts.sizes, parts.model)
+
+
+def pooled(data: Data, pool: Sequence[int]) -> Data:
+    """Validation tasks of these pictures only, standardised as all are."""
+    return build_data(data.recipe, only_rows(data.pictures, pool, "validation"), scale=data.scale)
+
+
 def _judged(parts: Parts, state: TrainState, episodes: int) -> list[float]:
     with np.errstate(invalid="ignore"):  # infinite scores are expected here, and left out
         evaluation = judge(parts, state.params, state.buffers, "validation", episodes, _plan(parts))
     return evaluation.scores if all(map(math.isfinite, evaluation.scores)) else []
 
 
-def timed(recipes: Sequence[dict[str, Any]], workers: int) -> list[Costs]:
-    """What a step and a validation task of every candidate cost, so many at a time.
+def timed(
+    recipes: Sequence[dict[str, Any]], workers: int, left: Callable[[], float] | None = None
+) -> dict[int, Costs]:
+    """What a step and a validation task of every candidate cost, so many at a time, by their place.
 
     Args:
         recipes: of the candidates, with a schedule of :data:`MOST_TIMED` steps.
         workers: processes.
+        left: seconds that are left; what was not measured in time is not among the answers.
     """
-    with apart():
-        return [cost for _, cost in in_processes(_timed, recipes, workers)]
+    costs: dict[int, Costs] = {}
+    with apart(), suppress(OutOfTimeError):
+        for place, cost in in_processes(_timed, recipes, workers, left):
+            costs[place] = cost
+    return costs
 
 
 @recipe_words()
@@ -200,8 +222,9 @@ def _timed(recipe: dict[str, Any]) -> Costs:
     try:
         state = fit_parts(parts, state, plan=_plan(parts), steps=1)
         warm = time.perf_counter()
-        while state.step <= MOST_TIMED - TIMED_STEPS and time.perf_counter() - warm < TIMED_SECONDS:
-            state = fit_parts(parts, state, plan=_plan(parts), steps=state.step + TIMED_STEPS)
+        some = TIMED_STEPS if warm - built < TIMED_SECONDS else 1  # of slow steps one tells enough
+        while state.step <= MOST_TIMED - some and time.perf_counter() - warm < TIMED_SECONDS:
+            state = fit_parts(parts, state, plan=_plan(parts), steps=state.step + some)
     except NonFiniteError:
         pass  # what was done before counts: its cost is told too high rather than too low
     steps = max(1, state.step - 1)

@@ -67,7 +67,7 @@ def validate(problem: Problem, settings: Validate, sitting: Sitting) -> Validati
 
 def _decide(problem: Problem, settings: Validate, sitting: Sitting, cells: Sequence[Any]) -> dict[str, Any]:
     some = [problem.short_recipe_of(cell, MOST_TIMED) for cell in cells[:TIMED]]
-    costs = mean_costs(timed(some, sitting.workers))
+    costs = mean_costs([*timed(some, sitting.workers).values()])
     left = settings.seconds - sitting.seconds
     share = CAUTION * left * min(sitting.hands, len(cells)) / len(cells)
     length = affordable(share, costs, settings.steps, settings.episodes)

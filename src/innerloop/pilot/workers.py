@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TypeVar
 
 import torch
@@ -15,9 +15,19 @@ from innerloop.execution.starting import beginning, process_pool
 Job = TypeVar("Job")
 Value = TypeVar("Value")
 
+LOOK = 0.1
+"""Seconds between looks at the clock, where there is a time to keep."""
+
+
+class OutOfTimeError(Exception):
+    """Jobs were ended because their time was up."""
+
 
 def in_processes(
-    work: Callable[[Job], Value], jobs: Sequence[Job], workers: int
+    work: Callable[[Job], Value],
+    jobs: Sequence[Job],
+    workers: int,
+    left: Callable[[], float] | None = None,
 ) -> Iterator[tuple[int, Value]]:
     """The place of every job and its value, as they finish.
 
@@ -27,24 +37,31 @@ def in_processes(
     Args:
         work: a function of a module, since another process looks it up by name.
         jobs: what it is given.
-        workers: processes; with one, the jobs run here.
+        workers: processes; with one and no time to keep, the jobs run here.
+        left: seconds that are left; where none are, jobs that are under way are ended.
 
     >>> sorted(in_processes(abs, [-1, 2], workers=1))
     [(0, 1), (1, 2)]
 
     Raises:
         UserError: a process was killed from outside.
+        OutOfTimeError: no time is left.
     """
     workers = min(workers, len(jobs))
-    if workers < 2:
+    if workers < 2 and (left is None or not jobs):
         for place, job in enumerate(jobs):
             yield place, work(job)
         return
     with process_pool(workers, _begin, os.getpid()) as pool:
         with beginning():
             places = {pool.submit(work, job): place for place, job in enumerate(jobs)}
-        for future in as_completed(places):
-            yield places[future], future.result()
+        waiting: set[Future[Value]] = set(places)
+        while waiting:
+            done, waiting = wait(waiting, None if left is None else LOOK, FIRST_COMPLETED)
+            for future in done:
+                yield places[future], future.result()
+            if waiting and left is not None and left() <= 0:
+                raise OutOfTimeError
 
 
 def _begin(parent: int) -> None:

@@ -112,7 +112,7 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
                 entrant.short(steps, problem.queries), Path(folder) / name, name, steps, judged, LONG_SEED
             )
 
-        (costs,) = timed([entrant.short(MOST_TIMED, problem.queries)], 1)
+        (costs,) = timed([entrant.short(MOST_TIMED, problem.queries)], 1).values()
         tried = carry_out(trial("rehearsal", max(LEAST_STEPS, int(REHEARSED * seconds / costs.step)), 2))
         step = tried.training_seconds / tried.steps if tried.scores else costs.step
         steps = max(LEAST_STEPS, int(seconds / step))

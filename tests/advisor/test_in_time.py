@@ -1,0 +1,208 @@
+"""The budget of an advice is kept, and the pretrained network comes first, by clocks that tests turn."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import innerloop as il
+from innerloop.advisor import beside, race, run
+from innerloop.advisor import pretrained as others
+from innerloop.advisor.asked import understand
+from innerloop.advisor.problem import pose
+from innerloop.advisor.recommend import choice
+from innerloop.advisor.run import carry_out
+from innerloop.advisor.untrained import SPLIT, Ground, ground_of, untrained
+from innerloop.core.preprocessing import Preprocessing
+from innerloop.data.source import only_rows
+from innerloop.experiment.parts import Parts
+from innerloop.features.backbone import Backbone
+from innerloop.nets import conv4
+from innerloop.pilot import dividing, keep, trials, workers
+from innerloop.pilot.trials import Costs
+from innerloop.pilot.workers import OutOfTimeError, in_processes
+
+SHAPE = ["tasks.ways=3", "tasks.shots=1", "tasks.queries=2", "model.filters=8"]
+FOREVER = 10_000.0
+
+
+class Clock:
+    """Goes on by some seconds whenever it is looked at, and when told to: not with the machine's."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.now, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(workers, "LOOK", 0.02)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of whatever sits down from now on."""
+    made = Clock(1.0)
+
+    def sit_down(*args: Any, **named: Any) -> Any:
+        sitting, *rest = keep.sit_down(*args, **named)
+        return sitting._replace(clock=made), *rest
+
+    monkeypatch.setattr(run, "sit_down", sit_down)
+    return made
+
+
+def drawn() -> Backbone:
+    """As if somebody had trained it."""
+    net = conv4(1, 28, 5, filters=4, norm="running")
+    look = Preprocessing((28, 28), "share", share=1.0, mean=(0.5,), std=(0.25,))
+    return Backbone("lite0", net, *net.init(torch.Generator().manual_seed(0)), look, "drawn here")
+
+
+def never(*_: Any) -> Any:
+    time.sleep(FOREVER)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_runs_when_time_is_up_is_ended(processes: int) -> None:
+    clock = Clock(1.0)
+    with pytest.raises(OutOfTimeError):
+        list(in_processes(never, [1, 2], processes, lambda: 20.0 - clock()))
+    assert clock.now == 20.0
+
+
+PARTS = {
+    "baselines": (beside, "untrained", lambda _: {"mean": never}),
+    "steps": (trials, "_timed", never),
+    "trials": (dividing, "carry_out", never),
+    "estimates": (beside, "rate_part", never),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_budget_is_kept_whatever_does_not_end(
+    part: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part in turn takes for ever: it is ended, and what was found by then is the advice."""
+    module, name, instead = PARTS[part]
+    monkeypatch.setattr(module, name, instead)
+    monkeypatch.setattr(race, "LEAST_STEPS", 2)
+    if part != "steps":
+        costs = Costs(0.001, 0.001, 0.001)
+        monkeypatch.setattr(race, "timed", lambda some, *_: dict.fromkeys(range(len(some)), costs))
+    if part == "baselines":
+        with pytest.raises(il.UserError, match="budget=100s is too small"):
+            carry_out(understand("sine", ["budget=100s"]), workers=2, show=False)
+    else:
+        advice = carry_out(understand("sine", ["budget=100s"]), workers=2, show=False)
+        assert advice.recommendation.sentence
+        assert advice.rate.applies is False
+        assert "no time left" in advice.rate.reason
+    assert 95.0 <= clock.now <= 120.0
+
+
+def test_reading_pictures_longer_than_the_budget_is_refused_with_one_that_suffices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+
+    def read(_: Any, progress: Any) -> None:
+        for done in range(1, 101):
+            clock.now += 10.0
+            progress("pictures", done, 100)
+
+    monkeypatch.setattr(run, "open_pictures", read)
+    with pytest.raises(il.UserError, match=r"budget=60s is too small for 100 pictures.*set budget=34m"):
+        run._read_pictures(understand("glyphs", SHAPE), clock)
+    assert clock.now == 70.0
+
+
+def grounded(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> tuple[Ground, list[int]]:
+    """Tasks of glyphs in the order of their pool; every feature takes a second."""
+    ground = ground_of(pose(understand("glyphs", [*SHAPE, "methods=[protonet]"])), 20, 1, 1)
+    pictures = ground.whole.pictures
+    seen: list[int] = []
+
+    def extract(_: Any, some: Any, **__: Any) -> None:
+        clock.now += len(some)
+        seen.extend(range(len(some)))
+
+    monkeypatch.setattr(others, "extract", extract)
+    return ground._replace(pool=tuple(others.pool_order(ground.recipe, pictures))), seen
+
+
+@pytest.mark.parametrize(("share", "left", "pictures"), [(40.0, 500.0, 40), (1.0, 500.0, 16), (1.0, 8.0, 0)])
+def test_features_are_computed_as_long_as_their_time_lasts(
+    share: float, left: float, pictures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its share at least; longer only until the first tasks can be drawn, and not beyond the budget."""
+    clock = Clock()
+    ground, seen = grounded(monkeypatch, clock)
+    end = clock.now + left
+    rows = others.looked_at(drawn(), ground, ground.whole.pictures, share, lambda: end - clock())
+    assert len(rows) == pictures
+    assert len(seen) == max(pictures, 8)
+    assert clock.now <= end
+
+
+def test_every_row_is_about_the_same_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretrained, untrained and trained: tasks that show nothing but the pictures there was time for."""
+    ground, _ = grounded(monkeypatch, Clock())
+    ground = ground._replace(pool=ground.pool[:24])
+    problem = pose(understand("glyphs", [*SHAPE, "methods=[protonet]"]))
+    trained = trials._on_pool(Parts(ground.recipe, ground.whole), ground.pool)
+    ours, theirs = (data.validation.episode(3) for data in (ground.data, trained.data))
+    assert torch.equal(ours.x_query, theirs.x_query)
+    few = only_rows(ground.whole.pictures, ground.pool, SPLIT)
+    assert np.array_equal(few.images, ground.data.pictures.images)
+    monkeypatch.setattr(others, "open_backbone", lambda _: drawn())
+    same, row = others.pretrained(problem, ground, "lite0", 100.0, lambda: 1000.0)
+    assert row is not None
+    assert (same.pool, row.kind, row.episodes) == (ground.pool, "pretrained", 20)
+    for of in untrained(problem).values():
+        assert len(of(problem, same).scores) == len(row.scores)
+
+
+def advice_on_glyphs(backbone: str) -> il.advisor.Advice:
+    asked = understand("glyphs", [*SHAPE, "budget=100s", f"backbone={backbone}"])
+    return carry_out(asked, workers=2, show=False)
+
+
+def test_the_pretrained_network_is_evaluated_before_time_runs_out(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything else takes for ever; it has been evaluated all the same, and is what the headline is about."""
+    monkeypatch.setattr(others, "open_backbone", lambda _: drawn())
+    monkeypatch.setattr(trials, "_timed", never)
+    monkeypatch.setattr(beside, "untrained", lambda _: {"pixels": never})
+    advice = advice_on_glyphs("lite0")
+    assert advice.recommendation.sentence.startswith("Train nothing: lite0 with a logistic head has accuracy")
+    assert "no time to race methods" in advice.recommendation.sentence
+    assert any("pictures of" in why and "validation classes" in why for why in advice.reasons)
+    assert clock.now <= 120.0
+
+
+def test_nothing_is_recommended_over_a_network_that_was_not_evaluated(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(others, "open_backbone", lambda _: drawn())
+    monkeypatch.setattr(others, "looked_at", lambda *_: ())
+    monkeypatch.setattr(trials, "_timed", never)
+    clock.step = 0.02
+    advice = advice_on_glyphs("lite0")
+    told = advice.recommendation
+    assert choice(advice.rows).kind == "untrained"
+    assert told.sentence.startswith("Ask again with budget=")
+    assert "there was no time to evaluate lite0" in told.sentence
+    assert "Train nothing" not in told.sentence
+    assert told.command.startswith("innerloop advise glyphs budget=")
+    assert (told.decided, told.recipe) == (False, None)

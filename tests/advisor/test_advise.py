@@ -32,7 +32,7 @@ from innerloop.experiment.data import Data, build_data
 from innerloop.pilot import dividing
 from innerloop.pilot.trials import Costs, Trial, on_pilot_tasks
 from innerloop.recipes.budget import seconds_in
-from innerloop.report.advice_words import hardness_words, rate_words
+from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
 from innerloop.testing.tolerance import SINGLE_SUMMED
 from support.commands import answer
 from support.picture_runs import draw_splits
@@ -232,6 +232,9 @@ def test_closed_forms_only_where_targets_are_linear() -> None:
     assert "but the network has hidden layers" in deep.reason
     pictures = landscape_part(pose(understand("glyphs", [*GLYPHS, "methods=[protonet]"])))
     assert not pictures.applies
+    said = landscape_words(pictures._asdict())
+    assert said.endswith("before training: no formula predicts it for classification; only training does.")
+    assert "1/C" in pictures.why
 
 
 def test_the_rate_and_hard_groups_of_pictures() -> None:

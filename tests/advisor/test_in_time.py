@@ -15,10 +15,13 @@ from innerloop.advisor import beside, race, run
 from innerloop.advisor import pretrained as others
 from innerloop.advisor.asked import understand
 from innerloop.advisor.problem import pose
-from innerloop.advisor.recommend import choice
+from innerloop.advisor.race import Race
+from innerloop.advisor.result import Row
 from innerloop.advisor.run import carry_out
+from innerloop.advisor.rungs import Rungs
 from innerloop.advisor.untrained import SPLIT, Ground, ground_of, untrained
 from innerloop.core.preprocessing import Preprocessing
+from innerloop.core.statistics import mean_interval
 from innerloop.data.source import only_rows
 from innerloop.experiment.parts import Parts
 from innerloop.features.backbone import Backbone
@@ -63,8 +66,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def drawn() -> Backbone:
     """As if somebody had trained it."""
-    net = conv4(1, 28, 5, filters=4, norm="running")
-    look = Preprocessing((28, 28), "share", share=1.0, mean=(0.5,), std=(0.25,))
+    net = conv4(3, 28, 5, filters=4, norm="running")
+    look = Preprocessing((28, 28), "share", share=1.0, mean=(0.5,) * 3, std=(0.25,) * 3)
     return Backbone("lite0", net, *net.init(torch.Generator().manual_seed(0)), look, "drawn here")
 
 
@@ -105,9 +108,8 @@ def test_the_budget_is_kept_whatever_does_not_end(
     else:
         advice = carry_out(understand("sine", ["budget=100s"]), workers=2, show=False)
         assert advice.recommendation.sentence
-        assert advice.rate.applies is False
-        assert "no time left" in advice.rate.reason
-    assert 95.0 <= clock.now <= 120.0
+        assert part != "estimates" or "no time left" in advice.rate.reason
+    assert clock.now <= 120.0
 
 
 def test_reading_pictures_longer_than_the_budget_is_refused_with_one_that_suffices(
@@ -140,7 +142,7 @@ def grounded(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> tuple[Ground, lis
     return ground._replace(pool=tuple(others.pool_order(ground.recipe, pictures))), seen
 
 
-@pytest.mark.parametrize(("share", "left", "pictures"), [(40.0, 500.0, 40), (1.0, 500.0, 16), (1.0, 8.0, 0)])
+@pytest.mark.parametrize(("share", "left", "pictures"), [(40.0, 500.0, 39), (1.0, 500.0, 15), (1.0, 8.0, 0)])
 def test_features_are_computed_as_long_as_their_time_lasts(
     share: float, left: float, pictures: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +152,7 @@ def test_features_are_computed_as_long_as_their_time_lasts(
     end = clock.now + left
     rows = others.looked_at(drawn(), ground, ground.whole.pictures, share, lambda: end - clock())
     assert len(rows) == pictures
-    assert len(seen) == max(pictures, 8)
+    assert len(seen) == 8 * max(1, -(-pictures // 8))
     assert clock.now <= end
 
 
@@ -172,19 +174,15 @@ def test_every_row_is_about_the_same_tasks(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(of(problem, same).scores) == len(row.scores)
 
 
-def advice_on_glyphs(backbone: str) -> il.advisor.Advice:
-    asked = understand("glyphs", [*SHAPE, "budget=100s", f"backbone={backbone}"])
-    return carry_out(asked, workers=2, show=False)
-
-
 def test_the_pretrained_network_is_evaluated_before_time_runs_out(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everything else takes for ever; it has been evaluated all the same, and is what the headline is about."""
+    """Everything else takes for ever; it has been evaluated all the same, and is the headline."""
     monkeypatch.setattr(others, "open_backbone", lambda _: drawn())
     monkeypatch.setattr(trials, "_timed", never)
     monkeypatch.setattr(beside, "untrained", lambda _: {"pixels": never})
-    advice = advice_on_glyphs("lite0")
+    asked = understand("glyphs", [*SHAPE, "budget=100s", "backbone=lite0"])
+    advice = carry_out(asked, workers=2, show=False)
     assert advice.recommendation.sentence.startswith("Train nothing: lite0 with a logistic head has accuracy")
     assert "no time to race methods" in advice.recommendation.sentence
     assert any("pictures of" in why and "validation classes" in why for why in advice.reasons)
@@ -192,17 +190,17 @@ def test_the_pretrained_network_is_evaluated_before_time_runs_out(
 
 
 def test_nothing_is_recommended_over_a_network_that_was_not_evaluated(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    problem = pose(understand("glyphs", [*SHAPE, "methods=[protonet]"]))
     monkeypatch.setattr(others, "open_backbone", lambda _: drawn())
-    monkeypatch.setattr(others, "looked_at", lambda *_: ())
-    monkeypatch.setattr(trials, "_timed", never)
-    clock.step = 0.02
-    advice = advice_on_glyphs("lite0")
-    told = advice.recommendation
-    assert choice(advice.rows).kind == "untrained"
-    assert told.sentence.startswith("Ask again with budget=")
-    assert "there was no time to evaluate lite0" in told.sentence
+    ground, _ = grounded(monkeypatch, Clock())
+    assert others.pretrained(problem, ground, "lite0", 10.0, lambda: 0.0) == (ground, None)
+    scores = (0.5, 0.6, 0.7)
+    rows = [Row("colours", "histograms", "untrained", mean_interval(scores), 3, fresh=True, scores=scores)]
+    nobody: Any = None
+    told = run._recommendation(problem, rows, Race([], Rungs([], [], 3), [], 303.0), nobody, "lite0")
+    assert told.sentence.startswith("Ask again with budget=6m: there was no time to evaluate lite0")
     assert "Train nothing" not in told.sentence
-    assert told.command.startswith("innerloop advise glyphs budget=")
+    assert told.command == "innerloop advise glyphs budget=6m"
     assert (told.decided, told.recipe) == (False, None)

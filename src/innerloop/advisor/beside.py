@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
-from innerloop.advisor.pretrained import makes_tasks, pool_order, pretrained
+from innerloop.advisor.pretrained import MOST, pool_order, pretrained, usable
 from innerloop.advisor.problem import Problem
 from innerloop.advisor.race import time_left
 from innerloop.advisor.result import HardnessPart, LandscapePart, RatePart, Row
@@ -38,9 +38,10 @@ def pretrained_first(
     """
     if problem.asked.kind != "pictures":
         return ground, [], []
-    ground = ground._replace(pool=tuple(pool_order(ground.recipe, ground.whole.pictures)))
-    if not makes_tasks(ground.recipe, ground.whole.pictures, ground.pool):
-        ground = ground._replace(pool=())  # what tasks ask for is more than that
+    pictures = ground.whole.pictures
+    order = pool_order(ground.recipe, pictures)
+    few = usable(ground.recipe, pictures, order[:MOST])
+    ground = ground._replace(pool=few or usable(ground.recipe, pictures, order))
     if backbone is None:
         return ground, [], []
     sitting.say(f"features of {backbone}")

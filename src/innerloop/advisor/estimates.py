@@ -17,7 +17,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.rates.auto import advice_for
 from innerloop.recipes.schema import Recipe
 from innerloop.tasks.hard_groups import group_errors
-from innerloop.theory.permuted import REASON
+from innerloop.theory.permuted import PLAIN, REASON
 
 TASKS = 64
 """Tasks that the rate is estimated from."""
@@ -107,7 +107,7 @@ def hardness_part(problem: Problem) -> HardnessPart:
 def landscape_part(problem: Problem) -> LandscapePart:
     """The closed-form gain of MAML over non-adaptive learning, where the theory speaks of such tasks."""
     if problem.score == "accuracy":
-        return LandscapePart(False, REASON)
+        return LandscapePart(False, PLAIN, why=REASON)
     try:
         closed = closed_forms(problem)
     except UserError as error:

@@ -7,6 +7,7 @@ budget lasts. The pictures that it came to are those that all other evaluations 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -52,30 +53,38 @@ def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
         recipe: whose held-out tasks are meant.
         source: all its pictures.
     """
-    each = max(kind.shape.shots + kind.shape.queries for kind in build_kinds(recipe, training=False))
+    each = _of_a_class(recipe)
     generator = np.random.default_rng(derive_seed(recipe.eval.seed, "pool"))
     classes = [
         generator.permutation(np.arange(source.starts[c], source.starts[c + 1])).tolist()
         for c in generator.permutation(classes_of(source, SPLIT))
     ]
     blocks = range(0, max(map(len, classes)), each)
-    return [row for start in blocks for rows in classes for row in rows[start : start + each]][:MOST]
+    return [row for start in blocks for rows in classes for row in rows[start : start + each]]
 
 
-def makes_tasks(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> bool:
-    """Whether tasks can be drawn from these pictures.
+def _of_a_class(recipe: Recipe) -> int:
+    """Pictures that tasks ask of a class."""
+    return max(kind.shape.shots + kind.shape.queries for kind in build_kinds(recipe, training=False))
+
+
+def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[int, ...]:
+    """Those of some pictures that tasks can be drawn from; none where they do not suffice for a task.
 
     Args:
         recipe: whose held-out tasks are meant.
         source: all its pictures.
         rows: some of them.
     """
+    classes = (np.searchsorted(source.starts, np.array(rows, np.int64), "right") - 1).tolist()
+    enough, counts = _of_a_class(recipe), Counter(classes)
+    kept = tuple(row for row, of in zip(rows, classes, strict=True) if counts[of] >= enough)
     kinds = tuple(build_kinds(recipe, training=False))
     try:
-        few_shot(only_rows(source, rows, SPLIT), SPLIT, recipe.eval.seed, kinds, recipe.tasks.balanced)
+        few_shot(only_rows(source, kept, SPLIT), SPLIT, recipe.eval.seed, kinds, recipe.tasks.balanced)
     except UserError:
-        return False
-    return True
+        return ()
+    return kept
 
 
 def looked_at(
@@ -94,12 +103,12 @@ def looked_at(
     rows: list[int] = []
     step = BATCH * ground.plan.threads
     for start in range(0, len(ground.pool), step):
-        if left() <= 0 or (left() <= end and makes_tasks(ground.recipe, source, rows)):
+        if left() <= 0 or (left() <= end and usable(ground.recipe, source, rows)):
             break
         some = ground.pool[start : start + step]
         compute(list(_items(source, ground.recipe, some)))
         rows += some
-    return tuple(rows) if makes_tasks(ground.recipe, source, rows) else ()
+    return usable(ground.recipe, source, rows)
 
 
 def _items(source: ImageSource, recipe: Recipe, rows: Sequence[int]) -> Iterator[Any]:

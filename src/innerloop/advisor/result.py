@@ -113,12 +113,14 @@ class LandscapePart(NamedTuple):
         reason: why, or why not.
         gain: excess risk of non-adaptive learning over that of MAML, where they apply.
         interval: of the gain, 95 %.
+        why: the reason in full, where there is more to say.
     """
 
     applies: bool
     reason: str
     gain: float | None = None
     interval: tuple[float, float] | None = None
+    why: str = ""
 
 
 class Recommendation(NamedTuple):

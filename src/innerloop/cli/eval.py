@@ -67,8 +67,8 @@ def evaluate(
     converted to what the run was trained on. A run with a network or tasks of your own needs --trust.
 
     A backbone needs no run: its features are computed once and kept, a head (eval.head, by default logistic)
-    is fitted to every task, and a new run directory has the result. Tasks are 5-way 1-shot unless settings or
-    --against say otherwise.
+    is fitted to every task, and a new run directory has the result. Tasks of a folder are those that `train`
+    and `advise` have there, others are 5-way 1-shot, unless settings or --against say otherwise.
 
     \b
     JSON: accuracy or mse, ci95, episodes, protocol, drawn, by_step, baselines, changed, notes, file; with

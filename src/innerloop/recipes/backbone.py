@@ -9,6 +9,8 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
+from innerloop.recipes.fitted import fitted_shape, pictures_of, with_settings
+from innerloop.recipes.library import own_pictures
 from innerloop.recipes.other_pictures import folders_among, judged_on
 from innerloop.recipes.rules import WITH_WEIGHTS
 from innerloop.recipes.schema import Recipe
@@ -39,8 +41,9 @@ def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | Non
     Args:
         backbone: as ``model.kind`` takes it: ``efficientnet-lite0``, ``hf:FOLDER``, ``timm:NAME``.
         items: ``key=value`` settings, which win over everything else.
-        like: a recipe whose held-out tasks are meant; else 5-way 1-shot tasks of the ``data.name`` among
-            ``items``.
+        like: a recipe whose held-out tasks are meant; else tasks of the ``data.name`` among ``items``: of a
+            folder as training and advice have them (:func:`~innerloop.recipes.fitted.fitted_shape`), else
+            5-way 1-shot.
 
     Raises:
         UserError: the settings are wrong, or it is not said which pictures are meant.
@@ -70,6 +73,10 @@ def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | Non
         **(_shape() if like is None else _tasks_of(like)),
     }
     recipe = make_recipe(base, items, fresh=True)
+    if like is None and not recipe.tasks.mixture and own_pictures(recipe.data.name) is not None:
+        data = recipe.data.model_copy(update={"splits": None})  # a split of all classes is still that folder
+        shape = fitted_shape(pictures_of(data), recipe, typed_keys(items))
+        recipe = with_settings(recipe, {"tasks": shape})
     recipe = admit(recipe, {"model.kind", *typed_keys(items)}, backbone, trust=False)
     if "name" in given:
         return recipe
@@ -94,7 +101,7 @@ def with_folder(backbone: str, words: Sequence[str]) -> tuple[list[str], list[st
     if not folders or any("=" not in item for item in items):
         return items, []
     (name,) = folders.values()
-    return judged_on(backbone_recipe(backbone, [*items, "data.name=glyphs"]), name, items)
+    return judged_on(backbone_recipe(backbone, [*items, f"data.name={name}"]), name, items)
 
 
 def _shape() -> dict[str, Any]:

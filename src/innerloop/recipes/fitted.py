@@ -132,10 +132,11 @@ def fitted_shape(seen: Survey, recipe: Recipe, said: Collection[str]) -> dict[st
     """
     tasks = recipe.tasks
     given = {key: getattr(tasks, key) for key in ("ways", "shots", "queries") if f"tasks.{key}" in said}
-    least = min(_counts(seen))
+    parts = [seen.splits[part] for part in PARTS if len(seen.splits.get(part, ())) > 1] or [[*seen.counts]]
+    least = min(seen.counts[name] for part in parts for name in part)
     shots = given.get("shots") or _shots(least, given.get("queries"))
     shape = {
-        "ways": min(WAYS, *(len(seen.splits[part]) for part in PARTS)),
+        "ways": min(WAYS, *map(len, parts)),
         "shots": shots,
         "queries": max(1, min(QUERIES, least - shots)),
     }

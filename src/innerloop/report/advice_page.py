@@ -71,6 +71,7 @@ def _told(result: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[st
         *(("note", note) for note in note_words(result.get("pilot"))),
         ("inner rate", rate_words(_part(result, "rate"))),
         ("closed forms", landscape_words(_part(result, "landscape"))),
+        ("closed forms, why", str(_part(result, "landscape").get("why") or "")),
         ("groups of classes", hardness_words(_part(result, "hardness"))),
         ("networks", str(result.get("architecture") or "")),
         *(("not looked at", str(part)) for part in result.get("not_examined") or []),

@@ -18,6 +18,9 @@ from torch import Tensor
 
 from innerloop.theory.landscape.data import TaskFits, fit_tasks, sample_curvature
 
+PLAIN = "no formula predicts it for classification; only training does"
+"""The same for whoever has pictures to label."""
+
 REASON = (
     "labels are permuted at random from task to task: averaged over permutations all class columns are "
     "equal, both optima are the constant 1/C, and the closed forms predict a gain of exactly 1; what "

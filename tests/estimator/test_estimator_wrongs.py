@@ -221,3 +221,20 @@ def test_predict_names_weights_that_are_no_numbers(
     capsys.readouterr()
     assert main([*command, "eval.head=finetune", "eval.head_lr=1e38"]) == 2
     assert "gives no number for 1 of 1 pictures" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("y", [None, 3, "ants"])
+def test_labels_that_are_no_list_are_refused_in_a_sentence(y: Any) -> None:
+    with pytest.raises(UserError, match="y must list one label for every picture"):
+        FewShotClassifier().fit("support", y)
+
+
+def test_training_does_not_mind_inference_mode() -> None:
+    pictures = np.random.default_rng(0).integers(0, 255, (24, 16, 16), dtype=np.uint8)
+    small = {"steps": 2, "filters": 4, "ways": 2, "shots": 1, "queries": 1}
+    labels = np.repeat(np.arange(4), 6)
+    with torch.inference_mode():
+        inside = FewShotClassifier(verbose=False).pretrain(pictures, labels, **small)
+    outside = FewShotClassifier(verbose=False).pretrain(pictures, labels, **small)
+    for mine, theirs in zip(inside.backbone.params.values(), outside.backbone.params.values(), strict=True):
+        assert torch.equal(mine, theirs)

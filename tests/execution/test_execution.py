@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import pickle
 import random
 import threading
 import time
@@ -501,3 +502,15 @@ def test_the_time_to_compile_is_not_taken_for_the_time_of_a_step():
     plan, _ = _try_compiled(eager, "full", lambda plan: next(seconds), milliseconds, forced=False)
     assert plan.compile == "full"
     assert milliseconds["vmap@1+full"] == 1.0
+
+
+def test_a_plan_is_checked_when_it_is_made() -> None:
+    with pytest.raises(UserError, match="no mode='vmapp' \\(did you mean 'vmap'\\?\\)"):
+        Plan("vmapp")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="no compile='fast'"):
+        Plan("vmap", compile="fast")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="threads=0 must be a whole number from 1 up"):
+        Plan("threads", 0)
+    plan = Plan("threads", 2)
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert plan._replace(threads=3) == Plan("threads", 3)

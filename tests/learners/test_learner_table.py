@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 import torch
 
 from innerloop.advice.rate import GRADIENT, HEAD_ONLY, LEARNED
-from innerloop.analysis.rate import Settings
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss
@@ -23,6 +23,8 @@ from innerloop.learners import LEARNERS, Learner, adam, anil
 from innerloop.learners.base import Adapted, is_own
 from innerloop.learners.inner import moving_names
 from innerloop.learners.table import reads, takes_steps
+from innerloop.nets.mlp import mlp
+from innerloop.objectives import episodic, reptile
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.protocols import expected_protocol
 from innerloop.recipes.schema import Inner
@@ -82,7 +84,6 @@ def test_every_setting_of_the_inner_loop_is_read_by_some_learner() -> None:
 
 def test_choices_and_lists_follow_the_table() -> None:
     assert get_args(Inner.model_fields["method"].annotation) == tuple(LEARNERS)
-    assert get_args(Settings.model_fields["method"].annotation) == GRADIENT
     assert GRADIENT == ("maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr")
     assert (HEAD_ONLY, LEARNED) == (("anil",), ("meta-sgd", "maml-lslr"))
 
@@ -159,3 +160,45 @@ def test_learners_without_extra_buffers_leave_them_alone() -> None:
     buffers = {"mean": torch.zeros(2)}
     assert learner.init_buffers({}, buffers) == buffers
     assert learner.init_buffers({}, buffers) is not buffers
+
+
+# ---- arguments are checked when a learner is made ----
+
+GOOD: dict[str, Any] = {"loss": "mse", "lr": 0.1, "steps": 2, "ways": 5}
+WRONG = [
+    ("lr", "0.1"),
+    ("lr", math.nan),
+    ("lr", True),
+    ("steps", 1.5),
+    ("steps", -1),
+    ("steps", "3"),
+    ("ways", "5"),
+    ("ways", 0),
+    ("loss", "msee"),
+    ("loss", torch.nn.MSELoss()),
+]
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_wrong_arguments_are_refused_in_a_sentence(name: str) -> None:
+    entry = LEARNERS[name]
+    factory, network = load_object(entry.factory), mlp(1, 8, 5)
+    good = {key: value for key, value in GOOD.items() if key in entry.reads}
+    if entry.made_from == "network":
+        assert isinstance(factory(network, **good, **entry.fixed), Learner)  # a loss may be named
+        with pytest.raises(UserError, match="wrap a torch module with from_module"):
+            factory(torch.nn.Linear(1, 1), **good, **entry.fixed)
+    for key, value in WRONG:
+        if key in entry.reads:
+            with pytest.raises(UserError, match=key):
+                factory(network, **{**good, key: value}, **entry.fixed)
+
+
+@pytest.mark.parametrize("make", [episodic, reptile])
+def test_objectives_take_a_loss_by_name(make: Any) -> None:
+    learner = anil(mlp(1, [8], 1), "mse", 0.1)
+    assert make(learner, "mse").name == make(learner, get_loss("mse")).name
+    with pytest.raises(UserError, match="did you mean 'mse'"):
+        make(learner, "msee")
+    with pytest.raises(UserError, match="must be a Learner"):
+        make(mlp(1, [8], 1), "mse")

@@ -19,7 +19,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.execution import Plan, meta_gradient
 from innerloop.learners import adam, anil, boil, maml, maml_lslr, meta_sgd, momentum
-from innerloop.nets import NORM_POLICIES, Network, apply, conv4, mlp
+from innerloop.nets import NORM_POLICIES, Network, apply, conv4, from_module, mlp
 from innerloop.nets.mlp import ACTIVATIONS
 from innerloop.objectives import episodic, erm, multitask, reptile
 from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_equal
@@ -263,3 +263,14 @@ def test_first_parameters_are_the_same_on_every_processor() -> None:
         )
         digests.add(out.stdout)
     assert len(digests) == 1
+
+
+def test_sizes_of_networks_are_checked() -> None:
+    assert list(mlp(1, 40, 1).init(torch.Generator())[0]) == list(mlp(1, [40], 1).init(torch.Generator())[0])
+    for wrong in ("40", [40.5], [0], None):
+        with pytest.raises(UserError, match="must be widths of hidden layers"):
+            mlp(1, wrong, 1)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="outputs='5' must be a whole number"):
+        conv4(1, 28, "5")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="takes a torch module"):
+        from_module("resnet")  # type: ignore[arg-type]

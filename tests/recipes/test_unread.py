@@ -240,14 +240,13 @@ def test_a_run_that_was_trained_with_such_a_table_can_still_be_judged(tmp_path: 
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
-        ("rate sine-maml steps=3 shots=5 seed=1", ("inner.steps=3", "tasks.shots=5", "run.seed=1")),
+        ("rate sine-maml loss=mse shots=5 seed=1", ("inner.loss=mse", "tasks.shots=5", "run.seed=1")),
         ("rate sine-maml data=uniform kind=bracket", ("data is for", "kind is for drawn data")),
         ("rate data=normal low=1 high=2", ("low is for data=uniform", "high is for data=uniform")),
         ("rate mean=1 scale=2", ("mean is for data=normal", "scale is for data=normal or exponential")),
-        ("rate width=2 method=maml steps=2", ("features=gaussian", "method is for datasets", "steps is for")),
-        ("rate queries=3", ("queries is for datasets, and on drawn data for forms with query samples",)),
+        ("rate width=2 queries=3", ("features=gaussian", "queries is for forms with query samples")),
         ("rate dim=200 optima=2", ("optima is for drawn data, with kind=gradient",)),
-        ("rate data=sine ways=3 dim=4 loss=mse", ("ways is for datasets of", "dim is for", "loss is for")),
+        ("rate sine dim=4 loss=mse", ("dim is for drawn data", "loss is for drawn data")),
         ("landscape linear-maml dim=3 noise=1", ("tasks.settings.dim=3 where", "own setting, tasks.noise=1")),
         ("landscape components=3 seed=1", ("components is for the tasks of a recipe", "seed is for")),
         ("landscape omniglot-maml samples=9", ("samples is for recipes with a squared error",)),

@@ -48,5 +48,5 @@ def advise(
     """
     own = [f"budget={budget}", f"backbone={backbone}"]
     own += [] if methods is None else [f"methods=[{','.join(methods)}]"]
-    asked = understand(str(source), [*own, *items, *as_items(settings)], trust=trust)
+    asked = understand(str(source), [*own, *map(str, items), *as_items(settings)], trust=trust)
     return carry_out(asked, workers=workers, show=progress)

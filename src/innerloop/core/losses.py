@@ -67,13 +67,20 @@ LOSSES: dict[str, Loss] = {
 """Every loss by its name."""
 
 
-def get_loss(name: str) -> Loss:
-    """The loss of that name.
+def get_loss(name: str | Loss) -> Loss:
+    """The loss of that name; a loss itself is given back.
 
     >>> import torch
     >>> get_loss("half-sse").value(torch.tensor([[3.0], [0.0]]), torch.tensor([[1.0], [0.0]]))
     tensor(2.)
     """
+    if isinstance(name, Loss):
+        return name
+    if not isinstance(name, str):
+        raise UserError(
+            f"a loss is a Loss or its name, such as 'mse', not a {type(name).__name__}: there are "
+            f"{', '.join(LOSSES)}; one of your own is innerloop.core.types.Loss(name, convention, value)."
+        )
     if name not in LOSSES:
         raise UserError(f"unknown loss '{name}'{did_you_mean(name, LOSSES)}; there are {', '.join(LOSSES)}.")
     return LOSSES[name]

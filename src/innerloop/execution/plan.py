@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import torch
 
+from innerloop.core.arguments import checked
 from innerloop.core.cores import available_cores as available_cores
-from innerloop.core.errors import UserError
+from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.trials import Outcome, try_out
 
 Mode = Literal["vmap", "threads", "processes", "loop"]
@@ -22,7 +23,16 @@ BFLOAT16_TRIAL = Path(__file__).with_name("try_bfloat16.py")
 COMPILER_TRIAL = Path(__file__).with_name("try_compiler.py")
 
 
-class Plan(NamedTuple):
+class _Plan(NamedTuple):
+    mode: Mode = "loop"
+    threads: int = 1
+    chunk: int | None = None
+    compile: Compile = "off"
+    reason: str = ""
+    ranks: int = 1
+
+
+class Plan(_Plan):
     """How a function is mapped over tasks.
 
     Attributes:
@@ -36,14 +46,29 @@ class Plan(NamedTuple):
         reason: why this was chosen, in one sentence.
         ranks: processes among which tasks are divided, each of which runs its own so; they must have met
             (:func:`innerloop.execution.group.join`), and all do the same.
+
+    Raises:
+        UserError: there is no such mode or way to compile, or a number is none.
     """
 
-    mode: Mode = "loop"
-    threads: int = 1
-    chunk: int | None = None
-    compile: Compile = "off"
-    reason: str = ""
-    ranks: int = 1
+    __slots__ = ()
+
+    @checked
+    def __new__(
+        cls,
+        mode: Mode = "loop",
+        threads: int = 1,
+        chunk: int | None = None,
+        compile: Compile = "off",
+        reason: str = "",
+        ranks: int = 1,
+    ) -> Self:
+        """Refuses what there is not."""
+        for what, word, known in (("mode", mode, get_args(Mode)), ("compile", compile, get_args(Compile))):
+            if word not in known:
+                hint = did_you_mean(str(word), known)
+                raise UserError(f"Plan: there is no {what}={word!r}{hint}; there are {', '.join(known)}.")
+        return super().__new__(cls, mode, threads, chunk, compile, reason, ranks)
 
     @property
     def intra_op(self) -> int:

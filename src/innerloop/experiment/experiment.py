@@ -38,7 +38,7 @@ class Experiment:
     def __init__(
         self, source: str | Path | Recipe, *items: str, trust: bool = False, **settings: Any
     ) -> None:
-        given = [*items, *as_items(settings)]
+        given = [*map(str, items), *as_items(settings)]
         if isinstance(source, Recipe):
             recipe = make_recipe(source.model_dump(exclude_none=True), given) if given else source
             self.recipe = admit(recipe, typed_keys(given), "the recipe", trust)

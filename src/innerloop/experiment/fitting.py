@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
+
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.frozen import evaluate_head
 from innerloop.evaluation.scores import Evaluation, evaluate
@@ -24,6 +26,8 @@ MOST_QUERIES = 20_000
 """Queries whose labels are kept, at most: their file stays below a few hundred kilobytes."""
 
 
+@torch.inference_mode(False)  # where it is called in inference mode, training still needs gradients
+@torch.enable_grad()
 def fit_parts(
     parts: Parts,
     state: TrainState | None = None,

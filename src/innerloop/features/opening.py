@@ -48,6 +48,8 @@ def open_backbone(
     Raises:
         UserError: there is no such backbone, or its weights or its preprocessing cannot be found.
     """
+    if not isinstance(name, str):
+        raise UserError(f"a backbone is opened by its name, such as 'efficientnet-lite0', not {name!r}.")
     if ":" not in name and name not in BACKBONES:
         raise UserError(
             f"unknown backbone '{name}'{backbone_hint(name)}; there are {', '.join(PRETRAINED)}, "

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.types import Params
 from innerloop.learners.base import Learner
 from innerloop.learners.embedding import check_positive_setting, embedding_learner, indicators
@@ -23,6 +24,7 @@ class Memory(NamedTuple):
     labels: Tensor
 
 
+@checked
 def matching(network: Network, ways: int, scale: float = SCALE) -> Learner:
     r"""Matching networks (Vinyals et al. 2016), without the embedding of whole sets.
 

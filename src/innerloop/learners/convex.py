@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
 from innerloop.learners.base import OWN_PREFIX, Learner
@@ -58,6 +59,7 @@ Solve = Callable[[Tensor, Tensor, int, bool], Solved]
 """``(features (n, d), labels (n,), classes, training) -> solved``; every class has a sample."""
 
 
+@checked
 def metaoptnet_svm(
     network: Network, ways: int, C: float = 0.1, scale: float = 1.0, steps: int = 0
 ) -> Learner:
@@ -89,6 +91,7 @@ def metaoptnet_svm(
     return _convex_learner("metaoptnet-svm", network, ways, solve, scale)
 
 
+@checked
 def logistic_head(network: Network, ways: int, C: float = 1.0, scale: float = 1.0) -> Learner:
     """Logistic regression, solved to the end and differentiated implicitly, without intercept.
 

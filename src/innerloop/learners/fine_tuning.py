@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Buffers, Params
 from innerloop.learners.base import Adapted, Learner
@@ -30,6 +31,7 @@ def with_new_head(network: Network, normalise: bool) -> Network:
     return network._replace(head=head, head_names=(WEIGHT, BIAS))
 
 
+@checked
 def fine_tune(
     network: Network, ways: int, lr: float = 1e-3, steps: int = 10, normalise: bool = True
 ) -> Learner:

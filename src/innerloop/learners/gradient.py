@@ -19,7 +19,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
 import innerloop.core.autodiff as autodiff
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
+from innerloop.core.losses import get_loss
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
 from innerloop.learners.base import RATE_PREFIX, Adapted, Learner
@@ -48,10 +50,11 @@ from innerloop.nets.norms import statistics_for
 Rates = Literal["fixed", "per-weight", "per-layer-and-step"]
 
 
+@checked
 def gradient_learner(
     name: str,
     network: Network,
-    loss: Loss,
+    loss: Loss | str,
     *,
     lr: float,
     steps: int,
@@ -80,6 +83,7 @@ def gradient_learner(
         rates: fixed, or learned.
         head_start: where the last layer starts (:mod:`innerloop.learners.starts`).
     """
+    loss = get_loss(loss)
     check_start(head_start, head_moves=adapts != "body")
     rule = rule or sgd()
     through = 0 if first_order else steps if truncate is None else min(truncate, steps)
@@ -177,9 +181,10 @@ def _descend(
     return reattach(start, moving) if cut and constant == steps else moving
 
 
+@checked
 def maml(
     network: Network,
-    loss: Loss,
+    loss: Loss | str,
     lr: float,
     steps: int = 1,
     *,
@@ -225,8 +230,9 @@ def maml(
     )
 
 
+@checked
 def anil(
-    network: Network, loss: Loss, lr: float, steps: int = 1, *, online: Online = "off", **options: Any
+    network: Network, loss: Loss | str, lr: float, steps: int = 1, *, online: Online = "off", **options: Any
 ) -> Learner:
     """Almost no inner loop (Raghu et al. 2020): only the last layer moves, on features computed once.
 
@@ -246,7 +252,8 @@ def anil(
     return gradient_learner("anil", network, loss, lr=lr, steps=steps, adapts="head", **options)
 
 
-def boil(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
+@checked
+def boil(network: Network, loss: Loss | str, lr: float, steps: int = 1, **options: Any) -> Learner:
     """Body only update in inner loop (Oh et al. 2021): all but the last layer move.
 
     Args:
@@ -259,7 +266,8 @@ def boil(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any
     return gradient_learner("boil", network, loss, lr=lr, steps=steps, adapts="body", **options)
 
 
-def meta_sgd(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
+@checked
+def meta_sgd(network: Network, loss: Loss | str, lr: float, steps: int = 1, **options: Any) -> Learner:
     """Meta-SGD (Li et al. 2017): a learned rate for every weight, starting at ``lr``.
 
     Args:
@@ -272,7 +280,8 @@ def meta_sgd(network: Network, loss: Loss, lr: float, steps: int = 1, **options:
     return gradient_learner("meta-sgd", network, loss, lr=lr, steps=steps, rates="per-weight", **options)
 
 
-def maml_lslr(network: Network, loss: Loss, lr: float, steps: int = 1, **options: Any) -> Learner:
+@checked
+def maml_lslr(network: Network, loss: Loss | str, lr: float, steps: int = 1, **options: Any) -> Learner:
     """MAML++'s learned rates (Antoniou et al. 2019): one for every layer and step, starting at ``lr``.
 
     Asked for more steps than it was trained with, it repeats the last step's rates.
@@ -289,6 +298,7 @@ def maml_lslr(network: Network, loss: Loss, lr: float, steps: int = 1, **options
     )
 
 
+@checked
 def non_adaptive(network: Network) -> Learner:
     """Predicts without looking at the labels of the support set (its statistics may still normalise)."""
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.types import Batch, Buffers, Params, TaskBatch, stack_tasks
 from innerloop.kernels.meta.predict import KernelFit, predict_tasks
 from innerloop.learners.base import Learner
@@ -44,6 +45,7 @@ def regression_tasks(tasks: Batch, ways: int) -> TaskBatch:
     )
 
 
+@checked
 def kernel_learner(fitted: KernelFit, ways: int | None = None, name: str = "kernel") -> Learner:
     """What the kernel of a meta-learner predicts (Bridge, Lemma 1; MetaNTK, Theorem 2), for ``evaluate``.
 

@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 
 import innerloop.core.autodiff as autodiff
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
-from innerloop.core.losses import is_classification
+from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
 from innerloop.learners.base import ONLINE_PREFIX as PREFIX
@@ -103,7 +104,8 @@ def _unit(features: Tensor) -> Tensor:
     return features / features.norm(dim=-1, keepdim=True).clamp(min=TINY)
 
 
-def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule) -> Learner:
+@checked
+def online_anil(network: Network, loss: Loss | str, lr: float, steps: int, rule: Rule) -> Learner:
     """ANIL with a rate that follows its features by ``rule``; ``init_buffers`` adds the buffers it needs.
 
     Args:
@@ -113,6 +115,7 @@ def online_anil(network: Network, loss: Loss, lr: float, steps: int, rule: Rule)
         steps: inner steps.
         rule: ``h3``, ``h15`` or ``trace``.
     """
+    loss = get_loss(loss)
     labels = is_classification(loss)
     divisor = step_divisor(max(steps, 1))
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.types import Params
 from innerloop.learners.base import Learner
 from innerloop.learners.embedding import class_means, embedding_learner, only_seen
@@ -19,6 +20,7 @@ class Prototypes(NamedTuple):
     counts: Tensor
 
 
+@checked
 def protonet(network: Network, ways: int) -> Learner:
     r"""Prototypical networks (Snell et al. 2017): logits :math:`-\|f(x) - c_k\|^2` to the class means.
 

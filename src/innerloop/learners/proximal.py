@@ -30,7 +30,9 @@ import torch
 from torch import Tensor
 
 import innerloop.core.autodiff as autodiff
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
+from innerloop.core.losses import get_loss
 from innerloop.core.trees import add_scaled, detach, dot, select, tree_map
 from innerloop.core.types import Buffers, Loss, Params, Task, all_samples
 from innerloop.learners.base import REPORT_PREFIX, Adapted, Learner
@@ -95,9 +97,10 @@ def solve(problem: Proximal, inner: InnerLoss, start: Params) -> Solved:
     return Solved(moving, relative(grads, first))
 
 
+@checked
 def imaml(
     network: Network,
-    loss: Loss,
+    loss: Loss | str,
     lr: float,
     steps: int = 16,
     *,
@@ -128,6 +131,7 @@ def imaml(
     >>> learner.adapt(params, {}, torch.ones(2, 1), torch.ones(2, 1)).params["layer0.weight"]
     tensor([[0.5000]])
     """
+    loss = get_loss(loss)
     _check(penalty, cg_steps, damping)
     problem = _problem(penalty, lr, steps, rule)
     pull, predict = _pull(network, loss, penalty, cg_steps, damping), predictor(network)
@@ -177,9 +181,10 @@ def _pull(network: Network, loss: Loss, penalty: float, cg_steps: int, damping: 
     return pull
 
 
+@checked
 def minibatchprox(
     network: Network,
-    loss: Loss,
+    loss: Loss | str,
     lr: float,
     steps: int = 16,
     *,
@@ -203,6 +208,7 @@ def minibatchprox(
         rule: how a gradient becomes a step; plain gradient descent if omitted.
         penalty: :math:`\lambda`.
     """
+    loss = get_loss(loss)
     _check(penalty)
     problem = _problem(penalty, lr, steps, rule)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.types import Params
 from innerloop.learners.base import OWN_PREFIX, Learner
 from innerloop.learners.embedding import check_positive_setting, embedding_learner, indicators, only_seen
@@ -33,6 +34,7 @@ class RidgeHead(NamedTuple):
     converged: Tensor
 
 
+@checked
 def r2d2(network: Network, ways: int, penalty: float = 1.0, scale: float = 10.0) -> Learner:
     r"""R2D2 (Bertinetto et al. 2019): ridge regression with learned penalty, scale and shift.
 
@@ -68,6 +70,7 @@ def r2d2(network: Network, ways: int, penalty: float = 1.0, scale: float = 10.0)
     return embedding_learner("r2d2", network, fit, score, init, solved=_solved)
 
 
+@checked
 def metaoptnet_ridge(network: Network, ways: int, penalty: float = 50.0, scale: float = 2.0) -> Learner:
     """MetaOptNet with ridge regression (Lee et al. 2019): a fixed penalty, no intercept, a learned scale.
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import innerloop.nets.norms as norms
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal
@@ -26,6 +27,7 @@ def feature_side(size: int, pooling: str) -> int:
     return size
 
 
+@checked
 def conv4(
     channels: int,
     size: int,

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import Trusted, foreign_parts, let_in, load_object
 from innerloop.nets.cells.network import cell_network
@@ -40,6 +41,7 @@ _GIVEN = 3
 _PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
+@checked
 def backbone(
     name: str,
     channels: int,
@@ -116,7 +118,7 @@ def build_backbone(
 def backbone_hint(name: str) -> str:
     """What an unknown name may have meant: a network of ours, or one of timm's, which needs a prefix.
 
-    Without timm, a name that differs from ours in its number only is taken for one of its: it knows them all.
+    Without timm, a name that differs from ours in its depth only is taken for one of timm's.
 
     >>> backbone_hint("resnet50"), backbone_hint("resnet12thin")
     (" (did you mean 'timm:resnet50'?)", " (did you mean 'resnet12-thin'?)")
@@ -124,8 +126,9 @@ def backbone_hint(name: str) -> str:
     try:
         theirs = bool(importlib.import_module("timm").is_model(name))
     except ModuleNotFoundError:
-        bare = re.sub(r"\d+", "", name)
-        theirs = "-" not in name and bare in {re.sub(r"\d+", "", known) for known in BACKBONES}
+        depth = r"\d\d+$"
+        bare = {re.sub(depth, "", known) for known in BACKBONES if re.search(depth, known)}
+        theirs = "-" not in name and re.search(depth, name) is not None and re.sub(depth, "", name) in bare
     return did_you_mean(name, [f"timm:{name}"] if theirs else BACKBONES)
 
 

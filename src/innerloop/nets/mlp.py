@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal, standard_normal
@@ -26,9 +27,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@checked
 def mlp(
     inputs: int,
-    hidden: Sequence[int],
+    hidden: Sequence[int] | int,
     outputs: int,
     activation: str = "relu",
     parametrisation: str = "standard",
@@ -46,7 +48,7 @@ def mlp(
 
     Args:
         inputs: input dimension.
-        hidden: width of every hidden layer.
+        hidden: width of every hidden layer; a number is one layer.
         outputs: output dimension.
         activation: one of ``relu leaky_relu tanh erf sigmoid softplus linear``.
         parametrisation: ``standard`` or ``ntk``.
@@ -59,6 +61,7 @@ def mlp(
     >>> list(params)[-2:], net.head_names
     (['layer2.weight', 'layer2.bias'], ('layer2.weight', 'layer2.bias'))
     """
+    hidden = _widths(hidden)
     _check(activation, parametrisation)
     sizes = [inputs, *hidden, outputs]
     last = len(sizes) - 2
@@ -97,6 +100,14 @@ def mlp(
 
     names = (f"layer{last}.weight", f"layer{last}.bias") if has_bias else (f"layer{last}.weight",)
     return Network(init, features, head, names, "none")
+
+
+def _widths(hidden: Sequence[int] | int) -> list[int]:
+    """Widths as a list, refused where they are no whole numbers."""
+    given = list(hidden) if isinstance(hidden, Sequence) else [hidden]
+    if any(isinstance(width, bool) or not isinstance(width, int) or width < 1 for width in given):
+        raise UserError(f"mlp: hidden={hidden!r} must be widths of hidden layers, such as [40, 40].")
+    return given
 
 
 def _check(activation: str, parametrisation: str) -> None:

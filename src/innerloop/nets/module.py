@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
+from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.adoption import Comparison, last_linear, split_at
 from innerloop.nets.network import Network
@@ -185,6 +186,8 @@ def from_module(
     >>> net.head_names
     ('2.weight', '2.bias')
     """
+    if not isinstance(module, nn.Module) and not callable(module):
+        raise UserError(f"from_module takes a torch module or a function that makes one, not {module!r}.")
     whole, init = _adopted(module, norm)
     split = split_at(whole, head if head is not None else last_linear(whole))
     own = [name for name, _ in split.readout[0].named_parameters()]

@@ -12,6 +12,7 @@ from torch import Tensor
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
 import innerloop.nets.ops.choice as ops
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal, uniform
@@ -54,6 +55,7 @@ def linear_head(generator: torch.Generator, outputs: int, inputs: int, scale: fl
     return {**params, "head.bias": uniform(generator, (outputs,), inputs)} if bias else params
 
 
+@checked
 def resnet12(
     channels: int,
     size: int,

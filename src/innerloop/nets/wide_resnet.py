@@ -12,6 +12,7 @@ from torch import Tensor
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
 import innerloop.nets.ops.choice as ops
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal
@@ -46,6 +47,7 @@ def blocks_of(depth: int, widen: int) -> list[Block]:
     return blocks
 
 
+@checked
 def wide_resnet(
     channels: int,
     size: int,

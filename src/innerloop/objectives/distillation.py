@@ -8,6 +8,8 @@ from typing import TypeAlias
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop.core.arguments import checked
+from innerloop.core.losses import get_loss
 from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.nets.network import Network, apply
 from innerloop.nets.norms import statistics_for
@@ -57,9 +59,10 @@ def divergence(outputs: Tensor, taught: Tensor, temperature: float) -> Tensor:
     return temperature**2 * (wanted.exp() * (wanted - said)).sum(-1).mean()
 
 
+@checked
 def distilled(
     network: Network,
-    loss: Loss,
+    loss: Loss | str,
     teacher: Teacher,
     label_weight: float = 0.5,
     teacher_weight: float = 0.5,
@@ -79,6 +82,7 @@ def distilled(
         teacher_weight: :math:`\beta`. RFS has 0.5 for both, and finds much the same with a weight of 1 here.
         temperature: :math:`T`; 4 in RFS.
     """
+    loss = get_loss(loss)
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
         """The loss of one minibatch, and the buffers after it."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from innerloop.core.arguments import checked
+from innerloop.core.losses import get_loss
 from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.core.types import all_samples as all_samples
 from innerloop.learners.base import Learner
 from innerloop.objectives.base import Objective
 
 
-def episodic(learner: Learner, loss: Loss, split: bool = True) -> Objective:
+@checked
+def episodic(learner: Learner, loss: Loss | str, split: bool = True) -> Objective:
     r"""The query loss after adapting to the support set, differentiated as the learner says.
 
     .. math:: L(\theta) = \ell\big(f_{A(\theta; X', Y')}(X), Y\big)
@@ -24,6 +27,7 @@ def episodic(learner: Learner, loss: Loss, split: bool = True) -> Objective:
         split: whether to adapt to the support set and judge on the query set; otherwise both happen on all
             samples (Bridge's setting without split).
     """
+    loss = get_loss(loss)
     outer = learner.outer
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from innerloop.core.arguments import checked
+from innerloop.core.losses import get_loss
 from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.nets.network import Network, apply
 from innerloop.objectives.base import Objective
 from innerloop.objectives.episodic import all_samples
 
 
-def erm(network: Network, loss: Loss) -> Objective:
+@checked
+def erm(network: Network, loss: Loss | str) -> Objective:
     r"""The loss of one shared predictor on all samples of a task (ERM; NAL in Landscape).
 
     .. math:: L(\theta) = \ell\big(f_\theta(X' \cup X), Y' \cup Y\big)
     """
+    loss = get_loss(loss)
 
     def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
         """The loss of one task, and the buffers after it."""

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
-from innerloop.core.losses import is_classification
+from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.nets.initial import uniform
@@ -28,8 +29,9 @@ PREFIX = "heads."
 HEADS = ("shared", "independent", "released")
 
 
+@checked
 def multitask(
-    network: Network, loss: Loss, n_heads: int, heads: str = "independent", ways: int | None = None
+    network: Network, loss: Loss | str, n_heads: int, heads: str = "independent", ways: int | None = None
 ) -> Objective:
     r"""The loss of a shared body under per-task heads, on all samples of a task; no inner loop.
 
@@ -49,6 +51,7 @@ def multitask(
             ``released``: class rows as in Bridge's code, :func:`released_rows`, without a bias.
         ways: of ``released``: classes of a training task.
     """
+    loss = get_loss(loss)
     _check_heads(heads, is_classification(loss), ways)
     class_rows = is_classification(loss)
     start = _start(heads, n_heads, class_rows, ways)

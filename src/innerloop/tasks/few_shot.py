@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.random import derive_seed, hashed_uniform
 from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
+from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.tasks.episodes import (
     EpisodeRows,
@@ -176,10 +177,10 @@ def _group_pools(
 
 
 def few_shot_sampler(
-    source: ImageSource,
-    split: str,
+    source: ImageSource | str,
+    split: str = "train",
     *,
-    seed: int,
+    seed: int = 0,
     ways: int = 5,
     shots: int = 1,
     queries: int = 15,
@@ -194,7 +195,7 @@ def few_shot_sampler(
     """N-way K-shot episodes; the ``i``-th one is a pure function of ``(seed, i)``, down to file names.
 
     Args:
-        source: the pictures.
+        source: the pictures, or the name of a dataset or a folder.
         split: ``train``, ``validation``, ``test``, or ``all``.
         seed: of the stream; splits never share episodes.
         ways: classes per episode.
@@ -216,6 +217,7 @@ def few_shot_sampler(
     >>> episodes.files(17)["support"][0]
     'alphabet05/character03/07'
     """
+    source = open_source(source) if isinstance(source, str) else source
     kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
     plan = few_shot(source, split, seed, kinds, balanced)
     pictures = Loaded(image_loader(source, dtype, device), standardiser(mean, std, dtype, device), transform)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.random import Draws, derive_seed, hashed_uniform
 from innerloop.core.types import Batch, Task, TaskBatch
@@ -115,13 +116,14 @@ def _own_parameters(family: Family) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in parameters.items() if name not in ("draws", "shots", "queries")}
 
 
+@checked
 def make_sampler(
-    family: Family,
+    family: Family | str,
     *,
-    seed: int,
+    seed: int = 0,
     split: str = "train",
-    shots: int,
-    queries: int,
+    shots: int = 10,
+    queries: int = 10,
     n_tasks: int | None = None,
     resample: bool = True,
     noise: float = 0.0,
@@ -133,7 +135,8 @@ def make_sampler(
     """A sampler over a family of tasks.
 
     Args:
-        family: a function of :class:`~innerloop.core.random.Draws`, shots and queries.
+        family: a function of :class:`~innerloop.core.random.Draws`, shots and queries; or the name of a
+            built-in one.
         seed: one seed; splits never share tasks.
         split: ``train``, ``validation``, ``test``, or any other word: each has its own stream.
         shots: support samples per task.
@@ -146,12 +149,12 @@ def make_sampler(
         settings: keyword arguments of the family.
         name: what reports call it.
 
-    >>> from innerloop import get_family
-    >>> train = make_sampler(get_family("sine"), seed=0, shots=5, queries=10)
+    >>> train = make_sampler("sine", seed=0, shots=5, queries=10)
     >>> bool((train.episode(17).x_query == train.batch(4, 4).task(1).x_query).all())
     True
     """
     settings = dict(settings or {})
+    family = _family(family)
     check_settings(family, settings)
     stream = derive_seed(seed, "tasks", split)
 
@@ -168,6 +171,16 @@ def make_sampler(
         return batch.to(device=device, dtype=dtype)
 
     return Sampler(episodes, n_tasks, name or getattr(family, "__name__", "tasks"))
+
+
+def _family(family: Family | str) -> Family:
+    if isinstance(family, str):
+        from innerloop.tasks.families import get_family
+
+        return get_family(family)
+    if not callable(family):
+        raise UserError(f"a family of tasks is a function or a name, such as 'sine', not {family!r}.")
+    return family
 
 
 def _add_noise(batch: TaskBatch, draws: Draws, noise: float) -> TaskBatch:

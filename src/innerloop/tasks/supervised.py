@@ -9,6 +9,7 @@ import torch
 
 from innerloop.core.random import derive_seed
 from innerloop.core.types import TaskBatch
+from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.tasks.few_shot import split_classes
 from innerloop.tasks.loading import Transform, image_loader, standardiser
@@ -16,10 +17,10 @@ from innerloop.tasks.sampler import Sampler, task_order
 
 
 def supervised_sampler(
-    source: ImageSource,
-    split: str,
+    source: ImageSource | str,
+    split: str = "train",
     *,
-    seed: int,
+    seed: int = 0,
     size: int = 64,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -32,7 +33,7 @@ def supervised_sampler(
     Labels count the split's classes from 0. The pictures stand in the support set; the query set is empty.
 
     Args:
-        source: the pictures.
+        source: the pictures, or the name of a dataset or a folder.
         split: ``train``, ``validation``, ``test``, or ``all``.
         seed: of the order.
         size: pictures in a minibatch.
@@ -47,6 +48,7 @@ def supervised_sampler(
     >>> batch.x_support.shape, batch.x_query.shape
     (torch.Size([1, 8, 1, 28, 28]), torch.Size([1, 0, 1, 28, 28]))
     """
+    source = open_source(source) if isinstance(source, str) else source
     classes = split_classes(source, split)
     rows = np.concatenate([np.arange(source.starts[c], source.starts[c + 1]) for c in classes])
     labels = np.repeat(np.arange(len(classes)), source.counts[classes])

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Params
 
@@ -32,6 +33,7 @@ def optimiser_classes() -> dict[str, type[torch.optim.Optimizer]]:
     return {k: v for k, v in classes.items() if k not in ("optimizer", "lbfgs", "sparseadam", "muon")}
 
 
+@checked
 def make_optimiser(name: str, lr: float, **options: Any) -> MakeOptimiser:
     """A function that sets the optimiser up on given parameters.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,16 @@ def label_array(labels: Sequence[Any]) -> NDArray[Any]:
 
 
 def list_labels(labels: Any) -> list[Any]:
-    """Labels as a list of plain values, from a list, an array or a tensor."""
+    """Labels as a list of plain values, from a list, an array or a tensor.
+
+    Raises:
+        UserError: they are no list at all.
+    """
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise UserError(
+            f"y must list one label for every picture, such as ['ant', 'bee'], not {labels!r}; a folder with "
+            "one folder of pictures per class is read by `innerloop predict --support FOLDER PICTURES`."
+        )
     return list(labels.tolist() if hasattr(labels, "tolist") else labels)
 
 

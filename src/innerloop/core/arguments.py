@@ -1,0 +1,105 @@
+"""What users give to factories, checked when they are called: by the name of the argument, in one place."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import operator
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any, ParamSpec, TypeVar
+
+from torch import Tensor
+
+from innerloop.core.errors import Problems
+from innerloop.core.faults import shortened
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _number(value: Any) -> str | None:
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return None
+    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+        return None
+    return "a finite number, such as 0.01"
+
+
+def _whole(least: int, example: int) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        try:
+            enough = not isinstance(value, bool) and operator.index(value) >= least
+        except TypeError:
+            enough = False
+        return None if enough else f"a whole number from {least} up, such as {example}"
+
+    return check
+
+
+def _has(attribute: str, words: str) -> Callable[[Any], str | None]:
+    return lambda value: None if hasattr(value, attribute) else words
+
+
+_RULES: Mapping[str, Callable[[Any], str | None]] = {
+    "network": _has("head_names", "a Network, such as mlp(1, [40], 1): wrap a torch module with from_module"),
+    "learner": _has("adapt", "a Learner, such as maml(network, 'mse', lr=0.01)"),
+    "lr": _number,
+    "steps": _whole(0, 5),
+    "cg_steps": _whole(1, 5),
+    "truncate": _whole(0, 1),
+    "ways": _whole(1, 5),
+    "n_heads": _whole(1, 100),
+    "shots": _whole(1, 5),
+    "queries": _whole(0, 15),
+    "n_tasks": _whole(1, 100),
+    "inputs": _whole(1, 1),
+    "outputs": _whole(1, 1),
+    "channels": _whole(1, 3),
+    "size": _whole(1, 28),
+    "filters": _whole(1, 64),
+    "threads": _whole(1, 2),
+    "chunk": _whole(1, 5),
+    "ranks": _whole(1, 2),
+}
+"""What an argument of this name must be, in words where it is not; None is taken where it is the default."""
+
+
+def _called(function: Callable[..., Any]) -> str:
+    """What users call it: a class, where it is a constructor."""
+    return function.__qualname__.removesuffix(".__new__").rpartition(".")[2]
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """A factory that refuses arguments of the wrong kind with a sentence for each, when it is called.
+
+    >>> @checked
+    ... def learner(lr: float, steps: int = 1) -> int:
+    ...     return steps
+    >>> learner("0.1", steps=1.5)
+    Traceback (most recent call last):
+    innerloop.core.errors.UserError: learner: lr='0.1' must be a finite number, such as 0.01.
+    learner: steps=1.5 must be a whole number from 0 up, such as 5.
+    """
+    signature = inspect.signature(function)
+    ruled = {name: p.default for name, p in signature.parameters.items() if name in _RULES}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        """Looks at the arguments first."""
+        problems = Problems()
+        given = signature.bind_partial(*args, **kwargs).arguments
+        for name in [name for name in ruled if name in given]:
+            value = given[name]
+            if value is None and ruled[name] is None:
+                continue
+            if (wanted := _RULES[name](value)) is not None:
+                shown = (
+                    shortened(repr(value)) if isinstance(value, (str, int, float)) else type(value).__name__
+                )
+                problems.add(f"{_called(function)}: {name}={shown} must be {wanted}.")
+        problems.refuse()
+        return function(*args, **kwargs)
+
+    return call

@@ -58,7 +58,7 @@ def logistic(
     >>> x, y = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[0, 1]])
     >>> fit = logistic(x, y, ways=2, C=1.0)
     >>> fit.weights.flatten(), bool(fit.converged)
-    (tensor([-0.4513,  0.4513]), True)
+    (tensor([-0.5213,  0.5213]), True)
     """
     check_positive("C", float(C.min()) if isinstance(C, Tensor) else C)
     check_problems(features, labels, ways, every_class=intercept)

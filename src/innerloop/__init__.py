@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from innerloop.core import NonFiniteError as NonFiniteError
     from innerloop.core import Task as Task
     from innerloop.core import TaskBatch as TaskBatch
+    from innerloop.core import Trusted as Trusted
     from innerloop.core import UserError as UserError
     from innerloop.core import get_loss as get_loss
     from innerloop.data import ImageSource as ImageSource
@@ -137,7 +138,7 @@ else:
         {
             "innerloop.advice": "RateAdvice advise_rate",
             "innerloop.advisor": "Advice advise",
-            "innerloop.core": "Draws Interval NonFiniteError Task TaskBatch UserError get_loss",
+            "innerloop.core": "Draws Interval NonFiniteError Task TaskBatch Trusted UserError get_loss",
             "innerloop.data": "ImageSource from_arrays from_dataset glyphs open_source",
             "innerloop.estimator": "FewShotClassifier FewShotHead",
             "innerloop.evaluation": (

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from innerloop.core.autodiff import gradient as gradient
     from innerloop.core.errors import NonFiniteError as NonFiniteError
     from innerloop.core.errors import UserError as UserError
+    from innerloop.core.importing import Trusted as Trusted
+    from innerloop.core.importing import UntrustedCodeError as UntrustedCodeError
     from innerloop.core.losses import LOSSES as LOSSES
     from innerloop.core.losses import get_loss as get_loss
     from innerloop.core.losses import rate_factor as rate_factor
@@ -31,6 +33,7 @@ else:
         {
             "innerloop.core.autodiff": "gradient",
             "innerloop.core.errors": "NonFiniteError UserError",
+            "innerloop.core.importing": "Trusted UntrustedCodeError",
             "innerloop.core.losses": "LOSSES get_loss rate_factor smoothed",
             "innerloop.core.random": "Draws",
             "innerloop.core.statistics": "Interval mean_interval paired_difference",

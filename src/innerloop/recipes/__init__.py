@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from innerloop.recipes.settings import make_recipe as make_recipe
     from innerloop.recipes.settings import recipe_from_toml as recipe_from_toml
     from innerloop.recipes.settings import recipe_to_toml as recipe_to_toml
-    from innerloop.recipes.trust import UntrustedCodeError as UntrustedCodeError
 else:
     __getattr__, __dir__ = lazy(
         __name__,
@@ -23,6 +22,5 @@ else:
             "innerloop.recipes.library": "Shipped load_recipe shipped_names shipped_recipes",
             "innerloop.recipes.schema": "Recipe",
             "innerloop.recipes.settings": "make_recipe recipe_from_toml recipe_to_toml",
-            "innerloop.recipes.trust": "UntrustedCodeError",
         },
     )

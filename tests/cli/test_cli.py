@@ -300,8 +300,29 @@ def test_ls(call: Any) -> None:
     assert [recipe["name"] for recipe in printed["recipes"]] == shipped_names()
     assert printed["runs"] == []
     assert [bench["name"] for bench in printed["benchmarks"]] == list(BENCHMARKS)
+    assert {recipe["dataset"] for recipe in printed["recipes"] if recipe["name"] == "sine-maml"} == {"sine"}
     _, out, _ = call("ls")
     assert all(name in out for name in shipped_names())
+
+
+def test_recipes_are_listed_by_dataset_and_method(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = {recipe["name"]: recipe for recipe in answer(call("ls", "recipes", "--json")[1])["recipes"]}
+    for name, dataset, method, takes in (
+        ("mini-imagenet-protonet-cpu", "mini-imagenet", "protonet", "tens of minutes"),
+        ("mini-imagenet-maml-cpu", "mini-imagenet", "maml", "tens of minutes"),
+        ("cifar-fs-supervised-thin", "cifar-fs", "supervised", "about 20 minutes"),
+        ("cifar-fs-cells-cpu", "cifar-fs", "supervised", "eight minutes"),
+        ("cifar-fs-pretrained", "cifar-fs", "pretrained", ""),
+        ("pictures-maml", "your own pictures", "maml", ""),
+        ("sine-reptile", "sine", "reptile", ""),
+        ("sine-erm", "sine", "erm", ""),
+    ):
+        assert [listed[name][key] for key in ("dataset", "method", "takes")] == [dataset, method, takes], name
+    monkeypatch.setattr("innerloop.cli.output.PIPE_WIDTH", 80)
+    lines = call("ls", "recipes")[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    names = [line.split()[0] for line in lines if line.startswith("  ") and line.split()]
+    assert names == sorted(listed, key=lambda n: (listed[n]["dataset"], listed[n]["method"], n))
 
 
 def test_show_prints_a_recipe_that_trains(call: Any) -> None:

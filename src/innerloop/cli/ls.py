@@ -9,13 +9,15 @@ import typer
 
 from innerloop.bench import BENCHMARKS
 from innerloop.cli.options import Json
-from innerloop.cli.output import Result, carry_out, table, write
+from innerloop.cli.output import Result, carry_out, console, table, write
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.words import score_text
 from innerloop.runs.manifest import actual_status
 
 SECTIONS = ("recipes", "runs", "benchmarks")
 NEWEST = 10
+WIDE = 120
+"""Columns from which a line has room for what a recipe shows."""
 What = Annotated[
     str | None, typer.Argument(metavar="[WHAT]", help="recipes, runs or benchmarks; all of them if omitted.")
 ]
@@ -23,7 +25,7 @@ All = Annotated[bool, typer.Option("--all", "-a", help=f"All runs, not only the 
 
 
 def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
-    r"""List the recipes, the runs under ./runs and the benchmarks.
+    r"""List the recipes by dataset and method, the runs under ./runs and the benchmarks.
 
     \b
     Examples:
@@ -31,8 +33,8 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
       innerloop ls runs --all
 
     \b
-    JSON: recipes (name, description), runs (run, recipe, seed, status, steps, score, mean, ci95, judged_by,
-    own_protocol, others), benchmarks.
+    JSON: recipes (name, description, dataset, method, takes), runs (run, recipe, seed, status, steps, score,
+    mean, ci95, judged_by, own_protocol, others), benchmarks.
     """
 
     def work() -> Result:
@@ -57,7 +59,8 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
 def _recipes() -> list[dict[str, str]]:
     from innerloop.recipes.library import shipped_recipes
 
-    return [{"name": recipe.name, "description": recipe.description} for recipe in shipped_recipes()]
+    keys = ("name", "description", "dataset", "method", "takes")
+    return [{key: getattr(recipe, key) for key in keys} for recipe in shipped_recipes()]
 
 
 def _runs(folder: Path, newest: int | None) -> list[dict[str, Any]]:
@@ -107,8 +110,7 @@ def _sound_row(path: Path) -> dict[str, Any]:
 
 def _render(result: Result) -> None:
     if "recipes" in result:
-        rows = [(recipe["name"], recipe["description"]) for recipe in result["recipes"]]
-        table("recipes: innerloop train NAME", ("name", "shows"), rows)
+        _render_recipes(result["recipes"])
     if result.get("runs"):
         shown = [
             (
@@ -127,6 +129,21 @@ def _render(result: Result) -> None:
     if "benchmarks" in result:
         rows = [(bench["name"], bench["description"]) for bench in result["benchmarks"]]
         table("benchmarks: innerloop bench NAME", ("name", "measures"), rows)
+
+
+def _render_recipes(recipes: list[dict[str, str]]) -> None:
+    """Grouped by dataset, then by method; a narrow terminal has no room for what each shows."""
+    wide, columns = console().width >= WIDE, ["name", "method", "takes"]
+    rows, before = [], ""
+    for recipe in sorted(recipes, key=lambda one: (one["dataset"], one["method"], one["name"])):
+        if recipe["dataset"] != before:
+            rows += [[""] * (3 + wide)] * bool(rows)
+            before = recipe["dataset"]
+            rows.append([before, *[""] * (2 + wide)])
+        cells = [f"  {recipe['name']}", recipe["method"], recipe["takes"]]
+        rows.append([*cells, recipe["description"]] if wide else cells)
+    table("recipes: innerloop train NAME", [*columns, "shows"] if wide else columns, rows)
+    write("`innerloop show NAME` says what a recipe does and why\n")
 
 
 def _judged_by(row: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 def _number(value: Any) -> str | None:
     if isinstance(value, Tensor) and value.is_floating_point():
         return None
-    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+    if value is not True and value is not False and isinstance(value, Real) and math.isfinite(value):
         return None
     return "a finite number, such as 0.01"
 

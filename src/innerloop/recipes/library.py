@@ -5,6 +5,7 @@ Importing this does not import torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -24,14 +25,28 @@ PICTURES = "pictures-protonet"
 """Trains on pictures where only a folder or a dataset is named."""
 NUMBERS = "sine-maml"
 """Trains on a family of tasks where only the family is named."""
+_TAKES = re.compile(r"(?:in|within|takes?|after) ((?:about |some |tens of )?(?:\w+ )??minutes?)\b")
+"""How long a recipe says that it takes."""
 
 
 class Shipped(NamedTuple):
-    """A recipe that comes with the library: its name, one line about it, and its text as it may be copied."""
+    """A recipe that comes with the library.
+
+    Attributes:
+        name: what it is called.
+        description: one line about it.
+        text: as it may be copied.
+        dataset: what it is trained on: a dataset, a family of tasks, or ``your own pictures``.
+        method: the learner; the objective, where training has no inner loop.
+        takes: how long, in the words of its text; empty where it does not say.
+    """
 
     name: str
     description: str
     text: str
+    dataset: str
+    method: str
+    takes: str
 
 
 class Named(NamedTuple):
@@ -99,7 +114,16 @@ def shipped_recipes() -> list[Shipped]:
     recipes = []
     for name in shipped_names():
         text = shipped_text(name)
-        recipes.append(Shipped(name, str(read_toml(text, name).get("description", "")), text))
+        data = read_toml(text, name)
+        tasks, outer = data.get("tasks", {}), data.get("outer", {})
+        pictures = tasks.get("family") in IMAGE_FAMILIES
+        dataset = data.get("data", {}).get("name", "your own pictures") if pictures else tasks["family"]
+        objective, learner = outer.get("objective", "episodic"), data.get("inner", {}).get("method", "maml")
+        trained = {"episodic": learner, "none": "pretrained", "erm": "supervised" if pictures else "erm"}
+        method = trained.get(objective, objective)
+        described = str(data.get("description", ""))
+        takes = _TAKES.search(f"{' '.join(header(text).split())} {described}")
+        recipes.append(Shipped(name, described, text, dataset, method, takes[1] if takes else ""))
     return recipes
 
 

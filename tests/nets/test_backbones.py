@@ -207,7 +207,7 @@ def test_wrn_by_name_is_wrn_28_10():
         ("wrn-28-10", {"depth": 16}, "no setting 'depth'"),
         ("resnet12", {"head": "fc"}, "knows its last layer"),
         (Trusted("nowhere.at_all:net"), {}, "no module 'nowhere.at_all'"),
-        ("torch.nn:Nothing", {}, "has no 'Nothing'"),
+        (Trusted("torch.nn:Nothing"), {}, "has no 'Nothing'"),
         (Trusted("builtins:dict"), {}, "gave a dict"),
     ],
 )

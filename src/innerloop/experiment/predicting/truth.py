@@ -48,7 +48,7 @@ def check_truth(files: Sequence[Path], names: Sequence[Any]) -> None:
         files: the pictures.
         names: of the classes.
     """
-    folders = dict.fromkeys(file.resolve().parent.name for file in files)
+    folders = dict.fromkeys(file.absolute().parent.name for file in files)
     if not {str(name) for name in names} & set(folders):
         shown = ", ".join(f"'{name}'" for name in list(folders)[:3])
         raise UserError(
@@ -74,7 +74,7 @@ def truth_of(
     (0.5, 'dog', {'owl': (1, 1)})
     """
     classes = [str(name) for name in names]
-    folders = [file.resolve().parent.name for file in files]
+    folders = [file.absolute().parent.name for file in files]
     known = [(true, str(said)) for true, said in zip(folders, labels, strict=True) if true in classes]
     count = Counter(true for true, _ in known)
     wrong = Counter(pair for pair in known if pair[0] != pair[1])

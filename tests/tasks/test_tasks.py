@@ -347,7 +347,7 @@ def test_a_module_in_the_current_folder_is_refused_with_the_fix(
     (tmp_path / "machines_of_mine.py").write_text("raise RuntimeError('nothing is imported')\n")
     (tmp_path / "package_of_mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    for path in (Trusted("machines_of_mine:machines"), "package_of_mine.tasks:machines"):
+    for path in (Trusted("machines_of_mine:machines"), Trusted("package_of_mine.tasks:machines")):
         with pytest.raises(UserError, match=r"lies in the current folder: put PYTHONPATH=\. before"):
             load(path)
 

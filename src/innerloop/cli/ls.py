@@ -134,7 +134,7 @@ def _render(result: Result) -> None:
 def _render_recipes(recipes: list[dict[str, str]]) -> None:
     """Grouped by dataset, then by method; a narrow terminal has no room for what each shows."""
     wide, columns = console().width >= WIDE, ["name", "method", "takes"]
-    rows, before = [], ""
+    rows, before = list[list[str]](), ""
     for recipe in sorted(recipes, key=lambda one: (one["dataset"], one["method"], one["name"])):
         if recipe["dataset"] != before:
             rows += [[""] * (3 + wide)] * bool(rows)

@@ -196,7 +196,13 @@ def test_many_classes_have_no_table_and_odd_names_are_shown() -> None:
         "unsure": False,
         "unknown": False,
     }
-    told = {"predictions": [{**row, "probabilities": {}}], "classes": names, "expected": None, "curve": []}
+    told = {
+        "predictions": [{**row, "probabilities": {}}],
+        "classes": names,
+        "expected": None,
+        "curve": [],
+        "copies": [],
+    }
     text = labelled_page(told, [""], [], [[1.0] * 30] * 30)
     assert "<table" not in text
     assert "99.9 %" in text

@@ -27,13 +27,14 @@ def _number(value: Any) -> str | None:
     return "a finite number, such as 0.01"
 
 
-def _whole(least: int, example: int) -> Callable[[Any], str | None]:
+def _whole(least: float, example: int) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
         try:
             enough = not isinstance(value, bool) and operator.index(value) >= least
         except TypeError:
             enough = False
-        return None if enough else f"a whole number from {least} up, such as {example}"
+        above = f" from {least} up" if math.isfinite(least) else ""
+        return None if enough else f"a whole number{above}, such as {example}"
 
     return check
 
@@ -46,8 +47,8 @@ _RULES: Mapping[str, Callable[[Any], str | None]] = {
     "network": _has("head_names", "a Network, such as mlp(1, [40], 1): wrap a torch module with from_module"),
     "learner": _has("adapt", "a Learner, such as maml(network, 'mse', lr=0.01)"),
     "lr": _number,
-    "steps": _whole(0, 5),
-    "cg_steps": _whole(1, 5),
+    "steps": _whole(-math.inf, 5),  # learners have limits of their own, which recipes call otherwise
+    "cg_steps": _whole(-math.inf, 5),
     "truncate": _whole(0, 1),
     "ways": _whole(1, 5),
     "n_heads": _whole(1, 100),
@@ -80,7 +81,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     >>> learner("0.1", steps=1.5)
     Traceback (most recent call last):
     innerloop.core.errors.UserError: learner: lr='0.1' must be a finite number, such as 0.01.
-    learner: steps=1.5 must be a whole number from 0 up, such as 5.
+    learner: steps=1.5 must be a whole number, such as 5.
     """
     signature = inspect.signature(function)
     ruled = {name: p.default for name, p in signature.parameters.items() if name in _RULES}

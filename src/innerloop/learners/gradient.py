@@ -28,6 +28,7 @@ from innerloop.learners.base import RATE_PREFIX, Adapted, Learner
 from innerloop.learners.inner import (
     Adapts,
     InnerLoss,
+    check_steps,
     head_loss,
     moving_names,
     network_loss,
@@ -84,6 +85,7 @@ def gradient_learner(
         head_start: where the last layer starts (:mod:`innerloop.learners.starts`).
     """
     loss = get_loss(loss)
+    check_steps(steps)
     check_start(head_start, head_moves=adapts != "body")
     rule = rule or sgd()
     through = 0 if first_order else steps if truncate is None else min(truncate, steps)

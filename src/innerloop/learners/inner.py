@@ -27,6 +27,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Loss, Params
 from innerloop.learners.base import Adapted, Predict, is_own
 from innerloop.nets.network import Network, apply
@@ -36,6 +37,12 @@ Adapts = Literal["all", "head", "body"]
 
 InnerLoss = Callable[[Params], Tensor]
 """The support loss as a function of the parameters that move."""
+
+
+def check_steps(steps: int) -> None:
+    """Refuses a number of inner steps below zero."""
+    if steps < 0:
+        raise UserError(f"steps={steps}: a learner takes 0 (none) or more inner steps, such as 5.")
 
 
 def moving_names(network: Network, adapts: Adapts | Literal["nothing"], params: Params) -> list[str]:

@@ -32,6 +32,7 @@ from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
 from innerloop.learners.base import ONLINE_PREFIX as PREFIX
 from innerloop.learners.base import Learner
+from innerloop.learners.inner import check_steps
 from innerloop.learners.updates import UpdateRule
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
@@ -116,6 +117,7 @@ def online_anil(network: Network, loss: Loss | str, lr: float, steps: int, rule:
         rule: ``h3``, ``h15`` or ``trace``.
     """
     loss = get_loss(loss)
+    check_steps(steps)
     labels = is_classification(loss)
     divisor = step_divisor(max(steps, 1))
 

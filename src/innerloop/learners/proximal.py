@@ -37,7 +37,15 @@ from innerloop.core.trees import add_scaled, detach, dot, select, tree_map
 from innerloop.core.types import Buffers, Loss, Params, Task, all_samples
 from innerloop.learners.base import REPORT_PREFIX, Adapted, Learner
 from innerloop.learners.implicit import Pull, implicit_gradient, implicitly
-from innerloop.learners.inner import InnerLoss, moving_names, network_loss, predictor, reattach, settled
+from innerloop.learners.inner import (
+    InnerLoss,
+    check_steps,
+    moving_names,
+    network_loss,
+    predictor,
+    reattach,
+    settled,
+)
 from innerloop.learners.updates import UpdateRule, sgd
 from innerloop.nets.network import Network, apply
 from innerloop.solvers.krylov import LinearSolution, relative
@@ -243,6 +251,7 @@ def minibatchprox(
 
 
 def _problem(penalty: float, lr: float, steps: int, rule: UpdateRule | None) -> Proximal:
+    check_steps(steps)
     return Proximal(penalty, lr, steps, rule or sgd())
 
 

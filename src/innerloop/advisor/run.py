@@ -121,11 +121,13 @@ def _read_pictures(asked: Asked, clock: Callable[[], float]) -> None:
     Raises:
         UserError: with a budget that suffices.
     """
-    seconds = asked.settings.seconds
+    seconds, before = asked.settings.seconds, clock()
 
     def check(_: str, done: int, total: int) -> None:
         if done and clock() > seconds:
-            raise too_small(asked.settings.budget, 2 * clock() * total / done, f"{total:,} pictures", "")
+            reading = (clock() - before) * total / done
+            needed = min(RETRY * seconds, before + reading) + seconds  # of the first few little can be told
+            raise too_small(asked.settings.budget, needed, f"reading {total:,} pictures and advice", "")
 
     if asked.kind == "pictures":
         open_pictures(asked.recipe.data, check)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from innerloop.cli.advise import render
 from innerloop.cli.output import TEXT_WIDTH
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
-from innerloop.pilot import dividing
+from innerloop.pilot import trials
 from innerloop.pilot.trials import Costs, Trial, on_pilot_tasks
 from innerloop.recipes.budget import seconds_in
 from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
@@ -318,17 +319,17 @@ def test_interrupted_advice_goes_on(
     """What was trained before the interruption is not trained again, and the plan is the one it had."""
     from innerloop.cli.main import main
 
-    whole, done = dividing.carry_out, []
+    whole, done = trials.carry_out, list[Trial]()
 
-    def ends(trial: Trial) -> Any:
-        if len(done) == 1:
-            raise KeyboardInterrupt
-        done.append(trial)
-        return whole(trial)
+    def ends(some: Sequence[Trial], *_: Any) -> Any:
+        """The first of them is carried out, then Ctrl-C comes."""
+        done.append(some[0])
+        whole(some[0])
+        raise KeyboardInterrupt
 
     asked = understand("sine", ["methods=[maml,pooled]", "budget=20s"])
     with monkeypatch.context() as patched:
-        patched.setattr(dividing, "carry_out", ends)
+        patched.setattr(racing, "carried_out", ends)
         with pytest.raises(KeyboardInterrupt):
             carry_out(asked, workers=1, show=False)
     (run,) = Path("runs/advise-sine").iterdir()

@@ -123,9 +123,7 @@ def test_reading_pictures_longer_than_the_budget_is_refused_with_one_that_suffic
             progress("pictures", done, 100)
 
     monkeypatch.setattr(run, "open_pictures", read)
-    with pytest.raises(
-        il.UserError, match=r"too small for reading 100 pictures.*set budget=11m"
-    ):
+    with pytest.raises(il.UserError, match=r"too small for reading 100 pictures.*set budget=11m"):
         run._read_pictures(understand("glyphs", SHAPE), clock)
     assert clock.now == 70.0
 

@@ -17,8 +17,6 @@ from innerloop.pilot.workers import OutOfTimeError
 FRESH_SEED = 1
 TIMING = 0.4
 """Share of what is left that measuring the cost of steps may take."""
-ENDING = 0.05
-"""Share of the budget in which all is written down."""
 RETRY = 10
 """Times the budget, as the next one, where it is not known what a race takes."""
 
@@ -106,14 +104,14 @@ def race(
 
 
 def time_left(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Callable[[], float]:
-    """Seconds that are left of the budget, before all is written down.
+    """Seconds that are left of the budget.
 
     Args:
         problem: whose budget.
         sitting: whose clock.
         reserve: seconds to be left over for what comes after.
     """
-    return lambda: (1 - ENDING) * problem.asked.settings.seconds - sitting.seconds - reserve
+    return lambda: problem.asked.settings.seconds - sitting.seconds - reserve
 
 
 def _decide(problem: Problem, sitting: Sitting, reserve: float) -> dict[str, Any]:

@@ -39,6 +39,8 @@ from innerloop.runs.manifest import update_manifest
 RECIPE = "recommended.toml"
 ESTIMATES_SHARE = 0.1
 """Of the budget, for estimates after the race."""
+ENDING, ENDING_SHARE = 3.0, 0.05
+"""Seconds, and share of the budget, in which the process starts, all is written down, and it ends."""
 FEWEST, MOST = 100, 400
 """Fresh tasks: one for every second of the budget, within these bounds."""
 
@@ -102,7 +104,8 @@ def _carry_on(run: Path, problem: Problem, workers: int | None, show: bool, star
         teller.line(line)
     with ending(run, log, teller):
         try:
-            advice = _advised(problem, sitting)
+            end = ENDING + ENDING_SHARE * asked.settings.seconds
+            advice = _advised(problem, sitting._replace(spent=sitting.spent + end))
         finally:
             update_manifest(run, spent=sitting.seconds)
         write_json_atomic(run / RESULT, advice.as_dict())

@@ -56,11 +56,11 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("landscape linear-maml --page", "--page shows the closed form"),
-        ("landscape linear-maml --out away/page.html", "away/page.html has no folder"),
+        ("landscape linear-maml --page page.html", "--page shows the closed form"),
+        ("landscape linear-maml --page away/page.html", "no folder away"),
         ("landscape omniglot-maml features=tangent", "needs a network with one output"),
         ("rate omniglot-protonet", "inner.method=protonet has no inner learning rate"),
-        ("rate --page", "analyze rate has no page"),
+        ("rate --page page.html", "analyze rate has no page"),
         ("regions", "name a recipe"),
         ("kernels glyphs", "is about a family of tasks"),
         ("convergence sine-maml", "is about a family of tasks"),

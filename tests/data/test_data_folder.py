@@ -217,7 +217,7 @@ def test_the_second_opening_reads_no_picture(tmp_path: Path, monkeypatch: pytest
     root = class_folders(tmp_path / "x", {"cat": 3, "dog": 3, "owl": 3})
     first = open_source(root)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise AssertionError("a picture was opened")
 
     with monkeypatch.context() as patch:

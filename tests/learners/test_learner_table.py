@@ -182,7 +182,7 @@ WRONG = [
 @pytest.mark.parametrize("name", LEARNERS)
 def test_wrong_arguments_are_refused_in_a_sentence(name: str) -> None:
     entry = LEARNERS[name]
-    factory, network = load_object(entry.factory), mlp(1, 8, 5)
+    factory, network = load_object(Trusted(entry.factory)), mlp(1, 8, 5)
     good = {key: value for key, value in GOOD.items() if key in entry.reads}
     if entry.made_from == "network":
         assert isinstance(factory(network, **good, **entry.fixed), Learner)  # a loss may be named

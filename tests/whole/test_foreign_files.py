@@ -295,7 +295,7 @@ def test_only_the_gate_makes_tokens_of_text_that_it_was_given() -> None:
                     made.add((file.relative_to(SOURCES).as_posix(), ast.unparse(name)))
     assert made == {
         ("recipes/trust.py", "getattr(part, name)"),  # the gate
-        ("advisor/asked.py", "source"),  # a word of the command
+        ("advisor/asked.py", "what.name"),  # a word of the command
         ("experiment/learner.py", "entry.factory"),
         ("search/methods.py", "entry.function"),
         ("search/scores/tell.py", "entry.function"),

@@ -23,7 +23,6 @@ from innerloop.cli.predict_options import (
 from innerloop.cli.ranks import typed_command
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
-from innerloop.evaluation.sureness.words import copies_lines, covers
 
 
 def predict(
@@ -140,6 +139,8 @@ def _interval(share: Result) -> str:
 
 def sureness_lines(result: Result) -> list[str]:
     """How often it will be right, of which classes that is not known, and which examples are copies."""
+    from innerloop.evaluation.sureness.words import copies_lines, covers  # imports torch
+
     expected, lines = result["expected"], []
     if expected is not None:
         lines.append(f"expect {_interval(expected)} {covers(expected)}")

@@ -10,7 +10,6 @@ from typing import Any
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.recipes.fitted import fitted_shape, pictures_of, with_settings
-from innerloop.recipes.library import own_pictures
 from innerloop.recipes.other_pictures import folders_among, judged_on
 from innerloop.recipes.rules import WITH_WEIGHTS
 from innerloop.recipes.schema import Recipe
@@ -73,7 +72,7 @@ def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | Non
         **(_shape() if like is None else _tasks_of(like)),
     }
     recipe = make_recipe(base, items, fresh=True)
-    if like is None and not recipe.tasks.mixture and own_pictures(recipe.data.name) is not None:
+    if like is None and not recipe.tasks.mixture and user_path(recipe.data.name).exists():
         data = recipe.data.model_copy(update={"splits": None})  # a split of all classes is still that folder
         shape = fitted_shape(pictures_of(data), recipe, typed_keys(items))
         recipe = with_settings(recipe, {"tasks": shape})

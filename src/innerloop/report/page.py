@@ -79,10 +79,10 @@ def check_page(out: Path) -> None:
     Raises:
         UserError: it does not end in .html, there is no such folder, or another file is there.
     """
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--page {out} must end in .html, so that a browser opens it.")
     if out.is_dir():
         raise UserError(f"{out} is a folder: name a file in it, such as {out / 'report.html'}.")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--page {out} must end in .html, so that a browser opens it.")
     if not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent} to write {out.name} into: make it first.")
     if out.exists():

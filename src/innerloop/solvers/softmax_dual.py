@@ -144,6 +144,11 @@ def feasible(P: Tensor, hot: Tensor, weight: float | Tensor = 1.0) -> Tensor:
     To first order a shift of the intercepts by ``u`` changes ``P`` by ``p_c (u_c − Σ p u)``, which leaves
     every sample a distribution; the ``u`` that closes the difference of sums solves a ``k × k`` system. Where
     that is too large a change, surplus of a class is handed to the deficits of others instead.
+
+    Args:
+        P: probabilities ``(B, k, n)``.
+        hot: one-hot labels.
+        weight: what samples weigh against one another, one number or ``(B, 1, n)``.
     """
     weighted = weight * P
     has, wants = weighted.sum(-1, keepdim=True), (weight * hot).sum(-1, keepdim=True)

@@ -255,3 +255,14 @@ def test_pictures_closer_than_chance_explains_are_copies():
     z[1:3] = z[0] + 0.2 * torch.randn(2, 200, generator=draw)
     assert copies_of(z, y, pictures=True).tolist() == [0, 0, 0, *range(3, 12)]
     assert copies_of(z, y).tolist() == list(range(12))  # of other features nobody knows
+
+
+def test_a_class_of_small_crops_is_one_picture():
+    """No two are close enough to be copies by themselves, but most are closer than different pictures are."""
+    draw = torch.Generator().manual_seed(0)
+    z = torch.randn(15, 200, generator=draw)
+    y = torch.arange(3).repeat_interleave(5)
+    z[:5] = z[0] + 0.6 * torch.randn(5, 200, generator=draw)
+    assert copies_of(z, y, pictures=True).tolist() == [0] * 5 + list(range(5, 15))
+    z[2:5] = torch.randn(3, 200, generator=draw)  # a close pair alone is chance
+    assert copies_of(z, y, pictures=True).tolist() == list(range(15))

@@ -13,6 +13,8 @@ COPY = 0.5
 """Two pictures of a class are copies if they are closer than this times the usual distance, see below."""
 CHAIN = 0.6
 """A picture belongs to copies that were found if it is closer than this to one of them."""
+CROPS = 0.75
+"""The same where most pictures of a class are that close to another one, as chance hardly makes them."""
 
 
 def copies_of(z: Tensor, y: Tensor, pictures: bool = False) -> Tensor:
@@ -21,7 +23,9 @@ def copies_of(z: Tensor, y: Tensor, pictures: bool = False) -> Tensor:
     Rows that are equal are copies. So are pictures of one class whose features are closer than chance
     explains. What chance does is seen in pictures that are certainly different, those of different classes:
     the usual distance is the median, over examples, of that from the nearest example of another class.
-    Photographs of one class are hardly ever half as far apart as that; crops of one photograph are.
+    Photographs of one class are hardly ever half as far apart as that; crops of one photograph are. Small
+    crops are farther apart, but there is hardly a class of photographs most of which have another one within
+    0.6 of that distance.
 
     Args:
         z: features ``(n, d)``.
@@ -44,8 +48,10 @@ def copies_of(z: Tensor, y: Tensor, pictures: bool = False) -> Tensor:
         length = z[rows].norm(dim=1)
         same = _apart(z[rows]) <= ROUNDING * torch.maximum(length[:, None], length)
         apart = _apart(x[rows])
-        linked = _first_linked(same | (apart < CHAIN * usual))
-        pairs = (same | (apart < COPY * usual)).fill_diagonal_(False)
+        close = int((apart < CHAIN * usual).fill_diagonal_(False).any(1).sum())
+        pair, chain = (CHAIN, CROPS) if close > max(2, len(rows) / 2) else (COPY, CHAIN)
+        linked = _first_linked(same | (apart < chain * usual))
+        pairs = (same | (apart < pair * usual)).fill_diagonal_(False)
         found = torch.isin(linked, linked[pairs.any(1)])
         first[rows] = rows[torch.where(found, linked, torch.arange(len(rows)))]
     return first

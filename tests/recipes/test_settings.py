@@ -313,3 +313,10 @@ def test_settings_do_not_import_torch() -> None:
     code = "import sys, innerloop.recipes.settings; print('torch' in sys.modules, 'numpy' in sys.modules)"
     shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["False", "False"]
+
+
+def test_a_name_that_the_locale_cannot_read_is_not_called_wrong() -> None:
+    (line,) = problems(base={"data": {"name": "caf\udcc3\udca9/"}})
+    assert line.startswith("data.name must be text in UTF-8: the name café/ cannot be read in this locale")
+    (line,) = problems(base={"data": {"name": "caf\udce9/"}})
+    assert "caf\\udce9/ is not UTF-8: rename it" in line

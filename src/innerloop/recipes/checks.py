@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from innerloop.core.errors import did_you_mean
+from innerloop.core.faults import not_utf8
 from innerloop.recipes.problems import allowed, kind, likeliest, near, show, suggest, takes_inf
 from innerloop.recipes.rules import WITHOUT_RULES
 
@@ -124,8 +125,10 @@ def _impossible(value: Any) -> str | None:
         return f"must lie between -2^63 and 2^63, not {show(value)}"
     if isinstance(value, float) and _LARGEST < abs(value) < math.inf:
         return f"must lie between -{_LARGEST:g} and {_LARGEST:g}, not {show(value)}"
-    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
-        return f"must be text without zero bytes and in UTF-8, not {show(value)}"
+    if isinstance(value, str) and "\0" in value:
+        return f"must be text without zero bytes, not {show(value)}"
+    if isinstance(value, str) and not _is_unicode(value):
+        return f"must be text in UTF-8: {not_utf8(value)}"
     return None
 
 

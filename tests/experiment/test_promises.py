@@ -11,10 +11,11 @@ import pytest
 from PIL import Image
 
 from innerloop.cli.main import main
-from innerloop.cli.predict import _said
+from innerloop.cli.predict import _said, _truth_lines
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
 from innerloop.estimator import FewShotClassifier
+from innerloop.experiment.predicting.truth import truth_of
 from support.picture_runs import random_backbone
 
 pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
@@ -76,11 +77,31 @@ def test_labels_are_compared_with_the_names_of_folders(capsys: pytest.CaptureFix
     assert found["truth"]["accuracy"] == pytest.approx(sum(known) / len(known))
     assert found["truth"]["pictures"] == len(known) == 9
     assert found["truth"]["other"]["owl"]["pictures"] == 3
+    far = [Path(row["file"]).parent.name for row in found["predictions"] if row["unknown"]]
+    assert found["truth"]["unknown"] == sum(name != "owl" for name in far)
     Path("new").rename("unsorted")
     shutil.copytree("unsorted/cow", "new/misc")
     assert main(["predict", "model.safetensors", "--support", "examples", "new", "--truth"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "('misc') has the name of one (ant, bee, cow)" in line
+
+
+def test_pictures_of_known_classes_that_are_called_unknown_are_counted() -> None:
+    files = [Path(f"new/{name}/1.jpg") for name in ("ant", "bee", "bee", "owl")]
+    truth = truth_of(files, ["ant", "bee", "ant", "ant"], [True, False, True, True], ["ant", "bee"]).as_dict()
+    assert truth["unknown"] == 2
+    assert _truth_lines(truth)[0].endswith("by the folders of 3 pictures, of which 2 are called unknown")
+
+
+def test_examples_that_are_all_copies_promise_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("ant", "bee", "cow"):
+        first, *others = sorted(Path("examples", name).iterdir())
+        for file in others:
+            shutil.copy(first, file)
+    assert main(["predict", "model.safetensors", "--support", "examples", "new", "--quiet"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[1] == "how often it is right cannot be told: no class has two different pictures"
+    assert said[2].startswith("warning: 4 examples of bee look like copies of one picture")
 
 
 def test_unknown_pictures_have_no_percentage() -> None:

@@ -61,8 +61,8 @@ def predict(
     \b
     JSON: predictions (file, label, probability, unsure, unknown, probabilities), expected (accuracy, low,
     high, examples, by_class, confused, untested), copies (label, examples), curve, backbone, classes,
-    support, method, norm, seconds; truth (accuracy, low, high, pictures, by_class, confused, other), saved,
-    card, csv and page where they were asked for; skipped (file, reason) with data.on_bad=skip.
+    support, method, norm, seconds; truth (accuracy, low, high, pictures, unknown, by_class, confused, other),
+    saved, card, csv and page where they were asked for; skipped (file, reason) with data.on_bad=skip.
     """
 
     def work() -> Result:
@@ -149,14 +149,15 @@ def sureness_lines(result: Result) -> list[str]:
             for row in expected["confused"][:3]
         ]
     elif result["support"]:
-        lines.append("how often it is right cannot be told from one example of a class: add a second one")
+        lines.append("how often it is right cannot be told: no class has two different pictures")
     return lines + copies_lines(result["copies"])
 
 
 def _truth_lines(truth: Result | None) -> list[str]:
     if truth is None:
         return []
-    lines = [f"{_interval(truth)}, by the folders of {truth['pictures']} pictures"]
+    far = f", of which {truth['unknown']} are called unknown" if truth["unknown"] else ""
+    lines = [f"{_interval(truth)}, by the folders of {truth['pictures']} pictures{far}"]
     worst = sorted(truth["by_class"].items(), key=lambda item: item[1]["accuracy"])[:SHOWN]
     lines += [f"  {name}: {_interval(share)} of {share['pictures']}" for name, share in worst]
     lines += [

@@ -16,13 +16,15 @@ class Truth(NamedTuple):
     """How many labels are right.
 
     Attributes:
-        accuracy: over pictures whose folders name a class.
+        accuracy: over pictures whose folders name a class; of those called unknown the nearest class counts.
+        unknown: how many of these pictures were called unknown.
         by_class: recall, by the name of the class.
         confused: which classes were taken for which most.
         other: of folders that name no class, how many pictures there are and how many were called unknown.
     """
 
     accuracy: Share
+    unknown: int
     by_class: dict[str, Share]
     confused: list[Confused]
     other: dict[str, tuple[int, int]]
@@ -31,6 +33,7 @@ class Truth(NamedTuple):
         """Plain data, for JSON."""
         return {
             **_plain(self.accuracy),
+            "unknown": self.unknown,
             "by_class": {name: _plain(share) for name, share in self.by_class.items()},
             "confused": [pair._asdict() for pair in self.confused],
             "other": {name: {"pictures": n, "unknown": m} for name, (n, m) in self.other.items()},
@@ -70,8 +73,8 @@ def truth_of(
 
     >>> files = [Path("new/cat/1.jpg"), Path("new/cat/2.jpg"), Path("new/owl/3.jpg")]
     >>> told = truth_of(files, ["cat", "dog", "dog"], [False, False, True], ["cat", "dog"])
-    >>> told.accuracy.value, told.confused[0].said, told.other
-    (0.5, 'dog', {'owl': (1, 1)})
+    >>> told.accuracy.value, told.unknown, told.confused[0].said, told.other
+    (0.5, 0, 'dog', {'owl': (1, 1)})
     """
     classes = [str(name) for name in names]
     folders = [file.absolute().parent.name for file in files]
@@ -82,6 +85,7 @@ def truth_of(
     others = [(name, far) for name, far in zip(folders, unknown, strict=True) if name not in classes]
     return Truth(
         share_of([float(true == said) for true, said in known]),
+        sum(unknown) - sum(far for _, far in others),
         {c: share_of([float(c == said) for true, said in known if true == c]) for c in classes if count[c]},
         sorted(shares, key=lambda pair: -pair.share)[:PAIRS],
         {

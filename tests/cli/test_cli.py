@@ -54,13 +54,22 @@ def test_starting_does_not_import_torch(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_unknown_name_is_refused_without_torch() -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train typo", b"called 'typo'"),
+        ("analyze landscape linear-maml --page x.html", b"leave out the recipe"),
+        ("analyze landscape --page a.pdf", b"must end in .html"),
+        ("advise glyphs --page a.pdf", b"must end in .html"),
+    ],
+)
+def test_what_cannot_be_is_refused_without_torch(words: str, said: bytes) -> None:
     code = (
         "import sys\nfrom innerloop.cli.main import main\n"
-        "main(['train', 'typo'])\nsys.exit('torch' in sys.modules)"
+        f"main({words.split()})\nsys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, timeout=PATIENCE)
-    assert (done.returncode, b"called 'typo'" in done.stderr) == (0, True)
+    assert (done.returncode, said in done.stderr) == (0, True)
 
 
 def test_version_and_module() -> None:
@@ -109,6 +118,8 @@ def test_what_is_hinted_at_is_accepted(call: Any) -> None:
     assert code == 2
     assert "there is no such option" in err
     assert "page=" not in err
+    code, _, err = call("advise", "glyphs", "page=my advice.html")
+    assert (code, err) == (2, "error: 'page' is an option: write --page 'my advice.html'\n")
 
 
 def test_train_help_points_to_the_schema(call: Any) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -501,7 +502,7 @@ def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"innerloop.advisor.{module}.LEAST_STEPS", 2)
     for name in ("LEAST_EPISODES", "MOST_EPISODES"):
         monkeypatch.setattr(f"innerloop.advisor.rungs.{name}", 4)
-    settings = {"BUDGET": "15s", "SECONDS": 0.1, "LEAST_STEPS": 2, "TASKS": 4, "METHODS": "protonet,r2d2"}
+    settings = {"BUDGET": "40s", "SECONDS": 0.1, "LEAST_STEPS": 2, "TASKS": 4, "METHODS": "protonet,r2d2"}
     for name, value in settings.items():
         monkeypatch.setattr(f"innerloop.cli.demo.{name}", value)
 
@@ -530,6 +531,12 @@ def test_the_demo_in_words(call: Any, short_demo: None) -> None:
     assert "nearest mean of pixels" in out
     assert "Learnt: " in out
     assert err == ""
+
+
+def test_a_demo_without_time_for_a_race_is_a_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("innerloop.cli.demo._advised", lambda _: SimpleNamespace(rows=()))
+    code, _, err = call("demo", "--quiet")
+    assert (code, "too busy for the demo: 0 of two methods" in err) == (2, True)
 
 
 @pytest.mark.parametrize(("verb", "keeps"), [("train", True), ("eval", True), ("ls", False)])

@@ -145,6 +145,11 @@ def test_what_needs_no_training_may_win() -> None:
         "best of what needs no training here, lite0 (by"
         in reasons_of(problem, beside, went, ground_of(problem, 4, 1, 1))[0]
     )
+    behind = in_order(
+        [row("protonet", bad, steps=7, whole_seconds=60.0), row("pixels", good, "untrained")], 1
+    )
+    told = reasons_of(problem, behind, went, ground_of(problem, 4, 1, 1))[0]
+    assert "protonet is worse than the best of what needs no training here, pixels (by 33.8" in told
 
 
 def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,13 +55,22 @@ def test_starting_does_not_import_torch(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_unknown_name_is_refused_without_torch() -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train typo", b"called 'typo'"),
+        ("analyze landscape linear-maml --page x.html", b"leave out the recipe"),
+        ("analyze landscape --page a.pdf", b"must end in .html"),
+        ("advise glyphs --page a.pdf", b"must end in .html"),
+    ],
+)
+def test_what_cannot_be_is_refused_without_torch(words: str, said: bytes) -> None:
     code = (
         "import sys\nfrom innerloop.cli.main import main\n"
-        "main(['train', 'typo'])\nsys.exit('torch' in sys.modules)"
+        f"main({words.split()})\nsys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, timeout=PATIENCE)
-    assert (done.returncode, b"called 'typo'" in done.stderr) == (0, True)
+    assert (done.returncode, said in done.stderr) == (0, True)
 
 
 def test_version_and_module() -> None:
@@ -109,6 +119,8 @@ def test_what_is_hinted_at_is_accepted(call: Any) -> None:
     assert code == 2
     assert "there is no such option" in err
     assert "page=" not in err
+    code, _, err = call("advise", "glyphs", "page=my advice.html")
+    assert (code, err) == (2, "error: 'page' is an option: write --page 'my advice.html'\n")
 
 
 def test_train_help_points_to_the_schema(call: Any) -> None:
@@ -490,7 +502,7 @@ def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"innerloop.advisor.{module}.LEAST_STEPS", 2)
     for name in ("LEAST_EPISODES", "MOST_EPISODES"):
         monkeypatch.setattr(f"innerloop.advisor.rungs.{name}", 4)
-    settings = {"BUDGET": "15s", "SECONDS": 0.1, "LEAST_STEPS": 2, "TASKS": 4, "METHODS": "protonet,r2d2"}
+    settings = {"BUDGET": "40s", "SECONDS": 0.1, "LEAST_STEPS": 2, "TASKS": 4, "METHODS": "protonet,r2d2"}
     for name, value in settings.items():
         monkeypatch.setattr(f"innerloop.cli.demo.{name}", value)
 
@@ -519,6 +531,12 @@ def test_the_demo_in_words(call: Any, short_demo: None) -> None:
     assert "nearest mean of pixels" in out
     assert "Learnt: " in out
     assert err == ""
+
+
+def test_a_demo_without_time_for_a_race_is_a_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("innerloop.cli.demo._advised", lambda _: SimpleNamespace(rows=()))
+    code, _, err = call("demo", "--quiet")
+    assert (code, "too busy for the demo: 0 of two methods" in err) == (2, True)
 
 
 @pytest.mark.parametrize(("verb", "keeps"), [("train", True), ("eval", True), ("ls", False)])

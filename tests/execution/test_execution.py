@@ -344,6 +344,18 @@ def test_slow_steps_are_measured_within_twenty_seconds(clock: Any, monkeypatch: 
     assert max(later - earlier for earlier, later in pairwise(times)) <= 8
 
 
+@pytest.mark.parametrize(("asked", "tried"), [({}, {"loop@1"}), ({"compile": "trace"}, {"loop@1", "vmap@1"})])
+def test_one_task_of_pictures_is_not_vectorised(
+    asked: Any, tried: set[str], clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As seen with prototypical networks at 84 pixels: trying it took 27 s, of 20."""
+    pictures = torch.ones(1, 30, 3, 8, 8)
+    batch = wide_task()._replace(x_support=pictures, x_query=pictures, y_query=torch.ones(1, 30, 1))
+    calls = at_speeds(monkeypatch, clock, {"loop@1": 2.0, "vmap@1": 3.0}, batch)
+    choose_plan(W, {}, batch, loss=unfit, steps=20_000, threads=1, **asked)
+    assert {label for label, _ in calls} == tried
+
+
 def test_ways_are_not_measured_any_more_when_time_is_up(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = wide_task()
     speeds = {"loop@1": 100.0, "loop@2": 99.0, "vmap@1": 98.0, "vmap@2": 97.0}

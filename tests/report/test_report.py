@@ -14,9 +14,9 @@ from innerloop.experiment.pages import write_report as write_page
 from innerloop.recipes.schema import Recipe
 from innerloop.report.changed_settings import differing_settings
 from innerloop.report.differences import group_label, labels, pair, seed_groups
-from innerloop.report.page import MARKER
 from innerloop.report.read_run import load_run
 from innerloop.report.words import interval
+from innerloop.runs.pages import MARKER
 from support.pages import read
 
 PLAN = {

@@ -12,7 +12,7 @@ from innerloop.core.errors import UserError
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.plots.files import write_figures
 from innerloop.plots.style import new_figure
-from innerloop.report.page import MARKER
+from innerloop.runs.pages import MARKER
 from support.pages import read
 
 ROWS = [

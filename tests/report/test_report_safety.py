@@ -15,7 +15,7 @@ from innerloop.plots import figure_to_svg
 from innerloop.plots.policy import content_policy
 from innerloop.plots.style import new_figure
 from innerloop.report.foreign_svg import rewritten
-from innerloop.report.page import MARKER
+from innerloop.runs.pages import MARKER
 from oracles.browser import opened
 
 NAMESPACE = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'

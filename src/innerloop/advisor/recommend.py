@@ -161,6 +161,9 @@ def reasons_of(problem: Problem, rows: Sequence[Row], race: Race, ground: Ground
     gap = ahead_of(best, floor, problem.better) if best and floor else None
     if best and floor and gap:
         word = "better than" if is_beyond_chance(gap) else "not clearly better than"
+        behind = gap._replace(mean=-gap.mean)
+        if is_beyond_chance(behind):
+            word, gap = "worse than", behind
         said = f"by {lead_text(problem.score, gap)} on {min(len(best.scores), len(floor.scores))} tasks"
         told.append(
             f"After {best.steps} steps {best.words} is {word} the best of what needs no training here, "

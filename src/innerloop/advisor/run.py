@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ from innerloop.advisor.recommend import (
 )
 from innerloop.advisor.result import Advice, Recommendation, Row
 from innerloop.advisor.untrained import ground_of
+from innerloop.core.errors import UserError
+from innerloop.core.words import duration
+from innerloop.experiment.kept import own_folder
 from innerloop.experiment.lifetime import ending
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import open_pictures
@@ -40,7 +44,9 @@ RECIPE = "recommended.toml"
 ESTIMATES_SHARE = 0.1
 """Of the budget, for estimates after the race."""
 ENDING, ENDING_SHARE = 3.0, 0.05
-"""Seconds, and share of the budget, in which the process starts, all is written down, and it ends."""
+"""Seconds, and share of the budget, in which all is written down and the process ends;"""
+ENDING_START = 0.7
+"""as a share of what starting took, on a machine so busy that this is more."""
 FEWEST, MOST = 100, 400
 """Fresh tasks: one for every second of the budget, within these bounds."""
 
@@ -67,11 +73,12 @@ def carry_out(
         UserError: something does not fit, or the budget is too small.
     """
     started = time.monotonic() if started is None else started
-    _read_pictures(asked, lambda: time.monotonic() - started)
+    end = _ending(asked, time.monotonic() - started)
+    _read_pictures(asked, lambda: time.monotonic() - started + end)
     problem = pose(asked)
     run = begin(asked, argv)
     with sole_writer(run):
-        return _carry_on(run, problem, workers, show, started)
+        return _carry_on(run, problem, workers, show, started, end)
 
 
 @recipe_words()
@@ -94,18 +101,39 @@ def resume_advice(
     started = time.monotonic()
     with sole_writer(run) as locked_before:
         problem = pose(reopened(run, trust=trust, alone=locked_before or force))
-        return _carry_on(run, problem, workers, show, started)
+        return _carry_on(run, problem, workers, show, started, _ending(problem.asked, 0.0))
 
 
-def _carry_on(run: Path, problem: Problem, workers: int | None, show: bool, started: float) -> Advice:
+def _ending(asked: Asked, starting: float) -> float:
+    """Seconds of the budget that are kept for the end.
+
+    Args:
+        asked: what advice is asked for.
+        starting: seconds that it took until now, before anything was done.
+
+    Raises:
+        UserError: these are so many that nothing is left.
+    """
+    settings = asked.settings
+    if (1 + ENDING_START) * starting > settings.seconds:
+        raise UserError(
+            f"budget={settings.budget} is too small: this machine is so busy that starting alone took "
+            f"{duration(round(starting))}: set budget={enough(RETRY * starting)} or more."
+        )
+    return max(ENDING + ENDING_SHARE * settings.seconds, ENDING_START * starting)
+
+
+def _carry_on(
+    run: Path, problem: Problem, workers: int | None, show: bool, started: float, end: float
+) -> Advice:
     asked = problem.asked
     sitting, teller, log = sit_down(run, f"{KIND} {asked.source}", workers, show=show, started=started)
     for line in (*asked.lines, *(f"warning: {note}" for note in asked.notes)):
         teller.line(line)
     with ending(run, log, teller):
         try:
-            end = ENDING + ENDING_SHARE * asked.settings.seconds
             advice = _advised(problem, sitting._replace(spent=sitting.spent + end))
+            advice = advice._replace(seconds=sitting.seconds)
         finally:
             update_manifest(run, spent=sitting.seconds)
         write_json_atomic(run / RESULT, advice.as_dict())
@@ -119,7 +147,7 @@ def _read_pictures(asked: Asked, clock: Callable[[], float]) -> None:
 
     Args:
         asked: what advice is asked for.
-        clock: seconds since it was.
+        clock: seconds since it was, and those that are kept for the end.
 
     Raises:
         UserError: with a budget that suffices.
@@ -147,7 +175,10 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
     rows = [trained_row(racer, _parameters(racer.entrant)) for racer in went.racers]
     rows = in_order([*rows, *others, *plain], problem.better)
     if not rows:
-        raise too_small(problem.asked.settings.budget, RETRY * seconds, "any evaluation", "")
+        raise UserError(
+            f"budget={problem.asked.settings.budget} is too small for any evaluation here: set "
+            f"budget={enough(RETRY * seconds)} or more."
+        )
     rate, hard, landscape = estimates(problem, sitting)
     return Advice(
         problem.asked.source,
@@ -161,7 +192,7 @@ def _advised(problem: Problem, sitting: Sitting) -> Advice:
         _recommendation(problem, rows, went, sitting, "" if others else backbone or ""),
         tuple(reasons_of(problem, rows, went, ground)),
         (*left_out, *unfinished, *went.left_out, *not_examined(problem, backbone)),
-        sitting.seconds,
+        0.0,
         str(sitting.run),
     )
 
@@ -209,7 +240,7 @@ def _recommendation(
 ) -> Recommendation:
     """What to do; only a larger budget where a pretrained network is there that was not evaluated."""
     chosen, budget = choice(rows), enough(went.needed or RETRY * problem.asked.settings.seconds)
-    again = f"innerloop advise {problem.asked.source} budget={budget}"
+    again = f"innerloop advise {shlex.quote(problem.asked.source)} budget={budget}"
     if missing:
         return Recommendation(
             chosen.method,
@@ -224,9 +255,11 @@ def _recommendation(
     sure, decided = sureness_of(problem, rows, went)
     recipe = _recipe_of(problem, chosen, went, sitting.run)
     if recipe is not None:
-        command = f"innerloop train {recipe}"
+        command = f"innerloop train {shlex.quote(str(recipe))}"
     elif chosen.kind == "pretrained":
-        command = f"innerloop predict --backbone {chosen.method} --support EXAMPLES PICTURES"
+        examples = own_folder(problem.recipe.data.name)
+        support = "EXAMPLES" if examples is None else shlex.quote(problem.recipe.data.name)
+        command = f"innerloop predict --backbone {chosen.method} --support {support} PICTURES"
     else:
         command = again
     path = None if recipe is None else str(recipe)

@@ -13,6 +13,8 @@ from innerloop.cli.options import Json, Page, Quiet, Settings, Trust, check_sett
 from innerloop.cli.output import Result, carry_out, table, write, write_part
 from innerloop.core.errors import UserError
 from innerloop.core.words import duration, score_text
+from innerloop.runs.files import write_text_atomic
+from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:
     from innerloop.advisor.result import Advice
@@ -73,16 +75,18 @@ def advise(
 
             return {"keys": describe(Advise)}
         from innerloop.advisor.asked import understand
-        from innerloop.report.page import check_page, write_page
 
-        asked = understand(source, given, trust=trust)
         if page is not None:
             check_page(page)
+        asked = understand(source, given, trust=trust)
         from innerloop.advisor.run import carry_out as advised
 
         argv = ["innerloop", *sys.argv[1:]]
         result = as_result(advised(asked, workers=jobs, argv=argv, show=not quiet, started=began))
-        return result if page is None else {**result, "report": str(write_page([Path(result["run"])], page))}
+        if page is None:
+            return result
+        write_text_atomic(page, Path(result["report"]).read_text(encoding="utf-8"))
+        return {**result, "report": str(page)}
 
     carry_out(json, work, render)
 

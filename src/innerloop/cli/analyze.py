@@ -14,6 +14,7 @@ from innerloop.cli.analyses import WORDS
 from innerloop.cli.options import Json, Page, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import Problems, UserError
+from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:
     from innerloop.recipes.flat import FlatSettings
@@ -97,8 +98,6 @@ def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
 
 
 def _check_page(kind: str, analysis: Analysis, page: Path) -> None:
-    from innerloop.report.page import check_page
-
     if analysis.page is None:
         raise UserError(f"analyze {kind} has no page: leave out --page, or use --save.")
     check_page(page)

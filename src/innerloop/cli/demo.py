@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from innerloop.cli.options import Json, Quiet
 from innerloop.cli.output import Result, carry_out, say, write
+from innerloop.core.errors import UserError
 from innerloop.core.words import score_text
 
 if TYPE_CHECKING:
@@ -87,8 +88,18 @@ def _advised(show: bool) -> Advice:
 
 
 def _two(advice: Advice) -> list[Row]:
-    """The best two methods that were trained."""
-    return [row for row in advice.rows if row.kind == "trained" and row.score is not None][:2]
+    """The best two methods that were trained.
+
+    Raises:
+        UserError: there was no time for two.
+    """
+    best = [row for row in advice.rows if row.kind == "trained" and row.score is not None][:2]
+    if len(best) < 2:
+        raise UserError(
+            f"this machine is too busy for the demo: {len(best)} of two methods were trained in {BUDGET}. "
+            "Try again when other programs have ended."
+        )
+    return best
 
 
 def _short(row: Row) -> Recipe:

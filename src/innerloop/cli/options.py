@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -60,12 +61,17 @@ def check_settings(
     >>> check_settings(["--jsn"])
     Traceback (most recent call last):
     innerloop.core.errors.UserError: there is no option --jsn (did you mean '--json'?)
+    >>> check_settings(["page=a.html"], ["--page"])
+    Traceback (most recent call last):
+    innerloop.core.errors.UserError: 'page' is an option: write --page a.html
     """
     given = list(settings or [])
     dashed = [item for item in given if item.startswith("-")]
     close = {item: difflib.get_close_matches(item, options, n=1, cutoff=0.75) for item in dashed}
     lines = [f"there is no option {item} (did you mean '{near[0]}'?)" for item, near in close.items() if near]
+    pages = [item for item in given if item.startswith("page=") and "--page" in options]
+    lines += [f"'page' is an option: write --page {shlex.quote(item[len('page=') :])}" for item in pages]
     if lines:
-        rest = [item for item in given if not close.get(item)]
+        rest = [item for item in given if not close.get(item) and item not in pages]
         raise UserError("\n".join([*lines, *problems(rest)]))
     return given

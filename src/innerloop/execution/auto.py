@@ -21,7 +21,7 @@ from innerloop.execution.plan import (
     cpp_compiler,
     torch_threads,
 )
-from innerloop.execution.timing import THREADS_GAIN, first_line, seconds_per_call, time_plans
+from innerloop.execution.timing import THREADS_GAIN, first_line, pace_words, seconds_per_call, time_plans
 
 # What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
 # whether a run is long enough, never as a claim.
@@ -93,6 +93,9 @@ def choose_plan(
 
             return seconds_per_call(call, budget, best)
 
+    images = batch.task(0).x_support.ndim > 3
+    if images and batch.size == 1 and execution == compile == "auto":
+        allow_vmap = False  # one task has no others to be run with, and nothing is compiled
     plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
     seconds, remarks = time_plans(plans, batch, measure, steps, say)
     best = _worth_its_threads(seconds)
@@ -103,7 +106,6 @@ def choose_plan(
             remark = f"{{compile}}={compile} is for {{execution}}=vmap with a gradient; not used here"
             remarks.append(spelt(remark, ("compile", "execution")))
     else:
-        images = batch.task(0).x_support.ndim > 3
         how, remark = _choose_compile(compile, steps, milliseconds[best.label] / 1000, images)
         remarks.append(remark)
         if how != "off":
@@ -164,12 +166,10 @@ def _try_compiled(
                 names=("compile",),
             ) from error
         return eager, f"compile={how} failed here ({first_line(error)}); steps stay eager"
+    took, before = (pace_words(milliseconds[one.label]) for one in (plan, eager))
     if milliseconds[plan.label] > milliseconds[eager.label] and not forced:
-        return eager, f"compile={how} was measured ({milliseconds[plan.label]:.3g} ms) and brought nothing"
-    return (
-        plan,
-        f"compile={how}: {milliseconds[plan.label]:.3g} ms instead of {milliseconds[eager.label]:.3g} ms",
-    )
+        return eager, f"compile={how} was measured ({took}) and brought nothing"
+    return plan, f"compile={how}: {took} instead of {before}"
 
 
 def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tuple[Compile, str]:
@@ -215,7 +215,7 @@ def expected_speedup(wanted: str, steps: int, eager: float, images: bool) -> flo
 
 
 def _why(chosen: Plan, milliseconds: dict[str, float], execution: str) -> str:
-    table = ", ".join(f"{name} {ms:.3g} ms" for name, ms in milliseconds.items())
+    table = ", ".join(f"{name} {pace_words(ms)}" for name, ms in milliseconds.items())
     if execution != "auto":
         return spelt(f"{{execution}}={execution} was asked for ({table} per meta-step)", ("execution",))
     if milliseconds[chosen.label] > min(milliseconds.values()):

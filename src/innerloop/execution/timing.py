@@ -161,7 +161,7 @@ class _Timing:
         for plan in sorted(self.parts, key=promise):
             best = min(self.seconds.values(), default=float("inf"))
             if self._hopeless(plan):
-                took = f"{1000 * self.parts[plan]:.3g} ms for {self._part}"
+                took = f"{pace_words(1000 * self.parts[plan])} for {self._part}"
                 self.remarks[plan] = f"{plan.label}: {took}, too slow to try on all"
             elif self.too_late(expected := self._expected(plan)):
                 self._give_up(plan)
@@ -213,6 +213,15 @@ def _samples(batch: Batch) -> int:
 def _starts_in_vain(total: float) -> bool:
     """Whether a run of this many seconds is over before workers have paid for their start."""
     return start_method() == "spawn" and total < 10 * SPAWN_SECONDS
+
+
+def pace_words(milliseconds: float) -> str:
+    """What a step takes, in the unit that fits.
+
+    >>> pace_words(9.71), pace_words(12_600.0)
+    ('9.71 ms', '12.6 s')
+    """
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
 
 
 def first_line(error: Exception) -> str:

@@ -137,8 +137,15 @@ _STATISTICS: dict[tuple[str, tuple[int, ...], bytes], tuple[list[float], list[fl
 def _channel_statistics(source: ImageSource, classes: NDArray[np.int64]) -> tuple[list[float], list[float]]:
     rows = np.concatenate([np.arange(source.starts[c], source.starts[c + 1]) for c in classes])
     some = rows[:: max(1, len(rows) // 5000)]
-    pixels = source.images[some].reshape(-1, source.images.shape[-1]).astype(np.float64) / 255
-    return pixels.mean(0).tolist(), pixels.std(0).tolist()
+    channels, values = source.images.shape[-1], np.arange(256) / 255
+    counts = np.zeros((channels, 256), np.int64)  # there are no other values: nothing of the size of the data
+    for start in range(0, len(some), 100):
+        pixels = source.images[some[start : start + 100]].reshape(-1, channels)
+        counts += [np.bincount(pixels[:, channel], minlength=256) for channel in range(channels)]
+    share = counts / counts.sum(1, keepdims=True)
+    mean = share @ values
+    std = np.sqrt((share * (values - mean[:, None]) ** 2).sum(1))
+    return mean.tolist(), std.tolist()
 
 
 def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:

@@ -14,13 +14,14 @@ from innerloop.report.comparison_page import comparison_view
 from innerloop.report.differences import labels
 from innerloop.report.held_out_task import HeldOut
 from innerloop.report.read_run import RunData, load_run
-from innerloop.report.render import MARKER, environment, render
+from innerloop.report.render import environment, render
 from innerloop.report.reproduction_page import overview_view, redone_view
 from innerloop.report.run_page import run_view
 from innerloop.report.search_page import searched_view
 from innerloop.report.views import ResultView
 from innerloop.runs.directory import is_run
 from innerloop.runs.files import write_text_atomic
+from innerloop.runs.pages import MARKER, check_page
 
 OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landscape_page}
 """Analyses with an interactive page: it is made from the run's numbers, never copied from its directory."""
@@ -71,25 +72,6 @@ def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | No
     check_page(out)
     write_text_atomic(out, page_text(members([load_run(path) for path in paths]), held_out))
     return out
-
-
-def check_page(out: Path) -> None:
-    """Refuses a name that no page can have, before anything is computed for it.
-
-    Raises:
-        UserError: it does not end in .html, there is no such folder, or another file is there.
-    """
-    if out.is_dir():
-        raise UserError(f"{out} is a folder: name a file in it, such as {out / 'report.html'}.")
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--page {out} must end in .html, so that a browser opens it.")
-    if not out.parent.is_dir():
-        raise UserError(f"there is no folder {out.parent} to write {out.name} into: make it first.")
-    if out.exists():
-        with out.open(encoding="utf-8", errors="replace") as file:
-            start = file.read(500)
-        if MARKER not in start:
-            raise UserError(f"{out} exists and is not a page of ours: choose another name for --page.")
 
 
 def members(runs: list[RunData]) -> list[RunData]:

@@ -10,6 +10,7 @@ from innerloop.core.telling import shown
 from innerloop.plots.policy import content_policy
 from innerloop.plots.style import COLOURS, DARK_COLOURS
 from innerloop.report.foreign_svg import rewritten
+from innerloop.runs.pages import MARKER
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 LONGEST = 50_000
 """Characters of one text on a page, such as a recipe."""
-MARKER = "<!-- innerloop:report -->"
-"""Stands in every page we write; a file without it is not ours to overwrite."""
 
 
 def environment() -> Environment:

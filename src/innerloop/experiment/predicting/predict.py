@@ -42,8 +42,8 @@ from innerloop.experiment.words import recipe_words
 from innerloop.features.opening import open_backbone
 from innerloop.features.progress import TimeLeft
 from innerloop.recipes.settings import make_recipe
-from innerloop.report.page import check_page
 from innerloop.runs.files import write_text_atomic
+from innerloop.runs.pages import check_page
 
 BACKBONE = "efficientnet-lite0"
 """Where nobody names a network."""

@@ -1,0 +1,29 @@
+"""Files of pages: which may be written, before anything heavy is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from innerloop.core.errors import UserError
+
+MARKER = "<!-- innerloop:report -->"
+"""Stands in every page we write; a file without it is not ours to overwrite."""
+
+
+def check_page(out: Path) -> None:
+    """Refuses a name that no page can have, before anything is computed for it.
+
+    Raises:
+        UserError: it does not end in .html, there is no such folder, or another file is there.
+    """
+    if out.is_dir():
+        raise UserError(f"{out} is a folder: name a file in it, such as {out / 'report.html'}.")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--page {out} must end in .html, so that a browser opens it.")
+    if not out.parent.is_dir():
+        raise UserError(f"there is no folder {out.parent} to write {out.name} into: make it first.")
+    if out.exists():
+        with out.open(encoding="utf-8", errors="replace") as file:
+            start = file.read(500)
+        if MARKER not in start:
+            raise UserError(f"{out} exists and is not a page of ours: choose another name for --page.")

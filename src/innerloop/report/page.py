@@ -67,9 +67,9 @@ def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | No
     paths = list(dict.fromkeys(Path(run) for run in runs))
     if out is None:
         out = paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
-    out = Path(out)
+    out, read = Path(out), [load_run(path) for path in paths]
     check_page(out)
-    write_text_atomic(out, page_text(members([load_run(path) for path in paths]), held_out))
+    write_text_atomic(out, page_text(members(read), held_out))
     return out
 
 
@@ -85,11 +85,13 @@ def check_page(out: Path) -> None:
         raise UserError(f"--page {out} must end in .html, so that a browser opens it.")
     if not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent} to write {out.name} into: make it first.")
-    if out.exists():
-        with out.open(encoding="utf-8", errors="replace") as file:
-            start = file.read(500)
-        if MARKER not in start:
-            raise UserError(f"{out} exists and is not a page of ours: choose another name for --page.")
+    if out.exists() and not (out.is_file() and MARKER in _beginning(out)):
+        raise UserError(f"{out} exists and is not a page of ours: choose another name for --page.")
+
+
+def _beginning(file: Path) -> str:
+    with file.open(encoding="utf-8", errors="replace") as opened:
+        return opened.read(500)
 
 
 def members(runs: list[RunData]) -> list[RunData]:

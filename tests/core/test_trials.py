@@ -140,6 +140,17 @@ def test_damaged_memories_are_no_memories(tmp_path: Path, content: str) -> None:
     assert not try_out(script).works
 
 
+@posix
+def test_a_pipe_in_place_of_a_memory_is_not_waited_for(tmp_path: Path) -> None:
+    script = script_of(tmp_path, "")
+    file, _ = kept_in(script)
+    assert file is not None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(file)
+    assert try_out(script).works
+    assert file.is_file()
+
+
 def test_nowhere_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(script_of(tmp_path, "", "file")))
     assert try_out(script_of(tmp_path, "")).works

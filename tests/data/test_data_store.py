@@ -179,6 +179,16 @@ def test_damaged_stores_are_told(tmp_path: Path) -> None:
         open_store(tmp_path / "s", "s")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without pipes")
+@pytest.mark.parametrize("name", ["images.npy", "index.json", "files.json"])
+def test_pipes_in_stores_are_not_waited_for(tmp_path: Path, name: str) -> None:
+    build_store(tmp_path / "s", small_layout(), {})
+    (tmp_path / "s" / name).unlink()
+    os.mkfifo(tmp_path / "s" / name)
+    with pytest.raises(UserError, match=name):
+        open_store(tmp_path / "s", "s").files(0)
+
+
 def test_arrays_in_memory_hash_alike(tmp_path: Path) -> None:
     build_store(tmp_path / "s", small_layout(), {})
     stored = open_store(tmp_path / "s", "s")

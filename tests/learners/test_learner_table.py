@@ -19,10 +19,11 @@ from innerloop.core.losses import get_loss
 from innerloop.experiment.learner import ARGUMENTS, build_learner
 from innerloop.experiment.parts import build
 from innerloop.experiment.run import train
-from innerloop.learners import LEARNERS, Learner, adam, anil
+from innerloop.learners import LEARNERS, Learner, adam, anil, imaml, logistic_head, maml, r2d2
 from innerloop.learners.base import Adapted, is_own
 from innerloop.learners.inner import moving_names
 from innerloop.learners.table import reads, takes_steps
+from innerloop.nets import backbone, resnet12, wide_resnet
 from innerloop.nets.mlp import mlp
 from innerloop.objectives import episodic, reptile
 from innerloop.recipes.library import load_recipe
@@ -164,6 +165,7 @@ def test_learners_without_extra_buffers_leave_them_alone() -> None:
 
 # ---- arguments are checked when a learner is made ----
 
+NET = mlp(1, [8], 5)
 GOOD: dict[str, Any] = {"loss": "mse", "lr": 0.1, "steps": 2, "ways": 5}
 WRONG = [
     ("lr", "0.1"),
@@ -192,6 +194,34 @@ def test_wrong_arguments_are_refused_in_a_sentence(name: str) -> None:
         if key in entry.reads:
             with pytest.raises(UserError, match=key):
                 factory(network, **{**good, key: value}, **entry.fixed)
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (lambda **w: maml(NET, "mse", 0.1, **w), {"first_order": "false"}),
+        (lambda **w: maml(NET, "mse", 0.1, **w), {"checkpoint": 1}),
+        (lambda **w: maml(NET, "mse", 0.1, **w), {"rule": "adam"}),
+        (lambda **w: maml(NET, "mse", 0.1, **w), {"head_start": None}),
+        (lambda **w: anil(NET, "mse", 0.1, **w), {"online": "h4"}),
+        (lambda **w: anil(NET, "mse", 0.1, **w), {"online": None}),
+        (lambda **w: imaml(NET, "mse", 0.1, **w), {"penalty": "2"}),
+        (lambda **w: imaml(NET, "mse", 0.1, **w), {"damping": None}),
+        (lambda **w: r2d2(NET, 5, **w), {"scale": "10"}),
+        (lambda **w: logistic_head(NET, 5, **w), {"C": None}),
+        (lambda **w: mlp(1, [8], 1, **w), {"activation": None}),
+        (lambda **w: mlp(1, [8], 1, **w), {"bias": "no"}),
+        (lambda **w: mlp(1, [8], 1, **w), {"bias_var": -1.0}),
+        (lambda **w: mlp(1, [8], 1, **w), {"weight_var": "2"}),
+        (lambda **w: backbone("conv4", 3, 16, 5, **w), {"norm": 3}),
+        (lambda **w: resnet12(3, 16, 5, **w), {"dropblock": 1.5}),
+        (lambda **w: wide_resnet(3, 16, 5, **w), {"widen": "2"}),
+    ],
+)
+def test_wrong_options_are_refused_in_a_sentence(make: Any, wrong: dict[str, Any]) -> None:
+    ((name, _),) = wrong.items()
+    with pytest.raises(UserError, match=f"{name}="):
+        make(**wrong)
 
 
 @pytest.mark.parametrize("make", [episodic, reptile])

@@ -97,7 +97,7 @@ def test_histogram_counts_every_finite_episode_once():
     assert data["runs"][0]["mean"] == pytest.approx(2.475)
 
 
-@pytest.mark.parametrize("scores", [[], [0.5], [0.5] * 10, [0.0, 1.0]])
+@pytest.mark.parametrize("scores", [[], [0.5], [0.5] * 10, [0.0, 1.0], [2e25], [0.3, 0.3 + 6e-17]])
 def test_histogram_of_hardly_any_scores_still_draws(scores):
     data = plots.score_histogram_data({"a": scores}, "accuracy")
     assert sum(data["runs"][0]["counts"]) == len(scores)

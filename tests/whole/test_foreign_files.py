@@ -31,7 +31,10 @@ from innerloop.core.preprocessing import Preprocessing
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.predicting.loading import load_model
-from innerloop.experiment.sweeps.journal import open_journal
+from innerloop.experiment.sweeps.grid import make_space
+from innerloop.experiment.sweeps.journal import JOURNAL, quiet_optuna
+from innerloop.experiment.sweeps.points import Points
+from innerloop.experiment.sweeps.study import SharedStudy
 from innerloop.features import extract, read_backbone
 from innerloop.features.cache import features_folder
 from innerloop.features.files import write_backbone
@@ -45,7 +48,7 @@ from support.places import ROOT
 
 SOURCES = ROOT / "src" / "innerloop"
 MODULE = "code_of_somebody_else"
-NAMES = ("os:system", f"{MODULE}:run")
+NAMES = ("os:system", f"{MODULE}:run", "hf:somewhere")
 Read = Callable[[Path], object]
 
 
@@ -248,30 +251,46 @@ def test_searches_advice_and_journals(ran: Ran, tmp_path: Path) -> None:
 
 
 def test_studies(ran: Ran, tmp_path: Path) -> None:
+    """Whatever a journal says, only values that the command asks for become runs, and code that it names."""
     pytest.importorskip("optuna")
-    file = tmp_path / "optuna.journal"
-    import optuna
+    with quiet_optuna():
+        space, _ = make_space("sine-maml", ["tasks.family=[sine,linear]", "inner.lr=log(1e-3,1)"])
+        points, file = Points(space), tmp_path / JOURNAL
+        study = SharedStudy(tmp_path, "s", "mse", points, trials=2, sampler="random")
+        study.fill()
+        drawn = study.take()
+        assert drawn is not None
+        assert drawn.cell.recipe.tasks.family in ("sine", "linear")
+        drawn.claim.release()
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        made: list[str] = []
 
-    study = optuna.create_study(storage=open_journal(file), study_name="s")
-    study.enqueue_trial({"model.kind": "mlp"})
-    trial = study.ask({"model.kind": optuna.distributions.CategoricalDistribution(["mlp", "conv4"])})
-    study.tell(trial, 1.0)
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+        def write(content: Any) -> None:
+            shutil.rmtree(tmp_path / "s")
+            file.write_text("".join(json.dumps(line) + "\n" for line in content))
 
-    def write(content: Any) -> None:
-        file.write_text("".join(json.dumps(line) + "\n" for line in content))
+        def read() -> None:
+            joined = SharedStudy(tmp_path, "s", "mse", points, trials=2, sampler="random")
+            joined.fill()
+            while (piece := joined.take()) is not None:
+                made.append(piece.cell.recipe.tasks.family)
+                Parts(piece.cell.recipe).model  # noqa: B018
+                joined.end(piece, "run", 1.0)
+            joined.ended()
 
-    def read() -> None:
-        for one in open_journal(file).get_all_studies():
-            open_journal(file).get_all_trials(one._study_id)
-
-    for place in range(len(lines)):
-        walk(
-            lines[place],
-            lambda new, place=place: write([*lines[:place], new, *lines[place + 1 :]]),
-            read,
-            ran,
-        )
+        write(lines)
+        read()
+        assert len(made) == 2
+        assert walk(lines, write, read, ran) > 20
+        for name in NAMES:  # in lists of choices, which are text within text
+            write(
+                [json.loads(json.dumps(line).replace(drawn.cell.recipe.tasks.family, name)) for line in lines]
+            )
+            with contextlib.suppress(Exception):
+                read()
+            assert not ran.anything(), name
+        assert len(made) > 20
+        assert {*made} <= {"sine", "linear"}
 
 
 def test_the_gate_asks_for_a_token(ran: Ran) -> None:

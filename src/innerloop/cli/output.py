@@ -75,8 +75,9 @@ def write_part(title: str, sentences: Iterable[str]) -> None:
 
 
 def write_json(value: Any) -> None:
-    """A line of JSON on standard output, whatever characters that can show."""
-    sys.stdout.write(json_line(value, sys.stdout.encoding or "utf-8") + "\n")
+    """A line of JSON on standard output, whatever characters that can show and whatever would steer it."""
+    line = json_line(value, sys.stdout.encoding or "utf-8")
+    sys.stdout.write((line if shown(line) == line else json_line(value, "ascii")) + "\n")
     sys.stdout.flush()
 
 

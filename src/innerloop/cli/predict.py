@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from innerloop.cli.options import Json, Page, Quiet, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
@@ -22,6 +23,7 @@ from innerloop.cli.predict_options import (
 )
 from innerloop.cli.ranks import typed_command
 from innerloop.core.errors import UserError
+from innerloop.core.faults import shortened
 from innerloop.core.place import user_path
 
 
@@ -104,6 +106,8 @@ def predict(
 
 SHOWN = 5
 """Classes that the score by folders names, the worst ones."""
+LONGEST = 300
+"""Characters of a name on a terminal; no folder's has as many, but one in a file may have millions."""
 
 
 def _refuse_several(*named: str | None) -> None:
@@ -111,7 +115,17 @@ def _refuse_several(*named: str | None) -> None:
         raise UserError("--run, --model and --backbone name one network: give one of them.")
 
 
-def _render(result: Result) -> None:
+def _short(value: Any) -> Any:
+    """The same with the middle of enormous names left out."""
+    if isinstance(value, str):
+        return shortened(value, LONGEST)
+    if isinstance(value, dict):
+        return {_short(key): _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list) else value
+
+
+def _render(whole: Result) -> None:
+    result = _short(whole)
     told = result["support"]
     shown = ", ".join(f"{name} ({told[str(name)]})" if told else str(name) for name in result["classes"])
     words = "classes (pictures to learn from)" if told else "classes"

@@ -27,6 +27,24 @@ def _number(value: Any) -> str | None:
     return "a finite number, such as 0.01"
 
 
+def _real(value: Any) -> str | None:
+    """For numbers whose limits the factories know themselves."""
+    is_flag = value is True or value is False
+    return None if not is_flag and isinstance(value, (Real, Tensor)) else "a number, such as 0.1"
+
+
+def _variance(value: Any) -> str | None:
+    return None if _number(value) is None and value >= 0 else "a number from 0 up, such as 2.0"
+
+
+def _text(value: Any) -> str | None:
+    return None if isinstance(value, str) else "text"
+
+
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "True or False"
+
+
 def _whole(least: float, example: int) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
         try:
@@ -47,6 +65,11 @@ _RULES: Mapping[str, Callable[[Any], str | None]] = {
     "network": _has("head_names", "a Network, such as mlp(1, [40], 1): wrap a torch module with from_module"),
     "learner": _has("adapt", "a Learner, such as maml(network, 'mse', lr=0.01)"),
     "lr": _number,
+    "rule": _has("direction", "an UpdateRule, such as adam() of innerloop.learners.updates"),
+    **dict.fromkeys(("weight_var", "bias_var"), _variance),
+    **dict.fromkeys(("C", "penalty", "scale", "damping", "drop_rate", "head_scale"), _real),
+    **dict.fromkeys(("name", "norm", "activation", "online", "head_start"), _text),
+    **dict.fromkeys(("first_order", "checkpoint", "bias", "head_bias", "avg_pool", "normalise"), _flag),
     "steps": _whole(-math.inf, 5),  # learners have limits of their own, which recipes call otherwise
     "cg_steps": _whole(-math.inf, 5),
     "truncate": _whole(0, 1),
@@ -63,6 +86,9 @@ _RULES: Mapping[str, Callable[[Any], str | None]] = {
     "threads": _whole(1, 2),
     "chunk": _whole(1, 5),
     "ranks": _whole(1, 2),
+    "depth": _whole(1, 28),
+    "widen": _whole(1, 10),
+    "dropblock": _whole(1, 5),
 }
 """What an argument of this name must be, in words where it is not; None is taken where it is the default."""
 

@@ -102,7 +102,7 @@ def remember(file: Path | None, key: str, outcome: Outcome) -> None:
 
 def _remembered(file: Path | None, key: str) -> Outcome | None:
     """What an earlier process kept; None if there is nothing, or nothing that can be read."""
-    if file is None:
+    if file is None or not file.is_file():  # opening a pipe would wait for ever
         return None
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

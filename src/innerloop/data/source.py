@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.runs.files import check_plain_file
 
 
 class ImageSource(NamedTuple):
@@ -135,6 +136,7 @@ def only_rows(source: ImageSource, rows: Sequence[int], split: str) -> ImageSour
 
 def map_array(path: Path) -> NDArray[np.uint8]:
     """Open ``images.npy`` without reading it."""
+    check_plain_file(path)
     images: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
     return images
 

@@ -96,7 +96,7 @@ def read_index(folder: Path) -> Index | None:
         UserError: there is one, but not one that can be used.
     """
     put_back(folder)
-    if not (folder / INDEX).is_file():
+    if not (folder / INDEX).exists():
         return None
     try:
         index: Index = read_json(folder / INDEX)
@@ -156,7 +156,7 @@ class StoredFiles:
 
 @lru_cache(maxsize=4)
 def _file_names(path: str) -> list[str]:
-    names: list[str] = json.loads(Path(path).read_text(encoding="utf-8"))
+    names: list[str] = read_json(Path(path))
     return names
 
 

@@ -19,14 +19,13 @@ Three rules, kept in buffers, so that checkpoints hold them and a resume goes on
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 import innerloop.core.autodiff as autodiff
-from innerloop.core.arguments import checked
-from innerloop.core.errors import UserError
+from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
@@ -105,7 +104,6 @@ def _unit(features: Tensor) -> Tensor:
     return features / features.norm(dim=-1, keepdim=True).clamp(min=TINY)
 
 
-@checked
 def online_anil(network: Network, loss: Loss | str, lr: float, steps: int, rule: Rule) -> Learner:
     """ANIL with a rate that follows its features by ``rule``; ``init_buffers`` adds the buffers it needs.
 
@@ -116,6 +114,9 @@ def online_anil(network: Network, loss: Loss | str, lr: float, steps: int, rule:
         steps: inner steps.
         rule: ``h3``, ``h15`` or ``trace``.
     """
+    if rule not in get_args(Rule):
+        hint = did_you_mean(rule, get_args(Online))
+        raise UserError(f"online='{rule}' is unknown{hint}; there are {', '.join(get_args(Online))}.")
     loss = get_loss(loss)
     check_steps(steps)
     labels = is_classification(loss)

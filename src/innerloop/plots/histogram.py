@@ -73,8 +73,13 @@ def _edges(values: np.ndarray, log: bool) -> np.ndarray:
     if not values.size:
         return np.linspace(0.0, 1.0, FEWEST_BINS + 1)
     drawn = np.log10(values) if log else values
-    bins = len(np.histogram_bin_edges(drawn, bins="auto")) - 1 if np.ptp(drawn) > 0 else 1
-    edges = np.histogram_bin_edges(drawn, bins=int(np.clip(bins, FEWEST_BINS, MOST_BINS)))
+    largest = float(np.abs(drawn).max())
+    if np.ptp(drawn) <= 1e-9 * largest:  # nearly one number, perhaps a huge one of a run that diverged
+        around = max(0.5, 0.01 * largest)
+        edges = np.linspace(drawn.min() - around, drawn.max() + around, FEWEST_BINS + 1)
+    else:
+        bins = len(np.histogram_bin_edges(drawn, bins="auto")) - 1
+        edges = np.histogram_bin_edges(drawn, bins=int(np.clip(bins, FEWEST_BINS, MOST_BINS)))
     edges = 10.0**edges if log else edges
     edges[0], edges[-1] = min(edges[0], values.min()), max(edges[-1], values.max())
     return edges

@@ -68,9 +68,9 @@ def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | No
     paths = list(dict.fromkeys(Path(run) for run in runs))
     if out is None:
         out = paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
-    out = Path(out)
+    out, read = Path(out), [load_run(path) for path in paths]
     check_page(out)
-    write_text_atomic(out, page_text(members([load_run(path) for path in paths]), held_out))
+    write_text_atomic(out, page_text(members(read), held_out))
     return out
 
 

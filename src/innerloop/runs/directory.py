@@ -52,7 +52,7 @@ def refuse_links(run: Path) -> None:
     """Called before anything in a run is read or written that may be from elsewhere: nothing leads out of it.
 
     Raises:
-        UserError: something in its directory is a symbolic link.
+        UserError: something in its directory is a symbolic link, or a pipe, which nobody may ever answer.
     """
     for folder, folders, files in os.walk(run):
         for name in (*folders, *files):
@@ -61,6 +61,9 @@ def refuse_links(run: Path) -> None:
                     f"{printable(path)} is a symbolic link, and a run has none: what is written there would "
                     "go elsewhere. Put a copy in its place, or remove it."
                 )
+        for name in files:
+            if (path := Path(folder, name)).exists() and not path.is_file():
+                raise UserError(f"{printable(path)} is a pipe or a device, and a run has none: remove it.")
 
 
 def is_run(path: Path) -> bool:

@@ -22,8 +22,10 @@ def check_page(out: Path) -> None:
         raise UserError(f"--page {out} must end in .html, so that a browser opens it.")
     if not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent} to write {out.name} into: make it first.")
-    if out.exists():
-        with out.open(encoding="utf-8", errors="replace") as file:
-            start = file.read(500)
-        if MARKER not in start:
-            raise UserError(f"{out} exists and is not a page of ours: choose another name for --page.")
+    if out.exists() and not (out.is_file() and MARKER in _beginning(out)):
+        raise UserError(f"{out} exists and is not a page of ours: choose another name for --page.")
+
+
+def _beginning(file: Path) -> str:
+    with file.open(encoding="utf-8", errors="replace") as opened:
+        return opened.read(500)

@@ -167,7 +167,10 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
         adapted = None
         if about.get("adapted"):
             adapted = _adapted(predictor, about["adapted"], groups, about["recipe"])
-        saved = Saved(predictor, adapted, about["arguments"])
+        given = {**about["arguments"]}
+        if "unsure_below" in given:
+            given["unsure_below"] = float(given["unsure_below"])
+        saved = Saved(predictor, adapted, given)
         if not 0 <= saved.unsure_below <= 1:
             raise ValueError(f"unsure below {saved.unsure_below:g}")
         return saved
@@ -193,7 +196,25 @@ def _adapted(predictor: Predictor, about: dict[str, Any], groups: Groups, recipe
     examples = Examples(**groups["examples"]) if "examples" in groups else None
     told = about.get("sureness")
     sure = None if told is None else unpack_sureness(told, groups["sureness"], names)
-    return Adapted(then, names, state, about["counts"], examples, sure)
+    adapted = Adapted(then, names, state, about["counts"], examples, sure)
+    _check_sizes(adapted)
+    return adapted
+
+
+def _check_sizes(adapted: Adapted) -> None:
+    """Refuses counts, examples and a head that are not of the classes' number."""
+    ways, counts, examples, state = len(adapted.names), adapted.counts, adapted.examples, adapted.state
+    if counts is not None and (len(counts) != ways or not all(isinstance(n, int) and n > 0 for n in counts)):
+        raise ValueError("counts that are not those of the classes")
+    if examples is not None and (
+        len(examples.z) != len(examples.y) or set(examples.y.tolist()) != {*range(ways)}
+    ):
+        raise ValueError("examples that are not those of the classes")
+    if adapted.predictor.way(ways).head is None or not adapted.predictor.alone:
+        return
+    scores = adapted.logits(state.weight[:1])
+    if state.bias.shape != state.weight.shape[:1] or scores.shape != (1, ways):
+        raise ValueError("a head that is not that of the classes")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Groups]:

@@ -37,7 +37,7 @@ def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], name
         names: of the classes, in the order of their places.
 
     Raises:
-        ValueError: a temperature or a threshold that would turn the labels around.
+        ValueError: numbers that would turn the labels around, or that no estimate has.
     """
     expected = told["expected"]
     if expected is not None:
@@ -48,8 +48,20 @@ def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], name
             [Confused(names[a], names[b], share) for a, b, share in expected["confused"]],
             [name for name in names if name not in by_class],
         )
-    novelty = None if told["novelty"] is None else Novelty(*told["novelty"])
-    temperature, threshold = float(told["temperature"]), 0.0 if novelty is None else float(novelty.threshold)
-    if not (math.isfinite(temperature) and temperature > 0 and math.isfinite(threshold)):
+        if not all(
+            0 <= round(part, 6) <= 1
+            for share in (expected.accuracy, *by_class.values())
+            for part in share[:3]
+        ):
+            raise ValueError("shares that are none")
+    novelty = told["novelty"]
+    if novelty is not None:
+        threshold, false_alarms, examples = novelty
+        novelty = Novelty(float(threshold), float(false_alarms), int(examples))
+    temperature, threshold = float(told["temperature"]), 0.0 if novelty is None else novelty.threshold
+    if not (0 < temperature < math.inf and 0 <= threshold < math.inf):
         raise ValueError(f"temperature {temperature:g}, threshold {threshold:g}")
-    return Sureness(temperature, expected, novelty, tensors["means"])
+    means = tensors["means"]
+    if len(means) != len(names) or not bool(means.isfinite().all()):
+        raise ValueError("means that are not those of the classes")
+    return Sureness(temperature, expected, novelty, means)

@@ -19,6 +19,7 @@ from innerloop.experiment.judged import Judged
 from innerloop.experiment.kept import KEPT
 from innerloop.experiment.run import evaluate_run, resume
 from innerloop.runs.manifest import update_manifest
+from innerloop.testing.tolerance import ROUNDED
 from support.picture_runs import draw_noise, forget_pictures, run_on_folder
 
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kite", "lark", "mole")
@@ -204,5 +205,5 @@ def test_the_scale_of_pictures_is_told_without_copies_of_them() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     whole = X.reshape(-1, 3) / 255
-    np.testing.assert_allclose([mean, std], [whole.mean(0), whole.std(0)], rtol=1e-12)
+    np.testing.assert_allclose([mean, std], [whole.mean(0), whole.std(0)], rtol=ROUNDED)
     assert peak < X.nbytes

@@ -83,6 +83,7 @@ def test_every_way_is_the_loop_of_gradients(name: str) -> None:
     ["trace", pytest.param("sum", marks=pytest.mark.slow), pytest.param("full", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("method", METHODS[:3])
+@pytest.mark.one_in(3)
 def test_little_memory_gives_the_same(
     name: str, output: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

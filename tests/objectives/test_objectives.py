@@ -88,6 +88,7 @@ def check_against_differences(objective: Objective, params: Tree, buffers: Tree,
 @pytest.mark.parametrize("split", [True, False], ids=["split", "no-split"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", EXACT)
+@pytest.mark.one_in(2)
 def test_meta_gradient_is_the_derivative(
     name: str, rule: str, split: bool, smooth_net: Network, regression_batch: TaskBatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_logistic_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("C", [pytest.param(0.01, marks=pytest.mark.slow), 1.0, 100.0])
 @changes
+@pytest.mark.one_in(3)
 def test_linear_svm_keeps_what_it_says(change: str, C: float, dtype: torch.dtype) -> None:
     for seed, shape in enumerate(SHAPES):
         x, y, ways = drawn(shape, change, seed, repeated=seed % 2 == 0)

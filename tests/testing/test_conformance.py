@@ -76,6 +76,7 @@ WRAPPERS = {
 
 
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
+@pytest.mark.one_in(2)
 def test_every_learner_conforms(name: str, variant: str) -> None:
     check_method(name, variant)
 

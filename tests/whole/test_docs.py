@@ -68,6 +68,7 @@ RUN_ELSEWHERE = ("gallery.md",)  # by test_gallery.py, each script in a process 
     "page", [p for p in PAGES if blocks(p, "python") and p.name not in RUN_ELSEWHERE], ids=lambda p: p.name
 )
 @pytest.mark.usefixtures("one_core")
+@pytest.mark.one_in(2)
 def test_every_python_snippet_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "snippet"}

@@ -29,6 +29,7 @@ def warm():
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_in(3)
 def test_a_script_prints_what_the_page_shows(name, warm, tmp_path):
     shown, printed = gallery.shown_outputs()[name], gallery.run_script(warm, name, tmp_path)
     assert gallery.same_output(shown, printed), f"shown:\n{shown}\nprinted:\n{printed}"

@@ -11,7 +11,7 @@ from innerloop.bench import BENCHMARKS
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, console, table, write
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.words import score_text
+from innerloop.core.words import duration, score_text
 from innerloop.runs.manifest import actual_status
 
 SECTIONS = ("recipes", "runs", "benchmarks")
@@ -33,8 +33,8 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
       innerloop ls runs --all
 
     \b
-    JSON: recipes (name, description, dataset, method, takes), runs (run, recipe, seed, status, steps, score,
-    mean, ci95, judged_by, own_protocol, others), benchmarks.
+    JSON: recipes (name, description, dataset, method, minutes), runs (run, recipe, seed, status, steps,
+    score, mean, ci95, judged_by, own_protocol, others), benchmarks.
     """
 
     def work() -> Result:
@@ -56,10 +56,10 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
     carry_out(json, work, _render)
 
 
-def _recipes() -> list[dict[str, str]]:
+def _recipes() -> list[dict[str, Any]]:
     from innerloop.recipes.library import shipped_recipes
 
-    keys = ("name", "description", "dataset", "method", "takes")
+    keys = ("name", "description", "dataset", "method", "minutes")
     return [{key: getattr(recipe, key) for key in keys} for recipe in shipped_recipes()]
 
 
@@ -131,7 +131,16 @@ def _render(result: Result) -> None:
         table("benchmarks: innerloop bench NAME", ("name", "measures"), rows)
 
 
-def _render_recipes(recipes: list[dict[str, str]]) -> None:
+def _takes(minutes: float | None) -> str:
+    """How long, to two digits.
+
+    >>> _takes(77.7), _takes(0.2), _takes(None)
+    ('1 h 18 min', '12 s', '')
+    """
+    return "" if minutes is None else duration(60 * float(f"{minutes:.2g}"))
+
+
+def _render_recipes(recipes: list[dict[str, Any]]) -> None:
     """Grouped by dataset, then by method; a narrow terminal has no room for what each shows."""
     wide, columns = console().width >= WIDE, ["name", "method", "takes"]
     rows, before = list[list[str]](), ""
@@ -140,9 +149,10 @@ def _render_recipes(recipes: list[dict[str, str]]) -> None:
             rows += [[""] * (3 + wide)] * bool(rows)
             before = recipe["dataset"]
             rows.append([before, *[""] * (2 + wide)])
-        cells = [f"  {recipe['name']}", recipe["method"], recipe["takes"]]
+        cells = [f"  {recipe['name']}", recipe["method"], _takes(recipe["minutes"])]
         rows.append([*cells, recipe["description"]] if wide else cells)
     table("recipes: innerloop train NAME", [*columns, "shows"] if wide else columns, rows)
+    write("times are of training alone, as measured on two cores\n")
     write("`innerloop show NAME` says what a recipe does and why\n")
 
 

@@ -5,7 +5,7 @@ Importing this does not import torch.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -25,8 +25,8 @@ PICTURES = "pictures-protonet"
 """Trains on pictures where only a folder or a dataset is named."""
 NUMBERS = "sine-maml"
 """Trains on a family of tasks where only the family is named."""
-_TAKES = re.compile(r"(?:in|within|takes?|after) ((?:about |some |tens of )?(?:\w+ )??minutes?)\b")
-"""How long a recipe says that it takes."""
+MINUTES = "minutes.json"
+"""How long shipped recipes take, written by scripts/measure_recipes.py."""
 
 
 class Shipped(NamedTuple):
@@ -38,7 +38,7 @@ class Shipped(NamedTuple):
         text: as it may be copied.
         dataset: what it is trained on: a dataset, a family of tasks, or ``your own pictures``.
         method: the learner; the objective, where training has no inner loop.
-        takes: how long, in the words of its text; empty where it does not say.
+        minutes: how long training takes on two cores, measured; None where it depends on your pictures.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Shipped(NamedTuple):
     text: str
     dataset: str
     method: str
-    takes: str
+    minutes: float | None
 
 
 class Named(NamedTuple):
@@ -111,6 +111,7 @@ def shipped_names() -> list[str]:
 
 def shipped_recipes() -> list[Shipped]:
     """All shipped recipes with their descriptions."""
+    minutes = json.loads((resources.files("innerloop.recipes") / MINUTES).read_text("utf-8"))["minutes"]
     recipes = []
     for name in shipped_names():
         text = shipped_text(name)
@@ -122,8 +123,7 @@ def shipped_recipes() -> list[Shipped]:
         trained = {"episodic": learner, "none": "pretrained", "erm": "supervised" if pictures else "erm"}
         method = trained.get(objective, objective)
         described = str(data.get("description", ""))
-        takes = _TAKES.search(f"{' '.join(header(text).split())} {described}")
-        recipes.append(Shipped(name, described, text, dataset, method, takes[1] if takes else ""))
+        recipes.append(Shipped(name, described, text, dataset, method, minutes.get(name)))
     return recipes
 
 

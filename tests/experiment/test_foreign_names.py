@@ -44,7 +44,8 @@ def test_names_do_not_steer_terminals_pages_cards_or_spreadsheets(
 ) -> None:
     enormous = "x" * 2_000_000
     model = saved(backbone, f"=cmd(){STEERING}", enormous)
-    draw_noise(Path("new"), "a", 3)
+    deep = Path("new", *["folder" * 20] * 3)  # a path that is as long as this is still one to be copied
+    draw_noise(deep, "a", 3)
     capsys.readouterr()
     files = ["--page", "p.html", "--csv", "p.csv", "--save", "again"]
     assert main(["predict", "--model", str(model), "new", *files]) == 0
@@ -53,7 +54,8 @@ def test_names_do_not_steer_terminals_pages_cards_or_spreadsheets(
     for text in (out, page, card):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
         assert len(text) < 100_000
-    assert max(map(len, out.splitlines())) < 1000
+    assert max(map(len, out.splitlines())) < 1500
+    assert out.count(f"{deep}/") == 3
     assert r"\x1b]0;owned\x07\u202egnp" in out
     assert r"\u202egnp" in card
     limit = csv.field_size_limit(len(enormous) + 1)

@@ -90,7 +90,7 @@ def test_pictures_of_known_classes_that_are_called_unknown_are_counted() -> None
     files = [Path(f"new/{name}/1.jpg") for name in ("ant", "bee", "bee", "owl")]
     truth = truth_of(files, ["ant", "bee", "ant", "ant"], [True, False, True, True], ["ant", "bee"]).as_dict()
     assert truth["unknown"] == 2
-    assert _truth_lines(truth)[0].endswith("by the folders of 3 pictures, of which 2 are called unknown")
+    assert _truth_lines(truth)[0].endswith("by the folders of 3 pictures, 2 of them called unknown")
 
 
 def test_examples_that_are_all_copies_promise_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,9 @@ def predict(
 SHOWN = 5
 """Classes that the score by folders names, the worst ones."""
 LONGEST = 300
-"""Characters of a name on a terminal; no folder's has as many, but one in a file may have millions."""
+"""Characters of a class on a terminal; no folder's has as many, one in a saved model may have millions."""
+NAMING = ("classes", "support", "expected", "copies", "truth")
+"""Parts of the answer that name classes; paths of files are never shortened."""
 
 
 def _refuse_several(*named: str | None) -> None:
@@ -125,7 +127,7 @@ def _short(value: Any) -> Any:
 
 
 def _render(whole: Result) -> None:
-    result = _short(whole)
+    result = {**whole, **{part: _short(whole[part]) for part in NAMING if part in whole}}
     told = result["support"]
     shown = ", ".join(f"{name} ({told[str(name)]})" if told else str(name) for name in result["classes"])
     words = "classes (pictures to learn from)" if told else "classes"
@@ -142,9 +144,10 @@ def _render(whole: Result) -> None:
 
 
 def _said(row: Result) -> str:
+    label = _short(row["label"])
     if row["unknown"]:
-        return f"unknown? (nearest: {row['label']})"
-    return f"{row['label']}  {100 * row['probability']:.0f} %" + ("   unsure" if row["unsure"] else "")
+        return f"unknown? (nearest: {label})"
+    return f"{label}  {100 * row['probability']:.0f} %" + ("   unsure" if row["unsure"] else "")
 
 
 def _interval(share: Result) -> str:
@@ -170,7 +173,7 @@ def sureness_lines(result: Result) -> list[str]:
 def _truth_lines(truth: Result | None) -> list[str]:
     if truth is None:
         return []
-    far = f", of which {truth['unknown']} are called unknown" if truth["unknown"] else ""
+    far = f", {truth['unknown']} of them called unknown" if truth["unknown"] else ""
     lines = [f"{_interval(truth)}, by the folders of {truth['pictures']} pictures{far}"]
     worst = sorted(truth["by_class"].items(), key=lambda item: item[1]["accuracy"])[:SHOWN]
     lines += [f"  {name}: {_interval(share)} of {share['pictures']}" for name, share in worst]

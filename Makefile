@@ -12,11 +12,11 @@ help:            ## what there is
 
 # torch first, by this exact version: any other spelling may pull gigabytes of CUDA packages. Byte code is made afterwards,
 # on all cores, for those who run tests; pip would make it one file after the other.
-$(STAMP)/base: pyproject.toml
+$(STAMP)/base: pyproject.toml studies/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	mkdir -p $(STAMP)
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e .
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e . -e ./studies
 	touch $@
 
 $(STAMP)/dev: $(STAMP)/base
@@ -78,8 +78,8 @@ bench: $(STAMP)/dev      ## the benchmarks behind the numbers in docs/performanc
 # One file of results/ for each command whose numbers the pages print. After an interruption the same command goes on;
 # ONLY='landscape-fig* heads' runs a few. Benchmarks need a machine that does nothing else.
 results: $(STAMP)/dev    ## run what results/ lacks or has from other source (hours), and write it into the pages
-	PYTHONPATH=scripts $(BIN)/python -m recorded run $(ONLY); code=$$?; \
-	PYTHONPATH=scripts $(BIN)/python -m recorded write && exit $$code
+	$(BIN)/python -m innerloop_studies.recorded run $(ONLY); code=$$?; \
+	$(BIN)/python -m innerloop_studies.recorded write && exit $$code
 
 wheel-check: $(STAMP)/dev
 	bash scripts/check_wheel.sh $(BIN)/python

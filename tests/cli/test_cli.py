@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from innerloop import __version__
-from innerloop.bench import BENCHMARKS
 from innerloop.cli.main import VERBS, main
 from innerloop.core.statistics import paired_difference
 from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
 from innerloop.recipes.problems import known_settings
 from innerloop.runs.checkpoints import checkpoint_step
 from innerloop.runs.manifest import read_manifest, update_manifest
+from innerloop_studies.bench import BENCHMARKS
 from oracles.patience import PATIENCE, wait_until
 from support.commands import TINY, answer, finish, start
 
@@ -559,7 +559,7 @@ def test_bench_draws_what_can_be_drawn(call: Any, monkeypatch: pytest.MonkeyPatc
         ran.append(name)
         return {"name": name, "cases": [], "growth": growth}
 
-    monkeypatch.setattr("innerloop.cli.bench.run", run)
+    monkeypatch.setattr("innerloop_studies.cli.bench.run", run)
     file = tmp_path / "growth.png"
     code, out, _ = call("bench", "metakernel", "--figure", str(file))
     assert code == 0
@@ -591,7 +591,7 @@ def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         say("measuring")
         return {"name": name, "cases": [row], "quick": quick}
 
-    monkeypatch.setattr("innerloop.cli.bench.run", run)
+    monkeypatch.setattr("innerloop_studies.cli.bench.run", run)
     code, out, err = call("bench", "maml-sine", "--quick")
     assert code == 0
     assert "30.00×" in out

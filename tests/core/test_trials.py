@@ -15,8 +15,6 @@ import pytest
 import torch
 
 import innerloop
-from innerloop.bench import maml_sine, rate, resnet
-from innerloop.bench.child import Child
 from innerloop.cli.main import main
 from innerloop.core import trials
 from innerloop.core.children import python_command, safe_path
@@ -27,6 +25,8 @@ from innerloop.execution import auto, plan
 from innerloop.execution.plan import bfloat16_works, check_compiler, compiler_works
 from innerloop.nets import resnet12
 from innerloop.objectives import erm, mixed_precision
+from innerloop_studies.bench import maml_sine, rate, resnet
+from innerloop_studies.bench.child import Child
 from oracles.patience import PATIENCE
 
 SUICIDE = "import os, signal; os.kill(os.getpid(), signal.SIGILL)\n"

@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from innerloop.bench import ntk as bench
-from innerloop.bench.rows import Side, Timing
 from innerloop.core.errors import UserError
 from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk
 from innerloop.kernels.empirical import factors, pooling
@@ -25,6 +23,8 @@ from innerloop.nets import Network, conv4, from_module, mlp, resnet12
 from innerloop.nets.network import apply
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED, MULTIPLIED, ROUNDED, SINGLE_CHAINED
+from innerloop_studies.bench import ntk as bench
+from innerloop_studies.bench.rows import Side, Timing
 from oracles.ntk_loop import NOT_LAYERS, Branching, ntk, reduced
 from oracles.problems import drawn
 
@@ -275,7 +275,7 @@ def test_mistakes_get_a_sentence(options: dict[str, object], says: str) -> None:
 
 MEASURE = """
 import sys, torch
-from innerloop.bench.worker import peak_mb
+from innerloop_studies.bench.worker import peak_mb
 from innerloop.kernels import empirical_ntk
 from innerloop.nets import conv4
 torch.set_num_threads(1)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from innerloop.bench import resnet as resnet_bench
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted
@@ -22,6 +21,7 @@ from innerloop.objectives import episodic, erm, mixed_precision, reptile
 from innerloop.testing import check_network
 from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_close
 from innerloop.testing.tolerance import CHAINED, DEEP, MULTIPLIED, SINGLE_SUMMED, SUMMED
+from innerloop_studies.bench import resnet as resnet_bench
 from oracles import problems, resnet12_module
 
 ENTROPY = get_loss("cross-entropy")
@@ -365,7 +365,7 @@ def test_bench_runs_and_reports(monkeypatch):
 
 
 def test_bench_sides_train_alike():
-    from innerloop.bench import resnet_accuracy
+    from innerloop_studies.bench import resnet_accuracy
 
     def model():
         return resnet_bench.ResNet12(resnet_accuracy.WIDTHS, 1, resnet_accuracy.CLASSES)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from innerloop.bench.own_pictures_script import with_weights
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.data.preparing import decode, prepare
@@ -23,6 +22,7 @@ from innerloop.nets.pretrained import PRETRAINED, is_installed, our_names, publi
 from innerloop.testing import check_network
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED, MULTIPLIED
+from innerloop_studies.bench.own_pictures_script import with_weights
 
 installed = pytest.mark.skipif(
     not is_installed("efficientnet-lite0"),

@@ -269,7 +269,7 @@ import multiprocessing, os, time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from innerloop.pilot import workers
-from innerloop.reproduce import parts, sharing
+from innerloop_studies.reproduce import parts, sharing
 from innerloop.search import pool
 
 me, fork = os.getpid(), multiprocessing.get_context("fork")

@@ -22,12 +22,9 @@ from innerloop.experiment.run import train
 from innerloop.learners import maml
 from innerloop.nets import mlp
 from innerloop.objectives import Objective, episodic, erm, reptile
-from innerloop.papers.landscape import hard_runs as landscape_hard_runs
-from innerloop.papers.landscape import hard_share as landscape_hard_share
 from innerloop.recipes.library import load_recipe
 from innerloop.recipes.schema import Recipe
 from innerloop.recipes.unread import unread
-from innerloop.reproduce.rows import Row
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
@@ -37,6 +34,9 @@ from innerloop.testing.closeness import assert_close, assert_trees_close, assert
 from innerloop.testing.tolerance import SINGLE
 from innerloop.training import fit, initial_state, make_optimiser
 from innerloop.training.reweighted import hard_weights
+from innerloop_studies.papers.landscape import hard_runs as landscape_hard_runs
+from innerloop_studies.papers.landscape import hard_share as landscape_hard_share
+from innerloop_studies.reproduce.rows import Row
 from oracles import problems, weighted_tasks
 from oracles.training import sines
 

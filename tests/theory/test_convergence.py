@@ -12,11 +12,11 @@ from innerloop.kernels.meta.kernel import anil_kernel_without_split
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.mlp import mlp
 from innerloop.objectives import multitask
-from innerloop.papers.bridge.shared import bridge_tasks
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED
 from innerloop.theory.convergence import common_rate, linear_distance, linear_loss, loss_bound, rates
 from innerloop.training.wide import head_outputs, watch_method, without_split
+from innerloop_studies.papers.bridge.shared import bridge_tasks
 
 
 def small(width=32, tasks=3):

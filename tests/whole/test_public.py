@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import innerloop as il
-from innerloop.reproduce.sources import STATEMENT
+from innerloop_studies.reproduce.sources import STATEMENT
 from support.places import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from innerloop.bench import BENCHMARKS
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, console, table, write
+from innerloop.cli.studies import benchmarks
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.words import duration, score_text
 from innerloop.runs.manifest import actual_status
@@ -49,7 +49,7 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
             listed["runs"] = _runs(Path("runs"), None if show_all or json else NEWEST)
         if "benchmarks" in wanted:
             listed["benchmarks"] = [
-                {"name": name, "description": one.what} for name, one in BENCHMARKS.items()
+                {"name": name, "description": one.what} for name, one in benchmarks().items()
             ]
         return listed
 
@@ -126,7 +126,7 @@ def _render(result: Result) -> None:
         table("runs: innerloop show RUN", columns, shown, right=("steps",))
     elif "runs" in result:
         write("no runs under ./runs yet: `innerloop train sine-maml` makes one\n")
-    if "benchmarks" in result:
+    if result.get("benchmarks"):
         rows = [(bench["name"], bench["description"]) for bench in result["benchmarks"]]
         table("benchmarks: innerloop bench NAME", ("name", "measures"), rows)
 

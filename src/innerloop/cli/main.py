@@ -20,7 +20,6 @@ from innerloop._version import __version__
 from innerloop.cli import (
     advise,
     analyze,
-    bench,
     data,
     demo,
     doctor,
@@ -29,7 +28,6 @@ from innerloop.cli import (
     ls,
     predict,
     report,
-    reproduce,
     resume,
     search,
     show,
@@ -39,6 +37,7 @@ from innerloop.cli import (
 from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, show_all_characters, write, write_json
 from innerloop.cli.ranks import as_rank, note_command
+from innerloop.cli.studies import STUDIES, study_verb
 from innerloop.core.children import watch_parent
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.faults import in_words
@@ -84,11 +83,11 @@ VERBS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "advise": (advise.advise, LENIENT),
     "search": (search.search, LENIENT),
     "analyze": (analyze.analyze, LENIENT),
-    "reproduce": (reproduce.reproduce, CONTEXT),
+    "reproduce": (STUDIES["reproduce"], CONTEXT),
     "report": (report.report, CONTEXT),
     "ls": (ls.ls, CONTEXT),
     "show": (show.show, LENIENT),
-    "bench": (bench.bench, CONTEXT),
+    "bench": (STUDIES["bench"], CONTEXT),
     "doctor": (doctor.doctor, CONTEXT),
 }
 
@@ -98,8 +97,12 @@ def _help(function: Callable[..., None]) -> str:
     return (inspect.getdoc(function) or "").replace("\\b\n", "\b\n")
 
 
-for _name, (_function, _context) in VERBS.items():
-    app.command(_name, context_settings=_context, help=_help(_function))(_function)
+def _register(name: str, function: Callable[..., None]) -> None:
+    app.command(name, context_settings=VERBS[name][1], help=_help(function))(function)
+
+
+for _name, (_function, _) in VERBS.items():
+    _register(_name, _function)
 
 
 GROUPS = {"data": data.app}  # verbs with verbs of their own
@@ -175,6 +178,8 @@ def _run(given: list[str]) -> int:
 def _carried_out(given: list[str]) -> Any:
     """Runs the verb; ``--help`` and ``--version`` are words also where JSON was asked for, inside of it."""
     _check_verb(given)
+    if given and given[0] in STUDIES:
+        _register(given[0], study_verb(given[0]))
     told = io.StringIO()
     words = "--json" in given and any(word in given for word in ("-h", "--help", "--version"))
     arguments = [word for word in given if not (words and word == "--json")] or ["--help"]

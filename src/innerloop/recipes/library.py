@@ -26,7 +26,7 @@ PICTURES = "pictures-protonet"
 NUMBERS = "sine-maml"
 """Trains on a family of tasks where only the family is named."""
 MINUTES = "minutes.json"
-"""How long shipped recipes take, written by scripts/measure_recipes.py."""
+"""How long shipped recipes take, written by innerloop_studies.measurements.recipes."""
 
 
 class Shipped(NamedTuple):

@@ -1,0 +1,124 @@
+"""Episodes of pictures per second, on one thread, against a plain numpy gather per episode.
+
+Run as a module (``python -m innerloop_studies.bench.episodes``) it is the child process of one side.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from innerloop_studies.bench import harness
+from innerloop_studies.bench.child import thread_limits
+from innerloop_studies.bench.harness import Measured, Say
+from innerloop_studies.bench.messages import Answer, Spec
+from innerloop_studies.bench.rows import Report, Row, Side, busy, comparison
+from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+
+WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
+CLASSES, DRAWINGS, SIDE = 1028, 20, 28  # Omniglot, training classes of Vinyals' split
+PER_CALL = 128  # episodes that a timed call makes
+MODULE = "innerloop_studies.bench.episodes"
+AT_LEAST = {"one at a time": 1.3, f"in batches of {BATCH}": 2.0}
+
+
+def pictures(classes: int) -> NDArray[np.uint8]:
+    """Noise of Omniglot's shape, ``(classes, drawings, 28, 28)``: speed does not depend on what it shows."""
+    return np.random.default_rng(0).integers(0, 256, (classes, DRAWINGS, SIDE, SIDE), dtype=np.uint8)
+
+
+def numpy_gather(images: NDArray[np.uint8]) -> Callable[[], Any]:
+    """The peer: random classes and drawings, one gather, one conversion to float tensors, per episode."""
+    import torch
+
+    rng, scale = np.random.default_rng(1), np.float32(1 / 255)
+    y_support = torch.arange(WAYS).repeat_interleave(SHOTS)
+    y_query = torch.arange(WAYS).repeat_interleave(QUERIES)
+
+    def episode() -> tuple[Any, ...]:
+        """One episode as four tensors."""
+        classes = rng.choice(len(images), WAYS, replace=False)
+        order = rng.random((WAYS, DRAWINGS)).argsort(1)[:, : SHOTS + QUERIES]
+        x = images[classes[:, None], order] * scale
+        support = torch.from_numpy(x[:, :SHOTS].reshape(-1, 1, SIDE, SIDE))
+        return support, y_support, torch.from_numpy(x[:, SHOTS:].reshape(-1, 1, SIDE, SIDE)), y_query
+
+    return lambda: [episode() for _ in range(PER_CALL)]
+
+
+def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
+    """Our sampler, going on from episode to episode; file names stay addressable."""
+    from innerloop.data.arrays import from_arrays
+    from innerloop.tasks.few_shot import few_shot_sampler
+
+    labels = np.repeat([f"character{c:04d}" for c in range(len(images))], DRAWINGS)
+    names = sorted(set(labels.tolist()))
+    source = from_arrays(images.reshape(-1, SIDE, SIDE), labels, splits={"train": names}, name="omniglot")
+    sampler = few_shot_sampler(source, "train", seed=0, ways=WAYS, shots=SHOTS, queries=QUERIES)
+    done = 0
+
+    def call() -> Any:
+        """The next episodes, alone or in batches."""
+        nonlocal done
+        first, done = done, done + PER_CALL
+        if size == 1:
+            return [sampler.episode(first + i) for i in range(PER_CALL)]
+        return [sampler.batch(first // size + i, size) for i in range(PER_CALL // size)]
+
+    names_of = sampler.files(7)  # what is behind an episode can be asked for at any time
+    assert len(names_of["query"]) == WAYS * QUERIES
+    return call
+
+
+class EpisodesWorker(Worker):
+    """Answers like the other benchmarks' worker, for these sides."""
+
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:  # noqa: ARG002
+        """Builds a side on one thread, and calls it once."""
+        import torch
+
+        torch.set_num_threads(1)
+        keep_freed_memory()
+        images = pictures(spec.get("classes", CLASSES))
+        self.call = numpy_gather(images) if spec["side"] == "numpy" else ours(images, spec["batch"])
+        start = time.perf_counter()
+        self.call()
+        return {"first_call_s": time.perf_counter() - start}
+
+
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
+    """All sides take turns, each in a process of its own with one thread.
+
+    Args:
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: ``classes``, for tests.
+    """
+    base = {"threads": 1, **(sizes or {})}
+    sides = [Side("numpy", {"side": "numpy", **base})]
+    for name, batch in zip(AT_LEAST, (1, BATCH), strict=True):
+        sides.append(Side(name, {"side": "ours", "batch": batch, **base}))
+    turns = (3, 0.3, 0.0) if quick else (15, 1.0, harness.PATIENCE)
+    with harness.started(sides, MODULE, environment=lambda _: thread_limits(1)) as all_sides:
+        measurement = harness.measured(all_sides, *turns, scale=lambda _: 1000 / PER_CALL)
+    rows = [_row(name, measurement) for name in AT_LEAST]
+    for row in rows:
+        say(f"{row['case']}: {row['ratio']:.2f}×; {row['notes']}")
+    return {"cases": rows, "machine": harness.machine()}
+
+
+def _row(name: str, measurement: Measured) -> Row:
+    """Milliseconds are per 1,000 episodes."""
+    ours, peer = measurement.timings[name], measurement.timings["numpy"]
+    speeds = f"{1e6 / ours.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"
+    case = f"1,000 episodes, {WAYS}-way {SHOTS}-shot {QUERIES}-query, {name}"
+    notes = [speeds, *busy(measurement.bystanders)]
+    return comparison(case, "numpy gather", ours, peer, AT_LEAST[name], notes)
+
+
+if __name__ == "__main__":
+    serve(EpisodesWorker())

@@ -1,0 +1,141 @@
+"""Ten thousand task environments in one batched call, against a numpy loop over environments.
+
+Inside an environment the loop is vectorised (over tasks, with stacked matrix products), as one would write
+it. Run as a module (``python -m innerloop_studies.bench.landscape``) it is the child process of one side.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from innerloop.execution.plan import available_cores
+from innerloop_studies.bench import harness
+from innerloop_studies.bench.harness import Array, Say
+from innerloop_studies.bench.messages import Answer, Spec
+from innerloop_studies.bench.rows import Report, Row, better, busy, comparison, on_threads
+from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+
+ENVIRONMENTS, DIM, RATE, SHOTS = 10_000, 10, 0.9, 50
+TASKS = (2, 10)
+AT_LEAST = 20.0
+AGREE = 1e-10
+MODULE = "innerloop_studies.bench.landscape"
+
+
+def environments(count: int, tasks: int, dim: int) -> tuple[Array, Array]:
+    """Covariances of random directions with eigenvalues between 0.1 and 1, and optima; float64.
+
+    Args:
+        count: how many.
+        tasks: of each.
+        dim: d.
+    """
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((count, tasks, dim, dim)))[0]
+    values = 0.1 + 0.9 * rng.random((count, tasks, 1, dim))
+    return (basis * values) @ np.swapaxes(basis, -1, -2), rng.standard_normal((count, tasks, dim))
+
+
+def numpy_loop(covariances: Array, optima: Array) -> Array:
+    """The gain of every environment, one environment at a time."""
+    gains = np.empty(len(covariances))
+    for e, (s, w) in enumerate(zip(covariances, optima, strict=True)):
+        square = s @ s
+        spread = RATE**2 / SHOTS * np.trace(square, axis1=1, axis2=2)
+        q = (1 + spread)[:, None, None] * s - 2 * RATE * square + RATE**2 * (1 + 1 / SHOTS) * (square @ s)
+        nal = np.linalg.solve(s.mean(0), (s @ w[..., None])[..., 0].mean(0))
+        maml = np.linalg.solve(q.mean(0), (q @ w[..., None])[..., 0].mean(0))
+        v = np.stack([nal, maml])[:, None] - w
+        risks = ((q @ v[..., None])[..., 0] * v).sum(-1).mean(-1)
+        gains[e] = risks[0] / risks[1]
+    return gains
+
+
+def build(spec: Spec) -> Callable[[], Any]:
+    """The side asked for by ``side``, ``threads`` and ``sizes``."""
+    import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
+
+    from innerloop.theory.landscape.batch import compare
+
+    s, w = environments(spec["environments"], spec["tasks"], spec["dim"])
+    if spec["side"] == "ours":
+        torch.set_num_threads(spec["threads"])
+        covariances, optima = torch.from_numpy(s), torch.from_numpy(w)
+        return lambda: compare(covariances, optima, lr=RATE, shots=SHOTS).gain
+    threadpool_limits(spec["threads"])
+    return lambda: numpy_loop(s, w)
+
+
+class LandscapeWorker(Worker):
+    """Answers like the other benchmarks' worker, for these sides."""
+
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
+        """Builds a side, runs it once, and writes its gains to a file."""
+        keep_freed_memory()
+        self.call = build(spec)
+        start = time.perf_counter()
+        gains = self.call()
+        if gradient:
+            np.save(gradient, np.asarray(gains))
+        return {"first_call_s": time.perf_counter() - start}
+
+
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
+    """Solutions, risks and gains of 10,000 environments of two and of ten tasks at d = 10.
+
+    Args:
+        quick: few repeats, and two tasks only.
+        say: receives lines for people.
+        sizes: ``environments`` and ``dim``, for tests.
+    """
+    rows = [one_case(tasks, quick, say, sizes or {}) for tasks in (TASKS[:1] if quick else TASKS)]
+    return {"cases": rows, "machine": harness.machine(0.0 if quick else None)}
+
+
+def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
+    """Both sides on one thread and on all; each at its better count.
+
+    Args:
+        tasks: of an environment.
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: other sizes, for tests.
+    """
+    count, dim = sizes.get("environments", ENVIRONMENTS), sizes.get("dim", DIM)
+    base = {"environments": count, "tasks": tasks, "dim": dim}
+    counts = sorted({1, available_cores()})
+    sides = [s for who in ("ours", "numpy-loop") for s in on_threads(who, {**base, "side": who}, counts)]
+    with harness.started(sides, MODULE) as both:
+        off = disagreement(list(both.results.values()))
+        measurement = harness.measured(both, *((3, 0.2, 0.0) if quick else (9, 0.4, harness.PATIENCE)))
+    row = comparison(
+        f"{count:,} environments of {tasks} tasks, d={dim}, float64",
+        "numpy-loop",
+        better(measurement.timings, "ours"),
+        better(measurement.timings, "numpy"),
+        AT_LEAST if tasks == TASKS[0] else None,
+        [f"gains differ by at most {off:.0e}", *busy(measurement.bystanders)],
+    )
+    say(f"{row['case']}: {row['ratio']:.0f}×; {row['notes']}")
+    return row
+
+
+def disagreement(gains: list[Array]) -> float:
+    """The largest relative difference between sides.
+
+    Raises:
+        RuntimeError: if it exceeds :data:`AGREE`; a faster wrong answer is no result.
+    """
+    worst = float(np.max([np.abs(g / gains[-1] - 1) for g in gains]))
+    if not worst <= AGREE:
+        raise RuntimeError(f"the sides disagree: gains differ by {worst:.1g}")
+    return worst
+
+
+if __name__ == "__main__":
+    serve(LandscapeWorker())

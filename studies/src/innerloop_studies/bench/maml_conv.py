@@ -1,0 +1,40 @@
+"""MAML on pictures, 4 tasks, 5 inner steps and 1: Omniglot's shapes, and the field's canonical case."""
+
+from __future__ import annotations
+
+from innerloop.execution.plan import available_cores
+from innerloop_studies.bench.harness import Say
+from innerloop_studies.bench.maml import Ours, run_cases
+from innerloop_studies.bench.rows import Report
+
+CANONICAL = "canonical, "
+"""Conv4-32 with max pooling, 84×84, 5-way 5-shot 15-query; 28×28 is Conv4-64 with strides, 5-way 1-shot."""
+
+
+def run(quick: bool = False, say: Say = print) -> Report:
+    """Ours runs whole tasks in worker processes, and in threads; one intra-op thread each."""
+    cores = (available_cores(),)
+
+    def ways(in_processes: float, in_threads: float | None = None) -> list[Ours]:
+        """Our two ways, with what is promised of each."""
+        promised = {} if in_threads is None else {"plain-loop": in_threads}
+        return [
+            Ours("processes", {"mode": "processes"}, {"plain-loop": in_processes}, cores),
+            Ours("threads", {"mode": "threads"}, promised, cores),
+        ]
+
+    small = run_cases("conv", [(5, ways(2.0, 1.5)), (1, ways(1.6, 1.1))], quick=quick, say=say)
+    # seconds a call: fewer of them, and the plain loop only. In float32 the largest of four is another one
+    # for another rounding, and gradients are up to 5 % off those of float64
+    large = run_cases(
+        "pooled",
+        [(5, ways(2.0)), (1, ways(1.6))],
+        quick=quick,
+        say=say,
+        libraries=False,
+        rounds=5,
+        warm=1,
+        prefix=CANONICAL,
+        exact={"sizes": {"tasks": 1}},
+    )
+    return {**small, "cases": small["cases"] + large["cases"]}

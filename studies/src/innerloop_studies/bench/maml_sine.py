@@ -1,0 +1,26 @@
+"""MAML on sinusoids: MLP 1-40-40-1, 25 tasks, 10 support and 10 query points, 5 inner steps and 1."""
+
+from __future__ import annotations
+
+from innerloop.execution.plan import compiler_works
+from innerloop_studies.bench.harness import Say
+from innerloop_studies.bench.maml import Ours, run_cases
+from innerloop_studies.bench.rows import Report
+
+UNCOMPILED = {"plain-loop": 5.0, "higher": 8.0}
+COMPILED = {"plain-loop": 30.0, "higher": 50.0}
+
+
+def run(quick: bool = False, say: Say = print) -> Report:
+    """Ours compiled to C++, with the graph captured, and eager; all under ``vmap``."""
+    ways = [
+        Ours("eager", {"mode": "vmap", "compile": "off"}, UNCOMPILED),
+        Ours("captured", {"mode": "vmap", "compile": "trace"}, UNCOMPILED),
+    ]
+    compiler = compiler_works()
+    if not compiler.works:
+        say(f"{compiler.reason}: the compiled case is left out")
+    elif not quick:  # compiling takes most of a minute
+        ways.append(Ours("compiled", {"mode": "vmap", "compile": "full"}, COMPILED))
+    once = [way._replace(at_least={}) for way in ways]
+    return run_cases("sine", [(5, ways), (1, once)], quick=quick, say=say)

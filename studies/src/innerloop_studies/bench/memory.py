@@ -1,0 +1,128 @@
+"""Peak memory: it must not grow with meta-steps, nor iMAML's with inner steps; other loops beside it."""
+
+from __future__ import annotations
+
+import statistics
+from typing import NamedTuple
+
+from innerloop_studies.bench import harness
+from innerloop_studies.bench.child import Child
+from innerloop_studies.bench.harness import Say
+from innerloop_studies.bench.rows import Report, Row, block_of
+
+GROWTH = 1.01
+"""Peak memory after all meta-steps, over that after the first hundred: the most we allow."""
+
+STEADY = 1.10
+"""iMAML's memory beyond libraries and data at many inner steps, over that at few: the most we allow."""
+
+WAYS: dict[str, dict[str, bool]] = {
+    "iMAML": {"implicit": True},
+    "MAML": {},
+    "checkpointed MAML": {"checkpoint": True},
+}
+"""Learners whose memory is measured at few and at many inner steps, with what their workers are told."""
+
+
+class Peak(NamedTuple):
+    """A meta-gradient's median milliseconds, peak memory beyond libraries and data, and repeats."""
+
+    ms: float
+    mb: float
+    repeats: int
+
+
+def run(quick: bool = False, say: Say = print) -> Report:
+    """Long sinusoid runs by ``fit``, and single meta-gradients of Conv4 with five inner steps, and fifty."""
+    steps, every = (200, 50) if quick else (3000, 100)
+    rows = [
+        growth(mode, compile, steps, every, say) for mode, compile in (("vmap", "off"), ("vmap", "trace"))
+    ]
+    rows += savings(quick, say)
+    rows += [steadiness(name, 5, 10 if quick else 50, quick, say) for name in WAYS]
+    return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
+
+
+def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> Row:
+    """One process, one call of ``fit``: the peak at its end against that after ``every`` steps.
+
+    Args:
+        mode: of execution.
+        compile: whether, and how.
+        steps: of the training.
+        every: steps after which memory is looked at.
+        say: receives lines for people.
+    """
+    spec = {"mode": mode, "compile": compile, "threads": 1, "steps": steps, "every": every}
+    with Child("training") as child:
+        peaks = {int(step): mb for step, mb in child.ask("train", spec=spec)["peaks"].items()}
+    early, late = peaks[every], peaks[steps]
+    say(f"{mode}, compile={compile}: {early:.1f} MB after {every} meta-steps, {late:.1f} MB after {steps}")
+    return {
+        "case": f"sine MAML, {mode}, compile={compile}, after {steps} meta-steps",
+        "peer": f"after {every}",
+        "ours_mb": late,
+        "peer_mb": early,
+        "ratio": late / early,
+        "threads": "1",
+        "repeats": 1,
+        "at_most": GROWTH,
+        "notes": "ratio of peak resident memory, late over early",
+    }
+
+
+def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
+    """A meta-gradient of Conv4 on four tasks, in a process of its own.
+
+    Args:
+        steps: inner steps.
+        options: of the learner.
+        repeats: how many meta-gradients.
+    """
+    base = {"side": "ours", "workload": "conv", "steps": steps, "mode": "loop", "threads": 1}
+    with Child("a meta-gradient") as child:
+        child.ask("setup", spec={**base, **options})
+        block = block_of(child.ask("block", repeats=repeats))
+    return Peak(statistics.median(block.seconds) * 1e3, block.peak_mb - block.empty_mb, len(block.seconds))
+
+
+def savings(quick: bool, say: Say) -> list[Row]:
+    """What first-order and checkpointed inner loops need of a full one, beyond libraries and data."""
+    ways = {"second-order": {}, "first-order": {"first_order": True}, "checkpointed": {"checkpoint": True}}
+    peaks: dict[str, Peak] = {}
+    for name, options in ways.items():
+        each = peaks[name] = measure(5, options, 2 if quick else 10)
+        say(f"Conv4, 5 steps, {name}: {each.mb:.0f} MB beyond libraries and data, {each.ms:.0f} ms")
+    full = peaks.pop("second-order")
+    return [_row(f"Conv4 MAML, 5 steps, {name}", "second-order", each, full) for name, each in peaks.items()]
+
+
+def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> Row:
+    """One of :data:`WAYS` at many inner steps against few; we promise something of iMAML only.
+
+    Args:
+        name: one of :data:`WAYS`.
+        few: inner steps.
+        many: inner steps.
+        quick: few repeats.
+        say: receives lines for people.
+    """
+    little, much = (measure(steps, WAYS[name], 2 if quick else 5) for steps in (few, many))
+    say(f"Conv4, {name}: {little.mb:.0f} MB at {few} inner steps, {much.mb:.0f} MB at {many}")
+    row = _row(f"Conv4 {name}, {many} inner steps", f"{few} inner steps", much, little)
+    return {**row, "at_most": STEADY} if name == "iMAML" else row
+
+
+def _row(case: str, peer: str, ours: Peak, other: Peak) -> Row:
+    return {
+        "case": case,
+        "peer": peer,
+        "ours_ms": ours.ms,
+        "peer_ms": other.ms,
+        "ours_mb": ours.mb,
+        "peer_mb": other.mb,
+        "ratio": ours.mb / other.mb,
+        "threads": "1",
+        "repeats": ours.repeats,
+        "notes": "ratio of peak memory beyond libraries and data",
+    }

@@ -1,0 +1,145 @@
+"""The empirical tangent kernel layer by layer, against per-sample gradients by ``vmap(grad)``.
+
+Run as a module (``python -m innerloop_studies.bench.ntk``) it is the child process of one side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from innerloop.execution.plan import available_cores
+from innerloop_studies.bench import harness
+from innerloop_studies.bench.harness import Say
+from innerloop_studies.bench.messages import Answer, Spec
+from innerloop_studies.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
+from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+
+MODULE = "innerloop_studies.bench.ntk"
+PEER = "vmap(grad)"
+
+
+class Case(NamedTuple):
+    """What is measured, and what is promised: how many times faster, and with how much less memory."""
+
+    title: str
+    faster: float
+    less_memory: float
+
+
+CASES = {
+    "mlp": Case("MLP, 10 hidden layers of 512, 200 inputs", 60.0, 6.0),
+    "conv": Case("Conv4-48, GroupNorm, 32×32, 100 inputs, sum of 10 outputs", 1.5, 5.0),
+}
+
+
+def workload(case: str, sizes: dict[str, int]) -> tuple[Any, Any, Any, Any]:
+    """Network, parameters, buffers and inputs, float32."""
+    import torch
+
+    from innerloop.nets.conv4 import conv4
+    from innerloop.nets.mlp import mlp
+
+    draw = torch.Generator().manual_seed(0)
+    shape: tuple[int, ...]
+    if case == "mlp":
+        width, samples = sizes.get("width", 512), sizes.get("samples", 200)
+        network, shape = mlp(width, [width] * sizes.get("depth", 10), 1), (width,)
+    else:
+        filters, samples = sizes.get("width", 48), sizes.get("samples", 100)
+        network, shape = conv4(3, 32, 10, filters=filters, norm="group"), (3, 32, 32)
+    params, buffers = network.init(draw)
+    return network, params, buffers, torch.randn(samples, *shape, generator=draw)
+
+
+def build(spec: Spec, samples: int | None = None) -> Callable[[], Any]:
+    """The side asked for by ``side``, ``case`` and ``sizes``."""
+    network, params, buffers, x = workload(spec["case"], spec["sizes"])
+    x = x[:samples]
+    if spec["side"] == "ours":
+        from innerloop.kernels.empirical.kernel import empirical_ntk
+
+        return lambda: empirical_ntk(network, params, x, buffers=buffers, method=spec["method"])
+    from torch.func import grad, vmap
+
+    from innerloop.nets.network import apply
+
+    def output(p: Any, sample: Any) -> Any:
+        """The sum of the outputs for one sample."""
+        return apply(network, p, buffers, sample[None], "stored")[0].sum()
+
+    def peer() -> Any:
+        """The Gram of per-sample gradients, parameter by parameter."""
+        rows = vmap(grad(output), (None, 0))(params, x)
+        total = None
+        for name in list(rows):
+            flat = rows.pop(name).flatten(1)
+            part = flat @ flat.T
+            total = part if total is None else total.add_(part)
+        return total
+
+    return peer
+
+
+class NtkWorker(Worker):
+    """Answers like the other benchmarks' worker, for these sides."""
+
+    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
+        """Builds a side, runs it once, and writes its kernel to a file."""
+        import torch
+
+        keep_freed_memory()
+        torch.set_num_threads(spec["threads"])
+        build({**spec, "sizes": {"width": 8, "samples": 2, "depth": 2}})()  # what it imports counts as there
+        return self.begin(build(spec), gradient, lambda kernel: [kernel])
+
+
+def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
+    """Both networks.
+
+    Args:
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: ``width``, ``samples`` and ``depth``, for tests.
+    """
+    rows = [one_case(case, quick, say, sizes or {}) for case in CASES]
+    return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
+
+
+def one_case(case: str, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
+    """One comparison, each side at its better thread count.
+
+    Args:
+        case: one of :data:`CASES`.
+        quick: few repeats.
+        say: receives lines for people.
+        sizes: other sizes, for tests.
+    """
+    base = {"case": case, "sizes": sizes, "method": "layerwise"}
+    counts = sorted({1, available_cores()})
+    sides = [side for who in ("ours", PEER) for side in on_threads(who, {**base, "side": who}, counts)]
+    with harness.started(sides, MODULE) as both:
+        off = harness.disagreement(both.results, f"{PEER}@1")
+        measurement = harness.measured(both, *((3, 0.2, 0.0) if quick else (7, 0.5, harness.PATIENCE)))
+    row = _row(CASES[case], measurement.timings, off, measurement.bystanders)
+    say(f"{row['case']}: {row['ratio']:.1f}×, memory {row['memory_ratio']:.1f}×; {row['notes']}")
+    return row
+
+
+def _row(case: Case, timings: dict[str, Timing], off: float, others: float | None) -> Row:
+    """The comparison of both sides' better thread counts; memory is what was added by the kernel."""
+    ours, peer = better(timings, "ours"), better(timings, PEER)
+    added = {t.side.name: max(t.peak_mb - t.empty_mb, 1.0) for t in (ours, peer)}
+    notes = [
+        f"memory added: {added[ours.side.name]:.0f} against {added[peer.side.name]:.0f} MB",
+        f"promised: {case.faster:g}× faster, {case.less_memory:g}× less added",
+        f"kernels agree to {off:.0e}",
+        *busy(others),
+    ]
+    row = comparison(case.title, PEER, ours, peer, case.faster, notes)
+    row["memory_ratio"] = added[peer.side.name] / added[ours.side.name]
+    return row
+
+
+if __name__ == "__main__":
+    serve(NtkWorker())

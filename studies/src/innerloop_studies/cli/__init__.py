@@ -1,0 +1,1 @@
+"""The verbs ``reproduce`` and ``bench``."""

@@ -1,0 +1,174 @@
+"""``innerloop reproduce``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from innerloop.cli.options import Json
+from innerloop.cli.output import Result, carry_out, say, table, write
+from innerloop_studies.reproduce import REPRODUCTIONS, SCALES
+
+if TYPE_CHECKING:
+    from innerloop_studies.reproduce.sharing import Sharing
+
+CRASHED, NOT_RUN, NOT_AS_RECORDED = 1, 2, 3
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ls | all | NAME…", help="`ls` lists the names; several, `all`, or patterns: 'adaptlr-*'."
+    ),
+]
+Scale = Annotated[
+    str, typer.Option("--scale", help="smoke: seconds; cpu: minutes on two cores; paper: as published.")
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="FOLDER",
+        help="Share the work through this folder: the same command elsewhere joins in.",
+    ),
+]
+
+
+def reproduce(names: Names, scale: Scale = "smoke", storage: Storage = None, json: Json = False) -> None:
+    r"""Redo one table or figure of the papers, several of them, or all.
+
+    \b
+    Examples:
+      innerloop reproduce ls
+      innerloop reproduce landscape-fig1
+      innerloop reproduce bridge-fig1 --scale cpu --json
+      innerloop reproduce all --scale smoke
+      innerloop reproduce 'adaptlr-*' landscape-fig1 --scale cpu
+      innerloop reproduce all --scale cpu --storage /shared/papers
+
+    Every row sets a statement of the paper beside what is found here. `holds` says whether the statement
+    holds, `ok` whether that is what the project records for this scale. Exit code 3 means that some row is
+    not as recorded. Figures and numbers go to runs/reproduce-NAME/.
+
+    If there are several, one that fails does not stop the others; a page with all of them is written, and
+    after an interruption the same command goes on. Exit code 1 or 2 then means that every row is as
+    recorded, but that one reproduction crashed or could not run.
+
+    With --storage, processes on any machines that see the folder share the work: give each the same command.
+    Whole reproductions are divided first, then the parts of long ones; what a process that died had begun is
+    taken over. Runs and parts go to the folder, and what is finished there is not repeated.
+
+    \b
+    JSON: name, scale, rows (what, paper, ours, holds, ok, reason), figure, figures, protocol, seconds, run.
+    Of several: scale, reproductions (name, status, reason and the above), statements, hold, as_recorded,
+    failed, report, seconds, run.
+    """
+
+    def work() -> Result:
+        """Lists the names, or redoes what is asked for."""
+        if names == ["ls"]:
+            named = [{"name": key, "redoes": text} for key, text in REPRODUCTIONS.items()]
+            return {"names": named, "scales": list(SCALES)}
+        if storage is None:
+            return _redo(names, scale, Path("runs"))
+        from innerloop.core.place import user_path
+        from innerloop_studies.reproduce.sharing import shared
+
+        with shared(user_path(storage)) as sharing:
+            return _redo(names, scale, sharing.place, sharing)
+
+    code = _exit_code(carry_out(json, work, _render))
+    if code:
+        raise typer.Exit(code)
+
+
+def _redo(names: list[str], scale: str, folder: Path, sharing: Sharing | None = None) -> Result:
+    from innerloop_studies.reproduce.batch import is_batch
+
+    if is_batch(names):
+        return _several(names, scale, folder, sharing)
+    from innerloop_studies.reproduce.carry_out import carry_out as redo
+
+    return {**redo(names[0], scale, argv=["innerloop", *sys.argv[1:]], say=say, folder=folder)}
+
+
+def _several(words: list[str], scale: str, folder: Path, sharing: Sharing | None) -> Result:
+    """One after another; the page is written after an interruption as well."""
+    from innerloop.experiment.pages import write_report
+    from innerloop_studies.reproduce import check
+    from innerloop_studies.reproduce.batch import begin_batch, carry_out_batch, select
+
+    names, argv = select(words), ["innerloop", *sys.argv[1:]]
+    check(names[0], scale)
+    batch = begin_batch(names, scale, argv, folder, shared=sharing is not None)
+    try:
+        result = carry_out_batch(batch, argv, say, sharing)
+    except KeyboardInterrupt:
+        say(f"page of what is done: {write_report([batch])}; the same command goes on from here")
+        raise
+    return {**result, "report": str(write_report([batch]))}
+
+
+def _exit_code(result: Result) -> int:
+    members = result.get("reproductions", [result])
+    if any(not row["ok"] for one in members for row in one.get("rows", [])):
+        return NOT_AS_RECORDED
+    if any(one.get("crashed") for one in members):
+        return CRASHED
+    return NOT_RUN if result.get("failed") else 0
+
+
+def _render(result: Result) -> None:
+    if "names" in result:
+        rows = [(row["name"], row["redoes"]) for row in result["names"]]
+        table(f"innerloop reproduce NAME --scale {'|'.join(result['scales'])}", ("name", "redoes"), rows)
+        return
+    if "reproductions" in result:
+        _render_several(result)
+        return
+    lines = [
+        (row["what"], _cell(row["paper"]), _cell(row["ours"]), _yes(row["holds"]), _yes(row["ok"]))
+        for row in result["rows"]
+    ]
+    table(f"{result['name']} at {result['scale']}", ("what", "paper", "ours", "holds", "as recorded"), lines)
+    for row in result["rows"]:
+        if row["reason"] and not (row["holds"] and row["ok"]):
+            write(f"{row['what']}: {row['reason']}")
+    for figure in result["figures"]:
+        write(f"figure: {figure}")
+    write(f"{result['seconds']:.1f} s, run: {result['run']}")
+
+
+def _render_several(result: Result) -> None:
+    members = result["reproductions"]
+    lines = []
+    for one in members:
+        rows = one.get("rows", [])
+        hold, recorded = (sum(row[key] for row in rows) for key in ("holds", "ok"))
+        counts = (f"{hold} of {len(rows)}", f"{recorded} of {len(rows)}") if rows else ("", "")
+        took = f"{one['seconds']:.1f} s" if "seconds" in one else ""
+        lines.append((one["name"], one["status"], *counts, took))
+    head = ("name", "ended", "hold", "as recorded", "took")
+    table(f"{len(members)} reproductions at {result['scale']}", head, lines, right=head[2:])
+    for one in members:
+        if one["status"] != "finished":
+            write(f"{one['name']}: {one['reason']}")
+        for row in one.get("rows", []):
+            if not row["ok"]:
+                write(f"{one['name']} is not as recorded: {row['what']}: {_cell(row['ours'])}")
+    total = result["statements"]
+    write(f"{result['hold']} of {total} statements hold, {result['as_recorded']} of {total} are as recorded")
+    write(f"page: {result['report']}")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "NO"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_cell, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""Measurements that are neither of a paper nor a benchmark: scripts that print JSON."""

@@ -1,0 +1,54 @@
+"""How long shipped recipes take: what ``innerloop ls`` shows, in ``src/innerloop/recipes/minutes.json``.
+
+    python -m innerloop_studies.measurements.recipes [NAME ...]
+
+A step of every recipe is measured as ``innerloop train`` measures it, and taken as often as the recipe says.
+Validation and tests come on top. Needs ``omniglot``, ``cifar-fs``, ``fc100`` and ``mini-imagenet``; what is
+trained on other pictures of 84×84 is measured on those of mini-ImageNet. Recipes for your own pictures are
+left out, as are those that train nothing or need a teacher. About half an hour on two idle cores.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from innerloop.experiment.parts import build
+from innerloop.experiment.planned import measured_plan
+from innerloop.recipes import library
+from innerloop.recipes.library import MINUTES, load_recipe, shipped_recipes
+from innerloop_studies.bench.machine import cpu_name
+
+FILE = Path(library.__file__).parent / MINUTES
+ALIKE = {"tiered-imagenet": "mini-imagenet", "cub": "mini-imagenet"}
+"""Pictures of the same size, where these cannot be had."""
+
+
+def minutes_of(name: str, dataset: str) -> float:
+    """Minutes that the training of a recipe takes here."""
+    parts = build(load_recipe(name, [f"data.name={ALIKE[dataset]}"] if dataset in ALIKE else []))
+    measured = measured_plan(parts, lambda _: None)
+    return measured.milliseconds[measured.plan.label] / 60_000 * parts.recipe.outer.steps
+
+
+def main(names: list[str]) -> None:
+    """Measures the named recipes, or all; keeps the file after each."""
+    kept = json.loads(FILE.read_text()) if FILE.exists() else {"minutes": {}}
+    for recipe in shipped_recipes():
+        if (names and recipe.name not in names) or recipe.dataset == "your own pictures":
+            continue
+        if recipe.method == "pretrained" or "distilled" in recipe.name:
+            continue
+        kept["minutes"][recipe.name] = float(f"{minutes_of(recipe.name, recipe.dataset):.3g}")
+        kept |= {"machine": cpu_name(), "torch": torch.__version__}
+        FILE.write_text(
+            json.dumps({**kept, "minutes": dict(sorted(kept["minutes"].items()))}, indent=1) + "\n"
+        )
+        sys.stdout.write(f"{recipe.name}: {kept['minutes'][recipe.name]} min\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

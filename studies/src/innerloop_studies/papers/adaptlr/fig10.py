@@ -1,0 +1,131 @@
+"""AdaptLR, Figure 10: the heuristic range H.18 with H.19 against the test loss of trained networks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from innerloop.core.statistics import Interval
+from innerloop.core.trees import count
+from innerloop.experiment.parts import build
+from innerloop.experiment.rates.auto import advice_for
+from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.theory.rate.estimate import Range, merged_range
+from innerloop_studies.papers.adaptlr.bernacchia import STATED
+from innerloop_studies.papers.adaptlr.fig10_runs import CASES, recipe_for, scored
+from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
+from innerloop_studies.reproduce.parts import remembered
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
+from innerloop_studies.reproduce.sharing import ahead
+
+OUTSIDE: tuple[tuple[str, str], ...] = (("cpu", "(a)"),)
+"""Scales and cases where the best rate of the grid was found outside; here half of the lower end."""
+
+STEPS = {"smoke": (20, 20), "cpu": (2000, 500), "paper": (70_000, 70_000)}
+"""Of (a), whose meta-steps have few tasks and queries, and of (b)."""
+
+
+class Results(NamedTuple):
+    """Scores along a grid of rates, both ranges, and how long was trained and judged.
+
+    Attributes:
+        rates: the grid.
+        scores: errors on test tasks, with their intervals.
+        h19: the paper's range.
+        ours: that of ``inner.lr=auto``.
+        steps: meta-steps.
+        episodes: test tasks.
+    """
+
+    rates: tuple[float, ...]
+    scores: list[Interval]
+    h19: Range
+    ours: Range
+    steps: int
+    episodes: int
+
+    @property
+    def best(self) -> float:
+        """The rate of the grid with the least error."""
+        errors = errors_of(self.scores)
+        return self.rates[errors.index(min(errors))]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**self._asdict(), "scores": [score._asdict() for score in self.scores]}
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Trains at every rate of a grid; N is the meta-batch, the only number of tasks the setting names."""
+    episodes = {"smoke": 50, "cpu": 600, "paper": 10_000}[scale]
+    by_case: dict[str, Results] = {}
+    for case, steps in zip(CASES, STEPS[scale], strict=True):
+        by_case[case] = results = _case(case, steps, episodes)
+        best, (low, high), ours = results.best, results.h19, results.ours
+        say(f"{case}: best {best:g}; H.19 {low:.3g} to {high:.3g}; ours {ours.low:.3g} to {ours.high:.3g}")
+    smoke = scale == "smoke"
+    rows = [
+        one
+        for c, results in by_case.items()
+        for one in (_smoke_rows(c, results) if smoke else _rows(c, results, scale))
+    ]
+    panels = [_panel(case, results) for case, results in by_case.items()]
+    protocol = {
+        "meta-steps": " and ".join(str(steps) for steps in STEPS[scale]),
+        "test tasks": episodes,
+        "(a)": STATED,
+        "(b)": "Finn et al.'s sinusoids: 10 samples to adapt to, 10 to judge on, 25 tasks a meta-step, mse",
+        "inner steps": 1,
+        "seed": 0,
+    }
+    data = {case: results.as_dict() for case, results in by_case.items()}
+    return Reproduction(rows, {"adaptlr-fig10": panels_figure(panels)}, data, protocol)
+
+
+def _case(case: str, steps: int, episodes: int) -> Results:
+    """Scores along the grid, and both ranges."""
+    setting = CASES[case]
+    parts_of = [{"case": case, "rate": rate, "steps": steps, "episodes": episodes} for rate in setting.grid]
+    ahead("adaptlr-fig10", scored, parts_of)
+    scores = [kept_score(remembered("adaptlr-fig10", scored, settings)) for settings in parts_of]
+    parts = build(recipe_for(case, 0.01, steps, episodes))
+    h19 = merged_range(setting.batch, setting.shots, count(parts.params), loss=setting.loss)
+    ours = advice_for(parts)
+    return Results(setting.grid, scores, h19, Range(ours.low, ours.high), steps, episodes)
+
+
+def _smoke_rows(case: str, results: Results) -> list[Row]:
+    """Twenty steps teach nothing: what was computed is checked."""
+    again = [scored(case, rate, results.steps, results.episodes)["mean"] for rate in results.rates[:2]]
+    pairs = list(zip(errors_of(results.scores)[:2], again, strict=True))
+    return [same_row(f"{case}: training once more gives the same errors, at two rates", pairs)]
+
+
+def _rows(case: str, results: Results, scale: str) -> list[Row]:
+    best, (low, high), ours = results.best, results.h19, results.ours
+    return [
+        row(
+            f"{case}: the range of H.18 and H.19 contains the best rate",
+            "contains it",
+            f"{low:.3g} to {high:.3g}; best of the grid {best:g}",
+            low <= best <= high,
+            expected=(scale, case[:3]) not in OUTSIDE,
+            reason=f"N is arbitrary: {CASES[case].batch} tasks a meta-step here; half a decade between rates",
+        ),
+        row(
+            f"{case}: ours, half to eight times H.1 on tangent features, contains it",
+            "–",
+            f"{ours.low:.3g} to {ours.high:.3g}",
+            ours.low <= best <= ours.high,
+        ),
+    ]
+
+
+def _panel(case: str, results: Results) -> Panel:
+    errors, (low, high) = errors_of(results.scores), results.h19
+    finite = [i for i, error in enumerate(errors) if math.isfinite(error)]
+    half = [results.scores[i].ci95 for i in finite]
+    rates = [results.rates[i] for i in finite]
+    curve = line(f"{results.steps} meta-steps", rates, [errors[i] for i in finite], half=half)
+    title = f"{case}: error after one step (shaded: H.19)"
+    return panel("α", title, [curve], span=(low, high), log_x=True, log_y=True)

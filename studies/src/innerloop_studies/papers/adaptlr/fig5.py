@@ -1,0 +1,184 @@
+"""AdaptLR, Figure 5: MAML against ERM after t steps of adaptation, in loss and in distance."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.theory.rate.forms import adapted_loss, erm_solution, maml_solution, task_sums
+from innerloop_studies.papers.adaptlr.shared import Law, seeded
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+
+SAMPLES, DIM, RATE, ETA = 50, 20, 1e-4, 1e-5
+LAWS = (Law("uniform", -5, 5), Law("normal", 0, 2), Law("exponential", 1.0))
+OPTIMA = Law("normal", 0, 3**0.5)
+STEPS = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000]
+
+
+class Shares(NamedTuple):
+    """In which share of the draws, with optima of the test tasks drawn too, the loss gap is as in Figure 5.
+
+    Attributes:
+        above_at_first: MAML's loss is above ERM's before adaptation.
+        as_published: and below it at a later step.
+    """
+
+    above_at_first: float
+    as_published: float
+
+
+class Gaps(NamedTuple):
+    """MAML's minus ERM's, for every t of :data:`STEPS`.
+
+    Attributes:
+        distance: of the distances F_t, means over draws.
+        test: of the losses on test tasks, means over draws.
+        training: of the losses on training tasks, in the first draw.
+        error: standard errors of the distances.
+        shares: draws that look as published.
+    """
+
+    distance: list[float]
+    test: list[float]
+    training: list[float]
+    error: list[float]
+    shares: Shares
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        first, published = self.shares
+        return {**self._asdict(), "shares": {"above at first": first, "as published": published}}
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """The paper shows one draw of training tasks; distances here are means over draws."""
+    tasks, draws = {"smoke": (200, 20), "cpu": (2000, 40), "paper": (5000, 100)}[scale]
+    rows: list[Row] = []
+    by_law: dict[str, Gaps] = {}
+    for i, law in enumerate(LAWS):
+        by_law[str(law)] = gaps = _gaps(law, tasks, draws, seed=i)
+        rows += _rows(str(law), gaps, draws)
+        say(
+            f"{law}: at t = 0 the distance gap is {gaps.distance[0]:.3g}, the loss gap "
+            f"{gaps.test[0]:+.3g} on test tasks, {gaps.training[0]:+.3g} on training tasks"
+        )
+    protocol = {
+        "training tasks": tasks,
+        "draws": draws,
+        "α": RATE,
+        "η": ETA,
+        "optima": "N(0, 3I)",
+        "seeds": "0, 1, 2",
+        "test tasks": f"{tasks} per law; the same features in every draw, optima drawn anew",
+        "distance and loss on test tasks": "mean over draws, expectation over the optima of test tasks exact",
+        "loss on training tasks": "of the first draw",
+    }
+    data = {law: gaps.as_dict() for law, gaps in by_law.items()}
+    return Reproduction(rows, {"adaptlr-fig5": panels_figure(_panels(by_law))}, data, protocol)
+
+
+def _rows(law: str, gaps: Gaps, draws: int) -> list[Row]:
+    test, training, shares = gaps.test, gaps.training, gaps.shares
+    return [
+        row(
+            f"{law}: MAML's loss is above ERM's before adaptation, below it after a few steps",
+            "marginally higher, then lower",
+            f"test tasks: t = 0: {test[0]:+.2g}, last t: {test[-1]:+.2g} (mean of {draws} draws); as "
+            f"published in {shares.as_published:.0%} of the draws, above at t = 0 in "
+            f"{shares.above_at_first:.0%}",
+            test[0] > 0 and min(test) < 0,
+            expected=False,
+            reason="on tasks they were not fitted to, w_m is the better one before adaptation already; "
+            "single draws that look as published are the minority",
+        ),
+        row(
+            f"{law}: the same on the training tasks, which H.3 does not say",
+            "–",
+            f"t = 0: {training[0]:+.2g}, t = 100: {training[5]:+.2g}",
+            training[0] > 0 and min(training) < 0,
+            reason="w_r minimises the unadapted loss of these tasks, w_m the loss after one step",
+        ),
+        row(
+            f"{law}: F_t(w_m) < F_t(w_r) for every t, averaged over {draws} draws",
+            "always smaller",
+            f"t = 0: {gaps.distance[0]:.2g} ± {gaps.error[0]:.1g}; last: {gaps.distance[-1]:.2g}",
+            all(gap < 0 for gap in gaps.distance),
+            reason="Theorem 2 is about the mean over draws of training tasks",
+        ),
+    ]
+
+
+def _panels(by_law: dict[str, Gaps]) -> list[Panel]:
+    def one(title: str, along: dict[str, list[float]], relative: bool) -> Panel:
+        """A panel with a line for every law."""
+        by = {law: abs(values[0]) if relative else 1.0 for law, values in along.items()}
+        lines = [line(law, STEPS[1:], [v / by[law] for v in values[1:]]) for law, values in along.items()]
+        return panel("adaptation steps t", title, lines, log_x=True)
+
+    tests = {law: gaps.test for law, gaps in by_law.items()}
+    training = {law: gaps.training for law, gaps in by_law.items()}
+    distances = {law: gaps.distance for law, gaps in by_law.items()}
+    return [
+        one("(a) loss of MAML − loss of ERM, test tasks, relative to t = 0", tests, True),
+        one("the same on training tasks", training, True),
+        one("(b) F_t(w_m) − F_t(w_r)", distances, False),
+    ]
+
+
+class Spectra(NamedTuple):
+    """Eigenvalues and eigenvectors of S of the test tasks."""
+
+    values: Tensor
+    vectors: Tensor
+
+    def weights(self, t: int, with_values: bool) -> Tensor:
+        """Of (I − (2η/K)S)^{2t}, with a factor S for losses."""
+        shrink = (1 - 2 * ETA / SAMPLES * self.values).square() ** t
+        return shrink * self.values if with_values else shrink
+
+    def shapes(self, with_values: bool) -> Tensor:
+        """Their mean over tasks for every t: what the gaps weigh w by."""
+        v = self.vectors
+        each = [torch.einsum("nik,nk,njk->ij", v, self.weights(t, with_values), v) for t in STEPS]
+        return torch.stack(each) / len(v)
+
+    def pulls(self, optima: Tensor) -> Tensor:
+        """The mean over tasks of S(I − (2η/K)S)^{2t}a for every t, ``(len(STEPS), d)``."""
+        own = torch.einsum("nik,ni->nk", self.vectors, optima)
+        each = [torch.einsum("nik,nk->i", self.vectors, self.weights(t, True) * own) for t in STEPS]
+        return torch.stack(each) / len(own)
+
+
+def _gaps(law: Law, tasks: int, draws: int, seed: int) -> Gaps:
+    made, made_test = seeded(seed), seeded(100 + seed)
+    fresh = law.draw(made_test, tasks, SAMPLES, DIM)
+    spectra = Spectra(*torch.linalg.eigh(fresh.mT @ fresh))
+    # optima have mean zero: what is left of the mean gaps is wᵀQw, free of their noise
+    shapes = {"distance": spectra.shapes(False), "test": spectra.shapes(True)}
+    gaps: dict[str, list[Tensor]] = {name: [] for name in (*shapes, "drawn")}
+    training: list[float] = []
+    for _ in range(draws):
+        features = law.draw(made, tasks, SAMPLES, DIM)
+        optima = OPTIMA.draw(made, tasks, DIM)
+        sums = task_sums(features, optima)
+        w_m, w_r = maml_solution(sums, RATE), erm_solution(sums)
+        for name, q in shapes.items():
+            gaps[name].append(
+                torch.einsum("i,tij,j->t", w_m, q, w_m) - torch.einsum("i,tij,j->t", w_r, q, w_r)
+            )
+        pulls = spectra.pulls(OPTIMA.draw(made_test, tasks, DIM))
+        gaps["drawn"].append(gaps["test"][-1] - 2 * pulls @ (w_m - w_r))
+        if not training:
+            ends = [adapted_loss(features, optima, w, ETA, STEPS) for w in (w_m, w_r)]
+            training = [m - r for m, r in zip(*ends, strict=True)]
+    means = {name: torch.stack(gaps[name]).mean(0).tolist() for name in shapes}
+    error = (torch.stack(gaps["distance"]).std(0) / draws**0.5).tolist()
+    return Gaps(means["distance"], means["test"], training, error, _shares(torch.stack(gaps["drawn"])))
+
+
+def _shares(drawn: Tensor) -> Shares:
+    above, below = drawn[:, 0] > 0, (drawn < 0).any(1)
+    return Shares(float(above.double().mean()), float((above & below).double().mean()))

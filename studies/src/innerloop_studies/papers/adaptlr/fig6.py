@@ -1,0 +1,169 @@
+"""AdaptLR, Figure 6 and the two examples of appendix E: α*_lim from moments, exactly."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.theory.rate.examples import counts, printed_g1
+from innerloop_studies.papers.adaptlr.fig6_exact import (
+    DIM,
+    MOMENTS,
+    SIZE,
+    Coefficients,
+    Matrices,
+    Polynomials,
+    coefficients,
+    matrices,
+    polynomials,
+)
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Everything is exact: rational numbers for Example 1, sums over coinciding indices for Example 2."""
+    dims = list(range(1, {"smoke": 6, "cpu": 16, "paper": 21}[scale]))
+    six, one, two = coefficients(), polynomials(dims), matrices()
+    data = {"figure 6": six._asdict(), "example 1": one.as_dict(), "example 2": two.as_dict()}
+    for name, part in data.items():
+        say(f"{name}: {', '.join(part)}")
+    rows = [*_figure_rows(six), *_example_1(one), *_example_2(two)]
+    protocol = {
+        "arithmetic": "exact",
+        "Example 1": f"x ~ N(0, σ²), d = {SIZE} along σ², σ² = 1 and 0.1 along d",
+        "Example 2": ", ".join(MOMENTS) + " entries of mean 0 and variance 1",
+        "seeds": "none",
+    }
+    figure = panels_figure(_panels(six, one, two), columns=3)
+    return Reproduction(rows, {"adaptlr-fig6": figure}, data, protocol)
+
+
+def _figure_rows(counted: Coefficients) -> list[Row]:
+    g1, g2, g3 = counted
+    same = all(printed_g1(d, i) == g for d in range(1, DIM + 1) for i, g in enumerate(counts((1, 1), d)))
+    small = [i for i, g in enumerate(g1) if g2[2 * i] <= g]
+    return [
+        row(
+            f"Figure 6, d = {DIM}: g₂ and g₃ reach the heights and lengths that are drawn",
+            "axes: 800 at most 300 along, 1750 at most 140 along",
+            f"g₂ {max(g2)}, {len(g2)} long; g₃ {max(g3)}, {len(g3)} long; g₁ {max(g1)}, {len(g1)} long",
+            800 <= max(g2) < 1000 and len(g2) <= 300 and 1750 <= max(g3) < 2000 and len(g3) <= 160,
+            reason="g₂ counts 3j + m + 2l, g₃ counts j + m + l; a drawn axis ends within a tick of its last",
+        ),
+        row(
+            f"E.5: the closed form of g₁ counts the terms of each moment, d = 1 … {DIM}",
+            "C(i + 1, 1) − 2C(i − d + 1, 1)",
+            "the same" if same else "not the same",
+            same,
+            reason="with C(n, 1) = 0 for negative n, which the paper leaves out",
+        ),
+        row(
+            "E.5: the coefficient of every moment is larger in the denominator",
+            "larger",
+            f"not for E[x^k], k = {', '.join(str(2 * i) for i in small)}; larger for the other "
+            f"{len(g1) - len(small)}",
+            not small,
+            expected=False,
+            reason="the lowest moments have as many terms; they decide where σ → 0",
+        ),
+    ]
+
+
+def _falls(values: list[float]) -> bool:
+    return all(b < a for a, b in pairwise(values))
+
+
+def _slopes(x: list[float], y: list[float]) -> list[float]:
+    """Of log y against log x, between neighbours."""
+    logs = [(math.log(a), math.log(b)) for a, b in zip(x, y, strict=True)]
+    return [(d - b) / (c - a) for (a, b), (c, d) in pairwise(logs)]
+
+
+def _example_1(example: Polynomials) -> list[Row]:
+    rows, variances = [], example.variances
+    for name, rates in example.along_variances.items():
+        slopes = _slopes(variances, rates)
+        what = f"Example 1, d = {SIZE}, {name}"
+        ours = f"{rates[0]:.3g} at σ² = {variances[0]:g}, {rates[-1]:.2g} at {variances[-1]:g}"
+        rows.append(row(f"{what}: α*_lim falls as σ² grows", "inverse relationship", ours, _falls(rates)))
+        rows.append(
+            row(
+                f"{what}: it is of order 1/σ² as σ → 0 (E.5, E.6)",
+                "O(1/σ²): slope −1",
+                f"slope {slopes[0]:.2g} at the smallest σ², where α → ½; {slopes[-1]:.2f} at the largest",
+                abs(slopes[0] + 1) < 0.1,
+                expected=False,
+                reason="E[x⁰] = 1 stands above and below (E.6 leaves it out); the order is 0, and 1 − d for "
+                "large σ². As an upper bound O(1/σ²) is true and says nothing",
+            )
+        )
+    for v, expected in (("1", (True, True)), ("0.1", (True, False))):
+        for (name, rates), holds in zip(example.along_dims[v].items(), expected, strict=True):
+            ours = (
+                ", ".join(f"{rate:.3g}" for rate in rates[:5])
+                + f" for d = 1 … 5; {rates[-1]:.2g} at the last"
+            )
+            what = f"Example 1, σ² = {v}, {name}: α*_lim falls as d grows"
+            reason = "" if holds else "it rises from d = 1 to 2 and from 3 to 4, by less than a hundredth"
+            rows.append(row(what, "inverse relationship", ours, _falls(rates), expected=holds, reason=reason))
+    exact, printed = example.exact, example.printed
+    ours = "; ".join(f"{k}: {printed[k]:.4g} from the printed, {exact[k]:.4g} from the trace" for k in exact)
+    same = all(math.isclose(exact[k], printed[k], rel_tol=1e-6) for k in exact)
+    reason = (
+        "its indices make S_jm S_jl S_jl; the trace of a cube is S_jm S_ml S_lj. Rows above use the trace"
+    )
+    what = "Example 1, d = 3, σ² = 1: E.4 is tr E[S³]"
+    return [*rows, row(what, "equal", ours, same, expected=False, reason=reason)]
+
+
+def _example_2(example: Matrices) -> list[Row]:
+    ratio = {n: [rate / law.printed for rate in law.exact] for n, law in example.laws.items()}
+    large = {n: law.large for n, law in example.laws.items()}
+    share = {n: large[n] / law.ratio for n, law in example.laws.items()}
+    last = example.dims[-1]
+    constant = max(share.values()) < 1.1 * min(share.values())
+    return [
+        row(
+            "Example 2, K = 1, d = 1: α*_lim = E[Y⁴] / 2E[Y⁶] (E.12)",
+            "equal",
+            "exact / printed: " + ", ".join(f"{n} {r[0]:.3f}" for n, r in ratio.items()),
+            all(math.isclose(r[0], 1) for r in ratio.values()),
+        ),
+        row(
+            f"Example 2, K = 1, d = {last}: the same, for any d",
+            "equal",
+            "exact / printed: " + ", ".join(f"{n} {r[-1]:.3f}" for n, r in ratio.items()),
+            all(math.isclose(r[-1], 1) for r in ratio.values()),
+            expected=False,
+            reason="E.12 drops all terms with two or three columns: E S² has d² of them, E S³ has d³",
+        ),
+        row(
+            f"Example 2, K = d = {example.size}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
+            "the same factor for all laws",
+            "α*_lim / that: " + ", ".join(f"{n} {share[n]:.3f} (α*_lim {large[n]:.4f})" for n in share),
+            constant,
+            expected=False,
+            reason="only E[Y²] is left in the limit: K(K + d) / 2(K² + 3Kd + d²)E[Y²], 0.2 here for all",
+        ),
+    ]
+
+
+def _panels(six: Coefficients, one: Polynomials, two: Matrices) -> list[Panel]:
+    def some(**counted: list[int]) -> Panel:
+        """A panel of some of the coefficients."""
+        lines = [line(name, range(len(values)), values) for name, values in counted.items()]
+        return panel(f"index (d = {DIM})", "coefficients " + ", ".join(counted), lines)
+
+    sigma = [line(k, one.variances, rates) for k, rates in one.along_variances.items()]
+    dims = [line(k, one.dims, rates) for k, rates in one.along_dims["1"].items()]
+    single = [
+        line(name, two.dims, [rate / law.printed for rate in law.exact]) for name, law in two.laws.items()
+    ]
+    return [
+        some(g1=six.g1, g2=six.g2),
+        some(g1=six.g1, g3=six.g3),
+        panel("σ²", f"Example 1: α*_lim, d = {SIZE}", sigma, log_x=True, log_y=True),
+        panel("d", "Example 1: α*_lim, σ² = 1", dims, log_y=True),
+        panel("d", "Example 2, K = 1: exact / printed α*_lim", single, log_x=True, log_y=True),
+    ]

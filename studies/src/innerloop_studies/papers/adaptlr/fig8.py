@@ -1,0 +1,101 @@
+"""AdaptLR, Figure 8: |α*(N) − α*_lim| against the number of tasks, for three kinds of features."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.theory.basis import gaussian_basis, polynomial_basis, spread_centres
+from innerloop.theory.rate.estimate import bounds, limit_moments
+from innerloop.theory.rate.forms import best_rate, task_sums
+from innerloop_studies.papers.adaptlr.shared import Law, seeded
+from innerloop_studies.reproduce.rows import Reproduction, Say, row
+
+SAMPLES = 50
+KINDS = ("random matrix", "Gaussian basis", "polynomial basis")
+
+
+class Errors(NamedTuple):
+    """Means and deviations over trials of |α*(N) − α*_lim|, for every number of tasks; and α*_lim."""
+
+    counts: list[int]
+    mean: list[float]
+    deviation: list[float]
+    limit: float
+
+
+def draw(kind: str, made: torch.Generator, tasks: int) -> Tensor:
+    """Features of one kind: d = 20 for random matrices, 10 bumps on (−5, 5), 5 Taylor terms on (−1, 1).
+
+    Args:
+        kind: one of :data:`KINDS`.
+        made: where the inputs are from.
+        tasks: how many.
+    """
+    if kind == "random matrix":
+        return Law("uniform", -5, 5).draw(made, tasks, SAMPLES, 20)
+    if kind == "Gaussian basis":
+        return gaussian_basis(
+            Law("uniform", -5, 5).draw(made, tasks, SAMPLES, 1), spread_centres(-5, 5, 10), 1.0
+        )
+    return polynomial_basis(Law("uniform", -1, 1).draw(made, tasks, SAMPLES, 1), 5, scaled=True)
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Ten trials at every N; the limit is estimated from many tasks of its own."""
+    top = {"smoke": 7, "cpu": 11, "paper": 13}[scale]
+    trials = {"smoke": 4, "cpu": 10, "paper": 10}[scale]
+    counts = [2**e for e in range(1, top + 1, 2)]
+    rows, panels = [], []
+    data: dict[str, Any] = {}
+    for i, kind in enumerate(KINDS):
+        errors = _errors(kind, counts, trials, seed=i)
+        data[kind] = errors._asdict()
+        first, last = errors.mean[0], errors.mean[-1]
+        say(f"{kind}: α*_lim = {errors.limit:.4g}, error {first:.3g} → {last:.3g}")
+        rows.append(
+            row(
+                f"{kind}: |α*(N) − α*_lim| shrinks from N = {counts[0]} to {counts[-1]}",
+                "shrinks towards 0",
+                f"{first:.3g} → {last:.3g} ({last / errors.limit:.1%} of α*_lim)",
+                last < 0.5 * first and errors.deviation[-1] < errors.deviation[0],
+                reason="holds if mean error more than halves and its deviation falls",
+            )
+        )
+        panels.append(
+            panel(
+                "number of tasks",
+                f"{kind}: |α*(N) − α*_lim|",
+                [
+                    line(
+                        f"mean of {trials} trials, ± deviation",
+                        counts,
+                        errors.mean,
+                        half=errors.deviation,
+                    )
+                ],
+                log_x=True,
+            )
+        )
+    protocol = {"samples per task": SAMPLES, "trials": trials, "optima": "N(0, 3I)", "seeds": "0, 1, 2"}
+    return Reproduction(rows, {"adaptlr-fig8": panels_figure(panels, columns=3, width=3.6)}, data, protocol)
+
+
+def _errors(kind: str, counts: list[int], trials: int, seed: int) -> Errors:
+    made = seeded(seed)
+    many = draw(kind, made, 4000)
+    limit, highest = limit_moments(many).rate, bounds(many).high
+    means, deviations = [], []
+    for n in counts:
+        errors = []
+        for _ in range(trials):
+            features = draw(kind, made, n)
+            optima = Law("normal", 0, 3**0.5).draw(made, n, features.shape[2])
+            errors.append(abs(best_rate(task_sums(features, optima), highest) - limit))
+        spread = torch.tensor(errors, dtype=torch.float64)
+        means.append(float(spread.mean()))
+        deviations.append(float(spread.std()))
+    return Errors(counts, means, deviations, limit)

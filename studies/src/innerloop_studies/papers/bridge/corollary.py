@@ -1,0 +1,157 @@
+"""Bridge, Corollary 1.1: what residual connections and LayerNorm leave of Lemmas 4 and 5 and of Theorem 1."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from innerloop.kernels.analytic.named import network_kernel
+from innerloop.kernels.meta.compare import MeanError, mean_error, mtl_anil_gap
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.meta.kernel import mtl_kernel
+from innerloop.kernels.types import Kernels
+from innerloop.theory.spectra import LIMIT_OFF_DIAGONAL, inverse_gap, log_slope
+from innerloop_studies.reproduce.rows import Row, row
+
+RESIDUAL = {
+    "residual": "residual ReLU",
+    "residual-norm": "residual ReLU, LayerNorm on the stream",
+    "residual-prenorm": "residual ReLU, LayerNorm in the branches",
+}
+"""Names of networks, and what rows call them."""
+DEEP = [20, 40, 80]
+"""Depths whose gaps say whether they fall like 1/L; residual networks are slower to get there."""
+LOG_DEPTH = (
+    "a stream whose variance grows with every block is changed by 1/L of itself in the last one: its depth "
+    "counts as log L"
+)
+
+
+class Structure(NamedTuple):
+    """Kernels of one depth, divided by K(x,x).
+
+    Attributes:
+        scale: K(x,x).
+        off: mean Θ between different inputs over Θ(x,x); tends to ¼ in Lemma 4.
+        inverse_gap: ‖Θ⁻¹ − Φ_MTL⁻¹‖ of the divided kernels.
+    """
+
+    scale: float
+    off: float
+    inverse_gap: float
+
+
+def structure(base: Kernels, tasks: int) -> Structure:
+    """What Lemmas 4 and 5 speak of, without the common factor of all kernels.
+
+    >>> structure(Kernels(2 * torch.eye(2), 4 * torch.eye(2)), 2)
+    Structure(scale=2.0, off=0.0, inverse_gap=0.0)
+    """
+    scale = float(base.nngp.diagonal().mean())
+    ntk, nngp = base.ntk / scale, base.nngp / scale
+    different = ~torch.eye(len(ntk), dtype=torch.bool)
+    off = float(ntk[different].mean() / ntk.diagonal().mean())
+    return Structure(scale, off, inverse_gap(ntk, mtl_kernel(ntk, nngp, tasks)))
+
+
+def residual_spectra(x: Tensor, tasks: int, depths: list[int]) -> dict[str, list[Structure]]:
+    """By network and depth.
+
+    Args:
+        x: inputs, task by task.
+        tasks: how many.
+        depths: of the networks.
+    """
+    return {
+        name: [structure(network_kernel(name, depth)(x, x), tasks) for depth in depths] for name in RESIDUAL
+    }
+
+
+def spectra_rows(depths: list[int], structures: dict[str, list[Structure]], x: Tensor) -> list[Row]:
+    """Rows of ``bridge-spectra``.
+
+    Args:
+        depths: of the networks.
+        structures: by network and depth.
+        x: inputs.
+    """
+    rows = [_factor_row(depths, structures["residual"], x)]
+    for name, words in RESIDUAL.items():
+        off = structures[name][-1].off
+        slope = log_slope([float(d) for d in depths[-3:]], [one.inverse_gap for one in structures[name][-3:]])
+        holds, why = name != "residual-prenorm", "" if name != "residual-prenorm" else LOG_DEPTH
+        rows += [
+            row(
+                f"Corollary 1.1, {words}: Θ between different inputs over Θ(x,x) → ¼",
+                LIMIT_OFF_DIAGONAL,
+                round(off, 4),
+                abs(off - LIMIT_OFF_DIAGONAL) < 0.03,
+                expected=holds,
+                reason=why or f"holds within 0.03 at L = {depths[-1]}",
+            ),
+            row(
+                f"Corollary 1.1, {words}: ‖Θ⁻¹ − Φ_MTL⁻¹‖·K(x,x) falls like 1/L²",
+                -2,
+                round(slope, 3),
+                abs(slope + 2) < 0.25,
+                expected=holds,
+                reason=why or f"slope of the last three depths, {depths[-3:]}",
+            ),
+        ]
+    return rows
+
+
+def _factor_row(depths: list[int], plain: list[Structure], x: Tensor) -> Row:
+    """All kernels of a residual network have one factor; the rest is that of LayerNorm on the stream."""
+    depth = depths[-1]
+    growth = (math.log(plain[-1].scale) - math.log(plain[-2].scale)) / (depth - depths[-2])
+    own, normed = network_kernel("residual", depth)(x, x), network_kernel("residual-norm", depth)(x, x)
+    size = own.nngp.diagonal().sqrt()
+    apart = max(
+        float((one / size[:, None] / size[None] - other).abs().max() / other.abs().max())
+        for one, other in zip(own, normed, strict=True)
+    )
+    return row(
+        "Corollary 1.1: residual connections put one factor, exponential in L, on both kernels",
+        "e^L",
+        f"{math.exp(growth):.4g}^L for sums that are not scaled; without it both are the same to {apart:.0e} "
+        f"as with LayerNorm on the stream",
+        growth > 0.1 and apart < 1e-9,
+        reason="e^L is the factor of sums in infinitely small steps",
+    )
+
+
+def residual_gaps(tasks: list[Any]) -> dict[str, list[MeanError]]:
+    """‖F_ANIL − F_MTL‖ at λτ = 0 and ŝ = 1, by network and depth."""
+
+    def gap(name: str, depth: int) -> MeanError:
+        """The gap of one network at one depth."""
+        kernel, settings = network_kernel(name, depth), (Descent(0.0), Descent(1.0))
+        return mean_error(
+            [mtl_anil_gap(kernel, *pair, inner=settings[0], test_descent=settings[1]) for pair in tasks]
+        )
+
+    return {name: [gap(name, depth) for depth in DEEP] for name in RESIDUAL}
+
+
+def gap_rows(gaps: dict[str, list[MeanError]]) -> list[Row]:
+    """Rows of ``bridge-fig1``."""
+    rows = []
+    for name, words in RESIDUAL.items():
+        means = [one.mean for one in gaps[name]]
+        slope = log_slope([float(d) for d in DEEP], means)
+        slow = name == "residual-prenorm"
+        rows.append(
+            row(
+                f"Corollary 1.1, {words}: the gap falls like 1/L",
+                "slope −1",
+                ", ".join(f"{m:.2f}" for m in means) + f" at L = {DEEP}; slope {slope:.2f}",
+                -1.25 < slope < -0.8,
+                expected=not slow,
+                reason=LOG_DEPTH if slow else "holds if the slope lies between −1.25 and −0.8",
+            )
+        )
+    return rows

@@ -1,0 +1,94 @@
+"""Bridge, eq. 5: ANIL whose outer loop leaves the head alone has no performance drop."""
+
+from __future__ import annotations
+
+import statistics
+
+from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.plots.panels import line, panel, panels_figure
+from innerloop_studies.papers.further.head_starts import TEST_QUERIES, WAYS, Judged, Setting, judged
+from innerloop_studies.reproduce.parts import remembered
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
+from innerloop_studies.reproduce.sharing import ahead
+
+NAME = "bridge-frozen"
+SETTINGS = {
+    "smoke": Setting("anil", 1, 2, 0.1, "glyphs", 4, 6),
+    "cpu": Setting("anil", 5, 5, 0.1, "cifar-fs", 600, 300),
+    "paper": Setting("anil", 5, 5, 0.1, "cifar-fs", 60_000, 2000),
+}
+SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
+STARTS = ("learned", "frozen")
+DROP = 0.01
+"""Less than this, in accuracy, is no drop."""
+
+NO_DROP = {"cpu": False, "paper": True}
+"""What is recorded for each scale; nobody has run the last one here."""
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Trains ANIL from each start on the same episodes, and compares them task by task."""
+    setting, seeds = SETTINGS[scale], SEEDS[scale]
+    runs: dict[str, list[Judged]] = {start: [] for start in STARTS}
+    every = [{"setting": setting, "start": start, "seed": seed} for seed in range(seeds) for start in STARTS]
+    ahead(NAME, judged, every)
+    for seed in range(seeds):
+        for start in STARTS:
+            given = {"setting": setting, "start": start, "seed": seed}
+            runs[start].append(Judged(*remembered(NAME, judged, given)))
+            say(f"{start}, seed {seed}: {statistics.fmean(runs[start][-1].scores):.3f}")
+    rows = _identities(runs)
+    if scale != "smoke":
+        rows.append(_drop(runs, scale))
+    protocol = {
+        **setting._asdict(),
+        "ways": WAYS,
+        "test queries per class": TEST_QUERIES,
+        "seeds": seeds,
+        "net": "strided Conv4-32, norm=transductive, tasks per meta-step: 2",
+        "intervals": "95 % over test tasks and seeds together, paired by task",
+    }
+    lines = [
+        line(start, list(range(seeds)), [statistics.fmean(each_run.scores) for each_run in runs[start]])
+        for start in STARTS
+    ]
+    figure = panels_figure([panel("training seed", "accuracy of ANIL", lines)], columns=1, width=5.8)
+    kept = {start: [one._asdict() for one in some] for start, some in runs.items()}
+    return Reproduction(rows, {NAME: figure}, kept, protocol)
+
+
+def _identities(runs: dict[str, list[Judged]]) -> list[Row]:
+    """What must hold however little was trained."""
+    shares = [(score, WAYS * TEST_QUERIES) for each_run in runs["learned"] for score in each_run.scores]
+    moved = {start: max(each_run.moved for each_run in runs[start]) for start in STARTS}
+    return [
+        counts_row(shares),
+        row(
+            "a frozen head is after training what it was before; a learned one is not",
+            "frozen across training",
+            ", ".join(f"{start} moved by {value:.2g}" for start, value in moved.items()),
+            moved["frozen"] == 0 < moved["learned"],
+        ),
+    ]
+
+
+def _drop(runs: dict[str, list[Judged]], scale: str) -> Row:
+    learned, frozen = ([score for each_run in runs[start] for score in each_run.scores] for start in STARTS)
+    gap = paired_difference(frozen, learned)
+    seeds = [
+        statistics.fmean(b.scores) - statistics.fmean(a.scores) for a, b in zip(*runs.values(), strict=True)
+    ]
+    return row(
+        "ANIL with a frozen head has no performance drop",
+        "no performance drop",
+        f"{_percent(mean_interval(frozen))} against {_percent(mean_interval(learned))} %: "
+        f"{100 * gap.mean:+.2f} ± {100 * gap.ci95:.2f} points; "
+        f"by seed {', '.join(f'{100 * value:+.1f}' for value in seeds)}",
+        gap.mean - gap.ci95 > -DROP,
+        expected=NO_DROP[scale],
+        reason=f"holds if the interval of the paired difference is above −{100 * DROP:g} point",
+    )
+
+
+def _percent(interval: Interval) -> str:
+    return f"{100 * interval.mean:.1f} ± {100 * interval.ci95:.1f}"

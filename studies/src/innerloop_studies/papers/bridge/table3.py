@@ -1,0 +1,191 @@
+"""Bridge, Table 3: multi-task learning beside the meta-learners on few-shot benchmarks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from innerloop_studies.papers.bridge.cells import (
+    SEEDS,
+    Difference,
+    Runs,
+    carry_out,
+    difference,
+    middle_share,
+    over_seeds,
+    percent,
+    protocol,
+    settings_of,
+    shares_in_words,
+    shares_of_time,
+    smoke_counts,
+)
+from innerloop_studies.papers.bridge.picture_run import PictureRun
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
+
+if TYPE_CHECKING:
+    from innerloop_studies.papers.bridge.methods import Work
+
+# 5-way accuracies in percent; RFS is not in Bridge's table (Tian et al. 2020), nor ProtoNet on ResNet-12
+# (Lee et al. 2019); ANIL has no CIFAR-FS number
+PUBLISHED = {
+    ("cifar-fs", "5"): {
+        "MAML": 71.5,
+        "R2D2": 79.4,
+        "MetaOptNet": 84.3,
+        "ProtoNet": 83.5,
+        "RFS": 86.0,
+        "MTL": 84.1,
+    },
+    ("cifar-fs", "1"): {"R2D2": 65.3, "MetaOptNet": 72.6, "ProtoNet": 72.2, "RFS": 71.5, "MTL": 69.5},
+    ("fc100", "5"): {"MetaOptNet": 55.5, "RFS": 59.1, "MTL": 57.7},
+    ("fc100", "1"): {"MetaOptNet": 41.1, "RFS": 42.6, "MTL": 42.4},
+}
+FEW = ("MTL", "MetaOptNet", "RFS")
+TITLES = {"cifar-fs": "CIFAR-FS", "fc100": "FC100"}
+CLOSE = 1.0
+"""Points within which two accuracies count as comparable, as in Bridge's table."""
+_ONE_NETWORK = "R2D2 was published with a smaller network than MTL's; here both have the same"
+_SHORT = "one small network for all, trained for minutes"
+# what was found at `cpu` where it is not what Bridge found, and what may be the reason
+OTHERWISE: dict[tuple[str, str, str], str] = {
+    ("cifar-fs", "5", "R2D2"): _ONE_NETWORK,
+    ("cifar-fs", "1", "R2D2"): _ONE_NETWORK,
+    ("cifar-fs", "5", "RFS"): _SHORT,
+    ("cifar-fs", "1", "RFS"): _SHORT,
+    ("cifar-fs", "1", "ProtoNet"): _SHORT,
+    ("fc100", "5", "RFS"): _SHORT,
+    ("fc100", "1", "MetaOptNet"): _SHORT,
+    ("fc100", "1", "RFS"): _SHORT,
+}
+MTL_IS_FIRST = True
+Table = dict[tuple[str, str], dict[str, list[PictureRun]]]
+"""Runs by benchmark and shots, then by method, in the order of seeds."""
+
+
+def works(scale: str) -> list[Work]:
+    """CIFAR-FS with all methods and seeds; FC100 with three methods and one seed (``paper``: all seeds)."""
+    from innerloop_studies.papers.bridge.methods import METHODS, Work
+
+    whole = [Work(scale, "cifar-fs", method, seed) for method in METHODS for seed in range(SEEDS[scale])]
+    if scale == "smoke":
+        return whole
+    seeds = SEEDS[scale] if scale == "paper" else 1
+    return whole + [
+        Work(scale, "fc100", method, seed, normalised=False) for method in FEW for seed in range(seeds)
+    ]
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """At ``smoke`` on the embedded glyphs, otherwise on CIFAR-100's pictures; finished runs are kept."""
+    from innerloop.plots.landscape import bars_figure
+
+    runs = carry_out(works(scale), say)
+    table = _table(runs)
+    cells = {
+        cell: {method: over_seeds(intervals, cell[1]) for method, intervals in methods.items()}
+        for cell, methods in table.items()
+    }
+    figures = {
+        f"bridge-table3-{data}-{shots}-shot": bars_figure(
+            {f"{shots}-shot": {m: (100 * v.mean, 100 * v.ci95) for m, v in intervals.items()}},
+            f"5-way accuracy on test classes, {'glyphs' if scale == 'smoke' else TITLES[data]}",
+        )
+        for (data, shots), intervals in cells.items()
+    }
+    rows = _smoke_rows(runs) if scale == "smoke" else _rows(table, scale)
+    data = {
+        " ".join(cell): {m: v._asdict() for m, v in intervals.items()} for cell, intervals in cells.items()
+    }
+    return Reproduction(rows, figures, data, protocol(scale))
+
+
+def _table(runs: Runs) -> Table:
+    table: Table = {}
+    for work, result in runs.items():
+        for shots in result.scores:
+            table.setdefault((work.data, shots), {}).setdefault(work.method, []).append(result)
+    return table
+
+
+def _smoke_rows(runs: Runs) -> list[Row]:
+    """What must hold however little was trained."""
+    from innerloop_studies.papers.bridge.runs import trained
+
+    first = next(work for work in runs if work.method == "R2D2")
+    again = trained(**settings_of(first))["scores"]["2"]
+    pairs = list(zip(runs[first].scores["2"], again, strict=True))
+    return [smoke_counts(runs), same_row("a run that is repeated gives the same accuracies", pairs)]
+
+
+def _rows(table: Table, scale: str) -> list[Row]:
+    rows = []
+    for cell, methods in table.items():
+        published = PUBLISHED[cell]
+        where = f"{TITLES[cell[0]]} {cell[1]}-shot"
+        for method in methods:
+            if method != "MTL" and method in published:
+                gap = difference(methods["MTL"], methods[method], cell[1])
+                rows.append(_difference_row(where, cell, method, gap, scale))
+        rows.append(_accuracies_row(where, methods, cell))
+    return [*rows, _times_row(table[("cifar-fs", "5")], scale)]
+
+
+def _times_row(methods: dict[str, list[PictureRun]], scale: str) -> Row:
+    """When each method comes within a point of MetaOptNet's validation accuracy."""
+    shares = {
+        method: shares_of_time(runs, methods["MetaOptNet"], CLOSE)
+        for method, runs in methods.items()
+        if method != "MetaOptNet"
+    }
+    middle = {method: middle_share(by_seed) for method, by_seed in shares.items()}
+    others = [share for method, share in middle.items() if method not in ("MTL", "RFS")]
+    return row(
+        "CIFAR-FS 5-shot: MTL comes within a point of MetaOptNet's validation accuracy before any other "
+        "method that learns from tasks",
+        "MTL: 0.043 of MetaOptNet's time on mini-ImageNet",
+        "; ".join(f"{method} {shares_in_words(by_seed)}" for method, by_seed in shares.items()),
+        middle["MTL"] < min(others),
+        expected=scale != "cpu" or MTL_IS_FIRST,
+        reason="shares of the time at which MetaOptNet has its best validation, by seed",
+    )
+
+
+def _difference_row(where: str, cell: tuple[str, str], method: str, gap: Difference, scale: str) -> Row:
+    """Whether MTL is better, comparable or worse than a method, as published."""
+    published = PUBLISHED[cell]["MTL"] - PUBLISHED[cell][method]
+    holds = _side(published) == _side(gap.points)
+    key = (*cell, method)
+    expected = not (scale == "cpu" and key in OTHERWISE)
+    why = f"comparable is within {CLOSE:g} point; paired over the same test tasks"
+    what = f"{where}: MTL is {_side(published)} {method}"
+    return row(
+        what, f"{published:+.1f} points", str(gap), holds, expected=expected, reason=OTHERWISE.get(key, why)
+    )
+
+
+def _side(points: float) -> str:
+    """Better than, comparable with, worse than.
+
+    >>> _side(0.4), _side(-3.0)
+    ('comparable with', 'worse than')
+    """
+    if abs(points) <= CLOSE:
+        return "comparable with"
+    return "better than" if points > 0 else "worse than"
+
+
+def _accuracies_row(where: str, methods: dict[str, list[PictureRun]], cell: tuple[str, str]) -> Row:
+    """All accuracies beside the published ones; holds if every method learned something."""
+    shots, published = cell[1], PUBLISHED[cell]
+    ours = {method: over_seeds(runs, shots) for method, runs in methods.items()}
+    floor = FLOOR[cell]
+    return row(
+        f"{where}: accuracies, all above raw pixels' nearest neighbour ({floor} %)",
+        ", ".join(f"{m} {published[m]:.1f}" for m in ours if m in published),
+        ", ".join(f"{m} {percent(v)}" for m, v in ours.items()),
+        all(100 * v.mean > floor for v in ours.values()),
+        reason="the paper's networks are larger and trained for days",
+    )
+
+
+FLOOR = {("cifar-fs", "5"): 35.8, ("cifar-fs", "1"): 29.4, ("fc100", "5"): 32.3, ("fc100", "1"): 27.9}

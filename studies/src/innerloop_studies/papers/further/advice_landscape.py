@@ -1,0 +1,114 @@
+"""Does the gain that ``innerloop advise`` predicts for linear models hold after training?
+
+Random environments of easy and hard linear tasks (Landscape, §3.2): the gain of MAML over non-adaptive
+learning as the advice estimates it from samples of 64 tasks, beside that of linear models that were trained
+both ways and adapt by one step to new tasks.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from innerloop.pilot.agreement import agreement
+from innerloop.plots.panels import line, panel, panels_figure, points
+from innerloop_studies.papers.further.landscape_runs import DIM, Gains, gains_of
+from innerloop_studies.reproduce.parts import remembered, two_at_a_time
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+
+NAME = "advice-landscape"
+SIZES = {"smoke": (2, 40, 40), "cpu": (30, 3000, 10_000), "paper": (200, 10_000, 50_000)}
+"""Environments, outer steps, test tasks."""
+WORTH = 1.1
+"""A gain that is worth mentioning."""
+PROMISED, INSIDE = 0.9, 0.8
+"""Aims: rank correlation, and the share of environments whose measured gain lies in its interval."""
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Every environment is kept; two at a time."""
+    count, steps, episodes = SIZES[scale]
+    gains: dict[int, Gains] = {}
+    for (number, *_), one in two_at_a_time(_part, [(number, steps, episodes) for number in range(count)]):
+        gains[number] = one
+        say(f"environment {number}: predicted {one.predicted:.3f}, measured {one.measured:.3f}")
+    protocol = {
+        "environments": f"{count} random ones of the family linear, {DIM} inputs, 20, 50 or 200 shots",
+        "predicted": "as by innerloop advise, from samples of 64 training tasks",
+        "measured": f"linear-nal and linear-maml, {steps} steps of 64 tasks, one seed; {episodes} test tasks",
+        "inner rate": "1/λ_max of the features, for both",
+    }
+    some = [gains[number] for number in sorted(gains)]
+    rows = smoke_rows(some) if scale == "smoke" else rows_of(some)
+    kept = {"gains": [one._asdict() for one in some]}
+    return Reproduction(rows, {NAME: _figure(some)}, kept, protocol)
+
+
+def _part(job: tuple[int, int, int]) -> Gains:
+    settings = dict(zip(("number", "steps", "episodes"), job, strict=True))
+    return Gains(*remembered(NAME, gains_of, settings))
+
+
+def smoke_rows(gains: Sequence[Gains]) -> list[Row]:
+    """What a few short trainings can tell: that estimates from samples are near the closed forms."""
+    off = max(abs(math.log(one.predicted / one.exact)) for one in gains)
+    return [
+        row(
+            "the gain from samples is within a factor of 1.5 of that from the environment's own moments",
+            "at most 1.5",
+            f"{math.exp(off):.2f} at most",
+            off <= math.log(1.5),
+        )
+    ]
+
+
+def rows_of(gains: Sequence[Gains]) -> list[Row]:
+    """Whether the order, the size and the promise of a gain hold after training.
+
+    Args:
+        gains: of all environments.
+    """
+    measured = [one.measured for one in gains]
+    ranks = agreement([one.predicted for one in gains], measured).spearman
+    off = [abs(one.predicted / one.measured - 1) for one in gains]
+    inside = sum(one.low <= one.measured <= one.high for one in gains)
+    promised = [one for one in gains if one.low > WORTH]
+    kept = sum(one.measured > WORTH for one in promised)
+    silent = [one for one in gains if one.high < WORTH]
+    missed = sum(one.measured > WORTH for one in silent)
+    count = len(gains)
+    return [
+        row(
+            "environments where MAML is predicted to gain more gain more after training",
+            f"rank correlation of {PROMISED} or more (our aim)",
+            f"{ranks.value:.2f} [{ranks.low:.2f}, {ranks.high:.2f}] over {count} environments",
+            ranks.value >= PROMISED,
+        ),
+        row(
+            "the measured gain lies in the predicted interval, which is over tasks",
+            f"{INSIDE:.0%} (our aim)",
+            f"{inside} of {count}; off by {statistics.median(off):.0%} in the median, {max(off):.0%} at most",
+            inside >= INSIDE * count,
+        ),
+        row(
+            "a gain whose interval lies above 1.1 is above 1.1 after training",
+            "all (our aim)",
+            f"{kept} of {len(promised)}",
+            kept == len(promised),
+        ),
+        row(
+            "where the interval lies below 1.1, no more than that is gained",
+            "all (our aim)",
+            f"{len(silent) - missed} of {len(silent)}",
+            not missed,
+        ),
+    ]
+
+
+def _figure(gains: Sequence[Gains]) -> Any:
+    ends = [min(one.measured for one in gains), max(one.measured for one in gains)]
+    seen = points([one.predicted for one in gains], [one.measured for one in gains])
+    lines = [line("equal", ends, ends), line("environments", [], [], points=seen)]
+    return panels_figure([panel("predicted gain", "gain after training", lines)], width=4.6, height=3.6)

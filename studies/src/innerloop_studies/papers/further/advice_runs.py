@@ -1,0 +1,155 @@
+"""The runs behind ``advice-race``: every method trained for long on a problem, and a short race of all.
+
+They stand apart from the rows that are made of them, so that finished runs outlive a change of words there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from innerloop.advisor.asked import understand
+from innerloop.advisor.problem import Problem, pose
+from innerloop.advisor.race import race
+from innerloop.advisor.recommend import ahead_of, is_beyond_chance, trained_row
+from innerloop.pilot.budget import LEAST_STEPS
+from innerloop.pilot.keep import Sitting
+from innerloop.pilot.trials import MOST_TIMED, Trial, carry_out, timed
+from innerloop.runs.progress import Progress, progress
+from innerloop_studies.papers.further.rate_runs import content, source
+
+LONG_SEED = 2
+"""Of the validation tasks that long training is judged on: the race has seen others."""
+REHEARSED = 0.08
+"""Share of the time in which a step is timed: schedules need the number of steps beforehand."""
+
+
+class Case(NamedTuple):
+    """A problem: pictures with ways and shots; or a family of tasks of numbers, with no ways."""
+
+    data: str
+    ways: int
+    shots: int
+
+    def __str__(self) -> str:
+        shape = f"{self.ways}-way {self.shots}-shot" if self.ways else f"{self.shots} shots"
+        return f"{self.data}, {shape}"
+
+    @property
+    def content(self) -> str:
+        """What tells two datasets of this name apart."""
+        return content(self.data) if self.ways else ""
+
+    def posed(self, seed: int, *items: str) -> Problem:
+        """Methods and tasks.
+
+        Args:
+            seed: of the runs.
+            items: further settings of the advice.
+        """
+        if not self.ways:
+            own = [f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}", "backbone=none"]
+            return pose(understand(self.data, [*own, *items]))
+        shape = [f"tasks.ways={self.ways}", f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}"]
+        return pose(understand(source(self.data), [*shape, "backbone=none", *items]))
+
+
+class Long(NamedTuple):
+    """What a method reached when it was trained for long.
+
+    Attributes:
+        score: accuracy or error on validation tasks; None if it diverged.
+        ci95: half the width of its interval.
+        steps: of training.
+        seconds: that training took.
+    """
+
+    score: float | None
+    ci95: float | None
+    steps: int
+    seconds: float
+
+
+class Raced(NamedTuple):
+    """How a short race went.
+
+    Attributes:
+        order: of the methods, the best first.
+        decided: whether the lead of the first is more than chance.
+        steps: of training, by method.
+        left_out: methods that did not race, and why, as sentences.
+        seconds: that all of it took.
+    """
+
+    order: list[str]
+    decided: bool
+    steps: dict[str, int]
+    left_out: list[str]
+    seconds: float
+
+
+def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) -> Long:
+    """A method trained for this many seconds of one core: its score on validation tasks, and what it took.
+
+    Args:
+        case: the problem.
+        method: its name.
+        seed: of the run.
+        seconds: of training.
+        episodes: validation tasks.
+    """
+    problem = Case(*case).posed(seed, f"methods=[{method}]")
+    entrant = problem.entrants[0]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def trial(name: str, steps: int, judged: int) -> Trial:
+            """From the first weights, on a schedule of so many steps."""
+            return Trial(
+                entrant.short(steps, problem.queries), Path(folder) / name, name, steps, judged, LONG_SEED
+            )
+
+        (costs,) = timed([entrant.short(MOST_TIMED, problem.queries)], 1).values()
+        tried = carry_out(trial("rehearsal", max(LEAST_STEPS, int(REHEARSED * seconds / costs.step)), 2))
+        step = tried.training_seconds / tried.steps if tried.scores else costs.step
+        steps = max(LEAST_STEPS, int(seconds / step))
+        reached = carry_out(trial("long", steps, episodes))
+    return Long(reached.mean, reached.ci95, steps, reached.training_seconds)
+
+
+def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> Raced:
+    """The race of all methods within this many seconds of one core: their order, and whether it was decided.
+
+    Args:
+        case: the problem.
+        methods: that race; what is too slow for the time is left out.
+        seed: of the runs.
+        seconds: for everything.
+    """
+    problem = Case(*case).posed(seed, f"budget={max(1, round(seconds))}s")
+    problem = problem._replace(entrants=[e for e in problem.entrants if e.name in methods])
+    with tempfile.TemporaryDirectory() as folder, _sitting(Path(folder)) as sitting:
+        went = race(problem, sitting)
+        took = sitting.clock()
+    rows = [trained_row(racer, 0) for racer in went.racers]
+    gap = ahead_of(rows[0], rows[1], problem.better) if len(rows) > 1 else None
+    steps = {row.method: row.steps for row in rows}
+    return Raced([row.method for row in rows], is_beyond_chance(gap), steps, went.left_out, took)
+
+
+@contextmanager
+def _sitting(folder: Path) -> Iterator[Sitting]:
+    """One process, and nothing told."""
+    started = time.monotonic()
+    silent = Progress(1, "race", 0, None, None, None)
+    yield Sitting(
+        folder,
+        1,
+        0.0,
+        lambda: time.monotonic() - started,
+        silent.line,
+        lambda total, unit: progress(total, "race", False, unit=unit),
+    )

@@ -1,0 +1,227 @@
+"""What ``inner.lr=auto`` loses on problems that were used neither to find nor to choose its rule.
+
+Omniglot and photographs of Tiny-ImageNet with ANIL and a strided Conv4-32: 1, 3, 5 and 10 inner steps, 1 and
+5 shots, with and without normalisation. Other rules than the one in use are read off between the rates of
+the grid, in hindsight. Every training run is kept under ``runs/reproduce-parts``.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from innerloop.plots.panels import panels_figure
+from innerloop_studies.papers.further.rate_runs import (
+    PHOTOGRAPHS,
+    QUERIES,
+    Case,
+    Reached,
+    Size,
+    content,
+    estimated,
+    source,
+    trained,
+)
+from innerloop_studies.papers.further.rate_table import GRID, MEDIAN, WORST, Entry, panel_of, summary
+from innerloop_studies.reproduce.parts import remembered, two_at_a_time
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
+
+NAME = "rate-unseen"
+STEPS, SHOTS, NORMS = (1, 3, 5, 10), (1, 5), ("transductive", "none")
+SIZES = {
+    # meta-steps, tasks per step, test tasks, seeds
+    "smoke": (4, 2, 10, 1),
+    "cpu": (150, 2, 200, 2),
+    "paper": (2000, 4, 1000, 2),
+}
+
+Forms = Mapping[str, float]
+RULES: Mapping[str, Callable[[Forms, int], float]] = {
+    "the middle of the bracket": lambda forms, steps: _middle(forms) / math.sqrt(steps),
+    "its upper end": lambda forms, steps: forms["trace"] / math.sqrt(steps),
+    "twice its upper end": lambda forms, steps: 2 * forms["trace"] / math.sqrt(steps),
+    "its lower end": lambda forms, steps: forms["gradient"] / math.sqrt(steps),
+    "the middle, divided by the steps": lambda forms, steps: _middle(forms) / steps,
+    "the middle, not divided": lambda forms, _: _middle(forms),
+    "both forms for all steps": lambda forms, _: math.sqrt(forms["gradient, all"] * forms["trace, all"]),
+    "one over the root of the steps, whatever the features": lambda _, steps: 1 / math.sqrt(steps),
+}
+"""A rate from the gradient form and the trace form, of one step and of all, and the number of steps."""
+
+
+def _middle(forms: Forms) -> float:
+    return math.sqrt(forms["gradient"] * forms["trace"])
+
+
+def rule_of(case: Case) -> str:
+    """Which of the rules ``auto`` follows: it was chosen on the problems of ``rate-regret``."""
+    return "the middle of the bracket" if case.normalised else "its upper end"
+
+
+class Unseen(NamedTuple):
+    """A problem, and what other rules would have made of its two forms.
+
+    Attributes:
+        entry: accuracies at the rates of the grid and at ``auto``.
+        forms: the gradient form and the trace form, of one step and of all.
+    """
+
+    entry: Entry
+    forms: Forms
+
+    @property
+    def case(self) -> Case:
+        """Which problem."""
+        return self.entry.case
+
+    def rules(self) -> dict[str, float]:
+        """The regret of every rule, read off between the rates of the grid."""
+        rates = {name: rule(self.forms, self.case.steps) for name, rule in RULES.items()}
+        return {name: self.entry.between(rate) for name, rate in rates.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For files."""
+        return {**self.entry.as_dict(), "forms": dict(self.forms), "rules": self.rules()}
+
+
+def cases(scale: str) -> list[Case]:
+    """All of them, 32; at smoke scale one on the embedded glyphs."""
+    if scale == "smoke":
+        return [Case("glyphs", 5, "transductive", 3, 2)]
+    return [
+        Case(data, 5, norm, steps, shots)
+        for data in ("omniglot", PHOTOGRAPHS)
+        for shots in SHOTS
+        for norm in NORMS
+        for steps in STEPS
+    ]
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Trains at every rate of the grid and at ``auto``; two runs at a time, one thread each."""
+    steps, batch, tests, seeds = SIZES[scale]
+    chosen = cases(scale)
+    for case in chosen:
+        source(case.data)  # missing data are reported at once
+    jobs = [(case, rate, seed, scale) for case in chosen for seed in range(seeds) for rate in ("auto", *GRID)]
+    results: dict[tuple[Case, Any, int], Reached] = {}
+    for job, outcome in two_at_a_time(_part, jobs):
+        results[job[:3]] = outcome
+        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
+    table = [Unseen(summary(case, results, seeds), _forms(case, seeds)) for case in chosen]
+    protocol = {
+        "meta-steps": steps,
+        "batch": batch,
+        "test tasks": tests,
+        "seeds": seeds,
+        "queries": QUERIES,
+        "grid": list(GRID),
+        "net": "strided Conv4-32",
+    }
+    panels = [panel_of(one.entry) for one in table]
+    figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
+    rows = _smoke_rows(table) if scale == "smoke" else _rows(table)
+    return Reproduction(rows, {NAME: figure}, {"table": [one.as_dict() for one in table]}, protocol)
+
+
+def _part(job: tuple[Case, Any, int, str]) -> Reached:
+    case, rate, seed, scale = job
+    settings = {"case": case, "rate": rate, "seed": seed, "size": Size(*SIZES[scale][:3])}
+    return Reached(*remembered(NAME, trained, settings, seen={"content": content(case.data)}))
+
+
+def _forms(case: Case, seeds: int) -> dict[str, float]:
+    """Geometric means over seeds."""
+    seen = {"content": content(case.data)}
+    each = [remembered(NAME, estimated, {"case": case, "seed": seed}, seen=seen) for seed in range(seeds)]
+    return {name: statistics.geometric_mean(forms[name] for forms in each) for name in each[0]}
+
+
+def _smoke_rows(table: Sequence[Unseen]) -> list[Row]:
+    """What must hold however little was trained: shares of so many queries, and the rate of the formula."""
+    _, _, tests, seeds = SIZES["smoke"]
+    judged = [
+        (accuracy, one.case.ways * QUERIES * tests * seeds)
+        for one in table
+        for accuracy in (*one.entry.scores, one.entry.auto)
+    ]
+    rates = [(one.entry.rate, RULES[rule_of(one.case)](one.forms, one.case.steps)) for one in table]
+    same = all(math.isclose(a, b, rel_tol=1e-6) for a, b in rates)
+    said = ", ".join(f"{a:.6g} and {b:.6g}" for a, b in rates)
+    return [counts_row(judged), row("auto trains at the point of the two forms", "equal", said, same)]
+
+
+KINDS = ((True, "batch norm"), (False, "no normalisation"))
+
+
+def _rows(table: Sequence[Unseen]) -> list[Row]:
+    """``auto`` by kind of problem against the aim; then beside other rules, in hindsight."""
+    rows = []
+    for normalised, words in KINDS:
+        for shots in SHOTS:
+            some = [e for e in table if e.case.normalised is normalised and e.case.shots == shots]
+            rows.append(_against_aim(f"auto, {words}, {shots}-shot", [e.entry.regret for e in some]))
+    rows.append(_against_aim("auto, all", [one.entry.regret for one in table]))
+    for normalised, words in KINDS:
+        rows.append(_against_rules(words, [one for one in table if one.case.normalised is normalised]))
+    return [*rows, _divisor(table)]
+
+
+def _divisor(table: Sequence[Unseen]) -> Row:
+    """By what the forms for all steps are smaller than those for one, where there are most steps."""
+    many = max(one.case.steps for one in table)
+    some = [one.forms for one in table if one.case.steps == many]
+    by = {form: [each[form] / each[f"{form}, all"] for each in some] for form in ("gradient", "trace")}
+    middle = [math.sqrt(g * t) for g, t in zip(by["gradient"], by["trace"], strict=True)]
+    means = {name: statistics.geometric_mean(values) for name, values in {**by, "middle": middle}.items()}
+    nearest = min((1, math.sqrt(many), many), key=lambda d: abs(math.log(means["middle"] / d)))
+    said = ", ".join(f"{name} {mean:.1f}" for name, mean in means.items())
+    return row(
+        f"in closed form the middle for {many} steps is that for one divided by about the root of {many}",
+        f"gradient at most {many}, trace 1, middle {math.sqrt(many):.1f}",
+        f"{said} (geometric means); the middle from {min(middle):.1f} to {max(middle):.1f}",
+        nearest == math.sqrt(many),
+        expected=False,
+        reason="holds if the root is nearer than one and than the number of steps",
+    )
+
+
+def _against_rules(words: str, table: Sequence[Unseen]) -> Row:
+    """The rule of ``auto`` beside others, all of them read off between the rates of the grid."""
+    by_problem = [one.rules() for one in table]
+    regrets = {name: [100 * each[name] for each in by_problem] for name in RULES}
+    means = {name: statistics.fmean(values) for name, values in regrets.items()}
+    in_use = rule_of(table[0].case)
+    told = [
+        f"{name} {statistics.median(values):.1f} / {means[name]:.1f} / {max(values):.1f}"
+        for name, values in regrets.items()
+    ]
+    return row(
+        f"{words}: of all rules the one in use loses least on average (between grid rates, in hindsight)",
+        in_use,
+        f"median / mean / worst in points: {'; '.join(told)}",
+        means[in_use] <= min(means.values()),
+        expected=table[0].case.normalised,
+    )
+
+
+def _against_aim(what: str, regrets: Sequence[float]) -> Row:
+    middle, worst = statistics.median(regrets), max(regrets)
+    within = sum(regret <= MEDIAN for regret in regrets)
+    said = (
+        f"median {100 * middle:.1f}, mean {100 * statistics.fmean(regrets):.1f}, "
+        f"worst {100 * worst:.1f} points; {within} of {len(regrets)} within one"
+    )
+    reached = middle <= MEDIAN and worst <= WORST
+    return row(what, "aim: median within 1 point, worst within 3", said, reached, expected=what not in FAILS)
+
+
+FAILS = (
+    "auto, batch norm, 5-shot",
+    "auto, no normalisation, 1-shot",
+    "auto, no normalisation, 5-shot",
+    "auto, all",
+)
+"""What misses the aim at `cpu`: there the median is within a point over all problems, the worst is not."""

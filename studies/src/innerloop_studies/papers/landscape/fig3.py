@@ -1,0 +1,141 @@
+"""Figure 3: excess risks and their ratio against R, for scattered and for closely packed hard tasks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from innerloop_studies.reproduce.rows import Reproduction, Say, row
+
+DIM, SHOTS, RHO_HARD, RHO_EASY = 10, 500, 0.1, 0.9
+RATIOS = {"(a, b) R²/r_H = 0.5": (0.5, 10.0), "(c, d) R²/r_H = 10": (10.0, 0.5)}
+SIZES = {"smoke": (20, 3, 60), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
+"""Repeats, values of R with points, iterations."""
+
+
+class Method(NamedTuple):
+    """Excess risks by the closed form along R, and means over SGD's ends with half their intervals."""
+
+    risk: list[float]
+    points: list[float]
+    ci95: list[float]
+
+
+class Curves(NamedTuple):
+    """Both methods, their ratio, and how many standard errors SGD is off its expected ends.
+
+    The lines are along ``R``, the points at ``places``.
+    """
+
+    R: list[float]
+    places: list[float]
+    gain: list[float]
+    gain_points: list[float]
+    ends_off: float
+    nal: Method
+    maml: Method
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "R": self.R,
+            "points_R": self.places,
+            "gain": self.gain,
+            "gain_points": self.gain_points,
+            "ends_off": self.ends_off,
+            "nal": self.nal.risk,
+            "nal_points": self.nal.points,
+            "nal_ci95": self.nal.ci95,
+            "maml": self.maml.risk,
+            "maml_points": self.maml.points,
+            "maml_ci95": self.maml.ci95,
+        }
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """R from 0.5 to 4 with R²/r_H and R²/r_E fixed."""
+    from innerloop.plots.landscape import INKS
+    from innerloop.plots.panels import Panel, line, panel, panels_figure, points
+    from innerloop_studies.papers.landscape.linear import ends_row
+
+    runs, grid, steps = SIZES[scale]
+    panels: list[Panel] = []
+    data: dict[str, Any] = {}
+    rows, gains = [], []
+    for name, (hard, easy) in RATIOS.items():
+        case = _curves(hard, easy, runs, grid, steps)
+        data[name] = case.as_dict()
+        curves = []
+        for method, one in (("NAL", case.nal), ("MAML", case.maml)):
+            measured = points(case.places, one.points, one.ci95)
+            curves.append(line(method, case.R, one.risk, ink=INKS[method], points=measured))
+        measured = points(case.places, case.gain_points)
+        ratio = line("ratio", case.R, case.gain, points=measured)
+        panels.append(panel("R", f"{name}: excess risk", curves))
+        panels.append(panel("R", "NAL's over MAML's", [ratio], limits=(0.95, 2.05)))
+        gain = case.gain[0]
+        gains.append(gain)
+        say(f"{name}: gain {gain:.2f} (SGD's ends {sum(case.gain_points) / grid:.2f})")
+        packed = hard > 1
+        rows.append(
+            row(
+                f"{name}: ratio of the excess risks",
+                "MAML significantly better" if packed else "about equal",
+                gain,
+                gain > 1.5 if packed else gain < 1.5,
+            )
+        )
+        if scale == "smoke":
+            rows.append(ends_row(name, case.ends_off, steps))
+        else:
+            off = max(abs(p / gain - 1) for p in case.gain_points)
+            rows.append(
+                row(
+                    f"{name}: empirical ratios from the closed form, at most", "on the curve", off, off < 0.15
+                )
+            )
+    spread, packed_ones = gains
+    better = packed_ones > spread
+    rows.append(row("the gain is larger where hard tasks are closely packed", "yes", better, better))
+    protocol = {
+        "ρ_H, ρ_E, m, d": f"{RHO_HARD}, {RHO_EASY}, {SHOTS}, {DIM} (Figure 1's; not stated for this figure)",
+        "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = m, rates as in C.1, {runs} repeats",
+        "excess risk of SGD's ends": "by the closed form",
+    }
+    figure = panels_figure(panels, width=3.6, height=2.9, shared_legend=True)
+    return Reproduction(rows, {"landscape-fig3": figure}, data, protocol)
+
+
+def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> Curves:
+    import torch
+
+    from innerloop.theory.landscape.geography import Geography, geography, step_curvature
+    from innerloop_studies.papers.landscape.linear import (
+        ends,
+        expected_ends,
+        geography_drawer,
+        intervals,
+        standard_errors_off,
+    )
+
+    R = torch.linspace(0.5, 4, 36, dtype=torch.float64)
+    line = geography(Geography(DIM, RHO_HARD, RHO_EASY, R, R**2 / hard, R**2 / easy), 1 / RHO_EASY, SHOTS)
+    at = torch.linspace(0.5, 4, grid, dtype=torch.float64)
+    envs = [Geography(DIM, RHO_HARD, RHO_EASY, r, r**2 / hard, r**2 / easy) for r in at.tolist()]
+    a_h, a_e = (step_curvature(rho, 1 / RHO_EASY, SHOTS, DIM) for rho in (RHO_HARD, RHO_EASY))
+    methods: dict[str, Method] = {}
+    ends_off = 0.0
+    there = geography(Geography(DIM, RHO_HARD, RHO_EASY, at, at**2 / hard, at**2 / easy), 1 / RHO_EASY, SHOTS)
+    levels = {"nal": torch.full_like(at, (RHO_HARD + RHO_EASY) / 2), "maml": (a_h + a_e).expand(grid) / 2}
+    for name in ("nal", "maml"):
+        draw = geography_drawer(envs, runs, 1)
+        w = ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=1 / RHO_EASY)
+        expected = expected_ends(getattr(there, name).coordinate, levels[name], name, SHOTS, steps)
+        ends_off = max(ends_off, standard_errors_off(w.mean(-1), expected))
+        # the excess risk of any w: both groups' optima are spread around their centres
+        to_hard = (w - at[:, None]).square().sum(-1) + DIM * at**2 / hard
+        to_easy = w.square().sum(-1) + DIM * at**2 / easy
+        risks = 0.25 * (a_h * to_hard + a_e * to_easy)
+        methods[name] = Method(getattr(line, name).risk.tolist(), *intervals(risks))
+    nal, maml = methods["nal"], methods["maml"]
+    gains = [n / m for n, m in zip(nal.points, maml.points, strict=True)]
+    return Curves(R.tolist(), at.tolist(), line.gain.tolist(), gains, ends_off, nal, maml)

@@ -1,0 +1,156 @@
+"""What Landscape's linear reproductions share: tasks to draw, SGD many times over, intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from innerloop.core.statistics import mean_interval
+from innerloop.theory.landscape.geography import Geography
+from innerloop.theory.landscape.sgd import LinearTasks, linear_sgd
+from innerloop_studies.reproduce.rows import Row, row
+
+OUTER_SHOTS, NAL_RATE, NOISE = 25, 0.025, 0.1
+"""C.1: n₁ = 25 outer samples, SGD's rate for NAL; ν² = 0.01 (Figure 2)."""
+F64 = torch.float64
+
+
+def maml_rate(inner_shots: int) -> float:
+    """C.1: the rate of SGD on the MAML objective, ``n₂/10000``."""
+    return inner_shots / 10_000
+
+
+def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.Generator], LinearTasks]:
+    """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**).
+
+    Args:
+        rho_hard: curvature of the hard task, one for each environment.
+        runs: of every environment.
+        dim: d.
+    """
+
+    def draw(g: torch.Generator) -> LinearTasks:
+        """The task of one iteration, for every run."""
+        hard = torch.rand(runs, len(rho_hard), 1, generator=g) < 0.5
+        rho = torch.where(hard, rho_hard[:, None], torch.ones((), dtype=F64))
+        sign = torch.where(hard, 1.0, -1.0).to(F64)
+        return LinearTasks(rho, sign[..., None].expand(-1, -1, -1, dim))
+
+    return draw
+
+
+def geography_drawer(
+    envs: Sequence[Geography], runs: int, tasks: int
+) -> Callable[[torch.Generator], LinearTasks]:
+    """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment.
+
+    Args:
+        envs: the environments.
+        runs: of every environment.
+        tasks: of an iteration.
+    """
+
+    def column(name: str) -> Tensor:
+        """One number of all environments."""
+        return torch.tensor([float(getattr(env, name)) for env in envs], dtype=F64)[:, None]
+
+    rho_h, rho_e, R, r_h, r_e, share = map(
+        column, ("rho_hard", "rho_easy", "R", "r_hard", "r_easy", "hard_share")
+    )
+    dim = int(envs[0].dim)
+
+    def draw(g: torch.Generator) -> LinearTasks:
+        """The tasks of one iteration, for every run."""
+        hard = torch.rand(runs, len(envs), tasks, generator=g, dtype=F64) < share
+        spread = torch.where(hard, r_h, r_e).sqrt()[..., None]
+        noise = torch.randn(runs, len(envs), tasks, dim, generator=g, dtype=F64)
+        return LinearTasks(torch.where(hard, rho_h, rho_e), (R * hard)[..., None] + spread * noise)
+
+    return draw
+
+
+def ends(
+    draw: Callable[[torch.Generator], LinearTasks],
+    shape: tuple[int, ...],
+    method: str,
+    shots: int,
+    steps: int,
+    seed: int,
+    lr: float = 1.0,
+    weigh: Callable[[LinearTasks], Tensor] | None = None,
+) -> Tensor:
+    """Where SGD ends, at the paper's rates, from zero.
+
+    Args:
+        draw: the tasks of an iteration.
+        shape: of the weights: runs, environments, d.
+        method: ``nal`` or ``maml``.
+        shots: inner samples.
+        steps: iterations.
+        seed: of all draws.
+        lr: α, the inner rate.
+        weigh: weights of the tasks; all alike if omitted.
+    """
+    return linear_sgd(
+        draw,
+        start=torch.zeros(shape, dtype=F64),
+        method=method,
+        lr=lr,
+        outer_lr=NAL_RATE if method == "nal" else maml_rate(shots),
+        inner_shots=shots,
+        outer_shots=OUTER_SHOTS,
+        noise=NOISE,
+        steps=steps,
+        generator=torch.Generator().manual_seed(seed),
+        weigh=weigh,
+    )
+
+
+def expected_ends(limits: Tensor, curvature: Tensor, method: str, shots: int, steps: int) -> Tensor:
+    r"""Where SGD is on average after ``steps`` steps from zero, exactly: :math:`w^*(1-(1-\eta c)^t)`.
+
+    Every step has new samples, so that the mean of a gradient is :math:`c(w-w^*)` whatever was drawn before.
+
+    Args:
+        limits: coordinates of the population solution :math:`w^*`.
+        curvature: ``c``, the mean of ρ over tasks for NAL, of what a step leaves of it for MAML.
+        method: ``nal`` or ``maml``, which have their own rates.
+        shots: n₂.
+        steps: ``t``.
+
+    >>> one = torch.ones(1, dtype=F64)
+    >>> expected_ends(one, 20 * one, "nal", 500, 2)    # the rate is 1/40: half of what is left at every step
+    tensor([0.7500], dtype=torch.float64)
+    """
+    rate = NAL_RATE if method == "nal" else maml_rate(shots)
+    return limits * (1 - (1 - rate * curvature) ** steps)
+
+
+def ends_row(name: str, off: float, steps: int) -> Row:
+    """Whether SGD is on average where it must be after so few steps.
+
+    Args:
+        name: of the environment.
+        off: distance from the expectation, in standard errors.
+        steps: iterations.
+    """
+    return row(
+        f"{name}: SGD's mean coordinate after {steps} iterations is its exact expectation",
+        "w*(1 − (1 − ηc)^t)",
+        f"{off:.1f} standard errors off at most",
+        off < 4.5,
+    )
+
+
+def intervals(values: Tensor) -> tuple[list[float], list[float]]:
+    """Means over the first axis and half their 95 % intervals."""
+    by_column = [mean_interval(column.tolist()) for column in values.T]
+    return [f.mean for f in by_column], [f.ci95 for f in by_column]
+
+
+def standard_errors_off(values: Tensor, expected: Tensor) -> float:
+    """The largest distance of a mean (over the first axis) from what is expected, in standard errors."""
+    error = values.std(0) / len(values) ** 0.5
+    return float(((values.mean(0) - expected).abs() / error).max())

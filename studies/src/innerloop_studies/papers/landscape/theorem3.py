@@ -1,0 +1,230 @@
+r"""Theorem 3 (Appendix D): the MAML solution on T tasks of τ episodes tends to its population value.
+
+Appendix D says of it that :math:`w_{MAML}` of eq. 43 tends to :math:`w^*_{MAML}` as
+:math:`T,n,n_1,\tau\to\infty`, and Remark 2 that this holds with finitely many inner samples :math:`n_2`: the
+limit is then the optimum for a step on :math:`n_2` samples, not for a full one. Episodes are independent,
+so the distance falls like :math:`1/\sqrt T` and :math:`1/\sqrt\tau`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from innerloop.plots.panels import panels_figure
+from innerloop.theory.landscape.forms import maml_solution
+from innerloop_studies.papers.landscape.finite import (
+    LARGEST,
+    LEAST,
+    LONGEST,
+    NOISE,
+    SURE,
+    Environment,
+    chunks,
+    draw_environment,
+    law_panel,
+    maml_of_moments,
+    slope_row,
+    sure_distance,
+    take,
+    task_moments,
+)
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DIM, TASKS, RATE = 4, 16, 1.0
+INNER, OUTER = 8, 8
+"""n₂ and n₁, samples of an episode."""
+FULL = float("inf")
+SIZES = {
+    "smoke": (100, [32, 128, 512], [8, 32, 128]),
+    "cpu": (300, [2**k for k in range(5, 12)], [2**k for k in range(3, 10)]),
+}
+SIZES["paper"] = (2000, [2**k for k in range(5, 13)], [2**k for k in range(3, 12)])
+"""Draws, numbers of tasks, numbers of episodes (samples, where these grow instead, are multiples of them)."""
+
+
+class Drawn(NamedTuple):
+    """Sure distances from the optimum of the tasks that were drawn, and from that of the environment."""
+
+    given: float
+    whole: float
+
+
+class Ends(NamedTuple):
+    """Distances from both limits of Remark 2: for a step on n₂ samples, and for a full one."""
+
+    from_limit: float
+    from_full: float
+
+
+class Results(NamedTuple):
+    """Distances along numbers of tasks, of episodes, of outer samples and of inner and outer samples alike.
+
+    Attributes:
+        tasks: T.
+        episodes: τ.
+        outers: n₁, where it grows alone.
+        samples: n₁ = n₂, where both grow.
+        between: along T, with endless episodes.
+        by_episodes: along τ.
+        by_outer: along n₁.
+        by_both: along n₁ = n₂.
+        limits_apart: between the optima for a step on n₂ samples and for a full one.
+        limit: length of the former.
+        all_tasks: ends of few and of many episodes of every task.
+    """
+
+    tasks: list[int]
+    episodes: list[int]
+    outers: list[int]
+    samples: list[int]
+    between: list[float]
+    by_episodes: list[Drawn]
+    by_outer: list[Drawn]
+    by_both: list[Drawn]
+    limits_apart: float
+    limit: float
+    all_tasks: dict[str, Ends]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        drawn = {"by_episodes": self.by_episodes, "by_outer": self.by_outer, "by_both": self.by_both}
+        return {
+            **self._asdict(),
+            **{key: [one._asdict() for one in each] for key, each in drawn.items()},
+            "all_tasks": {key: ends._asdict() for key, ends in self.all_tasks.items()},
+        }
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Draws training sets of one environment, and solves each exactly."""
+    draws, tasks, episodes = SIZES[scale]
+    env = draw_environment(DIM, torch.Generator().manual_seed(DIM))
+    best, full = (maml_solution(env.covariances, env.optima, RATE, n) for n in (INNER, FULL))
+    outers, samples = [DIM * n // 8 for n in episodes], [4 * DIM * n for n in episodes]
+    results = Results(
+        tasks=tasks,
+        episodes=episodes,
+        outers=outers,
+        samples=samples,
+        between=[sure_distance(_endless(env, best, t, draws)) for t in tasks],
+        by_episodes=[_drawn(env, best, INNER, INNER, OUTER, tau, draws) for tau in episodes],
+        by_outer=[_drawn(env, best, INNER, INNER, n, 1, draws) for n in outers],
+        by_both=[_drawn(env, full, FULL, n, n, 1, draws) for n in samples],
+        limits_apart=float((best - full).norm()),
+        limit=float(best.norm()),
+        all_tasks={key: _all_tasks(env, best, full, tau) for key, tau in _ends(scale).items()},
+    )
+    say(f"{draws} draws: T from {tasks[0]} to {tasks[-1]}, τ from {episodes[0]} to {episodes[-1]}")
+    protocol = {
+        "environment": f"64 equally frequent tasks, d = {DIM}, eigenvalues of Σ in [{LEAST}, {LARGEST}], "
+        f"‖w*‖ ≤ {LONGEST} (Assumptions 1 and 2), ν = {NOISE}, α = {RATE}",
+        "distance": f"the {SURE:.0%} quantile over {draws} draws of T tasks with their episodes",
+        "held": f"T = {TASKS}, n₁ = {OUTER}, n₂ = {INNER} where nothing else is said",
+        "statement": "as Appendix D and Remark 2 put it in words; rates are those of independent episodes",
+        "paper": "a theorem: nothing is run there",
+    }
+    near = 0.1 if scale == "smoke" else 0.05
+    figures = {"landscape-theorem3": _figure(results)}
+    return Reproduction(_rows(results, near), figures, results.as_dict(), protocol)
+
+
+def _ends(scale: str) -> dict[str, int]:
+    return {"few": 20, "many": 1000 if scale == "smoke" else 4000}
+
+
+def _solution(tasks: Environment, inner: int, outer: int, g: torch.Generator) -> torch.Tensor:
+    data = task_moments(tasks, inner, g), task_moments(tasks, outer, g)
+    return maml_of_moments(*data, tasks.optima, RATE)
+
+
+def _endless(env: Environment, best: torch.Tensor, tasks: int, draws: int) -> torch.Tensor:
+    """‖w^(T)* − w*‖: endless episodes of T tasks."""
+    g = torch.Generator().manual_seed(tasks)
+    gaps = []
+    for count in chunks(draws, tasks * DIM**2):
+        drawn = take(env, torch.randint(len(env.optima), (count, tasks), generator=g))
+        gaps.append((maml_solution(drawn.covariances, drawn.optima, RATE, INNER) - best).norm(dim=-1))
+    return torch.cat(gaps)
+
+
+def _drawn(
+    env: Environment, best: torch.Tensor, limit: float, inner: int, outer: int, episodes: int, draws: int
+) -> Drawn:
+    """Quantiles of distances: ``given`` from the optimum of the T tasks drawn, ``whole`` from ``best``.
+
+    Both are optima for a step on ``limit`` samples.
+    """
+    g = torch.Generator().manual_seed(1_000_003 * inner + 1009 * outer + episodes)
+    given, whole = [], []
+    for count in chunks(draws, TASKS * episodes * DIM**2):
+        which = torch.randint(len(env.optima), (count, TASKS), generator=g)
+        w = _solution(take(env, which.repeat(1, episodes)), inner, outer, g)
+        middle = maml_solution(env.covariances[which], env.optima[which], RATE, limit)
+        given.append((w - middle).norm(dim=-1))
+        whole.append((w - best).norm(dim=-1))
+    return Drawn(sure_distance(torch.cat(given)), sure_distance(torch.cat(whole)))
+
+
+def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episodes: int) -> Ends:
+    """How far τ episodes of every task of the environment end from both limits of Remark 2."""
+    g = torch.Generator().manual_seed(episodes)
+    w = _solution(take(env, torch.arange(len(env.optima)).repeat(episodes)), INNER, OUTER, g)
+    return Ends(float((w - best).norm()), float((w - full).norm()))
+
+
+def _rows(results: Results, near: float) -> list[Row]:
+    episodes, outers = results.episodes, results.outers
+    outer = [one.given for one in results.by_outer]
+    many, apart = results.all_tasks["many"], results.limits_apart
+    return [
+        slope_row("τ = ∞: falls with T like 1/√T", -0.5, results.tasks, results.between, near),
+        slope_row(
+            f"the tasks given: falls with τ like 1/√τ, n₁ = {OUTER} and n₂ = {INNER} samples an episode",
+            -0.5,
+            episodes,
+            [one.given for one in results.by_episodes],
+            near,
+        ),
+        row(
+            "Remark 2: with n₂ finite the limit is the optimum for a step on n₂ samples, not for a full one",
+            "the former",
+            f"{many.from_limit:.4f} from the former, {many.from_full:.4f} from the latter "
+            f"(these two are {apart:.4f} apart)",
+            many.from_limit < 0.2 * apart < many.from_full,
+        ),
+        row(
+            "more outer samples n₁ alone are not enough (τ = 1, n₂ fixed): episodes must grow",
+            "T, n₁ and τ grow",
+            f"{outer[0]:.3g} at n₁ = {outers[0]}, {outer[-2]:.3g} at {outers[-2]}, {outer[-1]:.3g} at "
+            f"{outers[-1]}",
+            0.8 * outer[-2] < outer[-1] < 0.8 * outer[0],
+            reason="it falls at first, and no longer at the end: a fifth is the least that counts",
+        ),
+        slope_row(
+            "Remark 2, of Gao and Sener: τ = 1, n₁ = n₂ → ∞ tends to the optimum for a full step, like 1/√n",
+            -0.5,
+            results.samples,
+            [one.given for one in results.by_both],
+            near,
+        ),
+    ]
+
+
+def _figure(results: Results) -> Figure:
+    given, outer, both = (
+        [one.given for one in each] for each in (results.by_episodes, results.by_outer, results.by_both)
+    )
+    whole = [one.whole for one in results.by_episodes]
+    return panels_figure(
+        [
+            law_panel("tasks T", results.tasks, {"τ = ∞": results.between}),
+            law_panel("episodes τ of each task", results.episodes, {"tasks given": given, "whole": whole}),
+            law_panel("samples n₁ = n₂, τ = 1", results.samples, {"tasks given": both}),
+            law_panel("samples n₁, n₂ fixed, τ = 1", results.outers, {"tasks given": outer}),
+        ]
+    )

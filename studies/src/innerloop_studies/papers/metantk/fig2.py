@@ -1,0 +1,166 @@
+"""MetaNTK-NAS, Figure 2: cells that the search finds, drawn; and how alike independent searches are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from innerloop_studies.papers.metantk.carry import searched
+from innerloop_studies.papers.metantk.outcomes import Searched
+from innerloop_studies.papers.metantk.table import protocol
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+
+if TYPE_CHECKING:
+    from innerloop.nets.cells.genotype import Genotype
+    from innerloop_studies.papers.metantk.cases import Case
+
+DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
+# millions of parameters in Table 1, by data, cells and classes in training
+SIZES = {
+    ("mini", 5, 64): 1.77,
+    ("mini", 8, 64): 3.21,
+    ("tiered", 5, 351): 2.22,
+    ("tiered", 8, 351): 4.78,
+}
+CLOSE = 0.01
+"""Relative difference within which a mean of three cells has the size that the paper prints."""
+CHANCE = 4000
+"""Pairs of random cells from which the agreement by chance is taken."""
+ALIKE_AT_CPU = True
+"""Expected at ``cpu``: it has not been run there yet."""
+
+
+def run(scale: str, say: Say) -> Reproduction:
+    """Cells of independent searches at this scale, beside the first that was released."""
+    from innerloop.nets.cells.published import PUBLISHED
+    from innerloop.nets.cells.toml import from_table
+    from innerloop.plots.cells import cell_picture_data, cell_picture_figure
+
+    searches = _searches(scale, say)
+    cells = {f"seed-{case.seed}": from_table(each.genotype) for case, each in searches.items()}
+    drawn = {"found": next(iter(cells.values())), "released": PUBLISHED["metantk-mini-5-1"], **cells}
+    pictures = {name: cell_picture_data(cell._asdict()) for name, cell in drawn.items()}
+    figures = {f"metantk-fig2-{name}": cell_picture_figure(picture) for name, picture in pictures.items()}
+    rows = [*_released_rows(), _drawn_row(pictures, drawn)]
+    if scale != "smoke":
+        rows.append(_alike_row(list(cells.values()), scale))
+    data = {f"seed {case.seed}": each._asdict() for case, each in searches.items()}
+    return Reproduction(rows, figures, {"searches": data, "pictures": pictures}, protocol(scale))
+
+
+def cases(scale: str) -> list[Case]:
+    """Those of MetaNTK-NAS in the tables: the searches are shared."""
+    from innerloop_studies.papers.metantk.cases import SEEDS, Case
+
+    return [Case(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
+
+
+def _searches(scale: str, say: Say) -> dict[Case, Searched]:
+    from innerloop_studies.papers.metantk.searches import pictures
+    from innerloop_studies.reproduce.parts import two_at_a_time
+
+    pictures(DATA[scale])  # missing data are told at once
+    searches = {}
+    for case, search in two_at_a_time(searched, cases(scale)):
+        assert search is not None
+        searches[case] = search
+        say(f"{case}: {search.measured} measurements, {search.seconds:.0f} s of one core")
+    return searches
+
+
+def _released_rows() -> list[Row]:
+    """What can be told of the twelve released cells without training any."""
+    from innerloop.nets.cells.network import cell_network
+    from innerloop.nets.cells.published import PUBLISHED
+    from innerloop.search.size import count_parameters
+
+    sizes = {
+        (data, cells): fmean(
+            count_parameters(
+                cell_network(3, 84, classes, genotype=f"metantk-{data}-{cells}-{number}", cells=cells)
+            )
+            for number in (1, 2, 3)
+        )
+        / 1e6
+        for data, cells, classes in SIZES
+    }
+    printed = {(data, cells): size for (data, cells, _), size in SIZES.items()}
+    counts = operators([cell for name, cell in PUBLISHED.items() if name.startswith("metantk-")])
+    most = counts.most_common(1)[0]
+    return [
+        row(
+            f"the twelve released cells have the sizes of Table 1 within {CLOSE:.0%}, in means of three",
+            ", ".join(f"{size} M" for size in printed.values()),
+            ", ".join(f"{size:.2f} M" for size in sizes.values()),
+            all(abs(sizes[key] / printed[key] - 1) <= CLOSE for key in sizes),
+        ),
+        row(
+            "in released cells the separable convolution is the most frequent operator",
+            "sep_conv_3x3",
+            f"{most[0]}, {most[1]} of {counts.total()}",
+            most[0] == "sep_conv_3x3",
+        ),
+    ]
+
+
+def operators(cells: Sequence[Genotype]) -> Counter[str]:
+    """How often every operator occurs."""
+    return Counter(edge.operator for cell in cells for kind in cell for node in kind for edge in node)
+
+
+def agreement(one: Genotype, other: Genotype) -> float:
+    """Share of edges, operator and source and target, that two cells have in common.
+
+    >>> from innerloop.nets.cells import PUBLISHED
+    >>> agreement(PUBLISHED["metanas"], PUBLISHED["metanas"])
+    1.0
+    """
+    shared = [
+        len(set(a) & set(b)) for kinds in zip(one, other, strict=True) for a, b in zip(*kinds, strict=True)
+    ]
+    return sum(shared) / (2 * len(shared))
+
+
+def by_chance(pairs: int = CHANCE) -> float:
+    """Mean agreement of random cells."""
+    from innerloop.search.space import random_candidate
+    from innerloop.search.spaces import cell_space
+
+    space = cell_space(3, 32, 5)
+    drawn = [random_candidate(space, 0, "chance", number) for number in range(2 * pairs)]
+    return fmean(agreement(*pair) for pair in zip(drawn[::2], drawn[1::2], strict=True))
+
+
+def _alike_row(cells: Sequence[Genotype], scale: str) -> Row:
+    ours, chance = fmean(agreement(*pair) for pair in combinations(cells, 2)), by_chance()
+    return row(
+        "ours: independent searches agree on more edges than random cells do",
+        "–",
+        f"{ours:.0%} of edges with their operators, by chance {chance:.0%}",
+        ours > chance,
+        expected=ALIKE_AT_CPU or scale != "cpu",
+    )
+
+
+def _drawn_row(pictures: Mapping[str, Sequence[Any]], cells: Mapping[str, Genotype]) -> Row:
+    """Whether every operator of every cell stands in its picture, once."""
+    told = {
+        name: Counter(
+            word
+            for cell in picture
+            for arrow in cell["arrows"]
+            for word in arrow["words"].split("\n")
+            if word
+        )
+        for name, picture in pictures.items()
+    }
+    right = [told[name] == operators([cell]) for name, cell in cells.items()]
+    return row(
+        "pictures show every edge of a cell with its operator",
+        "12 edges",
+        f"{sum(right)} of {len(right)} do",
+        all(right),
+    )

@@ -1,0 +1,167 @@
+"""What the rows of MetaNTK-NAS' tables are made of: the table itself, costs, differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from innerloop.core.statistics import mean_interval, paired_difference
+from innerloop_studies.papers.metantk.lines import Line, accuracy
+from innerloop_studies.papers.metantk.outcomes import CaseRun
+from innerloop_studies.reproduce.rows import Row, counts_row, row, same_row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from innerloop_studies.papers.metantk.cases import Case
+
+SEARCH_LIMIT, TRAINING_LIMIT = 600.0, 480.0
+"""Seconds of one core that a search and a training may take at ``cpu``."""
+
+Runs = Mapping["Case", CaseRun]
+
+
+def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
+    """The runs of a method, in the order of seeds.
+
+    Args:
+        runs: all runs.
+        method: whose.
+        data: on which pictures.
+        cells: in the stack; not looked at for RFS.
+    """
+    return [
+        run
+        for case, run in runs.items()
+        if case.method == method and case.data == data and (case.cells == cells or method == "RFS")
+    ]
+
+
+def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
+    """First minus second in words: over the same test tasks, and over independent runs.
+
+    Args:
+        first: runs, one for each seed.
+        second: runs, one for each seed.
+        shots: of the test tasks.
+
+    >>> from innerloop_studies.papers.metantk.outcomes import Trained
+    >>> run = lambda *scores: CaseRun("metanas", None, Trained(60.0, 10, 1000, {"1": list(scores)}))
+    >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
+    '+10.00 points (± 0.00 over tasks)'
+    """
+    tasks = paired_difference(_by_task(first, shots), _by_task(second, shots))
+    text = f"± {100 * tasks.ci95:.2f} over tasks"
+    pairs = list(zip(first, second, strict=False))
+    if len(pairs) > 1:
+        over = mean_interval([accuracy(a, shots) - accuracy(b, shots) for a, b in pairs])
+        text += f", ± {over.ci95:.2f} over runs"
+    return f"{100 * tasks.mean:+.2f} points ({text})"
+
+
+def _by_task(runs: Sequence[CaseRun], shots: str) -> list[float]:
+    return [fmean(scores) for scores in zip(*(run.training.scores[shots] for run in runs), strict=True)]
+
+
+def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[str, float]) -> Row:
+    """The whole table as one row; it holds if every method is above raw pixels' nearest neighbour.
+
+    Args:
+        where: what the table is about.
+        lines: of the table, by method.
+        paper: what the paper says.
+        floor: accuracy of raw pixels' nearest neighbour by shots, in per cent.
+    """
+
+    def told(line: Line) -> str:
+        """One line of the table in words."""
+        cost = "" if line.search_minutes is None else f", {line.search_minutes:.1f} min of search"
+        scores = " / ".join(str(value) for value in line.accuracy.values())
+        return f"{scores} ({line.parameters / 1e6:.3f} M parameters{cost})"
+
+    above = [
+        value.mean > floor[shots]
+        for line in lines.values()
+        for shots, value in line.accuracy.items()
+        if shots in floor
+    ]
+    words = ", ".join(f"{value} % with {shots}" for shots, value in floor.items())
+    return row(
+        f"{where}: accuracies, all above raw pixels' nearest neighbour ({words} shots)",
+        paper,
+        "; ".join(f"{method} {told(line)}" for method, line in lines.items()),
+        bool(above) and all(above),
+        reason="± is the standard deviation over independent searches and trainings",
+    )
+
+
+def within_limits(runs: Runs) -> Row:
+    """Whether searches and trainings of ``cpu`` kept their time: as recorded either way."""
+    costs = [run.search.seconds for run in runs.values() if run.search is not None]
+    times = [run.training.seconds for run in runs.values()]
+    within = max(costs) <= SEARCH_LIMIT and max(times) <= TRAINING_LIMIT
+    return row(
+        "no search takes more than 10 minutes of one core, and no training more than 8",
+        "1.54 h (5 cells, mini-ImageNet, V100)",
+        f"{max(costs) / 60:.1f} and {max(times) / 60:.1f} minutes at most",
+        within,
+        expected=within,
+        reason="the limits are this scale's own; a time depends on what else the machine does",
+    )
+
+
+def smoke_rows(runs: Runs) -> list[Row]:
+    """What must hold however little was searched and trained."""
+    from innerloop_studies.papers.metantk.cases import SMOKE_QUERIES, WAYS, heads_of, recipe_of, search_of
+    from innerloop_studies.papers.metantk.runs import trained
+    from innerloop_studies.papers.metantk.searches import found_cell
+
+    every = [scores for run in runs.values() for scores in run.training.scores.values()]
+    counts = counts_row([(fmean(scores), WAYS * SMOKE_QUERIES * len(scores)) for scores in every])
+    case, run = next((case, run) for case, run in reversed(list(runs.items())) if run.search is not None)
+    again = trained(recipe=recipe_of(case, run.genotype), heads=heads_of(case))["scores"]
+    pairs = [pair for name in again for pair in zip(run.training.scores[name], again[name], strict=True)]
+    wanted = search_of(case)
+    assert wanted is not None
+    same = found_cell(**wanted)["genotype"] == run.genotype
+    searched_again = row("a search that is repeated finds the same cell", "the same", "it does" * same, same)
+    return [counts, same_row("a training that is repeated gives the same accuracies", pairs), searched_again]
+
+
+def figure_of(lines: Mapping[str, Line], title: str) -> Figure:
+    """A bar for every method, with its standard deviation; a panel for every number of shots."""
+    from innerloop.plots.landscape import bars_figure
+
+    shots = list(next(iter(lines.values())).accuracy)
+    groups = {
+        f"{n}-shot": {
+            method: (line.accuracy[n].mean, line.accuracy[n].deviation) for method, line in lines.items()
+        }
+        for n in shots
+    }
+    return bars_figure(groups, title)
+
+
+def protocol(scale: str) -> dict[str, Any]:
+    """What a reader needs to judge the numbers."""
+    from innerloop_studies.papers.metantk.cases import CHANNELS, PRUNED, SEEDS
+
+    data = {
+        "smoke": "embedded glyphs; Tiny-ImageNet's photographs at 84 pixels where there are any",
+        "cpu": "CIFAR-FS, made of CIFAR-100, 32×32: mini- and tiered-ImageNet's pictures cannot be had here",
+        "paper": "mini-ImageNet and tiered-ImageNet, 84×84",
+    }
+    pruned = ", ".join(f"{name}={value}" for name, value in PRUNED[scale].items()) or "as published"
+    return {
+        "data": data[scale],
+        "network": f"{2 if scale == 'smoke' else '5 (and at paper 8)'} cells, {CHANNELS[scale]} channels",
+        "search": f"Algorithm 1 with the intended Kaiming re-initialisation; {pruned}; 3 tasks of 5 classes "
+        "with 1 + 1 pictures at 32×32. The NTK of TE-NAS has as many pictures as MetaNTK (footnote 11)",
+        "ResNet-12": "a thin one at cpu, 2.0 million parameters, for as much time of one core as cells have",
+        "baselines": "Largest: most parameters and FLOPs of 30 random cells; NASWOT: the best of 30 by it",
+        "training": "RFS without distillation; the last weights are judged",
+        "heads": "appendix E: 1-shot SVC (C = 0.2 with 5 cells), 5-shot logistic regression (C = 0.6)",
+        "±": f"standard deviation over {SEEDS[scale]} independent runs of search, training and test",
+        "search cost": "processor time of one core",
+    }

@@ -1,0 +1,80 @@
+"""The benchmark of one's own pictures: both sides compute the same, and the row is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from innerloop.testing.tolerance import CHAINED, SOLVED_ROUGHLY
+from innerloop_studies.bench import own_pictures, own_pictures_command, own_pictures_episodes
+
+
+def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)
+    with own_pictures.picture_files(2) as (files, what):
+        assert what == "pictures of noise"
+        spec = {
+            "files": [str(file) for file in files],
+            "weights": "drawn",
+            "threads": 1,
+            "folder": str(tmp_path / "a"),
+        }
+        rows = {side: own_pictures.build({**spec, "side": side})() for side in ("first", "again", "script")}
+    assert rows["script"].shape == (2, 1280)
+    assert own_pictures._distance({"script@1": rows["script"], "ours": rows["first"]}) < SOLVED_ROUGHLY
+    np.testing.assert_array_equal(rows["first"], rows["again"])
+    with pytest.raises(RuntimeError, match="differ from the script"):
+        own_pictures._distance({"script@1": rows["script"], "ours": rows["first"] * 1.1})
+
+
+def test_real_photographs_are_taken_where_they_are(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INNERLOOP_TEST_DATA", str(shared_data))
+    with own_pictures.picture_files(3) as (files, what):
+        assert what == "photographs of Tiny-ImageNet"
+        assert all(file.read_bytes()[:2] == b"\xff\xd8" for file in files)
+
+
+@pytest.mark.slow  # four processes with torch to import
+def test_it_runs_and_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_pictures.harness, "machine", lambda: {"cores": 1})
+    few = {"pictures": 25 * 7, "episodes": 6, "looped": 3, "shots": 1, "queries": 2}
+    report = own_pictures.run(quick=True, say=lambda _: None, sizes=few)
+    first, again, episodes, *command = report["cases"]
+    assert (first["peer"], again["peer"], episodes["peer"]) == ("script", "ours, first time", "scikit-learn")
+    assert all(row["ratio"] > 0 for row in report["cases"])
+    assert "ms a picture" in first["notes"]
+    assert "that of the loop differs by" in episodes["notes"]
+    assert all("% of the labels are right" in row["notes"] for row in command)
+
+
+def test_episodes_on_features_are_those_of_the_loop(tmp_path: Path) -> None:
+    labels = [f"c{i // 6}" for i in range(36)]
+    draw = np.random.default_rng(0)
+    means = np.repeat(draw.normal(size=(6, 8)), 6, axis=0)
+    np.save(tmp_path / "f.npy", np.float32(means + draw.normal(size=(36, 8))))
+    sizes = {"episodes": 12, "looped": 12, "shots": 2, "queries": 3}
+    own_pictures_episodes.write_episodes(labels, sizes, tmp_path / "drawn.npz")
+    files = {"features": str(tmp_path / "f.npy"), "drawn": str(tmp_path / "drawn.npz")}
+    spec = {**files, "labels": labels, "sizes": sizes, "threads": 1}
+    accuracies = {
+        f"{side}@1": np.array(own_pictures_episodes.build({**spec, "side": side})())
+        for side in ("ours", "scikit-learn")
+    }
+    assert own_pictures_episodes.disagreement(accuracies, 12) == pytest.approx(0, abs=CHAINED)
+    with pytest.raises(RuntimeError, match="differs from scikit-learn"):
+        own_pictures_episodes.disagreement({**accuracies, "ours@1": accuracies["ours@1"] - 0.1}, 12)
+
+
+def test_examples_and_new_pictures_are_laid_out(tmp_path: Path) -> None:
+    files = [tmp_path / f"c{c}" / f"{i}.jpg" for c in range(2) for i in range(7)]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x")
+    examples, new, truth = own_pictures_command.laid_out(files, tmp_path / "out")
+    assert sorted(p.name for p in (examples / "c1").iterdir()) == [f"{i}.jpg" for i in range(5)]
+    assert truth == {f"c{c}-{i}.jpg": f"c{c}" for c in range(2) for i in (5, 6)}
+    assert sorted(p.name for p in new.iterdir()) == sorted(truth)

@@ -1,0 +1,3 @@
+"""The fixtures of the library's tests."""
+
+from conftest import *  # noqa: F403

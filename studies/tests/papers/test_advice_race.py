@@ -1,0 +1,60 @@
+"""What stands behind ``advice-race``: rows that can come out either way, and its smallest scale."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from innerloop_studies.papers.further import advice_numbers
+from innerloop_studies.papers.further.advice_race import _rows, judged
+from innerloop_studies.papers.further.advice_rows import Judged
+from innerloop_studies.papers.further.advice_runs import Case, Long, Raced
+from innerloop_studies.reproduce import find
+
+
+def problems(regret: float, decided: bool, seconds: float) -> list[Judged]:
+    long = {"a": Long(0.7, 0.01, 9, 60.0), "b": Long(0.7 - regret, 0.01, 9, 60.0)}
+    raced = Raced(["b", "a"], decided, {}, [], seconds)
+    return [judged(Case("glyphs", 5, 1), seed, long, raced) for seed in range(10)]
+
+
+def test_rows_can_come_out_either_way() -> None:
+    good = [row.holds for row in _rows(problems(0.005, True, 12.0), "cpu")]
+    assert good == [True, True, True, True]
+    bad = [row.holds for row in _rows(problems(0.05, True, 30.0), "cpu")]
+    assert bad == [True, False, False, False]
+    modest = _rows(problems(0.05, False, 12.0), "cpu")
+    assert modest[-1].holds  # nothing was called decided, so nothing was promised
+    assert modest[-1].ours == "0 of 0"
+
+
+@pytest.mark.slow
+def test_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = find("advice-race")("smoke", lambda _: None)
+    assert all(row.ok for row in found.rows)
+    assert found.figures
+    (one,) = found.data["problems"]
+    assert set(one["order"]) >= {"protonet", "maml"}
+
+
+def test_on_numbers_a_tenth_above_the_best_is_close() -> None:
+    errors = {"a": 1.0, "b": 1.05, "c": None}
+    long = {name: Long(error, 0.01, 9, 40.0) for name, error in errors.items()}
+    case, raced = Case("sine", 0, 5), Raced(["b", "a", "c"], True, {}, [], 12.0)
+    near = advice_numbers.judged(case, long, raced)
+    assert near.regret == pytest.approx(0.05)
+    assert advice_numbers.judged(case, long, raced._replace(order=["c", "b", "a"])).regret == math.inf
+    assert [row.holds for row in advice_numbers._rows([near] * 10, "cpu")] == [True] * 4
+    far = near._replace(regret=0.5)
+    assert [row.holds for row in advice_numbers._rows([far] * 10, "cpu")] == [True, False, True, False]
+
+
+@pytest.mark.slow
+def test_numbers_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = find("advice-numbers")("smoke", lambda _: None)
+    assert all(row.ok for row in found.rows)
+    assert set(found.data["problems"][0]["order"]) == {"maml", "pooled"}

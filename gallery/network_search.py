@@ -11,7 +11,7 @@ from functools import cache
 import torch
 
 import innerloop as il
-from innerloop.search import PictureDraws, conv_space, search
+from innerloop.choose import PictureDraws, conv_space, search
 
 source, loss = il.glyphs(size=16), il.get_loss("cross-entropy")
 space = conv_space(1, 16, 5, depths=(1, 2, 3), widths=(4, 16), kernels=(3,), norms=("batch",))

@@ -17,33 +17,34 @@ from innerloop._version import __version__ as __version__
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from innerloop import advice as advice
-    from innerloop import advisor as advisor
+    from innerloop import choose as choose
+    from innerloop import classify as classify
     from innerloop import core as core
     from innerloop import data as data
-    from innerloop import estimator as estimator
     from innerloop import evaluation as evaluation
-    from innerloop import execution as execution
     from innerloop import experiment as experiment
-    from innerloop import features as features
     from innerloop import kernels as kernels
     from innerloop import learners as learners
     from innerloop import nets as nets
-    from innerloop import objectives as objectives
-    from innerloop import plots as plots
-    from innerloop import recipes as recipes
     from innerloop import report as report
     from innerloop import runs as runs
-    from innerloop import search as search
     from innerloop import solvers as solvers
     from innerloop import tasks as tasks
     from innerloop import testing as testing
     from innerloop import theory as theory
     from innerloop import training as training
-    from innerloop.advice import RateAdvice as RateAdvice
-    from innerloop.advice import advise_rate as advise_rate
-    from innerloop.advisor import Advice as Advice
-    from innerloop.advisor import advise as advise
+    from innerloop.choose import Advice as Advice
+    from innerloop.choose import RateAdvice as RateAdvice
+    from innerloop.choose import advise as advise
+    from innerloop.choose import advise_rate as advise_rate
+    from innerloop.classify import Backbone as Backbone
+    from innerloop.classify import Features as Features
+    from innerloop.classify import FewShotClassifier as FewShotClassifier
+    from innerloop.classify import FewShotHead as FewShotHead
+    from innerloop.classify import Preprocessing as Preprocessing
+    from innerloop.classify import evaluate_backbone as evaluate_backbone
+    from innerloop.classify import extract as extract
+    from innerloop.classify import open_backbone as open_backbone
     from innerloop.core import Draws as Draws
     from innerloop.core import Interval as Interval
     from innerloop.core import NonFiniteError as NonFiniteError
@@ -57,36 +58,30 @@ if TYPE_CHECKING:
     from innerloop.data import from_dataset as from_dataset
     from innerloop.data import open_source as open_source
     from innerloop.data.glyphs import glyphs as glyphs
-    from innerloop.estimator import FewShotClassifier as FewShotClassifier
-    from innerloop.estimator import FewShotHead as FewShotHead
     from innerloop.evaluation import Comparison as Comparison
     from innerloop.evaluation import Episodes as Episodes
     from innerloop.evaluation import Evaluation as Evaluation
     from innerloop.evaluation import Protocol as Protocol
     from innerloop.evaluation import compare as compare
     from innerloop.evaluation import evaluate as evaluate
-    from innerloop.evaluation import evaluate_backbone as evaluate_backbone
     from innerloop.evaluation import evaluate_features as evaluate_features
     from innerloop.evaluation import evaluate_head as evaluate_head
     from innerloop.evaluation import fit_heads as fit_heads
-    from innerloop.execution import Plan as Plan
-    from innerloop.execution import choose_plan as choose_plan
-    from innerloop.execution import map_tasks as map_tasks
-    from innerloop.execution import meta_gradient as meta_gradient
     from innerloop.experiment import Experiment as Experiment
     from innerloop.experiment import Judged as Judged
+    from innerloop.experiment import Recipe as Recipe
     from innerloop.experiment import Run as Run
     from innerloop.experiment import judge_backbone as judge_backbone
     from innerloop.experiment import load as load
+    from innerloop.experiment import load_recipe as load_recipe
     from innerloop.experiment import sweep as sweep
-    from innerloop.features import Backbone as Backbone
-    from innerloop.features import Features as Features
-    from innerloop.features import Preprocessing as Preprocessing
-    from innerloop.features import extract as extract
-    from innerloop.features import open_backbone as open_backbone
     from innerloop.learners import Learner as Learner
+    from innerloop.learners import Objective as Objective
     from innerloop.learners import anil as anil
     from innerloop.learners import boil as boil
+    from innerloop.learners import distilled as distilled
+    from innerloop.learners import episodic as episodic
+    from innerloop.learners import erm as erm
     from innerloop.learners import fine_tune as fine_tune
     from innerloop.learners import gradient_learner as gradient_learner
     from innerloop.learners import imaml as imaml
@@ -99,9 +94,11 @@ if TYPE_CHECKING:
     from innerloop.learners import metaoptnet_ridge as metaoptnet_ridge
     from innerloop.learners import metaoptnet_svm as metaoptnet_svm
     from innerloop.learners import minibatchprox as minibatchprox
+    from innerloop.learners import multitask as multitask
     from innerloop.learners import non_adaptive as non_adaptive
     from innerloop.learners import protonet as protonet
     from innerloop.learners import r2d2 as r2d2
+    from innerloop.learners import reptile as reptile
     from innerloop.nets import Network as Network
     from innerloop.nets import backbone as backbone
     from innerloop.nets import from_module as from_module
@@ -109,14 +106,6 @@ if TYPE_CHECKING:
     from innerloop.nets.mlp import mlp as mlp
     from innerloop.nets.resnet12 import resnet12 as resnet12
     from innerloop.nets.wide_resnet import wide_resnet as wide_resnet
-    from innerloop.objectives import Objective as Objective
-    from innerloop.objectives import distilled as distilled
-    from innerloop.objectives.episodic import episodic as episodic
-    from innerloop.objectives.erm import erm as erm
-    from innerloop.objectives.multitask import multitask as multitask
-    from innerloop.objectives.reptile import reptile as reptile
-    from innerloop.recipes import Recipe as Recipe
-    from innerloop.recipes import load_recipe as load_recipe
     from innerloop.report import write_page as write_page
     from innerloop.tasks import Kind as Kind
     from innerloop.tasks import Sampler as Sampler
@@ -126,45 +115,31 @@ if TYPE_CHECKING:
     from innerloop.tasks import read_table as read_table
     from innerloop.tasks import supervised_sampler as supervised_sampler
     from innerloop.tasks import table_sampler as table_sampler
+    from innerloop.training import Plan as Plan
     from innerloop.training import TrainState as TrainState
     from innerloop.training import Validation as Validation
+    from innerloop.training import choose_plan as choose_plan
+    from innerloop.training import fit as fit
     from innerloop.training import initial_state as initial_state
     from innerloop.training import make_optimiser as make_optimiser
     from innerloop.training import make_schedule as make_schedule
-    from innerloop.training.fit import fit as fit
+    from innerloop.training import map_tasks as map_tasks
+    from innerloop.training import meta_gradient as meta_gradient
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "innerloop.advice": "RateAdvice advise_rate",
-            "innerloop.advisor": "Advice advise",
+            "innerloop.choose": "Advice RateAdvice advise advise_rate",
+            "innerloop.classify": "Backbone Features FewShotClassifier FewShotHead Preprocessing evaluate_backbone extract open_backbone",
             "innerloop.core": "Draws Interval NonFiniteError Task TaskBatch Trusted UserError get_loss",
             "innerloop.data": "ImageSource from_arrays from_dataset glyphs open_source",
-            "innerloop.estimator": "FewShotClassifier FewShotHead",
-            "innerloop.evaluation": (
-                "Comparison Episodes Evaluation Protocol compare evaluate evaluate_backbone evaluate_features"
-                " evaluate_head fit_heads"
-            ),
-            "innerloop.execution": "Plan choose_plan map_tasks meta_gradient",
-            "innerloop.experiment": "Experiment Judged Run judge_backbone load sweep",
-            "innerloop.features": "Backbone Features Preprocessing extract open_backbone",
-            "innerloop.learners": (
-                "Learner anil boil fine_tune gradient_learner imaml kernel_learner logistic_head maml"
-                " maml_lslr matching meta_sgd metaoptnet_ridge metaoptnet_svm minibatchprox non_adaptive"
-                " protonet r2d2"
-            ),
+            "innerloop.evaluation": "Comparison Episodes Evaluation Protocol compare evaluate evaluate_features evaluate_head fit_heads",
+            "innerloop.experiment": "Experiment Judged Recipe Run judge_backbone load load_recipe sweep",
+            "innerloop.learners": "Learner Objective anil boil distilled episodic erm fine_tune gradient_learner imaml kernel_learner logistic_head maml maml_lslr matching meta_sgd metaoptnet_ridge metaoptnet_svm minibatchprox multitask non_adaptive protonet r2d2 reptile",
             "innerloop.nets": "Network backbone conv4 from_module mlp resnet12 wide_resnet",
-            "innerloop.objectives": "Objective distilled episodic erm multitask reptile",
-            "innerloop.recipes": "Recipe load_recipe",
             "innerloop.report": "write_page",
-            "innerloop.tasks": (
-                "Kind Sampler few_shot_sampler get_family make_sampler read_table supervised_sampler"
-                " table_sampler"
-            ),
-            "innerloop.training": "TrainState Validation fit initial_state make_optimiser make_schedule",
+            "innerloop.tasks": "Kind Sampler few_shot_sampler get_family make_sampler read_table supervised_sampler table_sampler",
+            "innerloop.training": "Plan TrainState Validation choose_plan fit initial_state make_optimiser make_schedule map_tasks meta_gradient",
         },
-        rooms=(
-            "advice advisor core data estimator evaluation execution experiment features kernels learners "
-            "nets objectives plots recipes report runs search solvers tasks testing theory training"
-        ),
+        rooms="choose classify core data evaluation experiment kernels learners nets report runs solvers tasks testing theory training",
     )

@@ -8,21 +8,21 @@ import math
 import pytest
 import torch
 
-from innerloop.advice.convergence import MetaMethod, Trained, Wide, follow_bound
-from innerloop.advice.hardness import rank_tasks
-from innerloop.advice.landscape import closed_landscape
-from innerloop.advice.landscape_features import Step, View, look_at
-from innerloop.advice.landscape_permuted import permuted_landscape
-from innerloop.advice.landscape_tasks import task_landscape
-from innerloop.advice.rate_forms import SPLIT, WORDS, LinearTasks, needed, rate_by
-from innerloop.advice.rate_judged import judge_rate
-from innerloop.advice.rate_record import RateAdvice
-from innerloop.advice.regions import PATIENCE, count_regions, different_inputs
+from innerloop.choose.rate_judged import judge_rate
+from innerloop.choose.rate_record import RateAdvice
+from innerloop.choose.regions import PATIENCE, count_regions, different_inputs
 from innerloop.core.errors import UserError
 from innerloop.nets.mlp import mlp
 from innerloop.tasks import get_family, make_sampler
 from innerloop.testing.tolerance import CHAINED
+from innerloop.theory.estimates.hardness import rank_tasks
+from innerloop.theory.estimates.landscape import closed_landscape
+from innerloop.theory.estimates.landscape_features import Step, View, look_at
+from innerloop.theory.estimates.landscape_permuted import permuted_task_landscape
+from innerloop.theory.estimates.landscape_tasks import task_landscape
+from innerloop.theory.estimates.rate_forms import SPLIT, WORDS, LinearTasks, needed, rate_by
 from innerloop.theory.landscape.geography import Geography, environment
+from innerloop.training.convergence import MetaMethod, Trained, Wide, follow_bound
 
 
 def drawn(family: str, shots: int = 3, queries: int = 3, **options):
@@ -84,7 +84,7 @@ def test_permuted_classes_gain_nothing_and_kinds_are_told_apart():
     made = torch.Generator().manual_seed(0)
     z = torch.randn(4, 12, 2, generator=made, dtype=torch.float64)
     view = View(z, torch.arange(3).repeat(4, 4), 6, 1.0)
-    landscape = permuted_landscape(view, Step(2, 2), kinds=["easy", "hard", "easy", "hard"])
+    landscape = permuted_task_landscape(view, Step(2, 2), kinds=["easy", "hard", "easy", "hard"])
     assert landscape.checked is not None
     assert landscape.checked.gain == pytest.approx(1, abs=CHAINED)
     assert landscape.hardness.by_kind is not None
@@ -93,7 +93,8 @@ def test_permuted_classes_gain_nothing_and_kinds_are_told_apart():
         (measure[1] + measure[3]) / 2
     )
     assert (
-        permuted_landscape(view._replace(z=z[:, :3], y=view.y[:, :3], support=2), Step(2, 2)).checked is None
+        permuted_task_landscape(view._replace(z=z[:, :3], y=view.y[:, :3], support=2), Step(2, 2)).checked
+        is None
     )
 
 

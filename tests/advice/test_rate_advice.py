@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from innerloop.advice.features import head_scales, head_stacks, raw_stacks
-from innerloop.advice.rate import (
+from innerloop.choose.rate import (
     NORMALISED,
     SWEEP,
     UNNORMALISED,
@@ -19,7 +18,27 @@ from innerloop.advice.rate import (
     advise_rate,
     warning_for,
 )
-from innerloop.advice.tangent import (
+from innerloop.choose.rates.auto import recorded_rate
+from innerloop.core.errors import UserError
+from innerloop.core.losses import get_loss
+from innerloop.core.types import Params, Task, TaskBatch
+from innerloop.experiment.loading import load_run
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.results import TrainResult
+from innerloop.experiment.run import evaluate_run, resume, train
+from innerloop.learners import anil
+from innerloop.learners.objectives import episodic
+from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
+from innerloop.nets import Network, conv4, mlp
+from innerloop.nets.network import apply
+from innerloop.report.rate_section import rate_view
+from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
+from innerloop.runs.manifest import read_manifest
+from innerloop.tasks import Sampler, get_family, make_sampler
+from innerloop.testing.closeness import assert_close, assert_trees_equal
+from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, ROUNDED, SUMMED
+from innerloop.theory.estimates.features import head_scales, head_stacks, raw_stacks
+from innerloop.theory.estimates.tangent import (
     gradient_size,
     pull,
     push,
@@ -28,27 +47,8 @@ from innerloop.advice.tangent import (
     tangent_trace_moments,
     task_outputs,
 )
-from innerloop.core.errors import UserError
-from innerloop.core.losses import get_loss
-from innerloop.core.types import Params, Task, TaskBatch
-from innerloop.execution import Plan, meta_gradient
-from innerloop.experiment.loading import load_run
-from innerloop.experiment.rates.auto import recorded_rate
-from innerloop.experiment.results import TrainResult
-from innerloop.experiment.run import evaluate_run, resume, train
-from innerloop.learners import anil
-from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
-from innerloop.nets import Network, conv4, mlp
-from innerloop.nets.network import apply
-from innerloop.objectives import episodic
-from innerloop.recipes.library import load_recipe
-from innerloop.report.rate_section import rate_view
-from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
-from innerloop.runs.manifest import read_manifest
-from innerloop.tasks import Sampler, get_family, make_sampler
-from innerloop.testing.closeness import assert_close, assert_trees_equal
-from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, ROUNDED, SUMMED
 from innerloop.theory.rate.estimate import split_moments
+from innerloop.training import Plan, meta_gradient
 from oracles import rate as slow
 from oracles.problems import images
 

@@ -12,29 +12,29 @@ import pytest
 import torch
 
 import innerloop as il
-from innerloop.advice.landscape_features import Step, look_at
-from innerloop.advice.landscape_tasks import LINEAR, task_landscape
-from innerloop.advisor import race as racing
-from innerloop.advisor import rungs as planning
-from innerloop.advisor.asked import understand
-from innerloop.advisor.estimates import hardness_part, landscape_part, rate_part
-from innerloop.advisor.keep import begin, reopened
-from innerloop.advisor.problem import pose
-from innerloop.advisor.race import Race, Racer
-from innerloop.advisor.recommend import ahead_of, choice, in_order, reasons_of, sentence_of
-from innerloop.advisor.result import Advice, Recommendation, Row
-from innerloop.advisor.run import carry_out
-from innerloop.advisor.rungs import Rungs
-from innerloop.advisor.untrained import ground_of, untrained
+from innerloop.choose.advisor import race as racing
+from innerloop.choose.advisor import rungs as planning
+from innerloop.choose.advisor.asked import understand
+from innerloop.choose.advisor.estimates import hardness_part, landscape_part, rate_part
+from innerloop.choose.advisor.keep import begin, reopened
+from innerloop.choose.advisor.problem import pose
+from innerloop.choose.advisor.race import Race, Racer
+from innerloop.choose.advisor.recommend import ahead_of, choice, in_order, reasons_of, sentence_of
+from innerloop.choose.advisor.result import Advice, Recommendation, Row
+from innerloop.choose.advisor.run import carry_out
+from innerloop.choose.advisor.rungs import Rungs
+from innerloop.choose.advisor.untrained import ground_of, untrained
+from innerloop.choose.pilot import trials
+from innerloop.choose.pilot.trials import Costs, Trial, on_pilot_tasks
 from innerloop.cli.advise import render
 from innerloop.cli.output import TEXT_WIDTH
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
-from innerloop.pilot import trials
-from innerloop.pilot.trials import Costs, Trial, on_pilot_tasks
-from innerloop.recipes.budget import seconds_in
+from innerloop.experiment.recipe.budget import seconds_in
 from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
 from innerloop.testing.tolerance import SINGLE_SUMMED
+from innerloop.theory.estimates.landscape_features import Step, look_at
+from innerloop.theory.estimates.landscape_tasks import LINEAR, task_landscape
 from support.commands import answer
 from support.picture_runs import draw_splits
 

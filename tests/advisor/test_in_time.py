@@ -12,24 +12,24 @@ import pytest
 import torch
 
 import innerloop as il
-from innerloop.advisor import beside, race, run
-from innerloop.advisor import pretrained as others
-from innerloop.advisor.asked import understand
-from innerloop.advisor.problem import pose
-from innerloop.advisor.race import Race
-from innerloop.advisor.result import Row
-from innerloop.advisor.run import carry_out
-from innerloop.advisor.rungs import Rungs
-from innerloop.advisor.untrained import SPLIT, Ground, ground_of, untrained
+from innerloop.choose.advisor import beside, race, run
+from innerloop.choose.advisor import pretrained as others
+from innerloop.choose.advisor.asked import understand
+from innerloop.choose.advisor.problem import pose
+from innerloop.choose.advisor.race import Race
+from innerloop.choose.advisor.result import Row
+from innerloop.choose.advisor.run import carry_out
+from innerloop.choose.advisor.rungs import Rungs
+from innerloop.choose.advisor.untrained import SPLIT, Ground, ground_of, untrained
+from innerloop.choose.pilot import dividing, keep, trials, workers
+from innerloop.choose.pilot.trials import Costs
+from innerloop.choose.pilot.workers import OutOfTimeError, in_processes
+from innerloop.classify.features.backbone import Backbone
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.statistics import mean_interval
 from innerloop.data.source import only_rows
 from innerloop.experiment.parts import Parts
-from innerloop.features.backbone import Backbone
 from innerloop.nets import conv4
-from innerloop.pilot import dividing, keep, trials, workers
-from innerloop.pilot.trials import Costs
-from innerloop.pilot.workers import OutOfTimeError, in_processes
 
 SHAPE = ["tasks.ways=3", "tasks.shots=1", "tasks.queries=2", "model.filters=8"]
 FOREVER = 10_000.0

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from innerloop.analysis import ANALYSES, Analysis, find
-from innerloop.analysis.given import understand
+from innerloop.choose.analysis import ANALYSES, Analysis, find
+from innerloop.choose.analysis.given import understand
 from innerloop.cli.analyses import WORDS
 from innerloop.cli.main import main
-from innerloop.recipes.flat import FlatSettings
+from innerloop.experiment.recipe.flat import FlatSettings
 
 
 def test_every_kind_has_its_parts_and_its_words() -> None:
@@ -29,7 +29,7 @@ def test_every_kind_has_its_parts_and_its_words() -> None:
 def test_neither_settings_nor_words_import_torch() -> None:
     code = (
         "import sys, innerloop.cli.analyze\n"
-        "from innerloop.analysis import ANALYSES, find\n"
+        "from innerloop.choose.analysis import ANALYSES, find\n"
         "assert all(find(kind).settings.model_fields for kind in ANALYSES)\n"
         "sys.exit('torch' in sys.modules)"
     )
@@ -49,7 +49,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         def refuse(*_: Any, kind: str = kind) -> Any:
             pytest.fail(f"analyze {kind} was computed before it was refused")
 
-        monkeypatch.setattr(f"innerloop.analysis.{kind}.ANALYSIS", analysis._replace(run=refuse))
+        monkeypatch.setattr(f"innerloop.choose.analysis.{kind}.ANALYSIS", analysis._replace(run=refuse))
 
 
 @pytest.mark.usefixtures("nothing_runs")

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from innerloop.advice.landscape import ClosedLandscape
-from innerloop.analysis import landscape
+from innerloop.choose.analysis import landscape
 from innerloop.cli.analyses import WORDS
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
-from innerloop.plots.landscape_page import landscape_page
-from innerloop.recipes.flat import read_flat
+from innerloop.experiment.recipe.flat import read_flat
+from innerloop.report.plots.landscape_page import landscape_page
 from innerloop.testing.tolerance import CHAINED, ROUNDED
+from innerloop.theory.estimates.landscape import ClosedLandscape
 from oracles.browser import opened
 from oracles.landscape import equations_10_and_11
 

@@ -17,8 +17,8 @@ import pytest
 from innerloop import __version__
 from innerloop.cli.main import VERBS, main
 from innerloop.core.statistics import paired_difference
-from innerloop.recipes.library import load_recipe, shipped_names, shipped_text
-from innerloop.recipes.problems import known_settings
+from innerloop.experiment.recipe.library import load_recipe, shipped_names, shipped_text
+from innerloop.experiment.recipe.problems import known_settings
 from innerloop.runs.checkpoints import checkpoint_step
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop_studies.bench import BENCHMARKS
@@ -501,9 +501,9 @@ def test_json_is_alone_on_standard_output_whatever_libraries_print(
 def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demonstration that shows nothing, in seconds."""
     for module in ("rungs", "race"):
-        monkeypatch.setattr(f"innerloop.advisor.{module}.LEAST_STEPS", 2)
+        monkeypatch.setattr(f"innerloop.choose.advisor.{module}.LEAST_STEPS", 2)
     for name in ("LEAST_EPISODES", "MOST_EPISODES"):
-        monkeypatch.setattr(f"innerloop.advisor.rungs.{name}", 4)
+        monkeypatch.setattr(f"innerloop.choose.advisor.rungs.{name}", 4)
     settings = {"BUDGET": "40s", "SECONDS": 0.1, "LEAST_STEPS": 2, "TASKS": 4, "METHODS": "protonet,r2d2"}
     for name, value in settings.items():
         monkeypatch.setattr(f"innerloop.cli.demo.{name}", value)

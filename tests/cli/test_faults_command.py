@@ -18,7 +18,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.place import user_cache
 from innerloop.data.arrays import from_arrays
 from innerloop.data.source import ImageSource
-from innerloop.recipes.grammar import read_value
+from innerloop.experiment.recipe.grammar import read_value
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks.episodes import Shape, check_counts
 from oracles.patience import PATIENCE

@@ -21,10 +21,10 @@ from innerloop.core.children import python_command, safe_path
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.trials import Outcome, kept_in, remember, try_out
-from innerloop.execution import auto, plan
-from innerloop.execution.plan import bfloat16_works, check_compiler, compiler_works
+from innerloop.learners.objectives import erm, mixed_precision
 from innerloop.nets import resnet12
-from innerloop.objectives import erm, mixed_precision
+from innerloop.training.execution import auto, plan
+from innerloop.training.execution.plan import bfloat16_works, check_compiler, compiler_works
 from innerloop_studies.bench import maml_sine, rate, resnet
 from innerloop_studies.bench.child import Child
 from oracles.patience import PATIENCE

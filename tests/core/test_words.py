@@ -12,33 +12,34 @@ import pytest
 import torch
 
 import innerloop
-from innerloop.advice.rate_record import RateAdvice, warning_for
+from innerloop.choose.rate_record import RateAdvice, warning_for
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError, spelling, spelt
+from innerloop.core.files import read_json
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.data.glyphs import glyphs
-from innerloop.execution import choose_plan
 from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.problems import known_settings
 from innerloop.experiment.run import train
 from innerloop.experiment.words import RECIPE_WORDS, recipe_words
+from innerloop.learners import Objective
+from innerloop.learners.objectives import multitask
 from innerloop.nets import mlp
-from innerloop.objectives import Objective, multitask
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.problems import known_settings
 from innerloop.runs.directory import create_run, list_runs
-from innerloop.runs.files import read_json
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
-from innerloop.training import fit, initial_state, make_optimiser
+from innerloop.training import choose_plan, initial_state, make_optimiser
+from innerloop.training import loop as fit
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
 BELOW_RECIPES = (
     *("core", "runs", "execution", "plots", "nets", "solvers", "data", "features", "kernels"),
     *("theory", "tasks", "learners", "objectives", "training", "evaluation", "search", "advice"),
 )
-ABOUT_RECIPES = ("learners/taxonomy.py", "objectives/table.py")
+ABOUT_RECIPES = ("learners/taxonomy.py", "learners/objectives/table.py")
 """Make tables of the documentation, which say what a recipe calls learners and objectives: no messages."""
 
 

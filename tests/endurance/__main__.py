@@ -116,12 +116,6 @@ def _warm_up() -> None:
     import torch
     import torch._dynamo  # torch.func imports it at its first use: seconds that every child would need
 
-    import innerloop.cli.main
-    import innerloop.data.get
-    import innerloop.experiment.run
-    import innerloop.experiment.sweeps.sweep
-    import innerloop.pilot.run  # noqa: F401
-
     torch.set_num_threads(1)
 
 

@@ -7,9 +7,9 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
+from innerloop.classify import FewShotClassifier
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
-from innerloop.estimator import FewShotClassifier
 from innerloop.testing.tolerance import SINGLE, SINGLE_SUMMED, SOLVED_ROUGHLY
 
 

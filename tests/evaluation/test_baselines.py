@@ -18,8 +18,8 @@ from innerloop.evaluation.baselines import EPISODES, Start, colours, pixels, tri
 from innerloop.evaluation.frozen import evaluate_head
 from innerloop.evaluation.protocol import Protocol
 from innerloop.evaluation.scores import Evaluation
+from innerloop.experiment.recipe.protocols import baselines_line
 from innerloop.nets.conv4 import conv4
-from innerloop.recipes.protocols import baselines_line
 from innerloop.tasks.few_shot import few_shot
 from innerloop.testing.tolerance import SINGLE
 

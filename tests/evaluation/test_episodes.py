@@ -23,12 +23,12 @@ from innerloop.evaluation.scores import Evaluation
 from innerloop.experiment.compare import compare_runs
 from innerloop.experiment.data import build_data
 from innerloop.experiment.episodes import episodes_of
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
+from innerloop.experiment.recipe.told import told_episodes
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sweeps.runs import judged as judged_run
 from innerloop.experiment.sweeps.table import table_of
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, recipe_to_toml
-from innerloop.recipes.told import told_episodes
 from innerloop.report.differences import pair, seed_groups
 from innerloop.report.read_run import load_run
 
@@ -269,7 +269,7 @@ def test_python_refuses_scores_of_other_episodes() -> None:
 
 def test_telling_episodes_apart_needs_no_torch() -> None:
     code = (
-        "import sys, innerloop.evaluation.episodes, innerloop.evaluation, innerloop.recipes.told\n"
+        "import sys, innerloop.evaluation.episodes, innerloop.evaluation, innerloop.experiment.recipe.told\n"
         "heavy = {'torch', 'numpy'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )

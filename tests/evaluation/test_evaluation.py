@@ -14,12 +14,12 @@ from innerloop.core.losses import get_loss
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation import evaluate
-from innerloop.execution import Plan
 from innerloop.learners import Adapted, Learner, anil, boil, maml, maml_lslr, meta_sgd, non_adaptive
 from innerloop.nets import NORM_POLICIES, conv4, mlp
 from innerloop.tasks import Sampler, get_family, make_sampler
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import ROUNDED
+from innerloop.training import Plan
 from oracles import maml_loop, problems
 from oracles.forward import conv4_forward, mlp_forward
 

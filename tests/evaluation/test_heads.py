@@ -25,7 +25,6 @@ from innerloop.evaluation import (
     over_seeds,
 )
 from innerloop.evaluation.features import cached_features, pictures_of
-from innerloop.execution import Plan
 from innerloop.learners import protonet
 from innerloop.learners.fine_tuning import BIAS, WEIGHT, fine_tune
 from innerloop.nets import NORM_POLICIES, Network, conv4, mlp
@@ -33,6 +32,7 @@ from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY
+from innerloop.training import Plan
 from oracles import frozen_loop, problems, solvers_sklearn
 
 QUICK = Protocol(ways=5, shots=2, queries=4, episodes=12, seed=3)
@@ -216,7 +216,7 @@ def test_heads_that_are_no_solutions_are_counted(
     source: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import innerloop.evaluation.judges as module
-    from innerloop.recipes.protocols import evaluation_line
+    from innerloop.experiment.recipe.protocols import evaluation_line
 
     net = network()
     params, buffers = problems.drawn(net)
@@ -284,17 +284,17 @@ PRETRAINED = [
 
 
 def pretrained(folder: Path, *settings: str) -> Path:
+    from innerloop.experiment.recipe.library import load_recipe
     from innerloop.experiment.run import train
-    from innerloop.recipes.library import load_recipe
 
     given = [*PRETRAINED, f"run.folder={folder}", *settings]
     return train(load_recipe("omniglot-supervised", given), progress=False).run
 
 
 def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
+    from innerloop.core.files import plain, read_json
     from innerloop.experiment.judged import judged_from
     from innerloop.experiment.run import evaluate_run
-    from innerloop.runs.files import plain, read_json
 
     run = pretrained(tmp_path)
     (file,) = (run / "eval").glob("*.json")
@@ -332,7 +332,7 @@ def test_two_runs_are_compared_task_by_task(tmp_path: Path) -> None:
 
 
 def test_heads_are_for_pictures() -> None:
-    from innerloop.recipes.library import load_recipe
+    from innerloop.experiment.recipe.library import load_recipe
 
     with pytest.raises(UserError, match=r"eval\.head=logistic classifies pictures"):
         load_recipe("sine-maml", ["eval.head=logistic"])
@@ -359,7 +359,7 @@ def test_new_pictures_are_labelled_by_the_head_that_was_asked_for(
 ) -> None:
     from PIL import Image
 
-    from innerloop.experiment.predicting.predict import predict_pictures
+    from innerloop.classify.predicting.predict import predict_pictures
 
     run = pretrained(tmp_path / "runs")
     for c in range(3):

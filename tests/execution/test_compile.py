@@ -16,13 +16,13 @@ from torch._dynamo.utils import counters
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Task
-from innerloop.execution import Plan, choose_plan, meta_gradient
-from innerloop.execution.compiled import captured
-from innerloop.execution.plan import cpp_compiler
 from innerloop.learners import maml
+from innerloop.learners.objectives import episodic
 from innerloop.nets import mlp
-from innerloop.objectives import episodic
 from innerloop.testing.closeness import assert_close, assert_trees_close
+from innerloop.training import Plan, choose_plan, meta_gradient
+from innerloop.training.execution.compiled import captured
+from innerloop.training.execution.plan import cpp_compiler
 from oracles import problems
 
 Tree = dict[str, Tensor]

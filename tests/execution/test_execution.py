@@ -18,17 +18,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import mean_over_tasks
 from innerloop.core.types import Task, TaskBatch
-from innerloop.execution import Gradient, Plan, auto, choose_plan, map_tasks, meta_gradient, timing
-from innerloop.execution.plan import available_cores
-from innerloop.execution.starting import start_method
-from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum
+from innerloop.learners import Learner, Objective, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum
+from innerloop.learners.objectives import episodic, erm, multitask
 from innerloop.nets import NORM_POLICIES, Network, conv4, from_module, mlp
-from innerloop.objectives import Objective, episodic, erm, multitask
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
+from innerloop.training import Gradient, Plan, choose_plan, map_tasks, meta_gradient
+from innerloop.training.execution import auto, timing
+from innerloop.training.execution.starting import start_method
 from oracles import problems
 from oracles.patience import PATIENCE
 
@@ -507,7 +508,7 @@ def test_plans_survive_json() -> None:
 
 
 def test_the_time_to_compile_is_not_taken_for_the_time_of_a_step():
-    from innerloop.execution.auto import _try_compiled
+    from innerloop.training.execution.auto import _try_compiled
 
     eager, seconds = Plan("vmap", 1), iter([30.0, 0.001])
     milliseconds = {"vmap@1": 5.0}

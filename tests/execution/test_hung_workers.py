@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import Task
-from innerloop.execution import Plan, crew, silence
-from innerloop.execution.gradients import meta_gradient
-from innerloop.execution.processes import Processes
-from innerloop.execution.sending import WorkersError
-from innerloop.execution.starting import start_method
+from innerloop.training import Plan
+from innerloop.training.execution import crew, silence
+from innerloop.training.execution.gradients import meta_gradient
+from innerloop.training.execution.processes import Processes
+from innerloop.training.execution.sending import WorkersError
+from innerloop.training.execution.starting import start_method
 from oracles import problems
 
 pytestmark = pytest.mark.skipif(

@@ -22,17 +22,26 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
 from innerloop.evaluation import evaluate
-from innerloop.execution import Gradient, Plan, choose_plan, crew, map_tasks, meta_gradient, timing
-from innerloop.execution.arena import Arena, placed
-from innerloop.execution.processes import Processes
-from innerloop.execution.sending import WorkersError
-from innerloop.execution.starting import start_method
-from innerloop.learners import anil, imaml, maml, meta_sgd
+from innerloop.learners import Objective, anil, imaml, maml, meta_sgd
+from innerloop.learners.objectives import episodic, multitask, reptile
 from innerloop.nets import conv4, from_module, mlp
-from innerloop.objectives import Objective, episodic, multitask, reptile
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_equal
-from innerloop.training import TrainState, fit, make_optimiser
+from innerloop.training import (
+    Gradient,
+    Plan,
+    TrainState,
+    choose_plan,
+    make_optimiser,
+    map_tasks,
+    meta_gradient,
+)
+from innerloop.training import loop as fit
+from innerloop.training.execution import crew, timing
+from innerloop.training.execution.arena import Arena, placed
+from innerloop.training.execution.processes import Processes
+from innerloop.training.execution.sending import WorkersError
+from innerloop.training.execution.starting import start_method
 from oracles import problems
 from oracles.patience import wait_until
 from oracles.training import problem, sines

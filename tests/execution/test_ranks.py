@@ -14,17 +14,16 @@ from torch import Tensor
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.ranks import LostRankError, take_place
 from innerloop.core.types import Buffers, Params
-from innerloop.execution import Plan
-from innerloop.execution.ranks import checksum, share_of, shared_out
 from innerloop.experiment import together
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.validation import validation_of
 from innerloop.learners import LEARNERS
-from innerloop.recipes.library import load_recipe
 from innerloop.testing.tolerance import SUMMED
-from innerloop.training import TrainState
+from innerloop.training import Plan, TrainState
+from innerloop.training.execution.ranks import checksum, share_of, shared_out
 from oracles.rank_threads import in_ranks
 
 PICTURES = [

@@ -15,8 +15,8 @@ import torch
 
 import innerloop
 from innerloop.core.errors import UserError
-from innerloop.execution import starting
-from innerloop.execution.starting import (
+from innerloop.training.execution import starting
+from innerloop.training.execution.starting import (
     beginning,
     differentiates_when_forked,
     process_pool,

@@ -15,19 +15,19 @@ from PIL import Image
 
 import innerloop as il
 from innerloop.core.errors import UserError
-from innerloop.execution import Plan
 from innerloop.experiment import pictures
 from innerloop.experiment.data import build_data
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.model import build_model
 from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.settings import make_recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.testing.tolerance import ROUNDED
+from innerloop.training import Plan
 from support.picture_runs import draw_noise, forget_pictures, run_on_folder
 
 SOURCES = Path(il.__file__).parent
@@ -176,7 +176,7 @@ def test_the_training_loop_is_assembled_in_one_place() -> None:
 @pytest.mark.parametrize("plan", [Plan("threads", 2), Plan("loop", 1), Plan("vmap", 3)])
 def test_training_and_judging_give_torch_back_its_threads(plan: Plan) -> None:
     from innerloop.experiment.fitting import fit_parts, judge
-    from innerloop.training.fit import Validation
+    from innerloop.training.loop import Validation
 
     parts = build(make_recipe(QUICK))
     seen: list[int] = []

@@ -8,12 +8,11 @@ import pytest
 from PIL import Image
 from test_folder_training import WRONG, animals, draw
 
+from innerloop.classify import Backbone, FewShotClassifier
+from innerloop.classify.predicting.predict import predict_pictures
+from innerloop.classify.predicting.told import PredictResult
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
-from innerloop.estimator import FewShotClassifier
-from innerloop.experiment.predicting.predict import predict_pictures
-from innerloop.experiment.predicting.told import PredictResult
-from innerloop.features import Backbone
 from support.picture_runs import random_backbone
 
 pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
@@ -24,7 +23,7 @@ def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     """A Conv4 of random weights, as if somebody had trained it; the command finds it."""
     how = Preprocessing((28, 28), "fill", mean=(0.1,), std=(0.3,), colour="grey")
     net = random_backbone(tmp_path, how, filters=2)
-    monkeypatch.setattr("innerloop.experiment.predicting.predict.open_backbone", lambda _: net)
+    monkeypatch.setattr("innerloop.classify.predicting.predict.open_backbone", lambda _: net)
     return net
 
 

@@ -13,10 +13,10 @@ from PIL import Image
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.survey import Survey, survey
-from innerloop.recipes.fitted import fitted_shape
-from innerloop.recipes.library import load_recipe, read_recipe
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import recipe_from_toml
+from innerloop.experiment.recipe.fitted import fitted_shape
+from innerloop.experiment.recipe.library import load_recipe, read_recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import recipe_from_toml
 from support.data_files import giant_picture
 
 pytestmark = pytest.mark.usefixtures("own_folder", "own_data")

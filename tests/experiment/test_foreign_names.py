@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from innerloop.classify import Backbone, FewShotClassifier
+from innerloop.classify.features.cache import FeatureFiles
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
-from innerloop.estimator import FewShotClassifier
-from innerloop.features import Backbone
-from innerloop.features.cache import FeatureFiles
+from innerloop.core.tensors import read_tensors, write_tensors
 from innerloop.report.render import environment
-from innerloop.runs.tensors import read_tensors, write_tensors
 from support.picture_runs import draw_noise, random_backbone
 
 STEERING = "\x1b]0;owned\x07\u202egnp"

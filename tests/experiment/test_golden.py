@@ -21,11 +21,11 @@ import pytest
 import torch
 
 import innerloop
-from innerloop.execution import Plan
 from innerloop.experiment.parts import build
-from innerloop.recipes.library import load_recipe
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.testing.tolerance import CHAINED, ROUNDED
-from innerloop.training import fit, initial_state
+from innerloop.training import Plan, initial_state
+from innerloop.training import loop as fit
 from oracles.patience import PATIENCE
 from support.places import GOLDEN, TESTS
 

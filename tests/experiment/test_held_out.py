@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
+from innerloop.classify import FewShotClassifier
 from innerloop.core.errors import UserError
 from innerloop.data import from_arrays
 from innerloop.data.catalogue import catalogue, class_list, published_splits
 from innerloop.data.glyphs import glyphs
 from innerloop.data.splits import hold_out
-from innerloop.estimator import FewShotClassifier
 from innerloop.evaluation import Protocol, evaluate_head
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, held_out
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run import train
 from innerloop.nets import conv4
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks.few_shot import few_shot_sampler
 

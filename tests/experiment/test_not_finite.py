@@ -16,19 +16,19 @@ from innerloop.core.importing import Trusted
 from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation import HEADS, Protocol, evaluate, evaluate_head
-from innerloop.execution import Plan
 from innerloop.experiment.pages import write_report as write_page
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import LEARNERS, Learner
 from innerloop.nets.conv4 import conv4
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.settings import make_recipe
 from innerloop.report.read_run import headline, load_run
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import make_sampler
 from innerloop.tasks.families import get_family
+from innerloop.training import Plan
 from support.picture_runs import short_run
 
 FIXED = ["run.execution=loop", "run.compile=off", "run.threads=1"]

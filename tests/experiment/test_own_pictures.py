@@ -16,12 +16,11 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
+from innerloop.classify import Backbone, FewShotClassifier
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.estimator import FewShotClassifier
-from innerloop.features import Backbone
 from innerloop.testing.tolerance import CHAINED, SINGLE, SINGLE_SUMMED, SOLVED
 from support.picture_runs import random_backbone
 

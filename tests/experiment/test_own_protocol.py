@@ -11,9 +11,9 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
+from innerloop.experiment.recipe.protocols import is_own, own_evaluation
 from innerloop.experiment.run import evaluate_run
 from innerloop.experiment.sweeps.table import SweptRun, table_of
-from innerloop.recipes.protocols import is_own, own_evaluation
 from innerloop.report.differences import pair, seed_groups
 from innerloop.report.read_run import headline, load_run, others
 from innerloop.runs.progress import Progress

@@ -16,20 +16,20 @@ import torch
 from PIL import Image
 
 import innerloop.experiment.pictures as picture_data
+from innerloop.classify import FewShotClassifier
+from innerloop.classify.predicting.adaptation import pack_state, unpack_state
+from innerloop.classify.predicting.loading import predictor_from
+from innerloop.classify.predicting.predictor import predict_arrays
+from innerloop.classify.takeaway.card import card_file
 from innerloop.cli.main import main
 from innerloop.cli.predict_options import names_a_model
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
-from innerloop.estimator import FewShotClassifier
 from innerloop.experiment.classifier_recipe import recipe_for
 from innerloop.experiment.parts import build
-from innerloop.experiment.predicting.adaptation import pack_state, unpack_state
-from innerloop.experiment.predicting.loading import predictor_from
-from innerloop.experiment.predicting.predictor import predict_arrays
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.trust import UntrustedCodeError
 from innerloop.experiment.run import train
-from innerloop.experiment.takeaway.card import card_file
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.trust import UntrustedCodeError
 from innerloop.testing.tolerance import ROUNDED, SINGLE, SINGLE_SUMMED
 from support.places import FIXTURES
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from innerloop.classify import FewShotClassifier
+from innerloop.classify.predicting.truth import truth_of
 from innerloop.cli.main import main
 from innerloop.cli.predict import _said, _truth_lines
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.estimator import FewShotClassifier
-from innerloop.experiment.predicting.truth import truth_of
 from support.picture_runs import random_backbone
 
 pytestmark = pytest.mark.usefixtures("own_folder", "own_data")

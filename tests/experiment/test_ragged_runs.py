@@ -15,20 +15,20 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import RaggedBatch
 from innerloop.evaluation import evaluate
-from innerloop.execution import Gradient, Plan, meta_gradient
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.recipe.judged import refuse_mixed_ways
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.learners import LEARNERS
-from innerloop.objectives import episodic
-from innerloop.recipes.judged import refuse_mixed_ways
-from innerloop.recipes.library import load_recipe
+from innerloop.learners.objectives import episodic
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_close
 from innerloop.testing.tolerance import CHAINED, CONDITIONED, ROUNDED
+from innerloop.training import Gradient, Plan, meta_gradient
 from oracles import frozen_loop
 
 KINDS = "{ways=5,shots=1,queries=3},{ways=3,shots=4,queries=2,share=2},{ways=2,shots=3,queries=2}"

@@ -17,16 +17,15 @@ import pytest
 from innerloop.cli import launch as launching
 from innerloop.cli import ranks as cli_ranks
 from innerloop.cli.main import main
-from innerloop.execution import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.validation import validation_of
-from innerloop.recipes.library import load_recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.testing.closeness import assert_trees_equal
-from innerloop.training import TrainState
+from innerloop.training import Plan, TrainState
 from innerloop.training.state import state_from
 from oracles import ranks_that_hang
 from oracles.patience import PATIENCE, wait_until

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from innerloop.advice.rate import SWEEP, RateAdvice
-from innerloop.core.trials import Outcome
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.rates import budget as rate_budget
-from innerloop.experiment.rates import sweep as rate_sweep
-from innerloop.experiment.rates import trials as rate_trials
-from innerloop.experiment.rates.auto import recorded_rate
-from innerloop.experiment.rates.budget import (
+from innerloop.choose.rate import SWEEP, RateAdvice
+from innerloop.choose.rates import budget as rate_budget
+from innerloop.choose.rates import sweep as rate_sweep
+from innerloop.choose.rates import trials as rate_trials
+from innerloop.choose.rates.auto import recorded_rate
+from innerloop.choose.rates.budget import (
     LEAST_EPISODES,
     LEAST_STEPS,
     SHARE,
@@ -22,10 +20,12 @@ from innerloop.experiment.rates.budget import (
     affordable,
     run_seconds,
 )
-from innerloop.experiment.rates.sweep import Tried, choose, edge, swept
+from innerloop.choose.rates.sweep import Tried, choose, edge, swept
+from innerloop.core.trials import Outcome
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run import resume, train
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
 from innerloop.report.rate_section import rate_view
 from innerloop.runs.manifest import read_manifest
 
@@ -92,8 +92,8 @@ def test_small_differences_of_measured_times_change_nothing() -> None:
 def test_compiled_steps_of_the_run_leave_less_time_to_eager_ones_of_the_sweep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("innerloop.execution.auto.cpp_compiler", lambda: "g++")
-    monkeypatch.setattr("innerloop.execution.auto.compiler_works", lambda: Outcome(True))
+    monkeypatch.setattr("innerloop.training.execution.auto.cpp_compiler", lambda: "g++")
+    monkeypatch.setattr("innerloop.training.execution.auto.compiler_works", lambda: Outcome(True))
     recipe = recipe_of("outer.steps=20000", "run.compile=auto")
     slow = recipe_of("outer.steps=20000")
     costs = Costs(0.02, 0.0001, 0.0)

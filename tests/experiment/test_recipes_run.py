@@ -20,22 +20,22 @@ import innerloop.experiment.planned as planned_module
 import innerloop.experiment.run as run_module
 import innerloop.runs.progress as progress_module
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.execution.auto import Measured
-from innerloop.execution.plan import Plan
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.library import load_recipe, shipped_names
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import recipe_from_toml
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.experiment.weights import for_test
 from innerloop.nets.noise import STEP
-from innerloop.recipes.library import load_recipe, shipped_names
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import recipe_from_toml
 from innerloop.runs.checkpoints import load_checkpoint
-from innerloop.runs.lock import LOCK
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
+from innerloop.runs.process import LOCK
 from innerloop.tasks import FAMILIES
 from innerloop.testing.closeness import assert_trees_equal
+from innerloop.training.execution.auto import Measured
+from innerloop.training.execution.plan import Plan
 from innerloop.training.state import group_of
 
 FIXED = ["run.execution=vmap", "run.compile=off", "run.threads=1", "run.dtype=float64"]
@@ -182,7 +182,7 @@ def test_a_run_that_slows_down_says_so_once_and_what_to_do(
     slow_plan(monkeypatch, 9.7)
     clock = itertools.count(0, 2.272)
     monkeypatch.setattr(
-        sys.modules["innerloop.training.fit"], "time", SimpleNamespace(perf_counter=lambda: next(clock))
+        sys.modules["innerloop.training.loop"], "time", SimpleNamespace(perf_counter=lambda: next(clock))
     )
     run = trained(tmp_path, "outer.steps=40", "run.save_every=100", "eval.every=100")
     said = (run / "log.txt").read_text()

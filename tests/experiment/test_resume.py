@@ -19,17 +19,17 @@ import innerloop
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Task
-from innerloop.execution import Plan
-from innerloop.learners import maml
+from innerloop.learners import Objective, maml
+from innerloop.learners.objectives import erm, multitask, reptile
 from innerloop.nets import Network, conv4, mlp
-from innerloop.objectives import Objective, erm, multitask, reptile
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_equal
-from innerloop.training import TrainState, fit, initial_state, make_optimiser
-from innerloop.training.fit import Validation
+from innerloop.training import Plan, TrainState, initial_state, make_optimiser
+from innerloop.training import loop as fit
+from innerloop.training.loop import Validation
 from innerloop.training.optimisers import optimiser_classes
 from innerloop.training.state import in_order, state_from
 from oracles import kill_server, problems

@@ -17,6 +17,7 @@ import pytest
 
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
+from innerloop.core.files import write_json_atomic
 from innerloop.experiment.sweeps import runs as sweep_runs
 from innerloop.experiment.sweeps import shared as sweep_shared
 from innerloop.experiment.sweeps import sweep as sweep_module
@@ -26,7 +27,6 @@ from innerloop.experiment.sweeps.points import Points
 from innerloop.experiment.sweeps.ranges import Range, read_range
 from innerloop.experiment.sweeps.runs import Validated, list_runs_of, read_status
 from innerloop.experiment.sweeps.sweep import sweep
-from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import read_manifest, start_manifest
 from support.commands import TINY, answer, finish, start
 
@@ -48,8 +48,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _run_here(cell: Any, folder: Path, share: int, say: Any, running: Any, watch: Any = None) -> Path:
+    from innerloop.experiment.recipe.settings import recipe_from_toml
     from innerloop.experiment.run import resume, train
-    from innerloop.recipes.settings import recipe_from_toml
 
     earlier = list_runs_of(folder, cell.label)
     if earlier and read_status(earlier[-1]) in sweep_runs.ENDED:

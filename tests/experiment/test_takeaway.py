@@ -14,15 +14,14 @@ import pytest
 import torch
 from PIL import Image
 
+from innerloop.classify import Backbone, FewShotClassifier
+from innerloop.classify.takeaway.card import card, card_file
+from innerloop.classify.takeaway.files import export_adapted
+from innerloop.classify.takeaway.graph import Graph
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.estimator import FewShotClassifier
-from innerloop.experiment.takeaway.card import card, card_file
-from innerloop.experiment.takeaway.files import export_adapted
-from innerloop.experiment.takeaway.graph import Graph
-from innerloop.features import Backbone
 from innerloop.testing.tolerance import SINGLE_CHAINED, SINGLE_SUMMED
 from support.picture_runs import random_backbone
 
@@ -322,7 +321,7 @@ def test_what_cannot_be_resized_alike_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_says_something_else_is_not_written(
     backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import innerloop.experiment.takeaway.files as files
+    import innerloop.classify.takeaway.files as files
 
     def shifted(program: object, path: Path, about: str) -> Any:
         path.write_text("x")

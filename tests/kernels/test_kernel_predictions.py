@@ -12,7 +12,6 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch, stack_tasks
 from innerloop.evaluation import evaluate
-from innerloop.execution import Plan
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.meta.descent import Descent, respond
@@ -21,14 +20,15 @@ from innerloop.kernels.meta.predict import fit, predict_tasks
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners import anil, kernel_learner, maml
 from innerloop.learners.kernel import regression_tasks
+from innerloop.learners.objectives import multitask
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import apply
-from innerloop.objectives import multitask
 from innerloop.tasks.families import FAMILIES
 from innerloop.tasks.sampler import make_sampler
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED, DEEP, SINGLE_SUMMED, SUMMED
+from innerloop.training import Plan
 from innerloop.training.full_batch import descend, episodic_loss, meta_outputs, objective_loss
 from oracles import metakernels as slow
 from support import places

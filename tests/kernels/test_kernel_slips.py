@@ -21,9 +21,9 @@ from innerloop.kernels.meta.descent import Descent, residual, response
 from innerloop.kernels.meta.kernel import maml_kernel, mtl_kernel
 from innerloop.kernels.meta.task_blocks import diagonal_blocks, from_blocks, stack
 from innerloop.learners import maml
+from innerloop.learners.objectives.multitask import multitask, task_head
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import apply
-from innerloop.objectives.multitask import multitask, task_head
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED, MULTIPLIED
 from innerloop.theory.convergence import linear_loss, loss_bound, rates

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import innerloop.kernels.empirical.layerwise as layerwise
+from innerloop.choose.scores.conditions import kernel_names, metantk, metantk_condition
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.empirical import factors, faster, pooling
@@ -16,7 +17,6 @@ from innerloop.kernels.empirical.factors import Convolution
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.cells import all_choices, cell_network
 from innerloop.nets.network import apply
-from innerloop.search.scores.conditions import kernel_names, metantk, metantk_condition
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED
 from oracles.ntk_loop import ntk, reduced

@@ -11,16 +11,16 @@ from torch import Tensor
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
-from innerloop.execution import Plan, map_tasks, meta_gradient
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.run import train
 from innerloop.learners import maml
+from innerloop.learners.objectives import episodic, erm
 from innerloop.nets import mlp
-from innerloop.objectives import episodic, erm
-from innerloop.recipes.library import load_recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.tasks import get_family, make_sampler
 from innerloop.testing.closeness import assert_close, assert_mean
 from innerloop.testing.tolerance import CHAINED, ROUNDED, SOLVED_ROUGHLY, STANDARD_ERRORS
+from innerloop.training import Plan, map_tasks, meta_gradient
 from oracles import closed_forms as known
 
 RATE, SHOTS, QUERIES, NOISE = 0.8, 5, 5, 0.1

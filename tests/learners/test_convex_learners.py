@@ -14,8 +14,8 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task
 from innerloop.evaluation import evaluate
 from innerloop.learners import LEARNERS, Learner, logistic_head, metaoptnet_ridge, metaoptnet_svm, r2d2
+from innerloop.learners.objectives import episodic
 from innerloop.nets import Network, mlp
-from innerloop.objectives import episodic
 from innerloop.tasks import Sampler
 from innerloop.testing.collect import slope
 from innerloop.testing.methods import labels

@@ -10,8 +10,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Task
 from innerloop.learners import matching, protonet
+from innerloop.learners.objectives import episodic
 from innerloop.nets import conv4, mlp
-from innerloop.objectives import episodic
 
 
 def _task(ways: int = 3, shots: int = 2) -> Task:

@@ -12,26 +12,26 @@ import torch
 from torch import Tensor
 
 import innerloop as il
+from innerloop.classify.predicting.adaptation import pack_state, unpack_state
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import evaluate
 from innerloop.evaluation.orders import by_label_order
-from innerloop.execution import Plan
 from innerloop.experiment.learner import build_learner
-from innerloop.experiment.predicting.adaptation import pack_state, unpack_state
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.protocols import brief
+from innerloop.experiment.recipe.schema import Inner
+from innerloop.experiment.recipe.unread import unread
 from innerloop.learners import LEARNERS, anil, boil, maml
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
 from innerloop.learners.table import depends_on_order
 from innerloop.nets import conv4, mlp
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.protocols import brief
-from innerloop.recipes.schema import Inner
-from innerloop.recipes.unread import unread
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.methods import labels
 from innerloop.testing.tolerance import CHAINED
+from innerloop.training import Plan
 from oracles import maml_loop, one_vector, problems
 from oracles.forward import mlp_forward
 

@@ -12,23 +12,23 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from innerloop.advice.rate import GRADIENT, HEAD_ONLY, LEARNED
+from innerloop.choose.rate import GRADIENT, HEAD_ONLY, LEARNED
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss
 from innerloop.experiment.learner import ARGUMENTS, build_learner
 from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.protocols import expected_protocol
+from innerloop.experiment.recipe.schema import Inner
 from innerloop.experiment.run import train
 from innerloop.learners import LEARNERS, Learner, adam, anil, imaml, logistic_head, maml, r2d2
 from innerloop.learners.base import Adapted, is_own
 from innerloop.learners.inner import moving_names
+from innerloop.learners.objectives import episodic, reptile
 from innerloop.learners.table import reads, takes_steps
 from innerloop.nets import backbone, resnet12, wide_resnet
 from innerloop.nets.mlp import mlp
-from innerloop.objectives import episodic, reptile
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.protocols import expected_protocol
-from innerloop.recipes.schema import Inner
 from innerloop.testing.methods import labels
 
 

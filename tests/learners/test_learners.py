@@ -14,7 +14,6 @@ from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
-from innerloop.execution import Plan, meta_gradient
 from innerloop.learners import (
     Learner,
     adam,
@@ -27,10 +26,11 @@ from innerloop.learners import (
     non_adaptive,
     sgd,
 )
+from innerloop.learners.objectives import episodic
 from innerloop.learners.updates import safe_sqrt
 from innerloop.nets import Network, conv4, from_module, mlp
-from innerloop.objectives import episodic
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
+from innerloop.training import Plan, meta_gradient
 from oracles import maml_loop, problems
 from oracles.closed_forms import quadratic_maml
 from oracles.forward import mlp_forward

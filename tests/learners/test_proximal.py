@@ -15,17 +15,17 @@ from torch import Tensor, nn
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
-from innerloop.execution import Plan, meta_gradient
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
 from innerloop.learners import Learner, imaml, minibatchprox, momentum
+from innerloop.learners.objectives import episodic, reptile
 from innerloop.nets import Network, conv4, from_module, mlp
-from innerloop.objectives import episodic, reptile
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.unread import unread
 from innerloop.solvers.krylov import conjugate_gradients
 from innerloop.testing import check_learner, check_objective
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.testing.tolerance import CHAINED, FINITE_DIFFERENCE, ROUNDED
+from innerloop.training import Plan, meta_gradient
 from oracles import proximal as oracle
 from oracles.finite_differences import along, directional, random_direction
 from oracles.problems import classification, drawn, images, regression

@@ -8,14 +8,14 @@ import torch
 from innerloop.core.losses import get_loss, smoothed
 from innerloop.core.types import RaggedBatch, Task
 from innerloop.evaluation import evaluate
-from innerloop.execution import Plan, meta_gradient
 from innerloop.experiment.learner import build_learner
+from innerloop.experiment.recipe.schema import Inner
 from innerloop.learners import LEARNERS
+from innerloop.learners.objectives import episodic
 from innerloop.nets import mlp
-from innerloop.objectives import episodic
-from innerloop.recipes.schema import Inner
 from innerloop.tasks import Sampler
 from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, SUMMED
+from innerloop.training import Plan, meta_gradient
 
 WAYS = 5
 FREE = [name for name, entry in LEARNERS.items() if entry.own_head]

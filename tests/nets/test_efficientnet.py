@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from innerloop.classify import open_backbone
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.data.preparing import decode, prepare
-from innerloop.features import open_backbone
 from innerloop.nets import apply, backbone
 from innerloop.nets.efficientnet_lite import NAMES, VERSIONS, efficientnet_lite
 from innerloop.nets.folding import folded_efficientnet_lite

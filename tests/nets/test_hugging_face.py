@@ -201,9 +201,9 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
     library = pytest.importorskip(
         "transformers", reason="transformers is not installed: pip install innerloop[hf]"
     )
+    from innerloop.classify import extract, open_backbone
+    from innerloop.classify.features.files import read_backbone, write_backbone
     from innerloop.data.preparing import prepare
-    from innerloop.features import extract, open_backbone
-    from innerloop.features.files import read_backbone, write_backbone
 
     make, dimension = KINDS[kind]
     torch.manual_seed(0)

@@ -13,20 +13,20 @@ from torch import Tensor, nn
 import innerloop.experiment.run as run_module
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
-from innerloop.execution import Plan, meta_gradient
 from innerloop.experiment.data import build_data
 from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.experiment.teacher import load_teacher
+from innerloop.learners.objectives.distillation import distilled, divergence, teacher_of
 from innerloop.nets import apply, conv4, mlp
-from innerloop.objectives.distillation import distilled, divergence, teacher_of
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.testing import check_objective
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from innerloop.testing.tolerance import FINITE_DIFFERENCE
+from innerloop.training import Plan, meta_gradient
 from oracles import finite_differences as fd
 from oracles import problems
 

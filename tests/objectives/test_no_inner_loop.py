@@ -11,17 +11,17 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
-from innerloop.execution import Plan, meta_gradient
 from innerloop.experiment.model import build_model
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.sizes import Sizes
+from innerloop.learners.objectives import erm, multitask
+from innerloop.learners.objectives.multitask import head_scale, released_rows
 from innerloop.nets import Network, conv4, from_module, mlp, resnet12
 from innerloop.nets.last_layer import with_last_layer
-from innerloop.objectives import erm, multitask
-from innerloop.objectives.multitask import head_scale, released_rows
-from innerloop.recipes.library import load_recipe
 from innerloop.testing import check_network, check_objective
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.testing.tolerance import FINITE_DIFFERENCE
+from innerloop.training import Plan, meta_gradient
 from oracles import class_rows, problems
 from oracles import finite_differences as fd
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Task, TaskBatch
-from innerloop.execution import Plan, meta_gradient
-from innerloop.learners import Learner, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum, sgd
+from innerloop.learners import Learner, Objective, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum, sgd
+from innerloop.learners.objectives import episodic, erm, multitask, reptile
 from innerloop.nets import Network, conv4, mlp
-from innerloop.objectives import Objective, episodic, erm, multitask, reptile
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.testing.tolerance import FINITE_DIFFERENCE
+from innerloop.training import Plan, meta_gradient
 from oracles import finite_differences as fd
 from oracles import maml_loop, problems
 from oracles.forward import conv4_forward, mlp_forward

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 import torch._dynamo  # torch.func imports it at its first use: seconds that every child would need
 
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.run import resume, train
-from innerloop.recipes.library import load_recipe
 
 
 def work(request: dict[str, Any]) -> None:

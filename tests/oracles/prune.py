@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from innerloop.choose.scores.kinks import watch_kinks
 from innerloop.core.random import derive_seed
 from innerloop.nets.cells import Choices, remaining, without
 from innerloop.nets.cells.network import cell_network
 from innerloop.nets.network import apply
-from innerloop.search.scores.kinks import watch_kinks
 from oracles.scores import block_metantk, gram_regions
 
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import pytest
 from torch import Tensor
 
-from innerloop.execution import plain, ranks
+from innerloop.training.execution import plain, ranks
 
 Out = TypeVar("Out")
 
 
 class ThreadGroup:
-    """What :class:`innerloop.execution.group.Group` does, for threads that share a table."""
+    """What :class:`innerloop.training.execution.group.Group` does, for threads that share a table."""
 
     def __init__(self, rank: int, size: int, table: list[Any], barrier: threading.Barrier) -> None:
         self.rank, self.size, self._table, self._barrier = rank, size, table, barrier

@@ -9,7 +9,7 @@ import time
 import torch
 
 from innerloop.core.ranks import LostRankError, Place
-from innerloop.execution.group import join
+from innerloop.training.execution.group import join
 
 
 def main(rank: int, size: int, store: str, silent: int, late: int) -> None:

@@ -10,12 +10,12 @@ from torch import Tensor
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Task
-from innerloop.learners import maml
+from innerloop.learners import Objective, maml
+from innerloop.learners.objectives import episodic
 from innerloop.nets import mlp
-from innerloop.objectives import Objective, episodic
 from innerloop.tasks import Sampler, get_family, make_sampler
 from innerloop.training import TrainState, initial_state
-from innerloop.training.fit import Validation
+from innerloop.training.loop import Validation
 from oracles import problems
 
 Tree = dict[str, Tensor]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import Batch
-from innerloop.objectives import Objective
+from innerloop.learners import Objective
 
 Tree = dict[str, Tensor]
 

@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from innerloop.choose import cell_space, count_parameters, random_candidate
+from innerloop.choose.pilot import dividing, trials
+from innerloop.choose.pilot.asked import understand
+from innerloop.choose.pilot.budget import LEAST_STEPS, affordable, least_seconds
+from innerloop.choose.pilot.keep import begin
+from innerloop.choose.pilot.problem import pose
+from innerloop.choose.pilot.run import resume_search, search
+from innerloop.choose.pilot.rungs import affordable_rungs, halved, shortest
+from innerloop.choose.pilot.shortlisting import random_field
+from innerloop.choose.pilot.trials import Costs
+from innerloop.choose.pilot.workers import in_processes
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
+from innerloop.core.files import plain
 from innerloop.core.words import seconds_in
 from innerloop.data.glyphs import glyphs
-from innerloop.pilot import dividing, trials
-from innerloop.pilot.asked import understand
-from innerloop.pilot.budget import LEAST_STEPS, affordable, least_seconds
-from innerloop.pilot.keep import begin
-from innerloop.pilot.problem import pose
-from innerloop.pilot.run import resume_search, search
-from innerloop.pilot.rungs import affordable_rungs, halved, shortest
-from innerloop.pilot.shortlisting import random_field
-from innerloop.pilot.trials import Costs
-from innerloop.pilot.workers import in_processes
-from innerloop.recipes.library import named
-from innerloop.runs.files import plain
-from innerloop.runs.lock import sole_writer
-from innerloop.search import cell_space, count_parameters, random_candidate
+from innerloop.experiment.recipe.library import named
+from innerloop.runs.process import sole_writer
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -299,8 +299,8 @@ def test_the_command_understands_what_was_asked_once(trust: bool, monkeypatch: p
         asked.append(trust)
         return understand(*given, trust=trust, **more)
 
-    monkeypatch.setattr("innerloop.pilot.asked.understand", counted)
+    monkeypatch.setattr("innerloop.choose.pilot.asked.understand", counted)
     listed = SimpleNamespace(as_dict=lambda: {"keys": []})
-    monkeypatch.setattr("innerloop.pilot.run.search", lambda *_, **__: listed)
+    monkeypatch.setattr("innerloop.choose.pilot.run.search", lambda *_, **__: listed)
     assert main(["search", "glyphs", "budget=60s", *(["--trust"] if trust else [])]) == 0
     assert asked == [trust]

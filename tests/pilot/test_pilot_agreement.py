@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import kendalltau, spearmanr
 from sklearn.metrics import ndcg_score
 
-from innerloop.pilot.agreement import agreement, better_half, split_half
+from innerloop.choose.pilot.agreement import agreement, better_half, split_half
 from innerloop.testing.tolerance import LAST_BITS, ROUNDED
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from innerloop.choose import PictureDraws, cell_space, search
+from innerloop.choose.architectures.measure import Measured
+from innerloop.choose.architectures.methods import METHODS
+from innerloop.choose.architectures.prune import foreseen_seconds
+from innerloop.choose.architectures.prune_settings import ROBUST
+from innerloop.choose.architectures.stage_table import work_of
 from innerloop.cli.main import main
 from innerloop.data.glyphs import glyphs
 from innerloop.nets.cells import Choices, all_choices
-from innerloop.search import PictureDraws, cell_space, search
-from innerloop.search.measure import Measured
-from innerloop.search.methods import METHODS
-from innerloop.search.prune import foreseen_seconds
-from innerloop.search.prune_settings import ROBUST
-from innerloop.search.stage_table import work_of
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -73,7 +73,7 @@ def test_the_foreseen_time_is_that_of_all_measurements(monkeypatch: pytest.Monke
         work = work_of(job.candidate) if isinstance(job.candidate, Choices) else 0
         return Measured({"metantk": 2.0 + job.draw % 7, "regions": 3.0 + work}, {}, work * len(job.names) / 2)
 
-    monkeypatch.setattr("innerloop.search.pool.measure", measured)
+    monkeypatch.setattr("innerloop.choose.architectures.pool.measure", measured)
     for method in ("robust", "published", "released"):
         settings = METHODS[method].settings._replace(start=start)
         pruned = search(method, space, draws, settings={"start": start}, workers=1)

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
+from innerloop.choose import PictureDraws, conv_space
+from innerloop.choose.architectures.measure import Job
+from innerloop.choose.architectures.pool import Bench
+from innerloop.choose.pilot import following
+from innerloop.choose.pilot.asked import Asked, understand
+from innerloop.choose.pilot.keep import Sitting, begin
+from innerloop.choose.pilot.problem import pose
+from innerloop.choose.pilot.run import answer, search
 from innerloop.cli import launch as launching
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
-from innerloop.execution.plain import from_leader, plain_out
-from innerloop.execution.ranks import AllRanksError
-from innerloop.pilot import following
-from innerloop.pilot.asked import Asked, understand
-from innerloop.pilot.keep import Sitting, begin
-from innerloop.pilot.problem import pose
-from innerloop.pilot.run import answer, search
 from innerloop.runs.manifest import read_manifest
-from innerloop.search import PictureDraws, conv_space
-from innerloop.search.measure import Job
-from innerloop.search.pool import Bench
+from innerloop.training.execution.plain import from_leader, plain_out
+from innerloop.training.execution.ranks import AllRanksError
 from oracles.patience import PATIENCE, wait_until
 from oracles.race import without_times as _bare
 from oracles.rank_threads import in_ranks

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
+from innerloop.choose.pilot import sharing
+from innerloop.choose.pilot.asked import Asked, understand
+from innerloop.choose.pilot.run import search
+from innerloop.choose.pilot.together import search_together
+from innerloop.choose.pilot.trials import Reached, Trial
 from innerloop.core.errors import UserError
-from innerloop.pilot import sharing
-from innerloop.pilot.asked import Asked, understand
-from innerloop.pilot.run import search
-from innerloop.pilot.together import search_together
-from innerloop.pilot.trials import Reached, Trial
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.trust import UntrustedCodeError
+from innerloop.core.files import read_json, write_json_atomic
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.trust import UntrustedCodeError
 from innerloop.runs.claims import Claims
-from innerloop.runs.files import read_json, write_json_atomic
 from innerloop.runs.manifest import read_manifest
 from oracles.patience import PATIENCE, wait_until
 from oracles.race import without_times as _bare

@@ -10,8 +10,8 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.loading import load_run
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.weights import for_test
-from innerloop.recipes.library import load_recipe
 from innerloop.testing.tolerance import ROUNDED
 from oracles import frozen_loop
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from innerloop.experiment.parts import build
-from innerloop.recipes.library import load_recipe
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.training import make_schedule
 
 # pictures, batch, epochs, rate, drop-path, C for five shots, head and C for one (appendix E, § 6.1)
@@ -24,7 +24,7 @@ names = pytest.mark.parametrize("name", PUBLISHED)
 
 def commands(name: str) -> list[list[str]]:
     """What a recipe's header adds to ``innerloop eval last``."""
-    text = (files("innerloop.recipes") / "shipped" / f"{name}.toml").read_text("utf-8")
+    text = (files("innerloop.experiment.recipe") / "shipped" / f"{name}.toml").read_text("utf-8")
     return [line.split() for line in re.findall(r"^#   innerloop eval last (.*)$", text, re.MULTILINE)]
 
 

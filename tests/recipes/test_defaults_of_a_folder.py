@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from innerloop.advisor.asked import understand
+from innerloop.choose.advisor.asked import understand
 from innerloop.experiment.pictures import build_kinds
-from innerloop.recipes.backbone import backbone_recipe, with_folder
-from innerloop.recipes.library import load_recipe
+from innerloop.experiment.recipe.backbone import backbone_recipe, with_folder
+from innerloop.experiment.recipe.library import load_recipe
 from support.picture_runs import draw_noise
 
 

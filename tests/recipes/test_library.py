@@ -12,9 +12,16 @@ from PIL import Image
 
 from innerloop.core.errors import UserError
 from innerloop.data import ImageSource
-from innerloop.recipes.judged import kinds_asked
-from innerloop.recipes.library import header, load_recipe, named, recipe_text, shipped_names, shipped_recipes
-from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
+from innerloop.experiment.recipe.judged import kinds_asked
+from innerloop.experiment.recipe.library import (
+    header,
+    load_recipe,
+    named,
+    recipe_text,
+    shipped_names,
+    shipped_recipes,
+)
+from innerloop.experiment.recipe.settings import recipe_from_toml, recipe_to_toml
 from innerloop.tasks.families import FAMILIES
 
 
@@ -113,7 +120,7 @@ def test_mistakes_are_explained(tmp_path: Path) -> None:
 
 def test_the_library_does_not_import_torch() -> None:
     code = (
-        "import sys\nfrom innerloop.recipes.library import *\n"
+        "import sys\nfrom innerloop.experiment.recipe.library import *\n"
         "shipped_recipes(); load_recipe('sine-maml'); print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)

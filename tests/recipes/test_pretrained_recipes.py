@@ -10,21 +10,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from innerloop.classify import extract
+from innerloop.classify.predicting.loading import load_model
 from innerloop.core.errors import UserError
+from innerloop.core.files import read_json
 from innerloop.experiment import pretrained
 from innerloop.experiment.backbones import backbone_of, run_backbone
 from innerloop.experiment.model import build_network
-from innerloop.experiment.predicting.loading import load_model
 from innerloop.experiment.pretrained import own_scale, seen_notes
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.experiment.recipe.trust import foreign_code
+from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
-from innerloop.features import extract
 from innerloop.nets import backbone
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
-from innerloop.recipes.trust import foreign_code
-from innerloop.recipes.unread import unread
-from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
 from innerloop.testing.tolerance import SINGLE_CHAINED, SINGLE_SUMMED
 from support.picture_runs import draw_splits

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from innerloop.execution import Plan, meta_gradient
 from innerloop.experiment.parts import Parts
-from innerloop.recipes.library import load_recipe
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.training import Plan, meta_gradient
 
 INNER, LINEAR = "learner.reported.inner_residual", "learner.reported.linear_residual"
 SOLVED = 0.03

@@ -11,16 +11,16 @@ import pytest
 from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
-from innerloop.learners.table import LEARNERS
-from innerloop.recipes.problems import allowed, known_settings
-from innerloop.recipes.schema import Model, Outer, Recipe
-from innerloop.recipes.settings import (
+from innerloop.experiment.recipe.problems import allowed, known_settings
+from innerloop.experiment.recipe.schema import Model, Outer, Recipe
+from innerloop.experiment.recipe.settings import (
     make_recipe,
     parse_assignments,
     read_value,
     recipe_from_toml,
     recipe_to_toml,
 )
+from innerloop.learners.table import LEARNERS
 
 
 def problems(*items: str, base: dict[str, Any] | None = None, source: str = "") -> list[str]:
@@ -310,7 +310,7 @@ def test_every_setting_can_be_described() -> None:
 
 
 def test_settings_do_not_import_torch() -> None:
-    code = "import sys, innerloop.recipes.settings; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    code = "import sys, innerloop.experiment.recipe.settings; print('torch' in sys.modules, 'numpy' in sys.modules)"
     shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["False", "False"]
 

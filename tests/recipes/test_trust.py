@@ -14,13 +14,13 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.core.importing import Trusted
 from innerloop.experiment.experiment import Experiment
+from innerloop.experiment.recipe.library import load_recipe, read_recipe
+from innerloop.experiment.recipe.schema import Model, Recipe
+from innerloop.experiment.recipe.settings import recipe_from_toml, recipe_to_toml
+from innerloop.experiment.recipe.trust import UntrustedCodeError, foreign_code
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.experiment.sweeps import runs as sweep_module
 from innerloop.experiment.sweeps.grid import make_cells
-from innerloop.recipes.library import load_recipe, read_recipe
-from innerloop.recipes.schema import Model, Recipe
-from innerloop.recipes.settings import recipe_from_toml, recipe_to_toml
-from innerloop.recipes.trust import UntrustedCodeError, foreign_code
 from innerloop.runs.manifest import read_manifest, update_manifest
 from support.places import ROOT
 
@@ -270,9 +270,9 @@ def test_recipes_of_files_have_few_doors() -> None:
         if any(f"{name}(" in path.read_text() for name in ("read_recipe", "read_toml", "tomllib.load"))
     }
     assert users == {
-        "recipes/settings.py",  # recipe_from_toml asks
-        "recipes/library.py",  # load_recipe asks; read_recipe says that it does not
-        "recipes/started.py",  # compares settings
+        "experiment/recipe/settings.py",  # recipe_from_toml asks
+        "experiment/recipe/library.py",  # load_recipe asks; read_recipe says that it does not
+        "experiment/recipe/started.py",  # compares settings
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
         "experiment/trained.py",  # shows it
         "experiment/judged.py",  # tells which tasks were judged
@@ -287,7 +287,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         for path in SOURCES.rglob("*.py")
         if "safe_open(" in path.read_text() and "make_recipe(" in path.read_text()
     }
-    assert saved == {"experiment/predicting/files.py"}  # a recipe in a saved classifier: asks
+    assert saved == {"classify/predicting/files.py"}  # a recipe in a saved classifier: asks
     importers = {
         path.relative_to(SOURCES).as_posix()
         for path in SOURCES.rglob("*.py")
@@ -298,7 +298,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "bench/search_modules.py",  # opacus
         "reproduce/__init__.py",
         "nets/factory.py",  # timm
-        "experiment/takeaway/files.py",  # onnx and its runtime
+        "classify/takeaway/files.py",  # onnx and its runtime
         "runs/tracking.py",  # trackio or wandb, the only words that run.track takes
-        "core/importing.py",  # model.kind and tasks.family, which recipes/trust.py knows
+        "core/importing.py",  # model.kind and tasks.family, which experiment/recipe/trust.py knows
     }

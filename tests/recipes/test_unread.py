@@ -8,21 +8,21 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from innerloop.analysis import ANALYSES, find
+from innerloop.choose.analysis import ANALYSES, find
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
+from innerloop.core.files import read_json
 from innerloop.experiment.experiment import Experiment
 from innerloop.experiment.judged import Judged
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.problems import kind, known_settings
+from innerloop.experiment.recipe.reading import unread_keys
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
+from innerloop.experiment.recipe.unread import JUDGED, READERS, unread
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sweeps.grid import make_cells, unread_in
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.problems import kind, known_settings
-from innerloop.recipes.reading import unread_keys
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, recipe_to_toml
-from innerloop.recipes.unread import JUDGED, READERS, unread
 from innerloop.runs.directory import RECIPE
-from innerloop.runs.files import read_json
 from innerloop.runs.manifest import update_manifest
 
 TINY = {

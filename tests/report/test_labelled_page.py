@@ -14,11 +14,11 @@ import pytest
 import torch
 from PIL import Image
 
-import innerloop.experiment.predicting.page as predict_page
+import innerloop.classify.predicting.page as predict_page
+from innerloop.classify import FewShotClassifier
 from innerloop.cli.main import main
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.estimator import FewShotClassifier
 from innerloop.evaluation.sureness.expected import confusion, mistaken
 from innerloop.evaluation.sureness.heldout import HeldOut
 from innerloop.report.prediction_page import labelled_page, percent

@@ -8,11 +8,11 @@ from test_predictions_page import with_predictions
 from test_report import make_run, write_evaluation
 from test_report_results import analysed, redone
 
-from innerloop.advisor import race, rungs
+from innerloop.choose.advisor import race, rungs
 from innerloop.cli.main import main
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.plots.files import write_figures
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.files import write_figures
+from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.report.read_run import headline, load_run
 from innerloop.report.words import interval
 from oracles.browser import measured, opened

@@ -14,9 +14,9 @@ from test_report import make_run, write_evaluation
 from innerloop.core.statistics import mean_interval
 from innerloop.evaluation.sureness.calibration import calibration_error
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.plots.calibration import calibration_data
 from innerloop.report.breakdown import by_groups, by_outcome, class_rows, confused_pairs
 from innerloop.report.kept_predictions import address, kept_predictions
+from innerloop.report.plots.calibration import calibration_data
 from innerloop.report.predictions_section import labels_view
 from innerloop.report.read_run import headline, load_run
 from innerloop.report.run_page import status_view
@@ -192,8 +192,8 @@ def test_a_page_about_many_runs_shows_no_sample_tasks(trees):
 
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path):
+    from innerloop.experiment.recipe.library import load_recipe
     from innerloop.experiment.run import train
-    from innerloop.recipes.library import load_recipe
 
     small = ["data.name=glyphs", "data.rotations=false", "tasks.ways=5", "tasks.queries=2", "eval.queries=3"]
     small += ["model.filters=4", "outer.steps=1", "eval.episodes=9", "eval.validation_episodes=2"]

@@ -11,7 +11,7 @@ import tomli_w
 from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.report.changed_settings import differing_settings
 from innerloop.report.differences import group_label, labels, pair, seed_groups
 from innerloop.report.read_run import load_run
@@ -333,8 +333,8 @@ def test_several_runs_write_here_and_a_run_named_twice_counts_once(tmp_path, mon
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A real run of a few steps."""
+    from innerloop.experiment.recipe.library import load_recipe
     from innerloop.experiment.run import train
-    from innerloop.recipes.library import load_recipe
 
     folder = tmp_path_factory.mktemp("runs")
     settings = ["outer.steps=4", "outer.batch=2", "model.hidden=[8]", "eval.episodes=5", "run.log_every=1"]
@@ -359,7 +359,7 @@ def test_a_real_run_has_all_its_pictures(trained):
 def test_the_held_out_task_is_the_one_that_is_scored_first(trained):
     from innerloop.experiment.data import build_data
     from innerloop.experiment.held_out import POINTS, adapted_data
-    from innerloop.recipes.settings import recipe_from_toml
+    from innerloop.experiment.recipe.settings import recipe_from_toml
 
     data = adapted_data(trained)
     task = build_data(recipe_from_toml(trained / "recipe.toml")).test.episode(0)

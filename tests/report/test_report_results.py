@@ -10,8 +10,8 @@ from test_report import make_run
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.plots.files import write_figures
-from innerloop.plots.style import new_figure
+from innerloop.report.plots.files import write_figures
+from innerloop.report.plots.style import new_figure
 from innerloop.runs.pages import MARKER
 from support.pages import read
 

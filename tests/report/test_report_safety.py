@@ -11,10 +11,10 @@ from test_report_results import analysed, redone
 
 from innerloop.cli.main import main
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.plots import figure_to_svg
-from innerloop.plots.policy import content_policy
-from innerloop.plots.style import new_figure
 from innerloop.report.foreign_svg import rewritten
+from innerloop.report.plots import figure_to_svg
+from innerloop.report.plots.policy import content_policy
+from innerloop.report.plots.style import new_figure
 from innerloop.runs.pages import MARKER
 from oracles.browser import opened
 

@@ -213,7 +213,7 @@ def test_a_run_has_one_writer(run: Path) -> None:
 
 
 def test_the_lock_names_who_holds_it(run: Path, call: Any) -> None:
-    from innerloop.runs.lock import sole_writer
+    from innerloop.runs.process import sole_writer
 
     with sole_writer(run):
         code, _, err = call("resume", str(run))
@@ -268,9 +268,9 @@ POOLS = """
 import multiprocessing, os, time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from innerloop.pilot import workers
+from innerloop.choose.pilot import workers
 from innerloop_studies.reproduce import parts, sharing
-from innerloop.search import pool
+from innerloop.choose.architectures import pool
 
 me, fork = os.getpid(), multiprocessing.get_context("fork")
 begun = {
@@ -349,7 +349,7 @@ def test_a_disk_on_which_nothing_can_be_written_any_more(
 def test_the_tensor_library_says_that_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors import SafetensorError
 
-    from innerloop.runs import tensors
+    from innerloop.core import tensors
 
     def full(*_arguments: Any) -> None:
         raise SafetensorError("Error while serializing: I/O error: Os { code: 28, kind: StorageFull }")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from innerloop.runs.files import write_json_new
-from innerloop.runs.tensors import write_tensors
+from innerloop.core.files import write_json_new
+from innerloop.core.tensors import write_tensors
 
 
 def names(folder: Path) -> Any:

@@ -19,6 +19,8 @@ import pytest
 import torch
 
 from innerloop.core.errors import UserError
+from innerloop.core.files import read_json, write_json_atomic, write_text_atomic
+from innerloop.core.interrupts import SIGNALS, held_interrupts, interrupt_when_told
 from innerloop.runs import progress as progress_module
 from innerloop.runs.checkpoints import (
     DamagedCheckpointError,
@@ -27,8 +29,6 @@ from innerloop.runs.checkpoints import (
     save_checkpoint,
 )
 from innerloop.runs.directory import create_run, find_run, list_runs
-from innerloop.runs.files import read_json, write_json_atomic, write_text_atomic
-from innerloop.runs.interrupts import SIGNALS, held_interrupts, interrupt_when_told
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, read_metrics, truncate_after
 from innerloop.runs.progress import RunLog, progress
@@ -158,7 +158,7 @@ def test_damaged_manifest_is_a_user_error(tmp_path: Path) -> None:
 
 def test_light_files_do_not_import_torch() -> None:
     code = (
-        "import sys, innerloop.runs.directory, innerloop.runs.files, innerloop.runs.manifest,"
+        "import sys, innerloop.runs.directory, innerloop.core.files, innerloop.runs.manifest,"
         " innerloop.runs.metrics, innerloop.runs.checkpoints, innerloop.runs.progress;"
         " print('torch' in sys.modules)"
     )

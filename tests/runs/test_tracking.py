@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from innerloop import UserError
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run import resume, train
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import MetricsWriter
 from innerloop.runs.tracking import Tracked, check_followers

@@ -7,16 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from innerloop.analysis import ANALYSES
-from innerloop.cli.main import main
-from innerloop.core.autodiff import plain_autograd
-from innerloop.core.errors import UserError
-from innerloop.core.types import TaskBatch
-from innerloop.kernels.meta.descent import Descent
-from innerloop.nets import conv4, from_module, mlp
-from innerloop.nets.network import apply
-from innerloop.nets.resnet12 import resnet12
-from innerloop.search.scores import (
+from innerloop.choose.analysis import ANALYSES
+from innerloop.choose.architectures.size import count_layers
+from innerloop.choose.scores import (
     SCORES,
     fresh_head,
     gradient_norm,
@@ -28,11 +21,18 @@ from innerloop.search.scores import (
     synflow,
     zico,
 )
-from innerloop.search.scores import patterns as patterns_module
-from innerloop.search.scores.conditions import condition_number, kernel_names
-from innerloop.search.scores.patterns import hamming_kernel
-from innerloop.search.scores.table import rows
-from innerloop.search.size import count_layers
+from innerloop.choose.scores import patterns as patterns_module
+from innerloop.choose.scores.conditions import condition_number, kernel_names
+from innerloop.choose.scores.patterns import hamming_kernel
+from innerloop.choose.scores.table import rows
+from innerloop.cli.main import main
+from innerloop.core.autodiff import plain_autograd
+from innerloop.core.errors import UserError
+from innerloop.core.types import TaskBatch
+from innerloop.kernels.meta.descent import Descent
+from innerloop.nets import conv4, from_module, mlp
+from innerloop.nets.network import apply
+from innerloop.nets.resnet12 import resnet12
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED, CONDITIONED, ROUNDED
 from oracles.metakernels import regression_tasks

@@ -10,22 +10,29 @@ import numpy as np
 import pytest
 import torch
 
+from innerloop.choose import PictureDraws, cell_space, conv_space, score_candidates, search
+from innerloop.choose.architectures.draws import digest
+from innerloop.choose.architectures.importance import (
+    Order,
+    Table,
+    dense_ranks,
+    dropped,
+    rank_rule,
+    relative_change,
+)
+from innerloop.choose.architectures.measure import Job, measure, own_seeds
+from innerloop.choose.architectures.methods import METHODS
+from innerloop.choose.architectures.pool import Bench
+from innerloop.choose.architectures.prune import Budget, _decided
+from innerloop.choose.architectures.prune_settings import PruneSettings
+from innerloop.choose.architectures.race import affordable, contests
+from innerloop.choose.architectures.reliability import item_means, kendall, mean_tau, noise_of, other_runs
+from innerloop.choose.architectures.stages import Group, Stage, check_start, edge_stage, node_stage
+from innerloop.choose.architectures.watch import Watch
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.nets.cells import Choices, all_choices, to_table
 from innerloop.nets.cells.genotype import EDGES, check_genotype
-from innerloop.search import PictureDraws, cell_space, conv_space, score_candidates, search
-from innerloop.search.draws import digest
-from innerloop.search.importance import Order, Table, dense_ranks, dropped, rank_rule, relative_change
-from innerloop.search.measure import Job, measure, own_seeds
-from innerloop.search.methods import METHODS
-from innerloop.search.pool import Bench
-from innerloop.search.prune import Budget, _decided
-from innerloop.search.prune_settings import PruneSettings
-from innerloop.search.race import affordable, contests
-from innerloop.search.reliability import item_means, kendall, mean_tau, noise_of, other_runs
-from innerloop.search.stages import Group, Stage, check_start, edge_stage, node_stage
-from innerloop.search.watch import Watch
 from innerloop.testing.tolerance import CONDITIONED, SINGLE_BITS
 from oracles.prune import slow_condition, slow_prune, slow_regions
 from oracles.race import slow_race
@@ -243,7 +250,7 @@ def test_an_interrupt_leaves_what_was_finished(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return measure(space, job, draw)
 
-    monkeypatch.setattr("innerloop.search.pool.measure", interrupted)
+    monkeypatch.setattr("innerloop.choose.architectures.pool.measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         searched("robust", keep=keep, most=2)
     assert len(keep.read_text().splitlines()) == 4

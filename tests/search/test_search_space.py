@@ -8,13 +8,7 @@ import math
 import pytest
 import torch
 
-from innerloop.core.errors import UserError
-from innerloop.nets import apply, backbone, conv4
-from innerloop.nets.cells import PUBLISHED, all_choices, cell_network, to_table
-from innerloop.nets.cells.genotype import check_genotype
-from innerloop.nets.factory import build_backbone
-from innerloop.plots.cells import cell_picture_data, cell_picture_figure
-from innerloop.search import (
+from innerloop.choose import (
     Space,
     candidates,
     cell_space,
@@ -26,7 +20,13 @@ from innerloop.search import (
     random_of_size,
     size_of,
 )
-from innerloop.search.size import count_layers
+from innerloop.choose.architectures.size import count_layers
+from innerloop.core.errors import UserError
+from innerloop.nets import apply, backbone, conv4
+from innerloop.nets.cells import PUBLISHED, all_choices, cell_network, to_table
+from innerloop.nets.cells.genotype import check_genotype
+from innerloop.nets.factory import build_backbone
+from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop.testing.tolerance import SINGLE_SUMMED
 
 

@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from innerloop.classify import Backbone, open_backbone
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.experiment import pictures, run_data
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.run import train
-from innerloop.features import Backbone, open_backbone
 from innerloop.nets.conv4 import conv4
-from innerloop.recipes.settings import make_recipe
 
 SHORT: dict[str, Any] = {
     "tasks": {"family": "few-shot", "ways": 5, "shots": 1, "queries": 3},

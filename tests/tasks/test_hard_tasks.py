@@ -15,16 +15,15 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import RaggedBatch
 from innerloop.data.glyphs import glyphs
-from innerloop.execution import Plan, meta_gradient
 from innerloop.experiment.data import build_data
 from innerloop.experiment.episodes import episodes_of
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
-from innerloop.learners import maml
+from innerloop.learners import Objective, maml
+from innerloop.learners.objectives import episodic, erm, reptile
 from innerloop.nets import mlp
-from innerloop.objectives import Objective, episodic, erm, reptile
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.unread import unread
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
@@ -32,7 +31,8 @@ from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, group_errors, groups_of, hardest_groups
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from innerloop.testing.tolerance import SINGLE
-from innerloop.training import fit, initial_state, make_optimiser
+from innerloop.training import Plan, initial_state, make_optimiser, meta_gradient
+from innerloop.training import loop as fit
 from innerloop.training.reweighted import hard_weights
 from innerloop_studies.papers.landscape import hard_runs as landscape_hard_runs
 from innerloop_studies.papers.landscape import hard_share as landscape_hard_share

@@ -17,13 +17,15 @@ import torch
 from torch import Tensor, nn
 
 import innerloop.learners
+import innerloop.learners.objectives
 import innerloop.nets
-import innerloop.objectives
 import innerloop.tasks
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.data.glyphs import glyphs
-from innerloop.learners import LEARNERS, anil, maml
+from innerloop.learners import LEARNERS, Objective, anil, maml
+from innerloop.learners.objectives import episodic, erm, multitask, reptile
+from innerloop.learners.objectives.distillation import distilled, teacher_of
 from innerloop.learners.online import Online
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
 from innerloop.learners.others import OTHERS
@@ -37,8 +39,6 @@ from innerloop.nets.module import whole_module
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.nets.r2d2_conv import r2d2_conv
 from innerloop.nets.residual import residual_mlp, wide_network
-from innerloop.objectives import Objective, episodic, erm, multitask, reptile
-from innerloop.objectives.distillation import distilled, teacher_of
 from innerloop.tasks import FAMILIES, Sampler, make_sampler
 from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.supervised import supervised_sampler
@@ -146,7 +146,7 @@ def test_every_objective_conforms(name: str) -> None:
 
 def test_no_objective_is_forgotten() -> None:
     tried = {name.partition(" ")[0].rstrip(",") for name in OBJECTIVES}
-    assert makers(innerloop.objectives, "Objective") == tried | ROUNDING
+    assert makers(innerloop.learners.objectives, "Objective") == tried | ROUNDING
 
 
 # ---- networks ----

@@ -10,8 +10,8 @@ from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split
 from innerloop.kernels.meta.task_blocks import stack
+from innerloop.learners.objectives import multitask
 from innerloop.nets.mlp import mlp
-from innerloop.objectives import multitask
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED
 from innerloop.theory.convergence import common_rate, linear_distance, linear_loss, loss_bound, rates

@@ -11,18 +11,18 @@ import torch
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
-from innerloop.execution import Plan, meta_gradient
 from innerloop.learners import maml
+from innerloop.learners.objectives import episodic, erm, reptile
 from innerloop.nets import conv4, mlp
 from innerloop.nets.network import apply
 from innerloop.nets.neurons import logistic_model, neurons
-from innerloop.objectives import episodic, erm, reptile
 from innerloop.testing import check_network
 from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_close
 from innerloop.testing.tolerance import ROUNDED, SINGLE, SINGLE_BITS, STANDARD_ERRORS
 from innerloop.theory.landscape.forms import maml_solution, nal_solution
 from innerloop.theory.landscape.geography import Geography, geography
 from innerloop.theory.landscape.sgd import LinearTasks, draw_moments, linear_sgd, maml_gradient, nal_gradient
+from innerloop.training import Plan, meta_gradient
 from innerloop.training.reweighted import descend, hard_weights, weighted_gradient
 
 F64 = torch.float64

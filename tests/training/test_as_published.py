@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from innerloop.experiment.data import build_data
-from innerloop.recipes.library import load_recipe
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import ROUNDED
-from innerloop.training import TrainState, fit, make_optimiser
-from innerloop.training.fit import Validation
+from innerloop.training import TrainState, make_optimiser
+from innerloop.training import loop as fit
+from innerloop.training.loop import Validation
 from oracles.training import Kept, judged, quadratic, sines
 
 

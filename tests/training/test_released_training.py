@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, smoothed
 from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.nets import resnet12
-from innerloop.recipes.library import load_recipe
 from innerloop.training import make_schedule
 
 OUTPUTS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

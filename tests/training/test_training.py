@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.core.errors import NonFiniteError, UserError
+from innerloop.core.threads import map_in_threads
 from innerloop.core.types import Task, TaskBatch
-from innerloop.execution import Plan
-from innerloop.execution.pool import map_in_threads
-from innerloop.objectives import Objective
+from innerloop.learners import Objective
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_equal
-from innerloop.training import TrainState, fit, initial_state, make_optimiser, make_schedule
-from innerloop.training.fit import Validation
+from innerloop.training import Plan, TrainState, initial_state, make_optimiser, make_schedule
+from innerloop.training import loop as fit
+from innerloop.training.loop import Validation
 from innerloop.training.optimisers import optimiser_classes
 from innerloop.training.state import state_from
 from oracles import maml_loop
@@ -32,7 +32,7 @@ from oracles.patience import PATIENCE
 from oracles.training import Kept, judged, problem, quadratic, sines
 
 Tree = dict[str, Tensor]
-fit_module = sys.modules["innerloop.training.fit"]  # its name in the package is the function's
+fit_module = sys.modules["innerloop.training.loop"]  # its name in the package is the function's
 
 
 # ---- the loop itself ----

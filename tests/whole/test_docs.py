@@ -11,12 +11,12 @@ import torch
 
 from innerloop.cli.main import GROUPS, VERBS
 from innerloop.core.losses import LOSSES
+from innerloop.experiment.recipe.library import load_recipe, shipped_names
+from innerloop.experiment.recipe.problems import allowed, known_settings, show
+from innerloop.experiment.recipe.schema import Outer
 from innerloop.learners import LEARNERS, taxonomy
+from innerloop.learners.objectives.table import OBJECTIVES, objectives
 from innerloop.nets.norms import NORM_POLICIES
-from innerloop.objectives.table import OBJECTIVES, objectives
-from innerloop.recipes.library import load_recipe, shipped_names
-from innerloop.recipes.problems import allowed, known_settings, show
-from innerloop.recipes.schema import Outer
 from innerloop.tasks import FAMILIES
 from support.places import ROOT
 
@@ -54,7 +54,7 @@ def commands():
 @pytest.fixture
 def one_core(monkeypatch):
     """Fewer ways for ``auto`` to measure, and no threads that wait for busy cores."""
-    monkeypatch.setattr("innerloop.execution.auto.available_cores", lambda: 1)
+    monkeypatch.setattr("innerloop.training.execution.auto.available_cores", lambda: 1)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -21,28 +21,28 @@ import tomli_w
 import torch
 
 import innerloop as il
-from innerloop.advisor.asked import Asked as AdviceAsked
-from innerloop.advisor.keep import reopened as reopened_advice
+from innerloop.choose.advisor.asked import Asked as AdviceAsked
+from innerloop.choose.advisor.keep import reopened as reopened_advice
+from innerloop.choose.pilot.keep import reopened as reopened_search
+from innerloop.choose.pilot.sharing import posted
+from innerloop.classify import extract, read_backbone
+from innerloop.classify.features.cache import features_folder
+from innerloop.classify.features.files import write_backbone
+from innerloop.classify.predicting.loading import load_model
 from innerloop.cli.main import main
 from innerloop.core import trials
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, UntrustedCodeError, load_object
 from innerloop.core.preprocessing import Preprocessing
+from innerloop.core.tensors import read_tensors, write_tensors
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.predicting.loading import load_model
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.sweeps.grid import make_space
 from innerloop.experiment.sweeps.journal import JOURNAL, quiet_optuna
 from innerloop.experiment.sweeps.points import Points
 from innerloop.experiment.sweeps.study import SharedStudy
-from innerloop.features import extract, read_backbone
-from innerloop.features.cache import features_folder
-from innerloop.features.files import write_backbone
-from innerloop.pilot.keep import reopened as reopened_search
-from innerloop.pilot.sharing import posted
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.settings import make_recipe
-from innerloop.runs.tensors import read_tensors, write_tensors
 from support.picture_runs import draw_noise, random_backbone
 from support.places import ROOT
 
@@ -313,11 +313,11 @@ def test_only_the_gate_makes_tokens_of_text_that_it_was_given() -> None:
                 if not (isinstance(spelled, ast.Constant) and re.match(r"\w+[.:]", spelled.value)):
                     made.add((file.relative_to(SOURCES).as_posix(), ast.unparse(name)))
     assert made == {
-        ("recipes/trust.py", "getattr(part, name)"),  # the gate
-        ("advisor/asked.py", "what.name"),  # a word of the command
+        ("experiment/recipe/trust.py", "getattr(part, name)"),  # the gate
+        ("choose/advisor/asked.py", "what.name"),  # a word of the command
         ("experiment/learner.py", "entry.factory"),
-        ("search/methods.py", "entry.function"),
-        ("search/scores/tell.py", "entry.function"),
+        ("choose/architectures/methods.py", "entry.function"),
+        ("choose/scores/tell.py", "entry.function"),
     }
 
 

@@ -24,19 +24,19 @@ pytest.importorskip("hypothesis")
 from hypothesis import strategies as st
 from typer.main import get_command
 
+from innerloop.classify.predicting.files import Saved, read_predictor
 from innerloop.cli import main as command
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
+from innerloop.core.files import read_json, read_object
 from innerloop.data.archives import Archive
 from innerloop.data.folder import FolderOptions
 from innerloop.data.opening import open_path
 from innerloop.data.splits import read_split_file
-from innerloop.experiment.predicting.files import Saved, read_predictor
-from innerloop.recipes.library import shipped_names, shipped_text
-from innerloop.recipes.problems import known_settings
-from innerloop.recipes.settings import make_recipe, recipe_from_toml, recipe_to_toml
+from innerloop.experiment.recipe.library import shipped_names, shipped_text
+from innerloop.experiment.recipe.problems import known_settings
+from innerloop.experiment.recipe.settings import make_recipe, recipe_from_toml, recipe_to_toml
 from innerloop.runs.checkpoints import load_checkpoint
-from innerloop.runs.files import read_json, read_object
 from innerloop.runs.metrics import read_metrics
 from innerloop.training.state import state_from
 from oracles.mutations import HOSTILE_TEXT, JSON, NUMBERS, damaged_bytes, damaged_json, run_cases

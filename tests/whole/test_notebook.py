@@ -38,7 +38,7 @@ def test_it_is_a_notebook_whose_cells_have_their_outputs():
 def test_its_cells_run(tmp_path, monkeypatch):
     """With a few steps, without judging again and the baseline; ``make test-slow`` runs all as they are."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("innerloop.execution.auto.available_cores", lambda: 1)
+    monkeypatch.setattr("innerloop.training.execution.auto.available_cores", lambda: 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

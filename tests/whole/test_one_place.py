@@ -12,9 +12,9 @@ import innerloop
 from innerloop.core import cores
 from innerloop.core.words import duration
 from innerloop.data.layouts import layout
-from innerloop.execution import plan
 from innerloop.runs import manifest, progress
 from innerloop.testing import closeness, tolerance
+from innerloop.training.execution import plan
 from support.places import TESTS
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
@@ -82,7 +82,7 @@ def test_there_is_one_table_of_tolerances() -> None:
 
 
 def test_there_is_one_kind_of_panel() -> None:
-    assert places(ast.ClassDef, "Panel") == ["plots/panels.py"]
+    assert places(ast.ClassDef, "Panel") == ["report/plots/panels.py"]
 
 
 def test_tests_stand_in_the_room_of_what_they_test() -> None:

@@ -12,12 +12,12 @@ import typer
 from innerloop.cli.options import Json, Page, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write, write_part
 from innerloop.core.errors import UserError
+from innerloop.core.files import write_text_atomic
 from innerloop.core.words import duration, score_text
-from innerloop.runs.files import write_text_atomic
 from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:
-    from innerloop.advisor.result import Advice
+    from innerloop.choose.advisor.result import Advice
 
 Source = Annotated[
     str,
@@ -70,16 +70,16 @@ def advise(
     def work() -> Result:
         given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest))
         if keys:
-            from innerloop.advisor.settings import Advise
-            from innerloop.recipes.flat import describe
+            from innerloop.choose.advisor.settings import Advise
+            from innerloop.experiment.recipe.flat import describe
 
             return {"keys": describe(Advise)}
-        from innerloop.advisor.asked import understand
+        from innerloop.choose.advisor.asked import understand
 
         if page is not None:
             check_page(page)
         asked = understand(source, given, trust=trust)
-        from innerloop.advisor.run import carry_out as advised
+        from innerloop.choose.advisor.run import carry_out as advised
 
         argv = ["innerloop", *sys.argv[1:]]
         result = as_result(advised(asked, workers=jobs, argv=argv, show=not quiet, started=began))
@@ -97,7 +97,7 @@ def as_result(advice: Advice) -> Result:
 
 
 def _problems(source: str, given: list[str]) -> list[str]:
-    from innerloop.advisor.asked import understand
+    from innerloop.choose.advisor.asked import understand
 
     try:
         understand(source, given)

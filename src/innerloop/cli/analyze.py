@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from innerloop.analysis import ANALYSES, Analysis, find
+from innerloop.choose.analysis import ANALYSES, Analysis, find
 from innerloop.cli.analyses import WORDS
 from innerloop.cli.options import Json, Page, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, table, write
@@ -17,8 +17,8 @@ from innerloop.core.errors import Problems, UserError
 from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:
-    from innerloop.recipes.flat import FlatSettings
-    from innerloop.recipes.schema import Recipe
+    from innerloop.experiment.recipe.flat import FlatSettings
+    from innerloop.experiment.recipe.schema import Recipe
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(ANALYSES)}.")]
 Items = Annotated[
@@ -74,7 +74,7 @@ def analyze(
         analysis = find(kind)
         given = check_settings(items, OPTIONS, lambda rest: _problems(kind, analysis, rest))
         if keys:
-            from innerloop.recipes.flat import describe
+            from innerloop.experiment.recipe.flat import describe
 
             return {"kind": kind, "keys": describe(analysis.settings)}
         if page is not None:
@@ -88,7 +88,7 @@ def analyze(
 
 def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
     """What else is wrong, where an option is misspelt: nothing is imported for it."""
-    from innerloop.analysis.given import understand
+    from innerloop.choose.analysis.given import understand
 
     try:
         understand(kind, analysis.settings, given)
@@ -129,7 +129,7 @@ def _analyse(
 ) -> Done:
     import time
 
-    from innerloop.analysis.given import understand
+    from innerloop.choose.analysis.given import understand
     from innerloop.runs.manifest import now
 
     settings, recipe, source, notes = understand(kind, analysis.settings, given, trust=trust)
@@ -144,12 +144,12 @@ def _analyse(
     result["seconds"] = time.perf_counter() - started
     words = WORDS[kind](told, settings)
     if page is not None and analysis.page is not None:
-        from innerloop.runs.files import write_text_atomic
+        from innerloop.core.files import write_text_atomic
 
         write_text_atomic(page, analysis.page(result))
         result["page"] = str(page)
     if save:
-        from innerloop.analysis.keep import Kept, keep
+        from innerloop.choose.analysis.keep import Kept, keep
 
         figures = {} if analysis.figures is None else analysis.figures(told)
         argv, folder = ["innerloop", *sys.argv[1:]], Path("runs")

@@ -13,8 +13,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.words import score_text
 
 if TYPE_CHECKING:
-    from innerloop.advisor.result import Advice, Row
-    from innerloop.recipes.schema import Recipe
+    from innerloop.choose.advisor.result import Advice, Row
+    from innerloop.experiment.recipe.schema import Recipe
 
 FOLDER = "innerloop-demo"
 BUDGET = "45s"
@@ -78,8 +78,8 @@ def run_demo(show: bool) -> Result:
 
 
 def _advised(show: bool) -> Advice:
-    from innerloop.advisor.asked import understand
-    from innerloop.advisor.run import carry_out as advised
+    from innerloop.choose.advisor.asked import understand
+    from innerloop.choose.advisor.run import carry_out as advised
 
     items = [f"budget={BUDGET}", "backbone=none", f"run.folder={FOLDER}"]
     items += [f"methods=[{METHODS}]"] if METHODS else []
@@ -104,9 +104,9 @@ def _two(advice: Advice) -> list[Row]:
 
 def _short(row: Row) -> Recipe:
     """The recipe of a method for half a minute of training."""
-    from innerloop.advisor.asked import understand
-    from innerloop.advisor.problem import pose
-    from innerloop.recipes.settings import make_recipe
+    from innerloop.choose.advisor.asked import understand
+    from innerloop.choose.advisor.problem import pose
+    from innerloop.experiment.recipe.settings import make_recipe
 
     asked = understand(WHAT, [f"methods=[{row.method}]", "backbone=none", f"run.folder={FOLDER}"])
     whole: dict[str, Any] = pose(asked).entrants[0].recipe.model_dump(exclude_none=True)

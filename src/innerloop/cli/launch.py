@@ -19,8 +19,8 @@ from innerloop.cli.output import say, write
 from innerloop.core.children import ends_with_parent, python_command
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
+from innerloop.core.files import json_line
 from innerloop.core.ranks import ATTEMPT, JOB, LOST, STORE
-from innerloop.runs.files import json_line
 
 RESTARTS = 3
 """How often lost ranks are started again before the command gives up."""

@@ -57,7 +57,7 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
 
 
 def _recipes() -> list[dict[str, Any]]:
-    from innerloop.recipes.library import shipped_recipes
+    from innerloop.experiment.recipe.library import shipped_recipes
 
     keys = ("name", "description", "dataset", "method", "minutes")
     return [{key: getattr(recipe, key) for key in keys} for recipe in shipped_recipes()]
@@ -81,7 +81,7 @@ def run_row(path: Path) -> dict[str, Any]:
 
 
 def _sound_row(path: Path) -> dict[str, Any]:
-    from innerloop.recipes.protocols import brief, is_own
+    from innerloop.experiment.recipe.protocols import brief, is_own
     from innerloop.report.read_run import headline, load_run, others
     from innerloop.report.reproduction_page import found_words
 

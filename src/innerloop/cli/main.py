@@ -41,10 +41,10 @@ from innerloop.cli.studies import STUDIES, study_verb
 from innerloop.core.children import watch_parent
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.faults import in_words
+from innerloop.core.interrupts import interrupt_when_told
 from innerloop.core.ranks import LOST, LostRankError, take_place
 from innerloop.core.telling import open_standard_streams, silence
-from innerloop.recipes.library import shipped_names
-from innerloop.runs.interrupts import interrupt_when_told
+from innerloop.experiment.recipe.library import shipped_names
 
 INTERRUPTED = 130
 LABOUR = ("train", "resume", "eval", "reproduce", "demo")

@@ -41,7 +41,7 @@ LENIENT = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]
 
 
 def _problems_of_recipe_settings(settings: list[str]) -> list[str]:
-    from innerloop.recipes.settings import item_problems
+    from innerloop.experiment.recipe.settings import item_problems
 
     return item_problems(settings)
 

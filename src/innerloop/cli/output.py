@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from innerloop.core.files import json_line
 from innerloop.core.telling import shown, tell
-from innerloop.runs.files import json_line
 
 if TYPE_CHECKING:
     from rich.console import Console

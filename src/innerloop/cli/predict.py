@@ -82,7 +82,7 @@ def predict(
                 "class, or --model FILE."
             )
         place = None if network is None else place_of(network, support)
-        from innerloop.experiment.predicting.predict import Wanted, predict_pictures
+        from innerloop.classify.predicting.predict import Wanted, predict_pictures
 
         files = {"save": save, "csv": csv, "page": page}
         return predict_pictures(

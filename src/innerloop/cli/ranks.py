@@ -14,8 +14,8 @@ import typer
 from innerloop.cli.launch import launch, ranks_wanted
 from innerloop.cli.output import say, write
 from innerloop.core.errors import UserError
+from innerloop.core.files import json_line
 from innerloop.core.ranks import LOST, LostRankError, Place
-from innerloop.runs.files import json_line
 
 RANKED = ("train", "resume", "eval", "search")
 """Verbs whose work ranks share. Of any other, rank 0 does all."""
@@ -34,8 +34,8 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
     """
     if not given or given[0] not in RANKED:
         return 0 if place.rank else run(given)
+    from innerloop.choose.pilot.following import carry_out
     from innerloop.experiment.together import follow, leading
-    from innerloop.pilot.following import carry_out
 
     try:
         if place.rank:

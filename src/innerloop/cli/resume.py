@@ -14,7 +14,7 @@ from innerloop.cli.ranks import start_ranks
 from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
-from innerloop.recipes.started import look_at
+from innerloop.experiment.recipe.started import look_at
 from innerloop.runs.directory import find_run
 
 Force = Annotated[
@@ -58,15 +58,15 @@ def resume(
     def work() -> Result:
         """Goes on with the advice, the search or the training."""
         place = find_run(run)
-        from innerloop.advisor.keep import is_advice
-        from innerloop.pilot.keep import is_search
+        from innerloop.choose.advisor.keep import is_advice
+        from innerloop.choose.pilot.keep import is_search
 
         if is_search(place):
-            from innerloop.pilot.run import resume_search
+            from innerloop.choose.pilot.run import resume_search
 
             return resume_search(place, trust=trust, show=not quiet, force=force).as_dict()
         if is_advice(place):
-            from innerloop.advisor.run import resume_advice
+            from innerloop.choose.advisor.run import resume_advice
 
             return as_result(resume_advice(place, trust=trust, show=not quiet, force=force))
         from innerloop.experiment.run import resume as resume_run

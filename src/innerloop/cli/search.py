@@ -17,7 +17,7 @@ from innerloop.core.place import user_path
 from innerloop.core.words import duration, score_text
 
 if TYPE_CHECKING:
-    from innerloop.pilot.asked import Asked
+    from innerloop.choose.pilot.asked import Asked
 
 Source = Annotated[
     str,
@@ -100,7 +100,7 @@ def search(
         asked = understood()
         argv, show = ["innerloop", *sys.argv[1:]], not quiet
         if storage is not None:
-            from innerloop.pilot.together import search_together
+            from innerloop.choose.pilot.together import search_together
 
             return search_together(
                 user_path(storage),
@@ -112,7 +112,7 @@ def search(
                 show=show,
                 started=began,
             )
-        from innerloop.pilot.run import search as run_search
+        from innerloop.choose.pilot.run import search as run_search
 
         return run_search(
             asked, validate=validate, workers=jobs, argv=argv, show=show, started=began
@@ -122,7 +122,7 @@ def search(
 
 
 def _understood(source: str, given: list[str], validate: bool, trust: bool = False) -> Asked:
-    from innerloop.pilot.asked import understand
+    from innerloop.choose.pilot.asked import understand
 
     return understand(source, given, validate=validate, trust=trust)
 
@@ -136,7 +136,7 @@ def _problems(source: str, given: list[str], validate: bool) -> list[str]:
 
 
 def _keys(validate: bool, given: list[str]) -> list[dict[str, Any]]:
-    from innerloop.pilot.asked import listed_keys
+    from innerloop.choose.pilot.asked import listed_keys
 
     return [row._asdict() for row in listed_keys(validate, given)]
 

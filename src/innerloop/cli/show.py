@@ -53,7 +53,7 @@ def show(name: Name = None, settings: Settings = None, schema: Schema = False, j
 
 
 def _is_recipe(name: str) -> bool:
-    from innerloop.recipes.library import named, shipped_names
+    from innerloop.experiment.recipe.library import named, shipped_names
     from innerloop.runs.directory import MANIFEST, RECIPE, is_run
 
     path = user_path(name)
@@ -64,8 +64,8 @@ def _is_recipe(name: str) -> bool:
 
 
 def _recipe(name: str, given: list[str]) -> Result:
-    from innerloop.recipes.library import named, read_recipe, recipe_text
-    from innerloop.recipes.settings import recipe_to_toml
+    from innerloop.experiment.recipe.library import named, read_recipe, recipe_text
+    from innerloop.experiment.recipe.settings import recipe_to_toml
 
     recipe = read_recipe(name, given)
     if given or named(name).kind != "recipe":
@@ -76,10 +76,10 @@ def _recipe(name: str, given: list[str]) -> Result:
 
 
 def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
-    from innerloop.recipes.library import read_recipe
-    from innerloop.recipes.problems import allowed, known_settings
-    from innerloop.recipes.reading import unread_keys
-    from innerloop.recipes.unread import READERS
+    from innerloop.experiment.recipe.library import read_recipe
+    from innerloop.experiment.recipe.problems import allowed, known_settings
+    from innerloop.experiment.recipe.reading import unread_keys
+    from innerloop.experiment.recipe.unread import READERS
 
     typed = read_recipe(name, given)
     recipe, rows = typed.model_dump(), []
@@ -100,8 +100,8 @@ def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
 
 
 def _run(name: str, given: list[str]) -> Result:
-    from innerloop.recipes.library import shipped_names
-    from innerloop.recipes.protocols import is_own
+    from innerloop.experiment.recipe.library import shipped_names
+    from innerloop.experiment.recipe.protocols import is_own
     from innerloop.report.read_run import headline, load_run, others
     from innerloop.report.reproduction_page import found_words
     from innerloop.runs.directory import find_run
@@ -155,7 +155,7 @@ def _render(result: Result) -> None:
 
 
 def _render_settings(result: Result) -> None:
-    from innerloop.recipes.problems import show as typed
+    from innerloop.experiment.recipe.problems import show as typed
 
     rows = []
     for row in result["settings"]:
@@ -168,7 +168,7 @@ def _render_settings(result: Result) -> None:
 
 
 def _render_run(result: Result) -> None:
-    from innerloop.recipes.protocols import evaluation_line
+    from innerloop.experiment.recipe.protocols import evaluation_line
 
     plan = result["plan"] or {}
     trained = result["kind"] == "train"

@@ -8,7 +8,7 @@ from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, chec
 from innerloop.cli.output import Result, carry_out, pairs, write
 from innerloop.cli.ranks import start_ranks
 from innerloop.core.words import score_text
-from innerloop.recipes.library import read_recipe
+from innerloop.experiment.recipe.library import read_recipe
 
 
 def train(
@@ -44,9 +44,9 @@ def train(
 
     def work() -> Result:
         """Reads the recipe, then trains it."""
-        from innerloop.recipes.library import load_recipe
-        from innerloop.recipes.settings import typed_keys
-        from innerloop.recipes.unread import unread
+        from innerloop.experiment.recipe.library import load_recipe
+        from innerloop.experiment.recipe.settings import typed_keys
+        from innerloop.experiment.recipe.unread import unread
 
         # before torch is imported: mistakes are answered at once
         typed = load_recipe(recipe, given, trust=trust)
@@ -76,7 +76,7 @@ def render_training(result: Result) -> None:
 
 def render_evaluation(evaluation: Result) -> None:
     """A score with its protocol, by inner steps and by heads where these were compared, and its baselines."""
-    from innerloop.recipes.protocols import baselines_line, evaluation_line, grid_lines
+    from innerloop.experiment.recipe.protocols import baselines_line, evaluation_line, grid_lines
 
     write(evaluation_line(evaluation))
     render_steps(evaluation)

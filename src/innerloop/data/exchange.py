@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from innerloop.runs.files import sync_folder
+from innerloop.core.files import sync_folder
 
 _ASIDE: Final = ".replaced-"
 _HERE: Final = -100 if sys.platform == "linux" else -2  # AT_FDCWD: paths mean what they mean to everybody

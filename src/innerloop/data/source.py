@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.runs.files import check_plain_file
+from innerloop.core.files import check_plain_file
 
 
 class ImageSource(NamedTuple):

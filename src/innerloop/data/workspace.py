@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from innerloop.core.errors import UserError
+from innerloop.core.lock import try_lock
 from innerloop.data.exchange import put_all_back
-from innerloop.runs.lock import try_lock
 
 _PARTIAL: Final = ".partial-"
 _DAY: Final = 86400.0

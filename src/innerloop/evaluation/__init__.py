@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from innerloop.evaluation.orders import ByOrder as ByOrder
     from innerloop.evaluation.orders import by_label_order as by_label_order
     from innerloop.evaluation.predicted import Predicted as Predicted
-    from innerloop.evaluation.pretrained import evaluate_backbone as evaluate_backbone
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import Evaluation as Evaluation
     from innerloop.evaluation.scores import evaluate as evaluate
@@ -34,7 +33,6 @@ else:
             "innerloop.evaluation.heads": "HEADS fit_heads head_scores",
             "innerloop.evaluation.orders": "ByOrder by_label_order",
             "innerloop.evaluation.predicted": "Predicted",
-            "innerloop.evaluation.pretrained": "evaluate_backbone",
             "innerloop.evaluation.protocol": "Protocol",
             "innerloop.evaluation.scores": "Evaluation evaluate",
         },

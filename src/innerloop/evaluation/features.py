@@ -12,14 +12,14 @@ from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.random import derive_seed
+from innerloop.core.threads import map_in_threads
 from innerloop.core.types import Buffers, Params
 from innerloop.data.augment import augment, lee2019
 from innerloop.data.source import ImageSource
-from innerloop.execution.plan import Plan
-from innerloop.execution.pool import map_in_threads
-from innerloop.execution.ranks import shared_out
 from innerloop.nets.network import Network
 from innerloop.tasks.loading import image_loader, standardiser
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.ranks import shared_out
 
 Rows = NDArray[np.int64]
 CACHEABLE = ("running", "group", "none")

@@ -26,10 +26,10 @@ from innerloop.evaluation.judges import (
 from innerloop.evaluation.predicted import Predicted, predicted
 from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_grid, check_protocol
 from innerloop.evaluation.scores import Evaluation, GridRow
-from innerloop.execution.plan import Plan, torch_threads
-from innerloop.execution.ranks import shared_out
 from innerloop.nets.network import Network
 from innerloop.tasks.few_shot import FewShot, Kind, few_shot
+from innerloop.training.execution.plan import Plan, torch_threads
+from innerloop.training.execution.ranks import shared_out
 
 TOGETHER = 200  # episodes whose heads are fitted at a time, to bound memory
 ALONE = 20  # episodes that are loaded at a time: TOGETHER is a multiple of it

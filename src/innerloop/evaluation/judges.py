@@ -16,12 +16,12 @@ from innerloop.evaluation.grid import Setting, grid_of, judge_grid
 from innerloop.evaluation.heads import HEADS, fit_heads, head_scores, unit, unit_scores
 from innerloop.evaluation.predicted import marks
 from innerloop.evaluation.protocol import Protocol
-from innerloop.execution.plan import Plan
-from innerloop.execution.tasks import map_tasks
 from innerloop.learners.fine_tuning import fine_tune
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.tasks.episodes import EpisodeRows
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.tasks import map_tasks
 
 AT_ONCE = 200
 """Heads that are fitted at a time under a grid of settings, to bound memory."""

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from innerloop.core.losses import score
 from innerloop.core.types import Buffers, Loss, Params, Task
-from innerloop.execution.plan import Plan, torch_threads
-from innerloop.execution.tasks import map_tasks
 from innerloop.learners.base import Learner
 from innerloop.learners.orders import mean_prediction, relabelled
 from innerloop.tasks.sampler import Sampler
+from innerloop.training.execution.plan import Plan, torch_threads
+from innerloop.training.execution.tasks import map_tasks
 
 
 class ByOrder(NamedTuple):

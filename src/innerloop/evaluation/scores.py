@@ -13,11 +13,11 @@ from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.types import Buffers, Loss, Params, Task
 from innerloop.evaluation.episodes import Episodes
 from innerloop.evaluation.predicted import Predicted, marks, predicted
-from innerloop.execution.plan import Plan, torch_threads
-from innerloop.execution.ranks import ROUND, shared_out
-from innerloop.execution.tasks import map_tasks
 from innerloop.learners.base import Learner
 from innerloop.tasks.sampler import Sampler
+from innerloop.training.execution.plan import Plan, torch_threads
+from innerloop.training.execution.ranks import ROUND, shared_out
+from innerloop.training.execution.tasks import map_tasks
 
 
 class GridRow(NamedTuple):

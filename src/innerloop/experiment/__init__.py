@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from innerloop.experiment.judged import AfterSteps as AfterSteps
     from innerloop.experiment.judged import Judged as Judged
     from innerloop.experiment.parts import Parts as Parts
-    from innerloop.experiment.predicting.loading import load_model as load_model
-    from innerloop.experiment.predicting.loading import predictor_from as predictor_from
-    from innerloop.experiment.predicting.predict import predict_pictures as predict_pictures
-    from innerloop.experiment.predicting.predictor import Predictor as Predictor
-    from innerloop.experiment.predicting.told import LabelledPicture as LabelledPicture
-    from innerloop.experiment.predicting.told import LearnedTold as LearnedTold
-    from innerloop.experiment.predicting.told import NetworkTold as NetworkTold
-    from innerloop.experiment.predicting.told import PredictResult as PredictResult
+    from innerloop.experiment.recipe.library import Shipped as Shipped
+    from innerloop.experiment.recipe.library import load_recipe as load_recipe
+    from innerloop.experiment.recipe.library import shipped_names as shipped_names
+    from innerloop.experiment.recipe.library import shipped_recipes as shipped_recipes
+    from innerloop.experiment.recipe.schema import Recipe as Recipe
+    from innerloop.experiment.recipe.settings import make_recipe as make_recipe
+    from innerloop.experiment.recipe.settings import recipe_from_toml as recipe_from_toml
+    from innerloop.experiment.recipe.settings import recipe_to_toml as recipe_to_toml
     from innerloop.experiment.results import TrainResult as TrainResult
     from innerloop.experiment.run import evaluate_run as evaluate_run
     from innerloop.experiment.run import resume as resume
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from innerloop.experiment.sweeps.sweep import sweep as sweep
     from innerloop.experiment.sweeps.table import SweepResult as SweepResult
     from innerloop.experiment.sweeps.table import SweepRow as SweepRow
-    from innerloop.experiment.takeaway.exporting import ExportResult as ExportResult
-    from innerloop.experiment.takeaway.exporting import export_model as export_model
     from innerloop.experiment.trained import Run as Run
     from innerloop.experiment.trained import judge_backbone as judge_backbone
     from innerloop.experiment.trained import load as load
@@ -40,15 +38,13 @@ else:
             "innerloop.experiment.experiment": "Experiment",
             "innerloop.experiment.judged": "AfterSteps Judged",
             "innerloop.experiment.parts": "Parts",
-            "innerloop.experiment.predicting.loading": "load_model predictor_from",
-            "innerloop.experiment.predicting.predict": "predict_pictures",
-            "innerloop.experiment.predicting.told": "LabelledPicture LearnedTold NetworkTold PredictResult",
-            "innerloop.experiment.predicting.predictor": "Predictor",
+            "innerloop.experiment.recipe.library": "Shipped load_recipe shipped_names shipped_recipes",
+            "innerloop.experiment.recipe.schema": "Recipe",
+            "innerloop.experiment.recipe.settings": "make_recipe recipe_from_toml recipe_to_toml",
             "innerloop.experiment.results": "TrainResult",
             "innerloop.experiment.run": "evaluate_run resume train",
             "innerloop.experiment.sweeps.sweep": "sweep",
             "innerloop.experiment.sweeps.table": "SweepResult SweepRow",
-            "innerloop.experiment.takeaway.exporting": "ExportResult export_model",
             "innerloop.experiment.trained": "Run judge_backbone load",
         },
     )

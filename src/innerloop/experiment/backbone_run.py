@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from innerloop.choose.rates.auto import as_trained
+from innerloop.classify.features.backbone import Backbone
+from innerloop.classify.features.opening import open_backbone
+from innerloop.classify.features.progress import TimeLeft
+from innerloop.classify.pretrained import evaluate_backbone
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import Problems, UserError
-from innerloop.evaluation.pretrained import evaluate_backbone
-from innerloop.execution.plan import Plan, available_cores
 from innerloop.experiment.beside import beside
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.evaluation import About, keep_evaluation, protocol_of
@@ -22,22 +26,19 @@ from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.parts import check_device, placed
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.pretrained import seen_notes
-from innerloop.experiment.rates.auto import as_trained
+from innerloop.experiment.recipe.backbone import backbone_recipe
+from innerloop.experiment.recipe.library import read_recipe
+from innerloop.experiment.recipe.protocols import changed_settings
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import typed_keys
+from innerloop.experiment.recipe.started import recipe_of
+from innerloop.experiment.recipe.unread import refuse_stray_tables, unread
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, with_kept_data
 from innerloop.experiment.words import recipe_words
-from innerloop.features.backbone import Backbone
-from innerloop.features.opening import open_backbone
-from innerloop.features.progress import TimeLeft
-from innerloop.recipes.backbone import backbone_recipe
-from innerloop.recipes.library import read_recipe
-from innerloop.recipes.protocols import changed_settings
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import typed_keys
-from innerloop.recipes.started import recipe_of
-from innerloop.recipes.unread import refuse_stray_tables, unread
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress, RunLog
+from innerloop.training.execution.plan import Plan
 
 Say = Callable[[str], None]
 

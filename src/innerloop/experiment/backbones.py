@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from innerloop.classify.features.backbone import Backbone
+from innerloop.classify.predicting.loading import load_model
+from innerloop.classify.predicting.predictor import Predictor
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.experiment.look import Look
-from innerloop.experiment.predicting.loading import load_model
-from innerloop.experiment.predicting.predictor import Predictor
-from innerloop.features.backbone import Backbone
 
 
 def run_backbone(source: str | Path, *, trust: bool = False) -> Backbone:

@@ -8,14 +8,14 @@ from torch import Tensor
 from innerloop.core.types import Params
 from innerloop.evaluation.baselines import Baseline, Start, trivial_baselines
 from innerloop.evaluation.scores import Evaluation
-from innerloop.execution.plan import Plan
 from innerloop.experiment.data import Data
 from innerloop.experiment.fitting import by_heads
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.judged import IMAGE_FAMILIES
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.nets.hugging_face import is_hugging_face
-from innerloop.recipes.judged import IMAGE_FAMILIES
-from innerloop.recipes.schema import Recipe
+from innerloop.training.execution.plan import Plan
 
 
 def beside(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from innerloop.core.errors import UserError
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 
 KEYS = {
     "filters": "model.filters",

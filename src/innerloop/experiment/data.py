@@ -19,10 +19,10 @@ from innerloop.experiment.pictures import (
     scale_of,
     training_classes,
 )
+from innerloop.experiment.recipe.judged import has_hard_tasks
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.sizes import Sizes, sizes_of_task
 from innerloop.experiment.words import recipe_words
-from innerloop.recipes.judged import has_hard_tasks
-from innerloop.recipes.schema import Recipe
 from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import Sampler, make_sampler
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from innerloop.core.errors import NonFiniteError
 from innerloop.evaluation.scores import Evaluation
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.learners.table import takes_steps
-from innerloop.recipes.schema import Recipe
 
 
 def rate_words(recipe: Recipe) -> str:

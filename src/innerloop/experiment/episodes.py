@@ -9,9 +9,9 @@ from innerloop.data.source import ImageSource
 from innerloop.evaluation.episodes import Episodes
 from innerloop.experiment.kept import digest, own_folder
 from innerloop.experiment.pictures import plain_source
+from innerloop.experiment.recipe.judged import IMAGE_FAMILIES, family_asked, pictures_asked
+from innerloop.experiment.recipe.schema import Data, Recipe
 from innerloop.experiment.run_data import test_digest
-from innerloop.recipes.judged import IMAGE_FAMILIES, family_asked, pictures_asked
-from innerloop.recipes.schema import Data, Recipe
 from innerloop.tasks.families import FAMILIES, get_family
 from innerloop.tasks.few_shot import split_classes
 from innerloop.tasks.sampler import full_settings
@@ -24,7 +24,7 @@ def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
         recipe: how to evaluate, with the split that its run kept.
         split: ``test`` or ``validation``.
 
-    >>> from innerloop.recipes import make_recipe
+    >>> from innerloop.experiment.recipe.settings import make_recipe
     >>> short, long = (make_recipe({}, [f"outer.steps={steps}"]) for steps in (10, 1000))
     >>> episodes_of(short) == episodes_of(long)
     True

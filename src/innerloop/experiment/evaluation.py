@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
+from innerloop.core.files import write_json_new
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.baselines import Baseline
 from innerloop.evaluation.protocol import kind_of
 from innerloop.evaluation.scores import Evaluation
-from innerloop.execution.plan import Plan
 from innerloop.experiment.beside import before_training, beside, wanted
 from innerloop.experiment.data import Data, check_inputs
 from innerloop.experiment.divergence import refuse_not_finite
@@ -28,13 +28,13 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
 from innerloop.experiment.predictions import keep_predictions
 from innerloop.experiment.pretrained import seen_word
+from innerloop.experiment.recipe.judged import refuse_mixed_ways, shapes_asked
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run_data import test_digest
 from innerloop.experiment.weights import for_test
 from innerloop.learners.table import uses_head
-from innerloop.recipes.judged import refuse_mixed_ways, shapes_asked
-from innerloop.recipes.schema import Recipe
-from innerloop.runs.files import write_json_new
 from innerloop.runs.manifest import now
+from innerloop.training.execution.plan import Plan
 
 
 def protocol_of(recipe: Recipe, norm: str, weights: str, trained: Recipe | None = None) -> dict[str, Any]:

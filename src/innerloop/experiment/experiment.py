@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.python import as_items
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys
+from innerloop.experiment.recipe.trust import admit
+from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
 from innerloop.experiment.trained import Run
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.python import as_items
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, recipe_to_toml, typed_keys
-from innerloop.recipes.trust import admit
-from innerloop.recipes.unread import unread
 
 
 class Experiment:
@@ -21,7 +21,7 @@ class Experiment:
 
     Args:
         source: the name of a shipped recipe (``innerloop ls`` lists them), the path of a TOML file, a run
-            whose recipe is meant, or a :class:`~innerloop.recipes.schema.Recipe`.
+            whose recipe is meant, or a :class:`~innerloop.experiment.recipe.schema.Recipe`.
         items: settings as on the command line, such as ``"inner.lr=0.1"``.
         trust: whether code from outside that a recipe's file names may be imported.
         settings: the same in Python: a dict per section, or ``seed``.

@@ -10,16 +10,16 @@ import torch
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.frozen import evaluate_head
 from innerloop.evaluation.scores import Evaluation, evaluate
-from innerloop.execution.plan import Plan
 from innerloop.experiment.data import Data
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import in_label_orders, test_steps
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.together import all_ranks
 from innerloop.experiment.weights import for_test
-from innerloop.recipes.schema import Recipe
-from innerloop.training.fit import Log, Save, Tell, Validation, fit
+from innerloop.training.execution.plan import Plan
+from innerloop.training.loop import Log, Save, Tell, Validation, fit
 from innerloop.training.state import TrainState
 
 MOST_QUERIES = 20_000

@@ -9,16 +9,16 @@ from typing import Any
 
 from torch import Tensor
 
-from innerloop.execution.group import Group
-from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.trust import admit, foreign_code
 from innerloop.experiment.sizes import sizes_from
 from innerloop.experiment.together import IN_STEP, at_work
 from innerloop.experiment.validation import validation_of
 from innerloop.experiment.words import recipe_words
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.trust import admit, foreign_code
+from innerloop.training.execution.group import Group
+from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState, group_of, in_order, state_from
 
 Call = Callable[[Parts, Plan, dict[str, Tensor], dict[str, Any]], None]

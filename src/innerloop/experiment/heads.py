@@ -5,7 +5,7 @@ from __future__ import annotations
 from innerloop.evaluation.grid import PENALTIES
 from innerloop.evaluation.protocol import Protocol
 from innerloop.experiment.pictures import build_kinds
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.schema import Recipe
 
 
 def head_protocol(recipe: Recipe, norm: str, episodes: int) -> Protocol:

@@ -7,9 +7,9 @@ from pathlib import Path
 from innerloop.experiment.data import build_data
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.loading import load_run
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.weights import for_test
-from innerloop.plots.sinusoid import SinusoidPicture, sinusoid_data
-from innerloop.recipes.schema import Recipe
+from innerloop.report.plots.sinusoid import SinusoidPicture, sinusoid_data
 
 POINTS = 200
 """Query points that draw the curves."""

@@ -12,9 +12,9 @@ from innerloop.core.words import score_text
 from innerloop.evaluation.baselines import Baseline
 from innerloop.evaluation.episodes import Episodes
 from innerloop.evaluation.scores import GridRow
-from innerloop.recipes.library import read_recipe
-from innerloop.recipes.protocols import CHANGED, evaluation_line
-from innerloop.recipes.told import told_episodes
+from innerloop.experiment.recipe.library import read_recipe
+from innerloop.experiment.recipe.protocols import CHANGED, evaluation_line
+from innerloop.experiment.recipe.told import told_episodes
 from innerloop.runs.manifest import read_manifest
 
 

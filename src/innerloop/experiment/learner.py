@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss
+from innerloop.experiment.recipe.schema import Inner, Recipe
 from innerloop.learners.base import Learner
 from innerloop.learners.entry import Argument, Entry
 from innerloop.learners.orders import label_averaged, label_orders
 from innerloop.learners.table import LEARNERS, depends_on_order, takes_steps
 from innerloop.learners.updates import UpdateRule, adam, momentum, sgd
 from innerloop.nets.network import Network
-from innerloop.recipes.schema import Inner, Recipe
 
 
 def test_steps(recipe: Recipe) -> int:

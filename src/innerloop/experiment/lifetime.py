@@ -9,15 +9,15 @@ from typing import Any
 
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.faults import in_words
+from innerloop.core.files import write_text_atomic
 from innerloop.experiment.data import Data
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import recipe_to_toml
 from innerloop.experiment.run_data import data_record, keep_data
 from innerloop.experiment.together import remember_run
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.directory import RECIPE, create_run
-from innerloop.runs.files import write_text_atomic
-from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import start_manifest, update_manifest
+from innerloop.runs.process import sole_writer
 from innerloop.runs.progress import Progress, RunLog
 
 

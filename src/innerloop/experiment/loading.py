@@ -8,28 +8,29 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from innerloop.choose.rates.auto import as_trained
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
-from innerloop.execution.plan import Plan, available_cores
 from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed
 from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
-from innerloop.experiment.rates.auto import as_trained
+from innerloop.experiment.recipe.backbone import NOTHING
+from innerloop.experiment.recipe.library import read_recipe
+from innerloop.experiment.recipe.protocols import changed_settings
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe, typed_keys
+from innerloop.experiment.recipe.started import recipe_of
+from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run_data import kept_scale, shown_as_trained, shown_words, with_kept_data
 from innerloop.experiment.sizes import Sizes, sizes_from
 from innerloop.experiment.words import recipe_words
-from innerloop.objectives.multitask import PREFIX as HEADS
-from innerloop.recipes.backbone import NOTHING
-from innerloop.recipes.library import read_recipe
-from innerloop.recipes.protocols import changed_settings
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe, typed_keys
-from innerloop.recipes.started import recipe_of
-from innerloop.recipes.unread import unread
+from innerloop.learners.objectives.multitask import PREFIX as HEADS
 from innerloop.runs.checkpoints import DamagedCheckpointError, load_checkpoint
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest
+from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState, in_order, state_from
 
 

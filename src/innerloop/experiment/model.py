@@ -11,23 +11,23 @@ from innerloop.core.losses import get_loss, is_classification, smoothed
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import build_learner, in_label_orders
 from innerloop.experiment.pretrained import check_channels
+from innerloop.experiment.recipe.judged import IMAGE_FAMILIES, kinds_asked
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.targets import check_outputs, check_targets
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import Learner
+from innerloop.learners.objectives.base import Objective
+from innerloop.learners.objectives.distillation import Teacher, distilled
+from innerloop.learners.objectives.episodic import episodic
+from innerloop.learners.objectives.erm import erm
+from innerloop.learners.objectives.mixed_precision import in_bfloat16
+from innerloop.learners.objectives.multitask import multitask
+from innerloop.learners.objectives.reptile import reptile
 from innerloop.nets.factory import BACKBONES, build_backbone
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
-from innerloop.objectives.base import Objective
-from innerloop.objectives.distillation import Teacher, distilled
-from innerloop.objectives.episodic import episodic
-from innerloop.objectives.erm import erm
-from innerloop.objectives.mixed_precision import in_bfloat16
-from innerloop.objectives.multitask import multitask
-from innerloop.objectives.reptile import reptile
-from innerloop.recipes.judged import IMAGE_FAMILIES, kinds_asked
-from innerloop.recipes.schema import Recipe
 
 
 class Model(NamedTuple):

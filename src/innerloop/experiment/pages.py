@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from innerloop.report.page import write_page
 
 if TYPE_CHECKING:
-    from innerloop.plots.sinusoid import SinusoidPicture
+    from innerloop.report.plots.sinusoid import SinusoidPicture
 
 
 def write_report(runs: list[Path], out: Path | None = None) -> Path:

@@ -11,14 +11,14 @@ from innerloop.core.errors import Problems, UserError
 from innerloop.core.types import Buffers, Loss, Params
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.model import Model, build_model, check_kind
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.teacher import load_teacher
 from innerloop.experiment.weights import first_weights, for_test
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import Learner
+from innerloop.learners.objectives.base import Objective
 from innerloop.nets.network import Network
-from innerloop.objectives.base import Objective
-from innerloop.recipes.schema import Recipe
 from innerloop.training.optimisers import MakeOptimiser, make_optimiser
 from innerloop.training.schedules import Schedule, make_schedule
 from innerloop.training.state import TrainState, initial_state

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from innerloop.core.files import json_line, write_text_atomic
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.predicted import Predicted
 from innerloop.experiment.data import Data
 from innerloop.experiment.pictures import build_kinds
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.runs.directory import PREDICTIONS
-from innerloop.runs.files import json_line, write_text_atomic
 from innerloop.tasks.episodes import EpisodeRows
 from innerloop.tasks.few_shot import FewShot, few_shot
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from innerloop.classify.features.overlap import overlap, seen_before
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
-from innerloop.features.overlap import overlap, seen_before
+from innerloop.experiment.recipe.backbone import NOTHING
+from innerloop.experiment.recipe.judged import IMAGE_FAMILIES
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.nets.hugging_face import PREFIX, is_hugging_face
 from innerloop.nets.hugging_face_pictures import read_preprocessing
 from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, published_weights
-from innerloop.recipes.backbone import NOTHING
-from innerloop.recipes.judged import IMAGE_FAMILIES
-from innerloop.recipes.schema import Recipe
 
 INIT = "pretrained"
 """The value of ``model.init`` that means published weights."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.evaluation.comparison import Comparison
-from innerloop.execution.plan import Plan
 from innerloop.experiment.judged import Judged
+from innerloop.training.execution.plan import Plan
 
 
 class TrainResult(NamedTuple):

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from innerloop.choose.rates.auto import provisional, refuse_unknown_rate, settled
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
-from innerloop.execution.plan import Plan, check_compiler
-from innerloop.execution.warned import worker_warnings
 from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
@@ -23,7 +22,12 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.planned import Slowdown, check_kept_plan, planned
 from innerloop.experiment.pretrained import seen_notes
-from innerloop.experiment.rates.auto import provisional, refuse_unknown_rate, settled
+from innerloop.experiment.recipe.backbone import NOTHING
+from innerloop.experiment.recipe.fitted import refuse_unfitted
+from innerloop.experiment.recipe.judged import refuse_mixed_ways
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.started import look_at, recipe_of
+from innerloop.experiment.recipe.unread import rate_warning, refuse_stray_tables
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
 from innerloop.experiment.together import ranks_here, ranks_notes
@@ -31,21 +35,16 @@ from innerloop.experiment.tracked import final_scores, tracked
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
-from innerloop.recipes.backbone import NOTHING
-from innerloop.recipes.fitted import refuse_unfitted
-from innerloop.recipes.judged import refuse_mixed_ways
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.started import look_at, recipe_of
-from innerloop.recipes.unread import rate_warning, refuse_stray_tables
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, refuse_links
 from innerloop.runs.leftovers import clear_leftovers
-from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, truncate_after
-from innerloop.runs.process import alive
+from innerloop.runs.process import alive, sole_writer
 from innerloop.runs.progress import Progress, RunLog, progress
 from innerloop.runs.tracking import check_followers
+from innerloop.training.execution.plan import Plan, check_compiler
+from innerloop.training.execution.warned import worker_warnings
 from innerloop.training.state import TrainState, in_order, state_from
 
 

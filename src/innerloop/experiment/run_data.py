@@ -12,8 +12,8 @@ from innerloop.experiment.data import Data
 from innerloop.experiment.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
 from innerloop.experiment.pictures import IMAGE_FAMILIES, Scale, build_source, held_out, plain_source
 from innerloop.experiment.pretrained import own_scale, seen_notes
-from innerloop.recipes.schema import Data as DataSection
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.schema import Data as DataSection
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.runs.manifest import read_manifest
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.losses import get_loss, is_classification
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.learners.table import needs_labels, uses_head
-from innerloop.recipes.schema import Recipe
 
 
 def check_targets(recipe: Recipe, labels: bool) -> None:

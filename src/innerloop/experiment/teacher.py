@@ -11,12 +11,12 @@ from innerloop.experiment.data import DTYPES, Data
 from innerloop.experiment.kept import KEPT, read_kept
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.started import look_at
+from innerloop.experiment.recipe.trust import foreign_code
 from innerloop.experiment.sizes import Sizes, sizes_from
 from innerloop.experiment.weights import for_test
-from innerloop.objectives.distillation import Teacher, teacher_of
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.started import look_at
-from innerloop.recipes.trust import foreign_code
+from innerloop.learners.objectives.distillation import Teacher, teacher_of
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
 from innerloop.runs.manifest import read_manifest

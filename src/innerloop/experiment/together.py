@@ -21,11 +21,11 @@ from torch import Tensor
 from innerloop.core.cores import available_cores, divide_cores
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.ranks import LOST, LostRankError, Place
-from innerloop.execution.group import Group, group_here, join, leave
-from innerloop.execution.plan import Plan
-from innerloop.execution.ranks import AllRanksError
 from innerloop.experiment.parts import Parts
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.training.execution.group import Group, group_here, join, leave
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.ranks import AllRanksError
 
 Carry = Callable[[Group, dict[str, Any], dict[str, Tensor]], None]
 """Carries out a call: what :func:`announce` was given."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from innerloop.experiment.judged import Judged
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.tracking import NO_TRACKER, Tracked
 

@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import innerloop.experiment.backbone_run as backbone_run
+from innerloop.classify.predicting.adapted import UNSURE_BELOW, Prediction
+from innerloop.classify.predicting.loading import predictor_from
+from innerloop.classify.predicting.predictor import predict_arrays
 from innerloop.core.errors import UserError
+from innerloop.core.files import read_json
 from innerloop.evaluation.comparison import Comparison
 from innerloop.experiment.compare import compare_judged
 from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
-from innerloop.experiment.predicting.adapted import UNSURE_BELOW, Prediction
-from innerloop.experiment.predicting.loading import predictor_from
-from innerloop.experiment.predicting.predictor import predict_arrays
+from innerloop.experiment.recipe.library import read_recipe
+from innerloop.experiment.recipe.protocols import own_evaluation
+from innerloop.experiment.recipe.python import as_items, in_section
+from innerloop.experiment.recipe.schema import Eval, Recipe
 from innerloop.experiment.run import evaluate_run, resume
-from innerloop.recipes.library import read_recipe
-from innerloop.recipes.protocols import own_evaluation
-from innerloop.recipes.python import as_items, in_section
-from innerloop.recipes.schema import Eval, Recipe
 from innerloop.runs.directory import RECIPE, find_run
-from innerloop.runs.files import read_json
 from innerloop.runs.manifest import actual_status, read_manifest
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from innerloop.core.losses import is_classification
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import judge
 from innerloop.experiment.parts import Parts
-from innerloop.training.fit import Validation
+from innerloop.training.execution.plan import Plan
+from innerloop.training.loop import Validation
 
 
 def validation_of(parts: Parts, plan: Plan) -> Validation:

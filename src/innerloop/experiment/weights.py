@@ -7,19 +7,19 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.core.random import generator
+from innerloop.core.tensors import read_tensors
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import DTYPES
 from innerloop.experiment.model import Model
 from innerloop.experiment.pretrained import INIT, pretrained_weights
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.learners.base import is_own
+from innerloop.learners.objectives.multitask import PREFIX as HEADS
 from innerloop.nets.noise import with_noise, without_noise
 from innerloop.nets.weights import load_statistics, load_weights
-from innerloop.objectives.multitask import PREFIX as HEADS
-from innerloop.recipes.schema import Recipe
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
-from innerloop.runs.tensors import read_tensors
 from innerloop.training.state import group_of
 
 

@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from innerloop.learners.gradient import non_adaptive as non_adaptive
     from innerloop.learners.kernel import kernel_learner as kernel_learner
     from innerloop.learners.kernel import regression_tasks as regression_tasks
+    from innerloop.learners.objectives.base import Objective as Objective
+    from innerloop.learners.objectives.distillation import distilled as distilled
+    from innerloop.learners.objectives.distillation import teacher_of as teacher_of
+    from innerloop.learners.objectives.episodic import episodic as episodic
+    from innerloop.learners.objectives.erm import erm as erm
+    from innerloop.learners.objectives.mixed_precision import Choice as Choice
+    from innerloop.learners.objectives.mixed_precision import at_precision as at_precision
+    from innerloop.learners.objectives.multitask import multitask as multitask
+    from innerloop.learners.objectives.multitask import task_head as task_head
+    from innerloop.learners.objectives.reptile import reptile as reptile
     from innerloop.learners.orders import label_averaged as label_averaged
     from innerloop.learners.prototype import protonet as protonet
     from innerloop.learners.proximal import imaml as imaml
@@ -48,6 +58,13 @@ else:
             "innerloop.learners.fine_tuning": "fine_tune",
             "innerloop.learners.gradient": "anil boil gradient_learner maml maml_lslr meta_sgd non_adaptive",
             "innerloop.learners.kernel": "kernel_learner regression_tasks",
+            "innerloop.learners.objectives.base": "Objective",
+            "innerloop.learners.objectives.distillation": "distilled teacher_of",
+            "innerloop.learners.objectives.episodic": "episodic",
+            "innerloop.learners.objectives.erm": "erm",
+            "innerloop.learners.objectives.mixed_precision": "Choice at_precision",
+            "innerloop.learners.objectives.multitask": "multitask task_head",
+            "innerloop.learners.objectives.reptile": "reptile",
             "innerloop.learners.orders": "label_averaged",
             "innerloop.learners.prototype": "protonet",
             "innerloop.learners.proximal": "imaml minibatchprox",

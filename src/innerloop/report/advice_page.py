@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.core.words import duration
-from innerloop.plots.advice import standing_data, standing_figure
-from innerloop.plots.svg import figure_to_svg
 from innerloop.report.advice_words import hardness_words, landscape_words, note_words, rate_words
 from innerloop.report.figures import Picture
+from innerloop.report.plots.advice import standing_data, standing_figure
+from innerloop.report.plots.svg import figure_to_svg
 from innerloop.report.progress_rows import environment_rows, time_rows
 from innerloop.report.read_run import RunData
 from innerloop.report.reproduction_page import RESUMED, ending_view

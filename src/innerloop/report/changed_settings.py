@@ -22,7 +22,7 @@ class Differing(NamedTuple):
 
 def differing_settings(recipe: Mapping[str, Any]) -> list[Differing]:
     """Settings that differ from the schema's defaults."""
-    from innerloop.recipes.schema import Recipe
+    from innerloop.experiment.recipe.schema import Recipe
 
     ours, defaults = flatten(recipe), flatten(Recipe.model_validate({}).model_dump())
     about = _descriptions()
@@ -34,7 +34,7 @@ def differing_settings(recipe: Mapping[str, Any]) -> list[Differing]:
 
 
 def _descriptions() -> dict[str, str]:
-    from innerloop.recipes.schema import Recipe
+    from innerloop.experiment.recipe.schema import Recipe
 
     words: dict[str, str] = {}
     for section, field in Recipe.model_fields.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from innerloop.recipes.protocols import brief, is_own
+from innerloop.experiment.recipe.protocols import brief, is_own
 from innerloop.report.differences import differing_keys, group_label, pair, seed_groups, verdict
 from innerloop.report.figures import adaptation_picture, histogram_picture
 from innerloop.report.read_run import RunData, flatten, headline, others

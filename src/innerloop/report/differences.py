@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.evaluation.episodes import Episodes, other_episodes
-from innerloop.recipes.protocols import CHANGED, brief
-from innerloop.recipes.told import told_episodes
+from innerloop.experiment.recipe.protocols import CHANGED, brief
+from innerloop.experiment.recipe.told import told_episodes
 from innerloop.report.read_run import RunData, flatten, headline
 from innerloop.report.words import number
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from innerloop.plots.adaptation import adaptation_curve_data, adaptation_curve_figure
-from innerloop.plots.histogram import score_histogram_data, score_histogram_figure
-from innerloop.plots.svg import figure_to_svg
-from innerloop.plots.training import training_curve_data, training_curve_figure
+from innerloop.report.plots.adaptation import adaptation_curve_data, adaptation_curve_figure
+from innerloop.report.plots.histogram import score_histogram_data, score_histogram_figure
+from innerloop.report.plots.svg import figure_to_svg
+from innerloop.report.plots.training import training_curve_data, training_curve_figure
 from innerloop.report.read_run import RunData, flatten
 from innerloop.report.words import interval, number
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from innerloop.core.errors import UserError
-from innerloop.plots.sinusoid import SinusoidPicture, sinusoid_figure
-from innerloop.plots.svg import figure_to_svg
 from innerloop.report.figures import Picture
+from innerloop.report.plots.sinusoid import SinusoidPicture, sinusoid_figure
+from innerloop.report.plots.svg import figure_to_svg
 from innerloop.report.read_run import inside
 from innerloop.report.words import number
 
@@ -28,8 +28,8 @@ def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | 
         name: what the ids in the picture begin with.
         held_out: run → what to draw.
     """
-    from innerloop.recipes.started import ChangedRecipeError
-    from innerloop.recipes.trust import UntrustedCodeError
+    from innerloop.experiment.recipe.started import ChangedRecipeError
+    from innerloop.experiment.recipe.trust import UntrustedCodeError
     from innerloop.runs.checkpoints import DamagedCheckpointError
 
     left_out = "The picture of a held-out task is left out:"

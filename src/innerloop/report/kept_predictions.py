@@ -7,9 +7,9 @@ import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from innerloop.core.files import read_json
 from innerloop.report.read_run import RunData, inside
 from innerloop.runs.directory import PREDICTIONS
-from innerloop.runs.files import read_json
 
 _KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.plots.landscape_page import landscape_page
+from innerloop.core.files import write_text_atomic
 from innerloop.report.advice_page import advised_view
 from innerloop.report.analysis_page import analysed_view
 from innerloop.report.comparison_page import comparison_view
 from innerloop.report.differences import labels
 from innerloop.report.held_out_task import HeldOut
+from innerloop.report.plots.landscape_page import landscape_page
 from innerloop.report.read_run import RunData, load_run
 from innerloop.report.render import environment, render
 from innerloop.report.reproduction_page import overview_view, redone_view
@@ -20,7 +21,6 @@ from innerloop.report.run_page import run_view
 from innerloop.report.search_page import searched_view
 from innerloop.report.views import ResultView
 from innerloop.runs.directory import is_run
-from innerloop.runs.files import write_text_atomic
 from innerloop.runs.pages import MARKER, check_page
 
 OWN_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {"landscape": landscape_page}

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from innerloop.core.telling import shown
 from innerloop.evaluation.sureness.words import copies_lines, covers
-from innerloop.plots.learning import learning_curve_data, learning_curve_figure
-from innerloop.plots.svg import figure_to_svg
 from innerloop.report.figures import Picture
+from innerloop.report.plots.learning import learning_curve_data, learning_curve_figure
+from innerloop.report.plots.svg import figure_to_svg
 from innerloop.report.render import render
 from innerloop.report.words import number
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from innerloop.core.statistics import Interval
-from innerloop.plots.calibration import calibration_data, calibration_figure
-from innerloop.plots.svg import figure_to_svg
 from innerloop.report.breakdown import (
     FEW,
     Pair,
@@ -22,6 +20,8 @@ from innerloop.report.breakdown import (
 )
 from innerloop.report.figures import Picture
 from innerloop.report.kept_predictions import Kept, KeptTask, Query, ShownTask
+from innerloop.report.plots.calibration import calibration_data, calibration_figure
+from innerloop.report.plots.svg import figure_to_svg
 from innerloop.report.prediction_page import MOST_CLASSES, Heat, heat_row, percent
 from innerloop.report.views import Table
 from innerloop.report.words import interval, number

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.recipes.protocols import expected_protocol, own_evaluation
+from innerloop.core.files import read_json
+from innerloop.experiment.recipe.protocols import expected_protocol, own_evaluation
 from innerloop.runs.directory import RECIPE, is_run, refuse_links
-from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 

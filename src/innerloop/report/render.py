@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from innerloop._version import __version__
 from innerloop.core.telling import shown
-from innerloop.plots.policy import content_policy
-from innerloop.plots.style import COLOURS, DARK_COLOURS
 from innerloop.report.foreign_svg import rewritten
+from innerloop.report.plots.policy import content_policy
+from innerloop.report.plots.style import COLOURS, DARK_COLOURS
 from innerloop.runs.pages import MARKER
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.recipes.protocols import baselines_line, brief, is_own
+from innerloop.experiment.recipe.protocols import baselines_line, brief, is_own
 from innerloop.report.changed_settings import differing_settings
 from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
 from innerloop.report.held_out_task import HeldOut, adapted_picture

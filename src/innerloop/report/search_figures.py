@@ -7,10 +7,10 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.nets.cells.toml import from_table
-from innerloop.plots.cells import cell_picture_data, cell_picture_figure
-from innerloop.plots.search import prediction_data, prediction_figure, race_data, race_figure
-from innerloop.plots.svg import figure_to_svg
 from innerloop.report.figures import Picture
+from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
+from innerloop.report.plots.search import prediction_data, prediction_figure, race_data, race_figure
+from innerloop.report.plots.svg import figure_to_svg
 
 
 def pictures_of(result: Mapping[str, Any], name: str, validate: bool) -> list[Picture]:

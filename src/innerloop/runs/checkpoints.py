@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.runs.exact import decoded, encoded
-from innerloop.runs.files import (
+from innerloop.core.files import (
     DamagedFileError,
     check_plain_file,
     read_object,
@@ -31,6 +30,7 @@ from innerloop.runs.files import (
     sync_folder,
     write_json_atomic,
 )
+from innerloop.runs.exact import decoded, encoded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,7 +140,7 @@ def _load(folder: Path, tag: str) -> Checkpoint | None:
 
 
 def _read(where: Path, expected: str | None) -> Checkpoint:
-    from innerloop.runs.tensors import read_tensors
+    from innerloop.core.tensors import read_tensors
 
     _verify(where / STATE, expected)
     about = decoded(read_object(where / STATE))
@@ -197,7 +197,7 @@ def checkpoint_step(run: Path, tag: str = "last") -> int | None:
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     import torch
 
-    from innerloop.runs.tensors import write_tensors
+    from innerloop.core.tensors import write_tensors
 
     # the format wants contiguous tensors that share no memory, which views and tied parameters do
     copies = {

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from innerloop.core.errors import UserError
-from innerloop.runs.files import read_object, write_json_atomic
+from innerloop.core.files import read_object, write_json_atomic
 from innerloop.runs.process import alive, identity
 
 LEASE = 60.0

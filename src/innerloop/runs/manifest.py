@@ -15,8 +15,8 @@ from typing import Any
 from innerloop._version import __version__
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
+from innerloop.core.files import DamagedFileError, json_line, read_object, write_json_atomic
 from innerloop.runs.directory import MANIFEST
-from innerloop.runs.files import DamagedFileError, json_line, read_object, write_json_atomic
 from innerloop.runs.process import alive, identity
 
 ENDED = ("finished", "interrupted", "failed")

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from innerloop.core.errors import UserError
-from innerloop.runs.files import json_line, write_text_atomic
+from innerloop.core.files import json_line, write_text_atomic
 from innerloop.runs.tracking import Tracked, followers, scalars
 
 

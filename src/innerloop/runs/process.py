@@ -2,13 +2,60 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from innerloop.core.errors import UserError
+from innerloop.core.faults import in_words
+from innerloop.core.lock import try_lock
+from innerloop.runs.directory import refuse_links
+
 _LARGEST = 2**31 - 1
+LOCK = ".lock"
+_SAID = 400  # bytes of the lock file that are read for a message
+
+
+@contextlib.contextmanager
+def sole_writer(run: Path) -> Iterator[bool]:
+    """Holds the lock of a run while the block lasts; taken before anything in the run is read or written.
+
+    Yields:
+        Whether the run had a lock before: then whoever held it is gone, whatever its manifest says. A run of
+        an earlier version had none.
+
+    Raises:
+        UserError: another process holds it, the run cannot be written, or a link leads out of it.
+    """
+    refuse_links(run)
+    file = run / LOCK
+    known = file.exists()
+    try:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UserError(in_words(error) or f"{run} cannot be written ({error.strerror}).") from None
+    try:
+        if not try_lock(handle):
+            raise UserError(f"{run} is being worked on by {_holder(handle)}: wait for it, or stop it first.")
+        told = json.dumps({name: identity()[name] for name in ("pid", "host")}).encode()
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without words
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, told, 0) if hasattr(os, "pwrite") else os.write(handle, told)
+        yield known
+    finally:
+        os.close(handle)
+
+
+def _holder(handle: int) -> str:
+    try:
+        about = json.loads(os.read(handle, _SAID))
+        return f"process {int(about['pid'])} on {about['host']}"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "another process"
 
 
 def identity() -> dict[str, Any]:
@@ -24,7 +71,7 @@ def alive(manifest: Mapping[str, Any]) -> bool | None:
     """Whether the process that a manifest names still runs; None if that cannot be told.
 
     Runs of earlier versions kept the number only: a process of that number that began after the manifest was
-    written last is another one, which only :func:`innerloop.runs.lock.sole_writer` can know.
+    written last is another one, which only :func:`sole_writer` can know.
     """
     pid = manifest.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool):

@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 
 from innerloop.core.random import generator
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.execution.gradient_types import TaskLoss
-from innerloop.execution.gradients import meta_gradient
-from innerloop.execution.plan import Plan
 from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE
+from innerloop.training.execution.gradient_types import TaskLoss
+from innerloop.training.execution.gradients import meta_gradient
+from innerloop.training.execution.plan import Plan
 
 
 class Failures:

@@ -8,8 +8,6 @@ from torch import Tensor
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
-from innerloop.execution.plan import Plan
-from innerloop.execution.tasks import map_tasks
 from innerloop.learners.base import Learner
 from innerloop.testing.closeness import close
 from innerloop.testing.collect import (
@@ -18,6 +16,8 @@ from innerloop.testing.collect import (
     expect_slope,
     to_dtype,
 )
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.tasks import map_tasks
 
 
 def check_learner(

@@ -11,18 +11,18 @@ from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, TaskBatch, stack_tasks
 from innerloop.experiment.learner import Given, from_entry
+from innerloop.experiment.recipe.schema import Inner
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.predict import Method, fit
 from innerloop.learners.base import OWN_PREFIX, Learner, is_own
 from innerloop.learners.entry import Variant
 from innerloop.learners.kernel import kernel_learner, regression_tasks
+from innerloop.learners.objectives.episodic import episodic
 from innerloop.learners.others import OTHERS
 from innerloop.learners.table import LEARNERS
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
-from innerloop.objectives.episodic import episodic
-from innerloop.recipes.schema import Inner
 from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import make_sampler
 from innerloop.testing.learners import check_learner

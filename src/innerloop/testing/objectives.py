@@ -6,9 +6,7 @@ import torch
 
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, TaskBatch
-from innerloop.execution.gradients import meta_gradient
-from innerloop.execution.plan import Plan
-from innerloop.objectives.base import Objective
+from innerloop.learners.objectives.base import Objective
 from innerloop.testing.closeness import close
 from innerloop.testing.collect import (
     Failures,
@@ -16,6 +14,8 @@ from innerloop.testing.collect import (
     expect_slope,
     to_dtype,
 )
+from innerloop.training.execution.gradients import meta_gradient
+from innerloop.training.execution.plan import Plan
 
 
 def check_objective(

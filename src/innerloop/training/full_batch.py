@@ -9,7 +9,7 @@ from torch import Tensor
 
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.learners.base import Learner
-from innerloop.objectives.base import Objective
+from innerloop.learners.objectives.base import Objective
 
 Watch = Callable[[int, Params, float], None]
 """Told ``(step, parameters, loss)`` before every step, and after the last."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
-from innerloop.objectives.base import Objective
+from innerloop.learners.objectives.base import Objective
 from innerloop.tasks.sampler import Sampler
 
 

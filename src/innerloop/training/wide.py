@@ -13,9 +13,9 @@ from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.learners.base import Learner
 from innerloop.learners.gradient import anil, maml
+from innerloop.learners.objectives.episodic import all_samples
+from innerloop.learners.objectives.multitask import multitask, task_head
 from innerloop.nets.network import Network
-from innerloop.objectives.episodic import all_samples
-from innerloop.objectives.multitask import multitask, task_head
 from innerloop.theory.convergence import linear_loss
 from innerloop.training.full_batch import descend, meta_outputs
 

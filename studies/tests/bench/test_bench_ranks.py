@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop.execution import ranks as execution_ranks
 from innerloop.testing.tolerance import LIMIT, ROUNDED, SUMMED
+from innerloop.training.execution import ranks as execution_ranks
 from innerloop_studies.bench import cost_table, ranks, sides, team
 from innerloop_studies.bench.child import Child
 from innerloop_studies.bench.cost_model import (

@@ -9,8 +9,8 @@ import numpy
 import pytest
 import torch
 
-from innerloop.advice.rate import NORMALISED, UNNORMALISED
-from innerloop.plots.panels import line, mark, panel, panels_figure
+from innerloop.choose.rate import NORMALISED, UNNORMALISED
+from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.testing.closeness import assert_close, assert_mean
 from innerloop.testing.tolerance import SUMMED
 from innerloop_studies.bench import rate as bench_rate

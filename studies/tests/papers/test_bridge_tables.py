@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
 from innerloop.testing.tolerance import ROUNDED
 from innerloop_studies.papers.bridge import fig2 as bridge_fig2
 from innerloop_studies.papers.bridge import table3 as bridge_table3

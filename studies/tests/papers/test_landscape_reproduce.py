@@ -15,10 +15,10 @@ from innerloop.core.types import TaskBatch
 from innerloop.data.catalogue import class_list
 from innerloop.data.glyphs import glyphs
 from innerloop.learners import maml
+from innerloop.learners.objectives import episodic, erm
 from innerloop.nets.neurons import logistic_model, neurons
-from innerloop.objectives import episodic, erm
-from innerloop.plots import landscape as plots
-from innerloop.plots.panels import line, panel, panels_figure, points
+from innerloop.report.plots import landscape as plots
+from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.testing.closeness import assert_close, assert_mean
 from innerloop.testing.tolerance import ROUNDED
 from innerloop.theory.landscape.empirical import empirical_maml, empirical_nal

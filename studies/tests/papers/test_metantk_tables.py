@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from innerloop.choose import METHODS
+from innerloop.choose.architectures.prune_settings import PruneSettings
 from innerloop.core.errors import UserError
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.cells import PUBLISHED, from_table, to_table
-from innerloop.recipes.settings import make_recipe
-from innerloop.search import METHODS
-from innerloop.search.prune_settings import PruneSettings
 from innerloop_studies.papers.metantk import fig2 as metantk_fig2
 from innerloop_studies.papers.metantk import pictures as metantk_pictures
 from innerloop_studies.papers.metantk import table1 as metantk_table1

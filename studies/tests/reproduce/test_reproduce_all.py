@@ -6,7 +6,7 @@ import pytest
 
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
-from innerloop.plots.style import new_figure
+from innerloop.report.plots.style import new_figure
 from innerloop.runs.manifest import read_manifest
 from innerloop_studies import reproduce
 from innerloop_studies.reproduce import find

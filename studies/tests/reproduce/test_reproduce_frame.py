@@ -11,15 +11,15 @@ from typing import Annotated, ClassVar, NamedTuple
 import pytest
 from pydantic import Field
 
-from innerloop import analysis
+from innerloop.choose import analysis
 from innerloop.cli import main as command
 from innerloop.cli.analyses import WORDS
 from innerloop.core.errors import UserError
-from innerloop.plots.style import new_figure
-from innerloop.recipes.flat import FlatSettings, describe, read_flat
-from innerloop.recipes.problems import Infinite
-from innerloop.recipes.reading import When
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.flat import FlatSettings, describe, read_flat
+from innerloop.experiment.recipe.problems import Infinite
+from innerloop.experiment.recipe.reading import When
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.report.plots.style import new_figure
 from innerloop_studies import reproduce
 from innerloop_studies.reproduce.parts import remembered
 from innerloop_studies.reproduce.rows import Reproduction, row
@@ -249,7 +249,7 @@ def test_imports_are_found_where_a_whole_parse_finds_them():
 
 def test_the_source_of_a_training_run_reaches_its_solver_of_rates_but_not_the_rows():
     names = set(files_behind("innerloop_studies.papers.further.rate_runs"))
-    reached = {"innerloop.theory.rate.bracket", "innerloop.advice.rate", "innerloop.training.fit"}
+    reached = {"innerloop.theory.rate.bracket", "innerloop.choose.rate", "innerloop.training.loop"}
     assert reached | {"innerloop.tasks.episodes"} <= names
     elsewhere = {"papers.further.rate_regret", "cli.main", "report.rate_section"}
     assert not {f"innerloop.{name}" for name in elsewhere} & names

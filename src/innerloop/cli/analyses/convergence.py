@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from innerloop.advice.convergence import Convergence
-    from innerloop.analysis.convergence import Settings
+    from innerloop.choose.analysis.convergence import Settings
+    from innerloop.training.convergence import Convergence
 
 
 def words(result: Convergence, settings: Settings) -> list[str]:

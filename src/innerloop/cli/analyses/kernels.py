@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from innerloop.advice.kernels import KernelComparison
-    from innerloop.analysis.kernels import Settings
+    from innerloop.choose.analysis.kernels import Settings
+    from innerloop.theory.estimates.kernels import KernelComparison
 
 
 def words(result: KernelComparison, settings: Settings) -> list[str]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from innerloop.advice.hardness import Hardness
-    from innerloop.advice.landscape import ClosedLandscape
-    from innerloop.advice.landscape_features import View
-    from innerloop.advice.landscape_tasks import TaskLandscape
-    from innerloop.analysis.landscape import Landscape, Settings
+    from innerloop.choose.analysis.landscape import Landscape, Settings
+    from innerloop.theory.estimates.hardness import Hardness
+    from innerloop.theory.estimates.landscape import ClosedLandscape
+    from innerloop.theory.estimates.landscape_features import View
+    from innerloop.theory.estimates.landscape_tasks import TaskLandscape
 
 
 def words(result: Landscape, _settings: Settings) -> list[str]:
     """The gain, where both solutions lie, and how hard the tasks are."""
-    from innerloop.advice.landscape import ClosedLandscape
-    from innerloop.advice.landscape_tasks import TaskLandscape
+    from innerloop.theory.estimates.landscape import ClosedLandscape
+    from innerloop.theory.estimates.landscape_tasks import TaskLandscape
 
     if isinstance(result, ClosedLandscape):
         return _closed(result)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from innerloop.advice.rate_forms import FormRate
-    from innerloop.advice.rate_judged import JudgedRate
-    from innerloop.advice.rate_record import RateAdvice
-    from innerloop.analysis.rate import Settings
+    from innerloop.choose.analysis.rate import Settings
+    from innerloop.choose.rate_judged import JudgedRate
+    from innerloop.choose.rate_record import RateAdvice
+    from innerloop.theory.estimates.rate_forms import FormRate
 
 RANGES = {"bracket": "bracket", "range": "range to sweep", "sweep": "range to sweep"}
 """What the two ends of an estimate are, by its kind."""
@@ -16,7 +16,7 @@ RANGES = {"bracket": "bracket", "range": "range to sweep", "sweep": "range to sw
 
 def words(result: FormRate | JudgedRate, _settings: Settings) -> list[str]:
     """The rate, how sure it is, and why."""
-    from innerloop.advice.rate_judged import JudgedRate
+    from innerloop.choose.rate_judged import JudgedRate
 
     return _judged(result) if isinstance(result, JudgedRate) else _by_form(result)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from innerloop.advice.regions import RegionCount
-    from innerloop.analysis.regions import Settings
+    from innerloop.choose.analysis.regions import Settings
+    from innerloop.choose.regions import RegionCount
 
 
 def words(result: RegionCount, _settings: Settings) -> list[str]:

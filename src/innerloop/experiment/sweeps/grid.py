@@ -13,16 +13,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.errors import Problems
+from innerloop.experiment.recipe.grammar import Assignment, parse
+from innerloop.experiment.recipe.library import read_recipe
+from innerloop.experiment.recipe.problems import kind, known_settings
+from innerloop.experiment.recipe.python import toml_value
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import RECIPE as GRAMMAR
+from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys
+from innerloop.experiment.recipe.trust import admit_all
+from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.sweeps.ranges import Range, split_ranges
-from innerloop.recipes.grammar import Assignment, parse
-from innerloop.recipes.library import read_recipe
-from innerloop.recipes.problems import kind, known_settings
-from innerloop.recipes.python import toml_value
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import RECIPE as GRAMMAR
-from innerloop.recipes.settings import make_recipe, recipe_to_toml, typed_keys
-from innerloop.recipes.trust import admit_all
-from innerloop.recipes.unread import unread
 
 SEED = "run.seed"
 _MOST_PROBES = (

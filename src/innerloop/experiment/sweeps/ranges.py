@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.recipes.grammar import Assignment, read_value
-from innerloop.recipes.problems import kind, known_settings
+from innerloop.experiment.recipe.grammar import Assignment, read_value
+from innerloop.experiment.recipe.problems import kind, known_settings
 
 _MOST = 2.0**53  # beyond it not every whole number is a float, which is what samplers compute with
 _CALL = re.compile(r"([A-Za-z_]+)\((.*)\)")

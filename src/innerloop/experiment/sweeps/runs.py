@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 from innerloop.core.children import ends_with_parent, python_command
 from innerloop.core.errors import UserError
+from innerloop.core.files import read_json, write_text_atomic
+from innerloop.experiment.recipe.library import read_recipe
+from innerloop.experiment.recipe.protocols import own_evaluation
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import read_toml, recipe_to_toml
+from innerloop.experiment.recipe.told import told_episodes
+from innerloop.experiment.recipe.trust import foreign_code
 from innerloop.experiment.sweeps.grid import Cell
 from innerloop.experiment.sweeps.table import SweptRun
-from innerloop.recipes.library import read_recipe
-from innerloop.recipes.protocols import own_evaluation
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import read_toml, recipe_to_toml
-from innerloop.recipes.told import told_episodes
-from innerloop.recipes.trust import foreign_code
 from innerloop.runs.directory import RECIPE, list_runs
-from innerloop.runs.files import read_json, write_text_atomic
-from innerloop.runs.lock import sole_writer
 from innerloop.runs.manifest import now, read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
+from innerloop.runs.process import sole_writer
 
 DIVERGED = "diverged"
 """Entry of a manifest, and what a sweep calls a run whose numbers were not finite."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.evaluation.episodes import Episodes, other_episodes
-from innerloop.recipes.protocols import brief
+from innerloop.experiment.recipe.protocols import brief
 
 SEED = "run.seed"
 Scores = NDArray[np.float64]

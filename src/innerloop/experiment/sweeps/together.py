@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.faults import printable
+from innerloop.core.files import write_json_atomic
+from innerloop.experiment.recipe.settings import recipe_to_toml
 from innerloop.experiment.sweeps.grid import SEED, Cell, SweepSpace, described, sweep_name
 from innerloop.experiment.sweeps.journal import JOURNAL
 from innerloop.experiment.sweeps.points import Points
@@ -14,9 +16,7 @@ from innerloop.experiment.sweeps.runs import judged, score_of
 from innerloop.experiment.sweeps.shared import work_on
 from innerloop.experiment.sweeps.study import Ended, SharedStudy
 from innerloop.experiment.sweeps.table import SweepResult, SweepRow, SweptRun, check_scores, table_of
-from innerloop.recipes.settings import recipe_to_toml
 from innerloop.runs.directory import MANIFEST, list_runs
-from innerloop.runs.files import write_json_atomic
 
 ON_PAGE = 24
 """Runs on the page of a sweep, the best ones: more make it slow to open."""

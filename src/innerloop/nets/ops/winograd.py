@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from innerloop.execution.pool import map_in_threads
+from innerloop.core.threads import map_in_threads
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")

@@ -19,7 +19,7 @@ from innerloop_studies.bench.rows import Report
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from innerloop.plots.panels import Panel
+    from innerloop.report.plots.panels import Panel
 
 HERE = "as between processes here"
 LINKS = {
@@ -79,7 +79,7 @@ def extrapolated(step: Step, here: Link) -> list[Extrapolated]:
 
 def cost_figure(result: Report) -> Figure:
     """Of a result of ``bench ranks``: speed-up at a fixed batch, and efficiency of one that grows."""
-    from innerloop.plots.panels import panels_figure
+    from innerloop.report.plots.panels import panels_figure
 
     return panels_figure(cost_panels(result["models"]), width=5.2, height=4.0)
 
@@ -90,7 +90,7 @@ def cost_panels(models: Mapping[str, CostModel]) -> list[Panel]:
 
 
 def _fixed_batch(model: CostModel) -> Panel:
-    from innerloop.plots.panels import line, panel, points
+    from innerloop.report.plots.panels import line, panel, points
 
     step = Step(**model["step"])
     cores = [float(count) for count in RANKS]
@@ -114,7 +114,7 @@ def _fixed_batch(model: CostModel) -> Panel:
 
 
 def _grown_batch(model: CostModel) -> Panel:
-    from innerloop.plots.panels import line, panel
+    from innerloop.report.plots.panels import line, panel
 
     step, here = Step(**model["step"]), Link(**model["link"])
     grown = []

@@ -127,7 +127,7 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
         say: receives lines for people.
         sizes: other sizes, for tests.
     """
-    from innerloop.execution.plan import available_cores
+    from innerloop.core.cores import available_cores
 
     base, counts = {"head": head, "normalise": normalise, "sizes": sizes}, sorted({1, available_cores()})
     sides = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from innerloop.execution.plan import available_cores
+from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Say
 from innerloop_studies.bench.messages import Answer, Spec

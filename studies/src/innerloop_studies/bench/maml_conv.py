@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from innerloop.execution.plan import available_cores
+from innerloop.core.cores import available_cores
 from innerloop_studies.bench.harness import Say
 from innerloop_studies.bench.maml import Ours, run_cases
 from innerloop_studies.bench.rows import Report

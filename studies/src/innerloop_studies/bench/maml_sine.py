@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from innerloop.execution.plan import compiler_works
+from innerloop.training.execution.plan import compiler_works
 from innerloop_studies.bench.harness import Say
 from innerloop_studies.bench.maml import Ours, run_cases
 from innerloop_studies.bench.rows import Report

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from innerloop.execution.plan import available_cores
+from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.child import Child
 from innerloop_studies.bench.harness import Say

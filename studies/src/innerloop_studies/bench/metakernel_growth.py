@@ -80,7 +80,7 @@ def exponent(points: list[int], seconds: list[float]) -> float:
 
 def growth_figure(result: Report) -> Figure:
     """Of a result of ``bench metakernel``: the growth of predictions, on logarithmic axes."""
-    from innerloop.plots.panels import line, panel, panels_figure
+    from innerloop.report.plots.panels import line, panel, panels_figure
 
     growth = result["growth"]
     points = [float(p) for p in growth["points"]]

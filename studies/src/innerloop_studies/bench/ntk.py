@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from innerloop.execution.plan import available_cores
+from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Say
 from innerloop_studies.bench.messages import Answer, Spec

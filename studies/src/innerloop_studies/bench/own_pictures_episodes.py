@@ -42,7 +42,7 @@ def ours(features: Array, spec: Spec) -> Callable[[], Any]:
 
     from innerloop.evaluation.frozen import evaluate_features
     from innerloop.evaluation.protocol import Protocol
-    from innerloop.execution.plan import Plan
+    from innerloop.training.execution.plan import Plan
 
     shape, values = spec["sizes"], torch.from_numpy(features)
     source, plan = labelled(spec["labels"]), Plan("loop", spec["threads"])

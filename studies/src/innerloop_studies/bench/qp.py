@@ -87,7 +87,7 @@ def one_case(name: str, size: Size, quick: bool, say: Say) -> list[Row]:
         quick: few repeats.
         say: receives lines for people.
     """
-    from innerloop.execution.plan import available_cores
+    from innerloop.core.cores import available_cores
 
     part, counts = PARTS[name], sorted({1, available_cores()})
     peers = [who for who in part.peers if who != "qpth" or find_spec("qpth") is not None]

@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from innerloop.core.cores import available_cores
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Params, TaskBatch
-from innerloop.execution.gradients import meta_gradient
-from innerloop.execution.plan import Plan, available_cores
+from innerloop.learners.objectives.erm import erm
+from innerloop.learners.objectives.mixed_precision import at_precision, check_bfloat16
 from innerloop.nets.resnet12 import WIDTHS, resnet12
-from innerloop.objectives.erm import erm
-from innerloop.objectives.mixed_precision import at_precision, check_bfloat16
+from innerloop.training.execution.gradients import meta_gradient
+from innerloop.training.execution.plan import Plan
 from innerloop_studies.bench import harness, resnet_accuracy
 from innerloop_studies.bench.harness import Say
 from innerloop_studies.bench.messages import Answer, Spec

@@ -14,11 +14,11 @@ from innerloop.core.losses import get_loss
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.core.types import Params, TaskBatch
 from innerloop.data.glyphs import glyphs
-from innerloop.execution.gradients import meta_gradient
-from innerloop.execution.plan import Plan
+from innerloop.learners.objectives.erm import erm
+from innerloop.learners.objectives.mixed_precision import at_precision
 from innerloop.nets.resnet12 import resnet12
-from innerloop.objectives.erm import erm
-from innerloop.objectives.mixed_precision import at_precision
+from innerloop.training.execution.gradients import meta_gradient
+from innerloop.training.execution.plan import Plan
 
 CLASSES, WIDTHS, SAMPLES = 40, (16, 32, 64, 64), 64
 RATE, DECAY = 0.05, 5e-4

@@ -12,6 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop.choose.architectures.draws import CROP_BATCH, Draw
+from innerloop.choose.architectures.measure import Job, Seeds
+from innerloop.choose.architectures.pool import Bench
+from innerloop.choose.architectures.spaces import cell_space
+from innerloop.choose.scores.conditions import (
+    PUBLISHED,
+    SCORE_MEMORY,
+    condition_number,
+    fresh_head,
+    kernel_names,
+)
+from innerloop.choose.scores.patterns import linear_regions
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.kernels.meta.kernel import maml_kernel
@@ -19,18 +31,6 @@ from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.cells.genotype import Choices, all_choices, remaining, without
 from innerloop.nets.cells.plan import reduction_places
 from innerloop.nets.cells.plan import stack as stacked
-from innerloop.search.draws import CROP_BATCH, Draw
-from innerloop.search.measure import Job, Seeds
-from innerloop.search.pool import Bench
-from innerloop.search.scores.conditions import (
-    PUBLISHED,
-    SCORE_MEMORY,
-    condition_number,
-    fresh_head,
-    kernel_names,
-)
-from innerloop.search.scores.patterns import linear_regions
-from innerloop.search.spaces import cell_space
 from innerloop_studies.bench.messages import Spec
 from innerloop_studies.bench.search_modules import CellModule, released_kernel, released_regions
 

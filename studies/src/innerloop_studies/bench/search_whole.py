@@ -85,7 +85,7 @@ def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Row
 
 def robust_seconds(sizes: dict[str, int], quick: bool) -> Robust:
     """Seconds of the search in this process; if quick, what a few candidates of its first round come to."""
-    from innerloop.search.methods import METHODS, search
+    from innerloop.choose.architectures.methods import METHODS, search
     from innerloop_studies.bench.search_sides import NoiseDraws, part_of_round, space_of
 
     if not quick:

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 
 from innerloop.core.types import Params
-from innerloop.execution.gradients import meta_gradient
-from innerloop.execution.plan import Plan
 from innerloop.learners.base import Learner
 from innerloop.learners.gradient import maml
+from innerloop.learners.objectives.episodic import episodic
 from innerloop.learners.proximal import imaml
-from innerloop.objectives.episodic import episodic
+from innerloop.training.execution.gradients import meta_gradient
+from innerloop.training.execution.plan import Plan
 from innerloop_studies.bench import peers, plain_loop, workloads
 from innerloop_studies.bench.messages import Spec
 

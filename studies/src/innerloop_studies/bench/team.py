@@ -1,7 +1,7 @@
 """Ranks of this machine, led by this process: what they are told is done by all, in step, and timed on each.
 
 Run as a module it is one of those that follow. They meet as the ranks of a run do, and exchange what those
-exchange, through the same :class:`~innerloop.execution.group.Group`.
+exchange, through the same :class:`~innerloop.training.execution.group.Group`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from innerloop.core.children import ends_with_parent, python_command, watch_parent
 from innerloop.core.ranks import Place
-from innerloop.execution.group import Group, join, leave
 from innerloop.experiment.together import END, announce, listen
+from innerloop.training.execution.group import Group, join, leave
 from innerloop_studies.bench.child import thread_limits
 from innerloop_studies.bench.messages import Spec
 from innerloop_studies.bench.worker import keep_freed_memory, own_peak_mb
@@ -103,8 +103,8 @@ class Member:
 def fixed_part(spec: Spec, ranks: int) -> Call:
     """A step whose tasks cost nothing, at the parameters of the workload."""
     from innerloop.core.types import Batch, Buffers, Params
-    from innerloop.execution.gradient_types import Gradient
-    from innerloop.execution.ranks import ranked
+    from innerloop.training.execution.gradient_types import Gradient
+    from innerloop.training.execution.ranks import ranked
     from innerloop_studies.bench import workloads
 
     work = workloads.make(spec)

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from innerloop.execution.plan import Plan
 from innerloop.learners.gradient import maml
-from innerloop.objectives.episodic import episodic
+from innerloop.learners.objectives.episodic import episodic
 from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import make_sampler
-from innerloop.training.fit import fit
+from innerloop.training.execution.plan import Plan
+from innerloop.training.loop import fit
 from innerloop.training.optimisers import make_optimiser
 from innerloop.training.state import initial_state
 from innerloop_studies.bench import workloads
@@ -20,7 +20,7 @@ from innerloop_studies.bench.messages import Spec
 
 
 def peaks(spec: Spec, peak_mb: Callable[[], float]) -> dict[int, float]:
-    """Sinusoid MAML by :func:`innerloop.training.fit`; the peak memory so far, every ``every`` steps.
+    """Sinusoid MAML by :func:`innerloop.training.loop`; the peak memory so far, every ``every`` steps.
 
     Args:
         spec: ``mode``, ``threads``, ``compile``, ``steps`` and ``every``.

@@ -18,8 +18,8 @@ import torch
 
 from innerloop.experiment.parts import build
 from innerloop.experiment.planned import measured_plan
-from innerloop.recipes import library
-from innerloop.recipes.library import MINUTES, load_recipe, shipped_recipes
+from innerloop.experiment.recipe import library
+from innerloop.experiment.recipe.library import MINUTES, load_recipe, shipped_recipes
 from innerloop_studies.bench.machine import cpu_name
 
 FILE = Path(library.__file__).parent / MINUTES

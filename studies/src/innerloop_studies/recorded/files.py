@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from innerloop.runs.files import write_json_atomic
+from innerloop.core.files import write_json_atomic
 from innerloop.runs.manifest import now, read_manifest
 from innerloop.runs.process import identity
 from innerloop_studies.bench.machine import cpu_name

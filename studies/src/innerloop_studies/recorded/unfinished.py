@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from innerloop.core.errors import UserError
-from innerloop.runs.files import read_object, write_json_atomic
+from innerloop.core.files import read_object, write_json_atomic
 from innerloop.runs.manifest import read_manifest
 from innerloop_studies.recorded.files import ROOT
 

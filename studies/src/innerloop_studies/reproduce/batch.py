@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from innerloop.core.errors import UserError
+from innerloop.core.files import read_json, write_json_atomic
 from innerloop.runs.directory import create_run
-from innerloop.runs.files import read_json, write_json_atomic
 from innerloop.runs.manifest import actual_status, read_manifest, start_manifest, update_manifest
 from innerloop_studies.reproduce import REPRODUCTIONS, check
 from innerloop_studies.reproduce.carry_out import begin, carry_on

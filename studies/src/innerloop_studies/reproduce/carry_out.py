@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from innerloop.core.errors import UserError
+from innerloop.core.files import write_json_atomic
 from innerloop.runs.directory import create_run
-from innerloop.runs.files import write_json_atomic
 from innerloop.runs.manifest import start_manifest, update_manifest
 from innerloop_studies.reproduce import REPRODUCTIONS, check, find
 from innerloop_studies.reproduce.members import MADE_BY, made_by
@@ -65,7 +65,7 @@ def carry_on(run: Path, name: str, scale: str, say: Say) -> Result:
 def _redo(name: str, scale: str, say: Say, run: Path) -> Result:
     started = time.perf_counter()
     reproduction: Reproduction = find(name)(scale, say)
-    from innerloop.plots.files import write_figures
+    from innerloop.report.plots.files import write_figures
 
     figures = write_figures(run, reproduction.figures)
     result: Result = {

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import cast
 
 from innerloop.core.errors import UserError
+from innerloop.core.files import read_json
 from innerloop.runs.claims import Claims
 from innerloop.runs.directory import list_runs
-from innerloop.runs.files import read_json
 from innerloop.runs.manifest import read_manifest
 from innerloop_studies.reproduce import module_name
 from innerloop_studies.reproduce.results import Result

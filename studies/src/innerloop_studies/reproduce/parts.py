@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from innerloop.core.children import end_with_parent
-from innerloop.execution.plan import available_cores
-from innerloop.execution.starting import beginning, process_pool
-from innerloop.runs.files import plain, read_json, write_json_atomic
+from innerloop.core.cores import available_cores
+from innerloop.core.files import plain, read_json, write_json_atomic
+from innerloop.training.execution.starting import beginning, process_pool
 from innerloop_studies.reproduce.sources import library_versions, source_hash
 
 Job = TypeVar("Job")

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from innerloop.core.children import end_with_parent
 from innerloop.core.cores import available_cores
-from innerloop.execution.starting import beginning, process_pool
+from innerloop.core.files import plain
 from innerloop.runs.claims import Claims
-from innerloop.runs.files import plain
+from innerloop.training.execution.starting import beginning, process_pool
 from innerloop_studies.reproduce import parts
 from innerloop_studies.reproduce.sources import source_hash
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from innerloop.choose.rates.auto import advice_for, provisional
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.statistics import Interval
-from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import IMAGE_FAMILIES
-from innerloop.experiment.rates.auto import advice_for, provisional
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState
 
 

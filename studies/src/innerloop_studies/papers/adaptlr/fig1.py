@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Panel, line, mark, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.theory.rate.estimate import bounds, limit_moments
 from innerloop.theory.rate.forms import task_sums, trajectory
 from innerloop_studies.papers.adaptlr.shared import Law, seeded

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from innerloop.choose.rates.auto import advice_for
 from innerloop.core.statistics import Interval
 from innerloop.core.trees import count
 from innerloop.experiment.parts import build
-from innerloop.experiment.rates.auto import advice_for
-from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.estimate import Range, merged_range
 from innerloop_studies.papers.adaptlr.bernacchia import STATED
 from innerloop_studies.papers.adaptlr.fig10_runs import CASES, recipe_for, scored

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, TASKS
 from innerloop_studies.reproduce.short_runs import fitted, judged
 

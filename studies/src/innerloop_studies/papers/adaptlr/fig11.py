@@ -8,7 +8,7 @@ import torch
 
 from innerloop.core.random import Draws
 from innerloop.core.types import TaskBatch
-from innerloop.plots.panels import Line, Panel, line, mark, panel, panels_figure
+from innerloop.report.plots.panels import Line, Panel, line, mark, panel, panels_figure
 from innerloop.tasks.linear import mixed_linear
 from innerloop.theory.rate.estimate import split_moments
 from innerloop.theory.rate.forms import Sums, labelled_sums, maml_solution, risk

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from innerloop.core.statistics import Interval
-from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop_studies.papers.adaptlr.bernacchia import STATED
 from innerloop_studies.papers.adaptlr.fig12_runs import RATES, trained
 from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop_studies.papers.adaptlr.fig3_runs import JUDGED, STEPS, trained
 from innerloop_studies.reproduce.parts import remembered
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row

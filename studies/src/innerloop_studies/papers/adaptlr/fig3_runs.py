@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from innerloop.choose.rates.auto import advice_for, provisional
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.losses import score
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.types import Buffers, Params, Task
-from innerloop.execution.plan import Plan
-from innerloop.execution.tasks import map_tasks
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
-from innerloop.experiment.rates.auto import advice_for, provisional
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
-from innerloop.training.fit import Validation
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.tasks import map_tasks
+from innerloop.training.loop import Validation
 from innerloop_studies.reproduce.short_runs import plan_for
 
 STEPS = {"smoke": 10, "cpu": 1000, "paper": 40_000}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.forms import adapted_loss, erm_solution, maml_solution, task_sums
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row

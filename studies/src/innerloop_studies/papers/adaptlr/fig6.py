@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.examples import counts, printed_g1
 from innerloop_studies.papers.adaptlr.fig6_exact import (
     DIM,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.basis import gaussian_basis, polynomial_basis, spread_centres
 from innerloop.theory.rate.estimate import bounds, limit_moments
 from innerloop.theory.rate.forms import best_rate, task_sums

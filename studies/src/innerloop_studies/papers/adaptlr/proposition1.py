@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop.theory.rate.gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
 from innerloop_studies.papers.adaptlr.shared import Law, seeded

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.estimate import bounds, entry_variance, split_moments
 from innerloop.theory.rate.examples import Traces, independent_traces, normal_moments, polynomial_traces
 from innerloop.theory.rate.forms import (

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.advice.features import Stacks, head_stacks
-from innerloop.plots.panels import Panel, line, mark, panel, panels_figure
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.report.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import make_sampler
+from innerloop.theory.estimates.features import Stacks, head_stacks
 from innerloop.theory.rate.bracket import gradient_moments, pooled_head
 from innerloop.theory.rate.estimate import limit_moments, split_moments
 from innerloop.theory.rate.forms import Sums, add_sums, labelled_sums, maml_solution, minimise, risk

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.bridge.agreement_jobs import PictureAnswers, Pictures, Wide, WideAnswers
 from innerloop_studies.papers.bridge.agreement_rows import (
     METHODS,

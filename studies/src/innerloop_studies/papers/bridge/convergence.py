@@ -13,7 +13,7 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.nets.mlp import mlp
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.convergence import Rates, common_rate, linear_loss, loss_bound, rates
 from innerloop.theory.spectra import log_slope
 from innerloop.training.wide import Course, off_linear, watch_method, without_split

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from innerloop.kernels.meta.compare import MeanError, mean_error
 from innerloop.kernels.types import KernelFunction
-from innerloop.plots.panels import Panel, line, panel
+from innerloop.report.plots.panels import Panel, line, panel
 from innerloop.theory.spectra import log_slope
 from innerloop_studies.papers.bridge.fig1_gaps import (
     DEPTH,

@@ -94,7 +94,7 @@ def _point(work: Work, trained_run: PictureRun, shots: str, peer_seconds: float)
 
 
 def _figure(points: list[Point], peer: Peer) -> Figure:
-    from innerloop.plots.panels import line, panel, panels_figure
+    from innerloop.report.plots.panels import line, panel, panels_figure
 
     lines = []
     for batch in sorted({point.batch for point in points}):

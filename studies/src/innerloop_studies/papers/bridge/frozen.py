@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.further.head_starts import TEST_QUERIES, WAYS, Judged, Setting, judged
 from innerloop_studies.reproduce.parts import remembered
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row

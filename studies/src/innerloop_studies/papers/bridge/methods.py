@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
 
 WAYS, SMOKE_QUERIES = 5, 2
 PENALTY = 0.33

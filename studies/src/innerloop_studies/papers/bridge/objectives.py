@@ -15,7 +15,7 @@ from torch import Tensor
 
 from innerloop.core.types import Params
 from innerloop.nets.mlp import mlp
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 

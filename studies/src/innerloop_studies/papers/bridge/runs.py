@@ -13,11 +13,11 @@ from typing import Any
 
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.execution.plan import Plan
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.validation import validation_of
-from innerloop.recipes.settings import make_recipe
+from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState
 from innerloop_studies.papers.bridge.picture_run import PictureRun, ValidationPoint
 from innerloop_studies.reproduce.short_runs import plan_for

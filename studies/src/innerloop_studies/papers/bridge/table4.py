@@ -61,8 +61,8 @@ def _plain(trained_run: PictureRun) -> dict[str, Any]:
 
 def curves_figure(by_method: dict[str, list[PictureRun]]) -> Figure:
     """Validation accuracy against training time, a line per seed and a name per method."""
-    from innerloop.plots.panels import line, panel, panels_figure
-    from innerloop.plots.style import colour
+    from innerloop.report.plots.panels import line, panel, panels_figure
+    from innerloop.report.plots.style import colour
 
     lines = [
         line(

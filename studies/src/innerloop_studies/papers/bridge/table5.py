@@ -50,7 +50,7 @@ def works(scale: str) -> list[Work]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """One network per seed, judged with every penalty on the same test tasks."""
-    from innerloop.plots.panels import line, panel, panels_figure
+    from innerloop.report.plots.panels import line, panel, panels_figure
 
     runs = carry_out(works(scale), say)
     usual = [each_run for work, each_run in runs.items() if work.data == "cifar-fs" and work.normalised]

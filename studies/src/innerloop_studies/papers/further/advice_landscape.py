@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from innerloop.pilot.agreement import agreement
-from innerloop.plots.panels import line, panel, panels_figure, points
+from innerloop.choose.pilot.agreement import agreement
+from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop_studies.papers.further.landscape_runs import DIM, Gains, gains_of
 from innerloop_studies.reproduce.parts import remembered, two_at_a_time
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
-from innerloop.plots.panels import line, panel, panels_figure, points
-from innerloop.plots.style import INK
+from innerloop.report.plots.panels import line, panel, panels_figure, points
+from innerloop.report.plots.style import INK
 from innerloop_studies.papers.further.advice_runs import Case, Long, Raced
 from innerloop_studies.reproduce.rows import Row, row
 

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from innerloop.advisor.asked import understand
-from innerloop.advisor.problem import Problem, pose
-from innerloop.advisor.race import race
-from innerloop.advisor.recommend import ahead_of, is_beyond_chance, trained_row
-from innerloop.pilot.budget import LEAST_STEPS
-from innerloop.pilot.keep import Sitting
-from innerloop.pilot.trials import MOST_TIMED, Trial, carry_out, timed
+from innerloop.choose.advisor.asked import understand
+from innerloop.choose.advisor.problem import Problem, pose
+from innerloop.choose.advisor.race import race
+from innerloop.choose.advisor.recommend import ahead_of, is_beyond_chance, trained_row
+from innerloop.choose.pilot.budget import LEAST_STEPS
+from innerloop.choose.pilot.keep import Sitting
+from innerloop.choose.pilot.trials import MOST_TIMED, Trial, carry_out, timed
 from innerloop.runs.progress import Progress, progress
 from innerloop_studies.papers.further.rate_runs import content, source
 

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from innerloop.advisor.estimates import GROUP_EPISODES
+from innerloop.choose.advisor.estimates import GROUP_EPISODES
 from innerloop.core.random import derive_seed
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.scores import evaluate
-from innerloop.execution.plan import Plan
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.parts import Parts
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.hard_groups import group_errors, groups_of
+from innerloop.training.execution.plan import Plan
 
 WAYS, QUERIES = 5, 5
 METHODS: dict[str, dict[str, Any]] = {

@@ -14,8 +14,8 @@ from innerloop.evaluation.orders import by_label_order
 from innerloop.evaluation.scores import evaluate
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.learners.orders import label_orders
-from innerloop.recipes.settings import make_recipe
 from innerloop.training.state import TrainState
 from innerloop_studies.reproduce.short_runs import Fitted, fitted, plan_for
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from innerloop.advisor.asked import understand
-from innerloop.advisor.estimates import closed_forms
-from innerloop.advisor.problem import pose
-from innerloop.recipes.library import load_recipe
+from innerloop.choose.advisor.asked import understand
+from innerloop.choose.advisor.estimates import closed_forms
+from innerloop.choose.advisor.problem import pose
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.theory.landscape.geography import Geography, geography
 from innerloop_studies.reproduce.short_runs import fitted, judged
 

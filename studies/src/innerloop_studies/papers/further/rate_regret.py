@@ -11,8 +11,8 @@ import os
 import statistics
 from typing import Any
 
-from innerloop.advice.rate import NORMALISED, UNNORMALISED
-from innerloop.plots.panels import panels_figure
+from innerloop.choose.rate import NORMALISED, UNNORMALISED
+from innerloop.report.plots.panels import panels_figure
 from innerloop_studies.papers.further.rate_runs import QUERIES, Case, Reached, Size, content, source, trained
 from innerloop_studies.papers.further.rate_table import GRID, MEDIAN, WORST, Entry, panel_of, summary
 from innerloop_studies.reproduce.parts import remembered, two_at_a_time

@@ -13,13 +13,13 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.advice.features import head_stacks
+from innerloop.choose.rates.auto import advice_for, provisional
 from innerloop.core.errors import UserError
 from innerloop.experiment.parts import build
-from innerloop.experiment.rates.auto import advice_for, provisional
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
+from innerloop.theory.estimates.features import head_stacks
 from innerloop.theory.rate.bracket import step_divisor
 from innerloop.theory.rate.many_steps import step_rates
 from innerloop_studies.reproduce.short_runs import fitted, judged

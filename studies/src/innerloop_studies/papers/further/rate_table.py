@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from innerloop.plots.panels import line, mark, panel
+from innerloop.report.plots.panels import line, mark, panel
 from innerloop.theory.rate.bracket import step_divisor
 from innerloop_studies.papers.further.rate_runs import Case, Reached
 

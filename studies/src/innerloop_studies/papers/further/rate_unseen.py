@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from innerloop.plots.panels import panels_figure
+from innerloop.report.plots.panels import panels_figure
 from innerloop_studies.papers.further.rate_runs import (
     PHOTOGRAPHS,
     QUERIES,

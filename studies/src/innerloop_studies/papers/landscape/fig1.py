@@ -13,7 +13,7 @@ def run(scale: str, say: Say) -> Reproduction:
     del scale
     import torch
 
-    from innerloop.plots.landscape import Plane, planes_figure
+    from innerloop.report.plots.landscape import Plane, planes_figure
     from innerloop.theory.landscape.geography import Geography, environment, geography
 
     environments = {

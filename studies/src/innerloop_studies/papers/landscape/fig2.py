@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
-    from innerloop.plots.panels import Panel
+    from innerloop.report.plots.panels import Panel
 
 DIM, SHOTS = 10, (2000, 100)
 SIZES = {"smoke": (20, 4, 60), "cpu": (10, 10, 5000), "paper": (10, 20, 5000)}
@@ -75,7 +75,7 @@ class Column(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks at **1** and −**1**, ρ_E = 1, α = 1, ν² = 0.01."""
-    from innerloop.plots.panels import panels_figure
+    from innerloop.report.plots.panels import panels_figure
 
     runs, grid, steps = SIZES[scale]
     rows: list[Row] = []
@@ -98,8 +98,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _panels(shots: int, column: Column) -> list[Panel]:
-    from innerloop.plots.landscape import INKS
-    from innerloop.plots.panels import line, panel, points
+    from innerloop.report.plots.landscape import INKS
+    from innerloop.report.plots.panels import line, panel, points
 
     def one(title: str, nal: Curve, maml: Curve, heights: dict[str, float]) -> Panel:
         """A panel with both methods."""

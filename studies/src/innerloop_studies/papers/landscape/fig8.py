@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
-    from innerloop.plots.panels import Panel
+    from innerloop.report.plots.panels import Panel
 
 DIM, SHOTS, OUTER, RATE = 10, 500, 25, 4.0
 SIZES = {"smoke": (2, 3, 400, 10), "cpu": (5, 8, 3000, 40), "paper": (10, 15, 5000, 200)}
@@ -43,7 +43,7 @@ class Ends(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks with optima **1** and −**1**, the easy one with inputs of variance 1."""
-    from innerloop.plots.panels import panels_figure
+    from innerloop.report.plots.panels import panels_figure
     from innerloop_studies.reproduce.parts import remembered
 
     runs, grid, steps, draws = SIZES[scale]
@@ -81,8 +81,8 @@ def _rows(ends: Ends) -> list[Row]:
 
 
 def _panels(ends: Ends) -> list[Panel]:
-    from innerloop.plots.landscape import INKS
-    from innerloop.plots.panels import Line, line, panel, points
+    from innerloop.report.plots.landscape import INKS
+    from innerloop.report.plots.panels import Line, line, panel, points
 
     def curve(name: str, values: list[float], ci95: list[float]) -> Line:
         """One method's line, with its points."""

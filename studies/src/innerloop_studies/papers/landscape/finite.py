@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Panel, line, panel
+from innerloop.report.plots.panels import Panel, line, panel
 from innerloop.theory.landscape.forms import solve
 from innerloop.theory.landscape.sgd import Moments, draw_moments
 from innerloop.theory.spectra import log_slope

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from innerloop.data.source import ImageSource
-    from innerloop.recipes.schema import Recipe
+    from innerloop.experiment.recipe.schema import Recipe
     from innerloop.tasks.few_shot import Kind
 
 QUERIES = 10
@@ -74,7 +74,7 @@ def recipe_of(scale: str, name: str, arm: str, budget: Budget, seed: int) -> Rec
         budget: steps, tasks and so on.
         seed: of the run.
     """
-    from innerloop.recipes.settings import make_recipe
+    from innerloop.experiment.recipe.settings import make_recipe
 
     case, own = case_of(scale, name), ARMS[arm]
     tasks = {"family": "few-shot", "choice": case.choice, "shots": case.shots, "queries": QUERIES}
@@ -123,10 +123,10 @@ def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[
     """
     from innerloop.core.random import derive_seed
     from innerloop.evaluation.scores import evaluate
-    from innerloop.execution.plan import Plan
     from innerloop.experiment.fitting import fit_parts
     from innerloop.experiment.parts import Parts
     from innerloop.tasks.few_shot import few_shot_sampler
+    from innerloop.training.execution.plan import Plan
 
     parts = Parts(recipe_of(scale, case, arm, budget, seed))
     data, plan = parts.data, Plan("loop")

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from innerloop.core.types import Buffers, Params, Task
     from innerloop.data.source import ImageSource
     from innerloop.experiment.parts import Parts
+    from innerloop.experiment.recipe.schema import Recipe
     from innerloop.nets.network import Network
-    from innerloop.recipes.schema import Recipe
     from innerloop.tasks.few_shot import Kind
 
 INNER_RATE = 0.1
@@ -70,8 +70,8 @@ def judge_all(
         seed: of the run.
         training: optimiser and rate.
     """
-    from innerloop.execution.plan import Plan
     from innerloop.experiment.fitting import fit_parts
+    from innerloop.training.execution.plan import Plan
 
     parts = parts_of(method, *train, budget, seed, training)
     state = fit_parts(parts, plan=Plan("loop"))
@@ -117,7 +117,7 @@ def judge_each(
         seed: of the run.
     """
     from innerloop.core.random import derive_seed
-    from innerloop.execution.plan import Plan, torch_threads
+    from innerloop.training.execution.plan import Plan, torch_threads
 
     with torch_threads(Plan("loop")):
         return {
@@ -136,7 +136,7 @@ def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: Train
         seed: of the run.
         training: optimiser and rate.
     """
-    from innerloop.recipes.settings import make_recipe
+    from innerloop.experiment.recipe.settings import make_recipe
 
     objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
     return make_recipe(
@@ -224,8 +224,8 @@ def judge(
     from innerloop.core.losses import accuracy, get_loss
     from innerloop.core.trees import split_prefix
     from innerloop.learners.gradient import maml
+    from innerloop.learners.objectives.multitask import PREFIX
     from innerloop.learners.prototype import protonet
-    from innerloop.objectives.multitask import PREFIX
     from innerloop.tasks.few_shot import few_shot_sampler
     from innerloop_studies.papers.landscape.rfs import by_head
 

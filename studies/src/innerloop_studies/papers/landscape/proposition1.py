@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import Line, line, panel, panels_figure
+from innerloop.report.plots.panels import Line, line, panel, panels_figure
 from innerloop.theory.landscape.batch import compare
 from innerloop.theory.landscape.forms import (
     adapted_curvature,

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from innerloop.core.types import Buffers, Params, Task, TaskBatch
     from innerloop.data.source import ImageSource
+    from innerloop.learners.objectives.base import Objective
     from innerloop.nets.network import Network
-    from innerloop.objectives.base import Objective
     from innerloop.tasks.few_shot import Kind
     from innerloop.tasks.sampler import Sampler
 
@@ -56,7 +56,7 @@ def supervised(net: Network, classes: int) -> Objective:
     import torch
     import torch.nn.functional as F
 
-    from innerloop.objectives.base import Objective
+    from innerloop.learners.objectives.base import Objective
 
     def init(params: Params, generator: torch.Generator) -> Params:
         """Adds the classifier."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
-    from innerloop.plots.panels import Line, Panel
+    from innerloop.report.plots.panels import Line, Panel
 
 DIM, INNER_SHOTS, TASKS = 10, 500, 10
 RHO_HARD, RHO_EASY, R, SPREAD = 0.1, 1.0, 2.0, 1.0
@@ -36,7 +36,7 @@ class Trials(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """4000 iterations of 10 tasks, 5 trials; n₁ = 25 outer and n₂ = 500 inner samples."""
-    from innerloop.plots.panels import panels_figure
+    from innerloop.report.plots.panels import panels_figure
 
     trials, steps = SIZES[scale]
     by_method = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
@@ -58,7 +58,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _panels(by_method: dict[str, Trials]) -> list[Panel]:
-    from innerloop.plots.panels import panel
+    from innerloop.report.plots.panels import panel
 
     mine = [by_method[name] for name in PUBLISHED]
     coordinate, deviation, error, spread = (list(column) for column in zip(*PUBLISHED.values(), strict=True))
@@ -75,8 +75,8 @@ def _panels(by_method: dict[str, Trials]) -> list[Panel]:
 
 
 def _points(name: str, y: list[float], spread: list[float] | None = None) -> Line:
-    from innerloop.plots.landscape import INKS
-    from innerloop.plots.panels import line, points
+    from innerloop.report.plots.landscape import INKS
+    from innerloop.report.plots.panels import line, points
 
     shift = 0.09 if name == "published" else -0.09
     measured = points([i + shift for i in range(len(y))], y, spread or [0.0] * len(y))

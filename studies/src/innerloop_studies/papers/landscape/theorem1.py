@@ -40,7 +40,7 @@ class Pair(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks per pair, the hard one with inputs of a quarter of the variance."""
-    from innerloop.plots.panels import line, panel, panels_figure
+    from innerloop.report.plots.panels import line, panel, panels_figure
     from innerloop_studies.reproduce.parts import remembered
 
     samples, pairs, activations = SIZES[scale]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.plots.panels import panels_figure
+from innerloop.report.plots.panels import panels_figure
 from innerloop.theory.landscape.forms import nal_solution
 from innerloop_studies.papers.landscape.finite import (
     LARGEST,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from innerloop.recipes.library import load_recipe
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop_studies.papers.metantk.pictures import TINY
 
 WAYS, SMOKE_QUERIES, SIDE = 5, 2, 32
@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
 
 class Search(NamedTuple):
-    """A search of :data:`innerloop.search.METHODS`, and its settings."""
+    """A search of :data:`innerloop.choose.architectures.METHODS`, and its settings."""
 
     method: str
     settings: Mapping[str, Any]

@@ -15,7 +15,7 @@ from innerloop.kernels.meta.kernel import maml_kernel
 from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners.gradient import maml
 from innerloop.nets.mlp import mlp
-from innerloop.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.convergence import Rates, loss_bound, rates
 from innerloop.theory.spectra import log_slope
 from innerloop.training.wide import adapted_outputs, off_linear, watch_course

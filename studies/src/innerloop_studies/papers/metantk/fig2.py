@@ -37,7 +37,7 @@ def run(scale: str, say: Say) -> Reproduction:
     """Cells of independent searches at this scale, beside the first that was released."""
     from innerloop.nets.cells.published import PUBLISHED
     from innerloop.nets.cells.toml import from_table
-    from innerloop.plots.cells import cell_picture_data, cell_picture_figure
+    from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 
     searches = _searches(scale, say)
     cells = {f"seed-{case.seed}": from_table(each.genotype) for case, each in searches.items()}
@@ -73,9 +73,9 @@ def _searches(scale: str, say: Say) -> dict[Case, Searched]:
 
 def _released_rows() -> list[Row]:
     """What can be told of the twelve released cells without training any."""
+    from innerloop.choose.architectures.size import count_parameters
     from innerloop.nets.cells.network import cell_network
     from innerloop.nets.cells.published import PUBLISHED
-    from innerloop.search.size import count_parameters
 
     sizes = {
         (data, cells): fmean(
@@ -126,8 +126,8 @@ def agreement(one: Genotype, other: Genotype) -> float:
 
 def by_chance(pairs: int = CHANCE) -> float:
     """Mean agreement of random cells."""
-    from innerloop.search.space import random_candidate
-    from innerloop.search.spaces import cell_space
+    from innerloop.choose.architectures.space import random_candidate
+    from innerloop.choose.architectures.spaces import cell_space
 
     space = cell_space(3, 32, 5)
     drawn = [random_candidate(space, 0, "chance", number) for number in range(2 * pairs)]

@@ -9,9 +9,9 @@ from typing import Any
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.sizes import Sizes
-from innerloop.recipes.schema import Recipe
-from innerloop.recipes.settings import make_recipe
 from innerloop_studies.papers.metantk.outcomes import Trained
 from innerloop_studies.papers.metantk.pictures import TINY, photographs
 from innerloop_studies.reproduce.short_runs import plan_for

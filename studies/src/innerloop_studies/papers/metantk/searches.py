@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from innerloop.choose.architectures.draws import PictureDraws
+from innerloop.choose.architectures.methods import search
+from innerloop.choose.architectures.pool import read_kept
+from innerloop.choose.architectures.size import network_size
+from innerloop.choose.architectures.spaces import cell_space
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices
 from innerloop.nets.cells.toml import to_table
-from innerloop.search.draws import PictureDraws
-from innerloop.search.methods import search
-from innerloop.search.pool import read_kept
-from innerloop.search.size import network_size
-from innerloop.search.spaces import cell_space
 from innerloop_studies.papers.metantk.outcomes import Searched
 from innerloop_studies.papers.metantk.pictures import TINY, photographs
 from innerloop_studies.reproduce.parts import FOLDER
@@ -48,7 +48,7 @@ def found_cell(
         cells: how many are stacked.
         channels: of the first.
         crops: on which linear regions are counted.
-        method: one of :data:`innerloop.search.METHODS`.
+        method: one of :data:`innerloop.choose.architectures.METHODS`.
         settings: of the method; ``operators`` are those that pruning starts from on the first edge of both
             cells, the first of them on all other edges.
         seed: of the search.

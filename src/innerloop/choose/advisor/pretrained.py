@@ -1,0 +1,172 @@
+"""A network that others trained, with a head, and the pictures that everything is evaluated on beside it.
+
+It comes first: its features are computed in small batches and kept on disk, as long as its share of the
+budget lasts. The pictures that it came to are those that all other evaluations draw their tasks from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from innerloop.choose.advisor.problem import Problem
+from innerloop.choose.advisor.result import Row
+from innerloop.choose.advisor.untrained import SPLIT, Ground
+from innerloop.classify.features.backbone import Backbone
+from innerloop.classify.features.extracting import extract
+from innerloop.classify.features.opening import open_backbone
+from innerloop.classify.features.overlap import overlap
+from innerloop.classify.pretrained import evaluate_backbone
+from innerloop.core.errors import UserError
+from innerloop.core.random import derive_seed
+from innerloop.data.source import ImageSource, classes_of, only_rows
+from innerloop.experiment.heads import head_protocol
+from innerloop.experiment.kept import own_folder
+from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.nets.pretrained import PRETRAINED, is_installed
+from innerloop.tasks.few_shot import few_shot
+
+HEAD = "logistic"
+BATCH = 8
+"""Pictures between two looks at the clock, for every core."""
+MOST = 500
+"""Pictures of a pool at most: those of twenty 5-way tasks of 5 shots and 15 queries, if none came twice."""
+
+
+def installed_backbone() -> str | None:
+    """A pretrained network whose weights are on this machine; the first of them, which is the fastest."""
+    return next((name for name in PRETRAINED if is_installed(name)), None)
+
+
+def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
+    """Validation pictures in the order in which they are looked at: what a task asks of a class at a time.
+
+    A class is drawn from as soon as it has its shots and queries, so that the first few batches make tasks.
+
+    Args:
+        recipe: whose held-out tasks are meant.
+        source: all its pictures.
+    """
+    each = _of_a_class(recipe)
+    generator = np.random.default_rng(derive_seed(recipe.eval.seed, "pool"))
+    classes = [
+        generator.permutation(np.arange(source.starts[c], source.starts[c + 1])).tolist()
+        for c in generator.permutation(classes_of(source, SPLIT))
+    ]
+    blocks = range(0, max(map(len, classes)), each)
+    return [row for start in blocks for rows in classes for row in rows[start : start + each]]
+
+
+def _of_a_class(recipe: Recipe) -> int:
+    """Pictures that tasks ask of a class."""
+    return max(kind.shape.shots + kind.shape.queries for kind in build_kinds(recipe, training=False))
+
+
+def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[int, ...]:
+    """Those of some pictures that tasks can be drawn from; none where they do not suffice for a task.
+
+    Args:
+        recipe: whose held-out tasks are meant.
+        source: all its pictures.
+        rows: some of them.
+    """
+    classes = (np.searchsorted(source.starts, np.array(rows, np.int64), "right") - 1).tolist()
+    enough, counts = _of_a_class(recipe), Counter(classes)
+    kept = tuple(row for row, of in zip(rows, classes, strict=True) if counts[of] >= enough)
+    kinds = tuple(build_kinds(recipe, training=False))
+    try:
+        few_shot(only_rows(source, kept, SPLIT), SPLIT, recipe.eval.seed, kinds, recipe.tasks.balanced)
+    except UserError:
+        return ()
+    return kept
+
+
+def looked_at(
+    backbone: Backbone, ground: Ground, source: ImageSource, share: float, left: Callable[[], float]
+) -> tuple[int, ...]:
+    """Pictures whose features were computed, or kept before, within a share of the time; empty if too few.
+
+    Args:
+        backbone: whose features.
+        ground: whose pictures, in the order of its pool.
+        source: all pictures.
+        share: seconds; if they do not suffice for any task, it goes on as long as there is time at all.
+        left: seconds that are left in all.
+    """
+    compute, end = partial(extract, backbone, threads=ground.plan.threads), left() - share
+    rows: list[int] = []
+    step = BATCH * ground.plan.threads
+    for start in range(0, len(ground.pool), step):
+        if left() <= 0 or (left() <= end and usable(ground.recipe, source, rows)):
+            break
+        some = ground.pool[start : start + step]
+        compute(list(_items(source, ground.recipe, some)))
+        rows += some
+    return usable(ground.recipe, source, rows)
+
+
+def _items(source: ImageSource, recipe: Recipe, rows: Sequence[int]) -> Iterator[Any]:
+    """Files in the size that they have, where the pictures are files."""
+    folder = _folder(recipe)
+    return (source.images[row] if folder is None else folder / source.files(row) for row in rows)
+
+
+def _folder(recipe: Recipe) -> Any:
+    return None if recipe.data.rotations else own_folder(recipe.data.name)
+
+
+def pretrained(
+    problem: Problem, ground: Ground, name: str, share: float, left: Callable[[], float]
+) -> tuple[Ground, Row | None]:
+    """A pretrained network with a logistic head on tasks of as many pictures as the time allows.
+
+    Args:
+        problem: what is raced on what.
+        ground: the tasks, and the pictures that they may show.
+        name: of the backbone.
+        share: seconds that its features may take.
+        left: seconds that are left in all.
+
+    Returns:
+        The ground with the pictures that there was time for, and the row; as it was and None if there was no
+        time for any task.
+
+    Raises:
+        UserError: there is no such backbone.
+    """
+    started, backbone, source = time.perf_counter(), open_backbone(name), ground.whole.pictures
+    rows = looked_at(backbone, ground, source, share, left)
+    if not rows:
+        return ground, None
+    ground = ground._replace(pool=rows)
+    protocol = head_protocol(ground.recipe, backbone.network.norm, ground.episodes)._replace(
+        head=HEAD, C=1.0, normalise=True, copies=0, grid=(), ensemble=False
+    )
+    judged = evaluate_backbone(
+        backbone,
+        ground.data.pictures,
+        protocol,
+        SPLIT,
+        folder=_folder(ground.recipe),
+        kinds=build_kinds(ground.recipe, training=False),
+        balanced=ground.recipe.tasks.balanced,
+        plan=ground.plan,
+    )
+    return ground, Row(
+        name,
+        f"{name} with a logistic head",
+        "pretrained",
+        judged.interval,
+        ground.episodes,
+        fresh=True,
+        seconds=time.perf_counter() - started,
+        parameters=sum(value.numel() for value in backbone.params.values()),
+        note=overlap(backbone.seen, problem.recipe.data.name) or "",
+        scores=tuple(judged.scores),
+    )

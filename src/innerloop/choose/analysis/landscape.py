@@ -1,0 +1,100 @@
+"""``innerloop analyze landscape``: is MAML worth it? In closed form, or from a recipe's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+
+from pydantic import Field
+
+from innerloop.choose.analysis import Analysis, Say
+from innerloop.experiment.recipe.flat import FlatSettings
+from innerloop.experiment.recipe.reading import Readers, When
+from innerloop.experiment.recipe.rules import Rules
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.report.plots.landscape_page import GEOGRAPHY, landscape_page
+
+if TYPE_CHECKING:
+    from innerloop.theory.estimates.landscape import ClosedLandscape
+    from innerloop.theory.estimates.landscape_permuted import PermutedLandscape
+    from innerloop.theory.estimates.landscape_tasks import TaskLandscape
+
+    Landscape: TypeAlias = ClosedLandscape | TaskLandscape | PermutedLandscape
+
+_ENVIRONMENT = When("an environment, and a recipe is one already", lambda _, recipe: recipe is None)
+_RECIPE = When("the tasks of a recipe, and none is named", lambda _, recipe: recipe is not None)
+_SQUARED = When(
+    "recipes with a squared error", lambda _, recipe: not recipe.inner.loss.startswith("cross-entropy")
+)
+
+
+def _small_is_hard(s: Settings) -> str | None:
+    if s.rho_hard <= s.rho_easy:
+        return None
+    return f"rho_hard={s.rho_hard} exceeds rho_easy={s.rho_easy}: small is hard, exchange them"
+
+
+class Settings(FlatSettings):
+    """Keys of ``analyze landscape``: first those of the closed form, then those for a recipe's tasks."""
+
+    RULES: ClassVar[Rules] = (_small_is_hard,)
+    READERS: ClassVar[Readers] = {
+        **{key: (_ENVIRONMENT,) for key in GEOGRAPHY if key != "inner_shots"},
+        **dict.fromkeys(("tasks", "features", "components", "seed"), (_RECIPE,)),
+        "samples": (_RECIPE, _SQUARED),
+    }
+    OF_RECIPES: ClassVar[Mapping[str, str]] = {
+        "noise": "tasks.noise",
+        **{key: f"tasks.settings.{key}" for key in GEOGRAPHY if key not in ("inner_shots", "noise")},
+    }
+
+    dim: int = Field(10, ge=1, description="d, how many inputs a linear task has")
+    inner_lr: float | None = Field(None, gt=0, description="α for ½ mean squared error; none is 1/rho_easy")
+    shots: int = Field(500, ge=1, description="m, samples of the adaptation step at test")
+    inner_shots: int | None = Field(None, ge=1, description="n₂, samples of it in training; none is shots")
+    rho_hard: float = Field(0.1, gt=0, description="ρ_H: inputs of hard tasks have covariance ρ_H·I")
+    rho_easy: float = Field(0.9, gt=0, description="ρ_E: the same for easy tasks")
+    R: float = Field(2.0, ge=0, description="distance of the groups' centres, per coordinate")
+    r_hard: float = Field(0.5, gt=0, description="r_H: variance of the hard tasks' optima, per coordinate")
+    r_easy: float = Field(0.5, ge=0, description="r_E: the same for easy tasks")
+    noise: float = Field(0.1, ge=0, description="ν, standard deviation of the targets' noise")
+    hard_share: float = Field(0.5, gt=0, lt=1, description="how often a task is hard")
+    tasks: int = Field(200, ge=8, description="with a recipe: how many tasks to look at")
+    samples: int | None = Field(None, ge=2, description="with a recipe: per task; none is 10 per feature")
+    features: Literal["raw", "affine", "network", "tangent"] = Field(
+        "raw",
+        description="with a recipe: inputs, inputs and a constant, features of the untrained network, or its "
+        "tangent features",
+    )
+    components: int = Field(16, ge=1, description="with a recipe: directions features are reduced to")
+    seed: int = Field(0, ge=0, description="with a recipe: of the network, the directions and the bootstrap")
+
+
+def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
+    """The closed forms of a geography; or, with a recipe, estimates from its tasks.
+
+    Args:
+        settings: the geography; with a recipe, how many of its tasks are looked at, and how.
+        recipe: whose tasks are looked at; None for the closed forms.
+        say: receives lines for people.
+    """
+    if recipe is not None:
+        from innerloop.choose.analysis.landscape_recipe import from_recipe
+
+        return from_recipe(settings, recipe, say)
+    from innerloop.theory.estimates.landscape import closed_landscape
+    from innerloop.theory.landscape.geography import Geography
+
+    s = settings
+    env = Geography(s.dim, s.rho_hard, s.rho_easy, s.R, s.r_hard, s.r_easy, s.hard_share)
+    return closed_landscape(env, lr=s.inner_lr, shots=s.shots, inner_shots=s.inner_shots, noise=s.noise)
+
+
+def unfit(settings: Settings, recipe: Recipe | None) -> str | None:
+    """Tangent features are derivatives of one output, and labels have one for every class."""
+    if settings.features != "tangent" or recipe is None or not recipe.inner.loss.startswith("cross-entropy"):
+        return None
+    return "features=tangent needs a network with one output: use features=network here."
+
+
+ANALYSIS = Analysis(Settings, run, page=landscape_page, unfit=unfit)

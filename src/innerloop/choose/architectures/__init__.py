@@ -1,0 +1,1 @@
+"""Architectures for few-shot problems: spaces, sizes, scores before training, and searches by them."""

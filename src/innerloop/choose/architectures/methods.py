@@ -1,0 +1,125 @@
+"""All searches, in one literal table. A new one is a function and an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from innerloop.choose.architectures.draws import Draws
+from innerloop.choose.architectures.found import Found, Means
+from innerloop.choose.architectures.prune_settings import PUBLISHED, RELEASED, ROBUST
+from innerloop.choose.architectures.shortlist import RandomSettings, ShortlistSettings
+from innerloop.choose.architectures.space import Space
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.importing import Trusted, load_object
+
+
+class Method(NamedTuple):
+    """A search.
+
+    Attributes:
+        title: what it does, in a line.
+        function: ``package.module:function``, called with space, draws, settings, seed and means.
+        settings: their defaults; a ``NamedTuple``.
+    """
+
+    title: str
+    function: str
+    settings: Any
+
+
+_HOME = "innerloop.choose.architectures"
+
+METHODS: dict[str, Method] = {
+    "published": Method(
+        "MetaNTK-NAS: a supernet is pruned by rank sums, with the intended initialisation",
+        f"{_HOME}.prune:prune",
+        PUBLISHED,
+    ),
+    "released": Method(
+        "the same as the authors' code carries it out, slips included",
+        f"{_HOME}.prune:prune",
+        RELEASED,
+    ),
+    "robust": Method(
+        "pruning on common draws, with repeats where decisions are close",
+        f"{_HOME}.prune:prune",
+        ROBUST,
+    ),
+    "random": Method("random candidates", f"{_HOME}.shortlist:random_search", RandomSettings()),
+    "shortlist": Method(
+        "the best of random candidates by a rank sum of scores",
+        f"{_HOME}.shortlist:shortlist",
+        ShortlistSettings(),
+    ),
+}
+"""Searches by name, in the order of the documentation."""
+
+
+def find_method(name: str) -> Method:
+    """The entry of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in METHODS:
+        known = ", ".join(METHODS)
+        raise UserError(f"there is no search '{name}'{did_you_mean(name, METHODS)}: there are {known}.")
+    return METHODS[name]
+
+
+def search(
+    method: str,
+    space: Space[Any],
+    draws: Draws,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    keep: Path | None = None,
+    say: Callable[[str], None] | None = None,
+    ranks: int = 1,
+) -> Found:
+    """Looks for architectures before any is trained.
+
+    Args:
+        method: one of :data:`METHODS`.
+        space: where to look.
+        draws: repeat → data, see :class:`~innerloop.choose.architectures.draws.PictureDraws`.
+        settings: those of the method that differ from their defaults, by name.
+        seed: of what the method itself draws; weights and data follow the draws' seed.
+        workers: processes of one thread; as many as there are cores if omitted. It changes no number.
+        keep: a file for finished measurements: the same call goes on there after an interrupt, and finds what
+            it would have found.
+        say: told a line now and then, with the time that is left.
+        ranks: processes that all make this call, and share the work; it changes no number either.
+
+    Raises:
+        UserError: for unknown methods and settings, and for what cannot be searched.
+
+    >>> from innerloop import glyphs
+    >>> from innerloop.choose.architectures.spaces import conv_space
+    >>> from innerloop.choose.architectures.draws import PictureDraws
+    >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4, 8))
+    >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
+    >>> wanted = {"names": ("flops",), "pool": 4, "keep": 2, "repeats": 1}
+    >>> ranking = search("shortlist", space, draws, settings=wanted, workers=1)
+    >>> [ranked.scores["flops"] for ranked in ranking.ranked]
+    [26880.0, 25760.0]
+    """
+    entry = find_method(method)
+    means = Means(workers, keep, say, ranks)
+    result: Found = load_object(Trusted(entry.function))(
+        space, draws, _settled(method, entry, settings or {}), seed, means
+    )
+    return result._replace(method=method)
+
+
+def _settled(name: str, entry: Method, given: Mapping[str, Any]) -> Any:
+    known = entry.settings._fields
+    for word in given:
+        if word not in known:
+            hint = did_you_mean(word, known)
+            raise UserError(f"the search '{name}' has no setting '{word}'{hint}: it has {', '.join(known)}.")
+    return entry.settings._replace(**given)

@@ -1,0 +1,120 @@
+"""Every score, in one literal table: what it needs, and whether more of it is better.
+
+A new score is a function, and an entry here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from innerloop.core.errors import UserError, did_you_mean
+
+Better = Literal["higher", "lower"]
+Takes = Literal["tasks", "inputs", "batch", "batches", "shape"]
+
+
+class Entry(NamedTuple):
+    """What is known of a score.
+
+    Attributes:
+        title: what people call it.
+        paper: where it comes from; empty for none.
+        function: ``package.module:function``, called with network, parameters, buffers, data and settings.
+        better: whether the higher or the lower one is thought to be better.
+        takes: what the data are: ``tasks`` (a ``TaskBatch``), ``inputs`` (of all tasks together), a labelled
+            ``batch`` (two arguments, inputs and labels), labelled ``batches`` (one per task), or the
+            ``shape`` of one input.
+        mixes: whether samples may be normalised by the batch's statistics. If not, give a network of the norm
+            policy ``group`` or ``none`` (SynFlow: ``none``).
+        fixed: arguments that make it a special case of its function.
+    """
+
+    title: str
+    paper: str
+    function: str
+    better: Better
+    takes: Takes
+    mixes: bool = True
+    fixed: Mapping[str, Any] = {}
+
+
+_HOME = "innerloop.choose.scores"
+
+SCORES: dict[str, Entry] = {
+    "metantk": Entry(
+        "condition number of MAML's kernel",
+        "Wang et al. 2022",
+        f"{_HOME}.conditions:metantk_condition",
+        "lower",
+        "tasks",
+        mixes=False,
+    ),
+    "metantk-anil": Entry(
+        "condition number of ANIL's kernel",
+        "Wang et al. 2022",
+        f"{_HOME}.conditions:metantk_condition",
+        "lower",
+        "tasks",
+        mixes=False,
+        fixed={"method": "anil"},
+    ),
+    "ntk": Entry(
+        "condition number of the NTK",
+        "Chen et al. 2021 (TE-NAS)",
+        f"{_HOME}.conditions:ntk_condition",
+        "lower",
+        "inputs",
+        mixes=False,
+    ),
+    "regions": Entry(
+        "linear regions",
+        "Chen et al. 2021 (TE-NAS)",
+        f"{_HOME}.patterns:linear_regions",
+        "higher",
+        "inputs",
+    ),
+    "naswot": Entry("NASWOT", "Mellor et al. 2021", f"{_HOME}.patterns:naswot", "higher", "inputs"),
+    "gradient-norm": Entry(
+        "gradient norm", "Abdelfattah et al. 2021", f"{_HOME}.gradients:gradient_norm", "higher", "batch"
+    ),
+    "synflow": Entry(
+        "SynFlow", "Tanaka et al. 2020", f"{_HOME}.gradients:synflow", "higher", "shape", mixes=False
+    ),
+    "zico": Entry("ZiCo", "Li et al. 2023", f"{_HOME}.gradients:zico", "higher", "batches"),
+    "parameters": Entry("number of parameters", "", f"{_HOME}.size:parameters", "higher", "shape"),
+    "flops": Entry("FLOPs of one input", "", f"{_HOME}.size:flops", "higher", "shape"),
+    "layers": Entry("number of layers", "", f"{_HOME}.size:layers", "higher", "shape"),
+}
+"""Scores by name, in the order of the documentation."""
+
+
+def find(name: str) -> Entry:
+    """The entry of that name.
+
+    >>> find("ntk").better, find("parameters").better
+    ('lower', 'higher')
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in SCORES:
+        known = ", ".join(SCORES)
+        raise UserError(f"there is no score '{name}'{did_you_mean(name, SCORES)}: there are {known}.")
+    return SCORES[name]
+
+
+def rows() -> str:
+    """The documentation's table, as Markdown."""
+    lines = ["| name | score | better | looks at | from |", "| --- | --- | --- | --- | --- |"]
+    words = {
+        "tasks": "inputs of tasks",
+        "inputs": "inputs",
+        "batch": "inputs and labels",
+        "batches": "several batches with labels",
+        "shape": "the network alone",
+    }
+    for name, entry in SCORES.items():
+        cells = (f"`{name}`", entry.title, entry.better, words[entry.takes], entry.paper or "–")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Typed recipes: the schema, one grammar for settings, and the shipped recipes. Data only."""

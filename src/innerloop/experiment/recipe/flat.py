@@ -1,0 +1,119 @@
+"""Flat ``key=value`` settings of a command that is no recipe: a pydantic model says what there is.
+
+Grammar and complaints are those of recipes (:mod:`innerloop.experiment.recipe.grammar`). Importing this file does not
+import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict
+
+from innerloop.core.errors import UserError
+from innerloop.experiment.recipe.grammar import Assignment, Grammar, Reading, read
+from innerloop.experiment.recipe.problems import allowed, known_settings, settings_of, show
+from innerloop.experiment.recipe.reading import Readers, unread_keys
+from innerloop.experiment.recipe.rules import Ruled
+from innerloop.experiment.recipe.schema import Recipe
+
+
+class FlatSettings(Ruled):
+    """What a command takes: subclasses list their keys, each with a default and a description.
+
+    Attributes:
+        RULES: rules between settings (:class:`~innerloop.experiment.recipe.rules.Ruled`).
+        READERS: when which key is read; predicates of these settings and of the recipe (None without one).
+        OF_RECIPES: keys that are not read where there is a recipe, and its own settings for the same.
+        NO_RECIPE: what to say where a recipe is named; empty if one may be.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    READERS: ClassVar[Readers] = {}
+    OF_RECIPES: ClassVar[Mapping[str, str]] = {}
+    NO_RECIPE: ClassVar[str] = ""
+
+
+Model = TypeVar("Model", bound=FlatSettings)
+
+
+def read_flat(model: type[Model], items: Sequence[str], command: str, recipe: Recipe | None = None) -> Model:
+    """The settings in ``items``, checked against ``model``.
+
+    Args:
+        model: what there is.
+        items: ``key=value`` texts.
+        command: named in messages, such as ``analyze rate``.
+        recipe: what the settings are applied to, if anything.
+
+    >>> class Rate(FlatSettings):
+    ...     dim: int = 3
+    >>> read_flat(Rate, ["dim=5"], "analyze rate").dim
+    5
+    >>> read_flat(Rate, ["dims=5", "dim=x"], "analyze rate")
+    Traceback (most recent call last):
+    innerloop.core.errors.UserError: unknown setting 'dims' (did you mean 'dim'?)
+    dim must be a whole number, not 'x'
+
+    Raises:
+        UserError: with one line for every problem; a setting that nothing would read is one.
+    """
+    reading = flat_reading(model, items, command, recipe)
+    if reading.model is None or reading.problems:
+        raise UserError("\n".join(reading.problems))
+    return reading.model
+
+
+def flat_reading(
+    model: type[Model], items: Sequence[str], command: str, recipe: Recipe | None = None
+) -> Reading[Model]:
+    """As :func:`read_flat`, with what is wrong and not as an error.
+
+    Args:
+        model: says which settings there are.
+        items: ``key=value`` texts.
+        command: the command whose settings they are, for messages.
+        recipe: what the command is given besides; settings may be read or not because of it.
+    """
+    fields = settings_of(model)
+    first = next(iter(fields))
+    grammar = Grammar(
+        model,
+        fields,
+        example=f"{first}={show(fields[first].default).strip(chr(39))}",
+        listing=f"innerloop {command} --keys",
+        nearby=() if recipe is None else tuple(known_settings()),
+    )
+
+    def not_read(settings: Model, typed: Mapping[str, Assignment]) -> dict[str, str]:
+        """What was typed and would be read by nothing, each with a sentence."""
+        purposes = unread_keys(model.READERS, typed, settings, recipe)
+        return {key: _not_read(model, typed[key], words, recipe) for key, words in purposes.items()}
+
+    return read(grammar, items, further=not_read)
+
+
+def _not_read(model: type[FlatSettings], given: Assignment, words: str, recipe: Recipe | None) -> str:
+    key, own = given.key, model.OF_RECIPES.get(given.key)
+    if recipe is None or own is None:
+        fix = "leave it out"
+    elif own.startswith("tasks.settings."):
+        fix = f"leave it out, or give {own}={given.raw} where the recipe's family has that"
+    else:
+        fix = f"give the recipe's own setting, {own}={given.raw}"
+    return f"{key}={given.raw} is not read here: {key} is for {words}; {fix}."
+
+
+def describe(model: type[FlatSettings]) -> list[dict[str, Any]]:
+    """Every key with its default, what it takes, what it means, and what must hold for it to be read."""
+    return [
+        {
+            "key": key,
+            "default": field.default,
+            "takes": allowed(field),
+            "meaning": field.description or "",
+            "read": " and ".join(when.words for when in model.READERS.get(key, ())) or "always",
+        }
+        for key, field in model.model_fields.items()
+    ]

@@ -1,0 +1,226 @@
+"""The one grammar of settings: ``key=value`` on top of plain data, for recipes and for analyses.
+
+A value is read as TOML, else as a plain number, else as a word; the model decides what it means. Every
+problem is found at once and told in plain words. Importing this file does not import torch.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, time
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic.fields import FieldInfo
+
+from innerloop.core.faults import printable, shortened
+from innerloop.experiment.recipe.checks import Told, checked
+from innerloop.experiment.recipe.problems import is_table, kind, near, show, suggest
+from innerloop.experiment.recipe.rules import Ruled, broken
+
+_DIGITS = 1000  # what is longer is no number that anybody means, and Python reads no more than 4,300
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+Model = TypeVar("Model", bound=Ruled)
+
+
+class Assignment(NamedTuple):
+    """One ``key=value`` as typed: ``raw`` keeps the text, for settings that want text."""
+
+    key: str
+    value: Any
+    raw: str
+
+
+class Grammar(NamedTuple, Generic[Model]):
+    """What may be typed.
+
+    Attributes:
+        model: what the settings are of.
+        fields: its settings by key.
+        example: a setting, for messages.
+        listing: the command that lists all settings.
+        short: other names of settings.
+        nearby: keys that are not of this model but may have been meant.
+    """
+
+    model: type[Model]
+    fields: Mapping[str, FieldInfo]
+    example: str
+    listing: str
+    short: Mapping[str, str] = {}
+    nearby: tuple[str, ...] = ()
+
+
+class Reading(NamedTuple, Generic[Model]):
+    """What was understood.
+
+    Attributes:
+        model: with everything that is good; None where not even the rest makes a model.
+        typed: what was typed, by key.
+        problems: one sentence each.
+        doubtful: keys that are wrong or may have been meant by one that is: no more is said about them.
+    """
+
+    model: Model | None
+    typed: dict[str, Assignment]
+    problems: list[str]
+    doubtful: frozenset[str]
+
+
+Further = Callable[[Any, Mapping[str, Assignment]], Mapping[str, str]]
+"""More checks: the model of all good settings and what was typed → sentences by key."""
+
+
+def read_value(text: str) -> Any:
+    """A value as TOML, else a plain number, else a word; a list may hold words.
+
+    >>> [read_value(text) for text in ("3", "1e-3", ".5", "true", "relu", '"a b"', "[64, 64]", "[maml,anil]")]
+    [3, 0.001, 0.5, True, 'relu', 'a b', [64, 64], ['maml', 'anil']]
+    """
+    text = text.strip()
+    if "#" not in text or text[0] in "\"'[{":  # elsewhere TOML would drop what follows as a comment
+        try:
+            parsed = tomllib.loads(f"v = {text}")
+        except (ValueError, RecursionError):  # no TOML, numbers of thousands of digits, thousands of brackets
+            parsed = {}
+        if parsed.keys() == {"v"} and not isinstance(parsed["v"], (date, time)):
+            return parsed["v"]
+    if text.startswith("[") and text.endswith("]") and not re.search(r"[\[\]{}\"']", text[1:-1]):
+        return [read_value(part) for part in text[1:-1].split(",") if part.strip()]
+    if _NUMBER.fullmatch(text) and len(text) < _DIGITS:
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    return text
+
+
+def parse(items: Sequence[str], grammar: Grammar[Any]) -> tuple[dict[str, Assignment], list[Told]]:
+    """Keys and values, short names spelled out, and what is no setting. Does not ask which settings exist."""
+    typed: dict[str, Assignment] = {}
+    problems: list[Told] = []
+    for given in _join_flags(items):
+        key, equals, raw = (part.strip() for part in given.partition("="))
+        item = shortened(printable(given))
+        bare = re.split(r"[\s=]", key.lstrip("-"), maxsplit=1)[0]
+        if key.startswith("-"):
+            problems.append(Told(bare, _dashes(item, grammar)))
+        elif not equals:
+            text = f"'{item}' is not a setting: write key=value without spaces, such as {grammar.example}"
+            problems.append(Told(bare, text))
+        elif not key or not raw:
+            what = "value" if key else "key"
+            problems.append(Told(bare, f"'{item}' has no {what}: write key=value without spaces"))
+        elif (key := grammar.short.get(key, key)) in typed:
+            problems.append(
+                Told(key, f"{key} is given twice ({shortened(typed[key].raw)} and {shortened(raw)})")
+            )
+        else:
+            typed[key] = Assignment(key, read_value(raw), raw)
+    return typed, problems
+
+
+def read(
+    grammar: Grammar[Model],
+    items: Sequence[str] = (),
+    base: Mapping[str, Any] | None = None,
+    source: str = "",
+    further: Further | None = None,
+    *,
+    alone: bool = False,
+) -> Reading[Model]:
+    """Settings on top of plain data, with all that is wrong.
+
+    Args:
+        grammar: what there is.
+        items: ``key=value`` texts, which win over ``base``.
+        base: plain data of the model; it is not changed.
+        source: where ``base`` comes from, named in problems of what was not typed.
+        further: more checks of the good settings.
+        alone: whether the data that the items are for is not known: rules between settings are not asked.
+    """
+    data = copy.deepcopy(dict(base or {}))
+    typed, told = parse(items, grammar)
+    for assignment in typed.values():
+        told += _assign(data, assignment, grammar)
+    model, wrong = checked(grammar.model, grammar.fields, data, grammar.listing)
+    where = f" (in {source})" if source else ""
+    told += [
+        each if each.key in typed or not each.key else each._replace(text=each.text + where) for each in wrong
+    ]
+    if model is not None and further is not None:
+        good = {key: value for key, value in typed.items() if key not in {each.key for each in told}}
+        told += [Told(key, text) for key, text in further(model, good).items()]
+    doubtful = frozenset(key for each in told for key in (each.key, *each.near) if key)
+    problems = [each.text for each in told]
+    if model is not None and not alone:  # a rule about a setting that is wrong anyway would only confuse
+        problems += [text for text in broken(model) if not mentions(text, doubtful)]
+    return Reading(model, typed, problems, doubtful)
+
+
+def mentions(text: str, keys: Iterable[str]) -> bool:
+    """Whether a sentence speaks of one of these settings, or of one in such a section.
+
+    >>> mentions("set inner.lr=0.1", ["inner"]), mentions("one per inner.lr_rule", ["inner.lr"])
+    (True, False)
+    """
+    return any(re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", text) for key in keys)
+
+
+def _join_flags(items: Sequence[str]) -> list[str]:
+    """Puts ``--steps 5``, as other commands want it, back together for the message about it."""
+    joined: list[str] = []
+    for item in items:
+        if joined and joined[-1].startswith("-") and not set("= ") & set(joined[-1]) and "=" not in item:
+            joined[-1] += f" {item}"
+        else:
+            joined.append(item)
+    return joined
+
+
+def _dashes(item: str, grammar: Grammar[Any]) -> str:
+    """What to write instead: only what would be accepted."""
+    key, _, raw = item.lstrip("-").replace(" ", "=", 1).partition("=")
+    if key in grammar.fields or key in grammar.short:
+        return f"'{item}': settings have no dashes, write {key}={raw or 'value'}"
+    hint = suggest(key, [*grammar.fields, *grammar.nearby], grammar.listing)
+    return f"'{item}': there is no such option, and settings have no dashes{hint}"
+
+
+def _assign(data: dict[str, Any], assignment: Assignment, grammar: Grammar[Any]) -> list[Told]:
+    """Puts one value into its place; returns what is wrong with its key."""
+    key, value, raw = assignment
+    fields, path = grammar.fields, key.split(".")
+    inside = [k for k in fields if k.startswith(f"{key}.")]
+    if key in fields:
+        value = _mean(value, raw, fields[key])
+    elif inside:
+        if not isinstance(value, dict):
+            return [Told(key, f"{key} is a section: set one of its keys, such as {inside[0]}")]
+        parts = [Assignment(f"{key}.{name}", item, str(item)) for name, item in value.items()]
+        return [told for part in parts for told in _assign(data, part, grammar)]
+    elif not any(_is_table(fields.get(".".join(path[:n]))) for n in range(1, len(path))):
+        known = [*fields, *grammar.nearby]
+        text = f"unknown setting '{shortened(printable(key))}'{suggest(key, known, grammar.listing)}"
+        return [Told(key, text, tuple(near(key, known)))]
+    table: Any = data
+    for name in path[:-1]:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            return [Told(key, f"{key} cannot be set: '{name}' is not a table but {show(table)}")]
+    table[path[-1]] = value
+    return []
+
+
+def _is_table(field: FieldInfo | None) -> bool:
+    return field is not None and is_table(field)
+
+
+def _mean(value: Any, raw: str, field: FieldInfo) -> Any:
+    """What a typed value means for a setting: ``none``, capitals of true and false, numbers as text."""
+    core, optional = kind(field)
+    if optional and raw.lower() in ("none", "null"):
+        return None
+    if core is bool and raw.lower() in ("true", "false"):
+        return raw.lower() == "true"
+    return raw if core is str and not isinstance(value, str) else value

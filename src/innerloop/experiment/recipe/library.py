@@ -1,0 +1,323 @@
+"""What a problem is called (:func:`named`), the recipes that come with the library, and recipes from files.
+
+Importing this does not import torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from innerloop.core.errors import Problems, UserError, did_you_mean
+from innerloop.core.place import user_path
+from innerloop.core.telling import tell
+from innerloop.experiment.recipe.fitted import fit, pictures_of, with_settings
+from innerloop.experiment.recipe.judged import IMAGE_FAMILIES
+from innerloop.experiment.recipe.schema import Data, Recipe
+from innerloop.experiment.recipe.settings import item_problems, make_recipe, read_toml, typed_keys
+from innerloop.experiment.recipe.trust import admit
+from innerloop.runs.directory import RECIPE, find_run, is_run
+
+PICTURES = "pictures-protonet"
+"""Trains on pictures where only a folder or a dataset is named."""
+NUMBERS = "sine-maml"
+"""Trains on a family of tasks where only the family is named."""
+MINUTES = "minutes.json"
+"""How long shipped recipes take, written by innerloop_studies.measurements.recipes."""
+
+
+class Shipped(NamedTuple):
+    """A recipe that comes with the library.
+
+    Attributes:
+        name: what it is called.
+        description: one line about it.
+        text: as it may be copied.
+        dataset: what it is trained on: a dataset, a family of tasks, or ``your own pictures``.
+        method: the learner; the objective, where training has no inner loop.
+        minutes: how long training takes on two cores, measured; None where it depends on your pictures.
+    """
+
+    name: str
+    description: str
+    text: str
+    dataset: str
+    method: str
+    minutes: float | None
+
+
+class Named(NamedTuple):
+    """What a word names: a recipe, pictures (``name`` is ``data.name``) or a family of tasks."""
+
+    kind: Literal["recipe", "pictures", "family"]
+    name: str
+
+
+def named(source: str) -> Named:
+    """What a word names: the one way to name a problem, for every command and in Python.
+
+    Args:
+        source: a recipe, its file or a run; a dataset, a folder of pictures or an .npz file; or a family of
+            tasks, built in or ``package.module:function``.
+
+    >>> [named(word).kind for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine", "mine:lines")]
+    ['recipe', 'recipe', 'pictures', 'family', 'family']
+
+    Raises:
+        UserError: it is none of these.
+    """
+    path = user_path(source)
+    if source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path):
+        return Named("recipe", source)
+    if (pictures := own_pictures(source)) is not None:
+        return Named("pictures", pictures)
+    if path.exists():
+        return Named("recipe", source)
+    if path.name != source:  # it has a slash
+        what = "file" if path.suffix and not source.endswith("/") else "folder"
+        raise UserError(f"there is no {what} {source}.")
+    families = _families()
+    if source in families or ":" in source:
+        return Named("family", source)
+    from innerloop.data.catalogue import EMBEDDED, catalogue
+
+    hint = did_you_mean(source, [*shipped_names(), *catalogue(), EMBEDDED, *families])
+    raise UserError(
+        f"there is no recipe, dataset, folder or family of tasks called '{source}'{hint}: `innerloop ls` and "
+        "`innerloop data ls` list those there are."
+    )
+
+
+def _families() -> list[str]:
+    """Built-in families of tasks: each has a shipped recipe, and reading those imports no torch."""
+    tasks = [read_toml(recipe.text, recipe.name).get("tasks", {}) for recipe in shipped_recipes()]
+    names = dict.fromkeys(str(section["family"]) for section in tasks if "family" in section)
+    return [name for name in names if name not in IMAGE_FAMILIES]
+
+
+def shipped_names() -> list[str]:
+    """The names of all shipped recipes.
+
+    >>> "sine-maml" in shipped_names()
+    True
+    """
+    return sorted(
+        file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml")
+    )
+
+
+def shipped_recipes() -> list[Shipped]:
+    """All shipped recipes with their descriptions."""
+    minutes = json.loads((resources.files("innerloop.experiment.recipe") / MINUTES).read_text("utf-8"))[
+        "minutes"
+    ]
+    recipes = []
+    for name in shipped_names():
+        text = shipped_text(name)
+        data = read_toml(text, name)
+        tasks, outer = data.get("tasks", {}), data.get("outer", {})
+        pictures = tasks.get("family") in IMAGE_FAMILIES
+        dataset = data.get("data", {}).get("name", "your own pictures") if pictures else tasks["family"]
+        objective, learner = outer.get("objective", "episodic"), data.get("inner", {}).get("method", "maml")
+        trained = {"episodic": learner, "none": "pretrained", "erm": "supervised" if pictures else "erm"}
+        method = trained.get(objective, objective)
+        described = str(data.get("description", ""))
+        recipes.append(Shipped(name, described, text, dataset, method, minutes.get(name)))
+    return recipes
+
+
+def shipped_text(name: str) -> str:
+    """The TOML of a shipped recipe, comments included."""
+    return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def header(text: str) -> str:
+    r"""The comment that a recipe starts with: its command and what it shows.
+
+    >>> header("# innerloop train x\n# Shows y.\nname = 'x'")
+    'innerloop train x\nShows y.'
+    """
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.removeprefix("#").removeprefix(" "))
+    return "\n".join(lines)
+
+
+def recipe_text(source: str) -> tuple[str, str]:
+    """The TOML that ``source`` names, and the name of a recipe that does not name itself.
+
+    Args:
+        source: a shipped recipe, a TOML file, or the path of a run or ``last``, whose recipe is meant.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    if source in shipped_names():
+        return shipped_text(source), source
+    path = find_run(source) if source == "last" else user_path(source)
+    if path.is_dir() and (path / RECIPE).is_file():
+        path = path / RECIPE
+    if not path.is_file():
+        raise UserError(_not_found(source, path))
+    try:
+        return path.read_text(encoding="utf-8"), path.stem
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(_unread(path, getattr(error, "strerror", None) or "it is not text")) from None
+
+
+def load_recipe(
+    source: str, items: Sequence[str] = (), *, trust: bool = False, pictures: str = PICTURES
+) -> Recipe:
+    """A recipe by name or path, with ``key=value`` settings applied, ready to be built.
+
+    Args:
+        source: a recipe, or anything else that :func:`named` knows.
+        items: settings, which win over the recipe's own. Code that they name may be imported.
+        trust: whether code that the file names may be imported as well.
+        pictures: the shipped recipe that is meant where only pictures are named.
+
+    >>> load_recipe("sine-maml", ["seed=3"]).run.seed
+    3
+
+    Raises:
+        UserError: there is no such recipe, or some settings are wrong (one line each); also where its own
+            ``model.settings`` or ``tasks.settings`` have keys that nothing reads, unless it is a run's.
+        UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
+    """
+    recipe, said = _read(source, items, fresh=not _is_of_a_run(source), pictures=pictures)
+    for line in said:
+        tell(line)
+    typed = typed_keys(items) | ({"tasks.family"} if recipe.tasks.family == source else set())
+    return admit(recipe, typed, source, trust)
+
+
+def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) -> Recipe:
+    """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built.
+
+    ``fresh`` is as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
+
+    Args:
+        source: a shipped recipe, a TOML file, or a run.
+        items: ``key=value`` texts, which win over the recipe's own.
+        fresh: as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
+    """
+    return _read(source, items, fresh=fresh)[0]
+
+
+def _read(
+    source: str, items: Sequence[str], *, fresh: bool, pictures: str = PICTURES
+) -> tuple[Recipe, list[str]]:
+    """A recipe, and what is to be said of how it was fitted to its pictures."""
+    try:
+        if "=" in source and not Path(source).exists():
+            raise UserError(f"the recipe comes first, then settings: `innerloop train sine-maml {source}`.")
+        kind, name = named(source)
+        base = {"recipe": source, "pictures": pictures, "family": NUMBERS}[kind]
+        text, stem = recipe_text(base)
+        data = {"name": stem, **read_toml(text, source)}
+    except UserError as error:
+        raise UserError("\n".join([str(error), *item_problems(items)])) from None
+    if kind == "pictures":
+        data["data"] = {**data.get("data", {}), "name": name}
+    if kind == "family":
+        about = {"name": name.replace(":", "-"), "description": f"MAML on tasks of the family {name}"}
+        data |= {**about, "tasks": {**data["tasks"], "family": name}}
+    return fitted_recipe(data, items, source, fresh=fresh)
+
+
+def fitted_recipe(
+    data: dict[str, Any], items: Sequence[str], source: str, *, fresh: bool = True
+) -> tuple[Recipe, list[str]]:
+    """A recipe from plain data, fitted to its pictures where it leaves things open (``data.auto``).
+
+    Args:
+        data: sections and what is in them.
+        items: ``key=value`` settings, which win.
+        source: what messages call the recipe.
+        fresh: as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
+
+    Returns:
+        The recipe, and what is to be said of how it was fitted.
+
+    Raises:
+        UserError: with a line for everything that is wrong with the settings or the pictures.
+    """
+    problems = Problems()
+    with problems.collect():
+        recipe = make_recipe(data, items, source=source, fresh=fresh)
+    if problems:
+        if "name" in data.get("data", {}) and data["data"].get("auto") is True:
+            with problems.collect():  # what is wrong with the pictures is reported with the rest
+                pictures_of(Data(name=str(data["data"]["name"])))
+        problems.refuse()
+    said = typed_keys(items) | {
+        f"{section}.{key}" for section, values in data.items() if isinstance(values, dict) for key in values
+    }
+    if not recipe.data.auto or "data.name" not in said:
+        return recipe, []
+    settings, lines = fit(recipe, said)
+    whole = {**data, "description": f"{recipe.description}: {lines[0]}"}
+    for section, values in settings.items():
+        whole[section] = {**whole.get(section, {}), **values}
+    made = make_recipe(whole, items, source=source, fresh=fresh)
+    return with_settings(made, {"data": {"auto": False}}), lines
+
+
+def own_pictures(source: str) -> str | None:
+    """What ``data.name`` is to be where pictures stand for a recipe: a folder, an .npz file, a dataset.
+
+    None where the word names something else. A folder of a recipe's name is not meant; one with a
+    ``recipe.toml`` is a run. A folder that is called as a dataset is named by its place.
+    """
+    path = user_path(source)
+    if source in shipped_names() or source == "last" or is_run(path):
+        return None
+    known = _is_dataset(source)
+    if not (path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz")):
+        return source if known else None
+    if path.is_dir():
+        from innerloop.data.folder_scan import holds_pictures
+
+        if not holds_pictures(path):
+            return source if known else None
+    return f"./{source}" if known else source
+
+
+def _is_dataset(source: str) -> bool:
+    from innerloop.data.catalogue import EMBEDDED, catalogue
+    from innerloop.data.opening import own_store
+
+    return source == EMBEDDED or source in catalogue() or own_store(source) is not None
+
+
+def _is_of_a_run(source: str) -> bool:
+    path = user_path(source)
+    return source == "last" or (is_run(path) if path.is_dir() else path.name == RECIPE)
+
+
+def _folder() -> resources.abc.Traversable:
+    return resources.files("innerloop.experiment.recipe") / "shipped"
+
+
+def _unread(path: Path, reason: str) -> str:
+    from innerloop.data.pictures import is_picture, is_taken_for_picture
+
+    if is_picture(path.name) or is_taken_for_picture(path.name):
+        return f"{path} is a single file: name the folder that holds one folder of pictures per class."
+    return f"cannot read the recipe {path}: {reason}."
+
+
+def _not_found(source: str, path: Path) -> str:
+    if path.is_dir():
+        return (
+            f"{source} is a folder without {RECIPE} and without pictures: name a recipe, a TOML file, a run, "
+            "or a folder with one folder of pictures per class."
+        )
+    stem = path.stem
+    hint = f"; there is a shipped recipe: leave out .toml ('{stem}')" if stem in shipped_names() else ""
+    return f"there is no file {source}{hint}."

@@ -1,0 +1,86 @@
+"""Code that a recipe names. Importing a module runs it, so a file alone never decides what is imported.
+
+A recipe may name code outside this library: ``model.kind`` and ``tasks.family`` take
+``package.module:attribute``, some ``timm:`` models read files, and ``hf:`` models are read from folders. Such
+names are used if the user typed them, or if the caller passes ``trust=True`` (the command: ``--trust``);
+:func:`admit` then makes them :class:`~innerloop.core.importing.Trusted`, without which nothing is imported.
+
+Every function that makes a recipe from a file to be *built* calls :func:`admit`; one to be looked at only
+comes from :func:`innerloop.experiment.recipe.library.read_recipe`. Importing this file does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from innerloop.core.importing import Trusted, foreign_parts, let_in
+from innerloop.core.importing import UntrustedCodeError as UntrustedCodeError
+from innerloop.experiment.recipe.schema import Recipe
+
+NAMES = ("model.kind", "tasks.family")
+"""The settings that may name code."""
+
+
+def foreign_code(recipe: Recipe) -> dict[str, str]:
+    """The settings that would import code from outside or read files of a model, and what each names.
+
+    >>> from innerloop.experiment.recipe.schema import Model, Tasks
+    >>> foreign_code(Recipe(model=Model(kind="os:system"), tasks=Tasks(family="mine:lines")))
+    {'model.kind': 'os:system', 'tasks.family': 'mine:lines'}
+    >>> foreign_code(Recipe(model=Model(kind="timm:resnet18", settings={"checkpoint_path": "a.pth"})))
+    {'model.settings.checkpoint_path': 'a.pth'}
+    """
+    parts = foreign_parts(recipe.model.kind, recipe.model.settings)
+    named = {f"model.{key}": name for key, name in parts.items()}
+    return named | ({"tasks.family": recipe.tasks.family} if ":" in recipe.tasks.family else {})
+
+
+def admit(recipe: Recipe, typed: Collection[str], source: str, trust: bool) -> Recipe:
+    """The recipe, with what it names trusted, if nothing in it would import code that only its file names.
+
+    Args:
+        recipe: with typed settings applied.
+        typed: the keys of these settings: the user named them.
+        source: the file or the run, for messages.
+        trust: whether the user trusts the file; what it names is then told on standard error.
+
+    Raises:
+        UntrustedCodeError: it names code, and is not trusted.
+    """
+    return admit_all([recipe], typed, source, trust)[0]
+
+
+def admit_all(recipes: list[Recipe], typed: Collection[str], source: str, trust: bool) -> list[Recipe]:
+    """As :func:`admit`, for the recipes that a sweep makes of one file: what they name is reported once.
+
+    Args:
+        recipes: what the sweep makes of the file.
+        typed: keys that the user typed.
+        source: what messages call the file.
+        trust: whether code that the file names may be imported as well.
+    """
+    named = {
+        key: name
+        for recipe in recipes
+        for key, name in foreign_code(recipe).items()
+        if not (_is_typed(key, typed) or isinstance(name, Trusted))
+    }
+    let_in(named, source, trust)
+    return [trusted(recipe, NAMES) for recipe in recipes]
+
+
+def trusted(recipe: Recipe, keys: Collection[str]) -> Recipe:
+    """The recipe with the names of code that these keys give as tokens, without which nothing is imported."""
+    for key in NAMES:
+        section, _, name = key.partition(".")
+        part = getattr(recipe, section)
+        if key in keys and ":" in getattr(part, name):
+            part = part.model_copy(update={name: Trusted(getattr(part, name))})
+            recipe = recipe.model_copy(update={section: part})
+    return recipe
+
+
+def _is_typed(key: str, typed: Collection[str]) -> bool:
+    """Whether the user typed this key, or a table that holds it whole."""
+    parts = key.split(".")
+    return any(".".join(parts[:n]) in typed for n in range(2, len(parts) + 1))

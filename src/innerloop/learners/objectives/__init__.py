@@ -1,0 +1,1 @@
+"""What is learned across tasks: ``(params, buffers, task) -> loss``."""

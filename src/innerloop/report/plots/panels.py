@@ -1,0 +1,280 @@
+"""Panels side by side: lines, points with intervals, marked places. For figures that redo a paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from innerloop.report.plots.style import INK, TEXT, blank_figure, colour, dash, dress, label, log_scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+MANY = 50.0
+SHAPES = ("*", "X", "D", "s")
+
+
+class Points(TypedDict):
+    """What was measured beside a line: places with half the length of their bars, empty if they have none."""
+
+    x: list[float]
+    y: list[float]
+    half: list[float]
+
+
+class Line(TypedDict):
+    """One series; ``low`` and ``high`` are its band, empty if it has none; ``dots`` draws points only.
+
+    ``ink`` is its colour, where a method has one in all figures; ``points`` are measured beside it.
+    """
+
+    name: str
+    x: list[float]
+    y: list[float]
+    low: list[float]
+    high: list[float]
+    dots: bool
+    ink: str | None
+    points: Points | None
+
+
+class Mark(TypedDict):
+    """A place on the x axis (``y`` none: a vertical line) or in the panel (a star)."""
+
+    name: str
+    x: float
+    y: float | None
+
+
+class Panel(TypedDict):
+    """One panel. ``heights``: marked values of y; ``limits``: of y; ``ticks``: words at 0, 1, … on x."""
+
+    x: str
+    y: str
+    lines: list[Line]
+    marks: list[Mark]
+    span: tuple[float, float] | None
+    log_x: bool
+    log_y: bool
+    heights: dict[str, float]
+    limits: tuple[float, float] | None
+    ticks: list[str]
+
+
+def line(
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float],
+    half: Sequence[float] | None = None,
+    dots: bool = False,
+    ink: str | None = None,
+    points: Points | None = None,
+) -> Line:
+    """A series, ``half`` the half-width of its band.
+
+    Args:
+        name: what the legend calls it.
+        x: places along the x axis.
+        y: values there.
+        half: half-width of a band around the line at every place; no band if omitted.
+        dots: whether every place gets a dot.
+        ink: colour; chosen by the position in the panel if omitted.
+        points: measured places to draw in the same colour.
+
+    >>> line("a", [1, 2], [3.0, 4.0], half=[0.5, 0.5])["low"]
+    [2.5, 3.5]
+    """
+    low = [] if half is None else [b - h for b, h in zip(y, half, strict=True)]
+    high = [] if half is None else [b + h for b, h in zip(y, half, strict=True)]
+    return {
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "low": low,
+        "high": high,
+        "dots": dots,
+        "ink": ink,
+        "points": points,
+    }
+
+
+def points(x: Sequence[float], y: Sequence[float], half: Sequence[float] | None = None) -> Points:
+    """Measured places, ``half`` the half-length of their bars.
+
+    Args:
+        x: places along the x axis.
+        y: values there.
+        half: half-length of an error bar at every place; no bars if omitted.
+    """
+    return {"x": list(x), "y": list(y), "half": list(half or ())}
+
+
+def panel(
+    x: str,
+    y: str,
+    lines: Sequence[Line],
+    marks: Sequence[Mark] = (),
+    span: tuple[float, float] | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    heights: Mapping[str, float] | None = None,
+    limits: tuple[float, float] | None = None,
+    ticks: Sequence[str] = (),
+) -> Panel:
+    """A panel with its axes named; see :class:`Panel`.
+
+    Args:
+        x: name of the x axis.
+        y: name of the y axis.
+        lines: the series.
+        marks: marked places.
+        span: the part of the x axis to shade, from where to where; none by default.
+        log_x: whether the x axis is logarithmic.
+        log_y: whether the y axis is logarithmic.
+        heights: horizontal lines, by name; none by default.
+        limits: ends of the y axis; from the data if omitted.
+        ticks: words in place of the numbers 0, 1, … on the x axis.
+    """
+    return {
+        "x": x,
+        "y": y,
+        "lines": list(lines),
+        "marks": list(marks),
+        "span": span,
+        "log_x": log_x,
+        "log_y": log_y,
+        "heights": dict(heights or {}),
+        "limits": limits,
+        "ticks": list(ticks),
+    }
+
+
+def mark(name: str, x: float, y: float | None = None) -> Mark:
+    """A marked place.
+
+    Args:
+        name: what is written beside it.
+        x: where it is along the x axis.
+        y: where it is along the y axis; a vertical line if omitted.
+    """
+    return {"name": name, "x": x, "y": y}
+
+
+def side_by_side(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` empty panels in rows of ``columns``, each ``width`` by ``height`` inches.
+
+    Args:
+        count: number of panels.
+        columns: panels in a row, at most.
+        width: width of a panel in inches.
+        height: height of a panel in inches.
+    """
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = blank_figure(width * columns, height * rows)
+    axes = [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+    for one in axes:
+        dress(one)
+    return figure, axes
+
+
+def panels_figure(
+    panels: Sequence[Panel],
+    columns: int = 2,
+    width: float = 4.4,
+    height: float = 3.2,
+    shared_legend: bool = False,
+) -> Figure:
+    """Draws the panels in rows of ``columns``, each with a legend, or one below for all of them.
+
+    Args:
+        panels: what to draw (:func:`panel`).
+        columns: panels in a row.
+        width: width of a panel in inches.
+        height: height of a panel in inches.
+        shared_legend: whether one legend below the figure serves all panels, instead of one in each.
+    """
+    figure, places = side_by_side(len(panels), columns, width, height)
+    for axes, one in zip(places, panels, strict=True):
+        _draw(axes, one)
+        handles, names = axes.get_legend_handles_labels()
+        if handles and not shared_legend:
+            axes.legend(handles, names, frameon=False, fontsize=TEXT - 2, labelcolor=INK, handlelength=1.6)
+    if shared_legend:
+        legend_below(figure, *places)
+    return figure
+
+
+def legend_below(figure: Figure, *panels: Axes) -> None:
+    """One legend for all panels, each name once."""
+    known: dict[str, Any] = {}
+    for panel in panels:
+        handles, names = panel.get_legend_handles_labels()
+        known |= dict(zip(names, handles, strict=True))
+    options: dict[str, Any] = {"frameon": False, "fontsize": TEXT - 0.5, "labelcolor": INK}
+    columns = min(4, max(1, len(known)))
+    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=columns, **options)
+
+
+def _draw(axes: Axes, one: Panel) -> None:
+    _scale(axes, one)
+    if one["span"] is not None:
+        axes.axvspan(*one["span"], color=colour(1), alpha=0.15, linewidth=0)
+    for i, series in enumerate(one["lines"]):
+        _draw_line(axes, i, series)
+    for j, place in enumerate(one["marks"]):
+        _draw_mark(axes, j, place, colour(len(one["lines"]) + j))
+    for words, height in one["heights"].items():
+        _draw_height(axes, words, height)
+    if one["limits"] is not None:
+        axes.set_ylim(*one["limits"])
+    label(axes, x=one["x"], y=one["y"])
+
+
+def _scale(axes: Axes, one: Panel) -> None:
+    if one["log_y"]:
+        log_scale(axes, [v for series in one["lines"] for v in series["y"] if v > 0] or [1.0])
+    if one["log_x"]:
+        places = [v for series in one["lines"] for v in series["x"] if v > 0] or [1.0]
+        narrow = max(places) < MANY * min(places)  # panels are small: fewer ticks than a page-wide figure has
+        log_scale(axes, places if narrow else [1.0, 1000.0], which="x")
+    elif one["ticks"]:
+        axes.set_xticks(range(len(one["ticks"])), one["ticks"])
+    else:
+        axes.locator_params(axis="x", nbins=5)
+
+
+def _draw_line(axes: Axes, i: int, series: Line) -> None:
+    x, y, name, tint = series["x"], series["y"], series["name"], series["ink"] or colour(i)
+    if series["low"]:
+        axes.fill_between(x, series["low"], series["high"], color=tint, alpha=0.2, linewidth=0)
+    if series["dots"]:
+        axes.plot(x, y, "o", color=tint, markersize=2.5, alpha=0.5, label=name)
+    elif y:
+        marker = "o" if len(x) <= 25 and series["points"] is None else ""
+        style = {"color": tint, "linestyle": dash(i), "linewidth": 1.6}
+        axes.plot(x, y, marker=marker, markersize=3, label=name, **style)
+    if series["points"] is not None:
+        _draw_points(axes, series["points"], tint, None if y else name)
+
+
+def _draw_points(axes: Axes, points: Points, tint: str, name: str | None) -> None:
+    style: dict[str, Any] = {"fmt": "o", "color": tint, "markersize": 4.5, "elinewidth": 1.2, "capsize": 2}
+    axes.errorbar(points["x"], points["y"], yerr=points["half"] or None, label=name, **style)
+
+
+def _draw_height(axes: Axes, words: str, height: float) -> None:
+    axes.axhline(height, color=INK, linewidth=0.8, alpha=0.5, linestyle=(0, (4, 3)))
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+    axes.annotate(words, (0.99, height), fontsize=TEXT - 1, color=INK, **place)
+
+
+def _draw_mark(axes: Axes, j: int, place: Mark, tint: str) -> None:
+    x, y, name = place["x"], place["y"], place["name"]
+    if y is None:
+        axes.axvline(x, color=tint, linestyle=(0, (4, 2)), linewidth=1.4, label=name)
+    else:
+        size = 11 if j % 4 == 0 else 7
+        axes.plot([x], [y], SHAPES[j % 4], color=tint, markersize=size, label=name, zorder=5)

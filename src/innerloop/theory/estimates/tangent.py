@@ -1,0 +1,247 @@
+r"""Tangent features :math:`\Psi = \partial f/\partial\theta` of a network, without forming them.
+
+What the rate needs of them are two numbers per task. With a random vector :math:`v` of signs over the query
+outputs,
+
+.. math::
+   \operatorname{tr} S_uS_t = \|J_uJ_t^\top\|_F^2 = E\|J_uJ_t^\top v\|^2, \qquad
+   \operatorname{tr} S_uS_tS_u = \|J_u^\top J_uJ_t^\top\|_F^2 = E\|J_u^\top J_uJ_t^\top v\|^2,
+
+which takes two products with transposed Jacobians and one with a Jacobian for every probe, and works with
+batch statistics too. Where samples do not see each other, both are sums over the tangent kernel's Gram
+matrix, and exact (:func:`tangent_gram_moments`). The gradient form takes two gradients and one such product
+per task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from innerloop.core.autodiff import plain_autograd
+from innerloop.core.random import generator
+from innerloop.core.trees import dot, select
+from innerloop.core.types import Batch, Buffers, Loss, Params, Task
+from innerloop.kernels.empirical.kernel import empirical_ntk
+from innerloop.nets.network import Network, apply
+from innerloop.nets.norms import statistics_for
+from innerloop.theory.estimates.features import whole_batch
+from innerloop.theory.rate.bracket import curvature
+from innerloop.theory.rate.estimate import loss_constant
+from innerloop.theory.rate.moments import Moments
+
+Outputs = Callable[[Params], Tensor]
+
+
+def task_outputs(network: Network, params: Params, buffers: Buffers, task: Task) -> tuple[Outputs, Outputs]:
+    """Support and query outputs as functions of the moving parameters; statistics as in training.
+
+    Args:
+        network: the network.
+        params: all its parameters; the functions replace those that they are given.
+        buffers: its buffers; the query set is normalised with what the support set left in them.
+        task: the task.
+    """
+    support = statistics_for(network.norm, "support", training=True)
+    query = statistics_for(network.norm, "query", training=True)
+    with torch.no_grad():
+        _, after = network.features(params, buffers, task.x_support, support)
+
+    def on_support(moving: Params) -> Tensor:
+        return apply(network, {**params, **moving}, buffers, task.x_support, support)[0]
+
+    def on_query(moving: Params) -> Tensor:
+        return apply(network, {**params, **moving}, after, task.x_query, query)[0]
+
+    return on_support, on_query
+
+
+def pull(outputs: Outputs, moving: Params, cotangent: Tensor, keep: bool = False) -> Params:
+    r""":math:`J^\top u`.
+
+    Args:
+        outputs: a function of the moving parameters.
+        moving: the parameters at which its Jacobian J is taken.
+        cotangent: u, of the shape of the outputs.
+        keep: whether the product can be differentiated again.
+    """
+    with torch.enable_grad():
+        at = {n: p.detach().requires_grad_() for n, p in moving.items()}
+        grads = torch.autograd.grad(
+            outputs(at), list(at.values()), cotangent, create_graph=keep, materialize_grads=True
+        )
+    return dict(zip(at, grads, strict=True))
+
+
+def push(outputs: Outputs, moving: Params, tangent: Params) -> Tensor:
+    r""":math:`J v`, as the derivative of :math:`\langle J^\top u, v\rangle` by :math:`u`.
+
+    Two backward passes instead of forward mode, which the fused layers do not have; second-order MAML needs
+    the same.
+
+    Args:
+        outputs: a function of the moving parameters.
+        moving: the parameters at which its Jacobian J is taken.
+        tangent: v, a tensor for every moving parameter.
+    """
+    with torch.enable_grad():
+        at = {n: p.detach().requires_grad_() for n, p in moving.items()}
+        f = outputs(at)
+        u = torch.zeros_like(f, requires_grad=True)
+        grads = torch.autograd.grad(f, list(at.values()), u, create_graph=True, materialize_grads=True)
+        return torch.autograd.grad(
+            dot(dict(zip(at, grads, strict=True)), tangent), u, materialize_grads=True
+        )[0]
+
+
+def tangent_trace_moments(
+    network: Network,
+    loss: Loss,
+    params: Params,
+    buffers: Buffers,
+    batch: Batch,
+    moving: Sequence[str],
+    *,
+    probes: int = 4,
+    seed: int = 0,
+    classes: int | None = None,
+) -> Moments:
+    """Moments of H.1 on the tangent features of the ``moving`` parameters, by random probes.
+
+    Args:
+        network: the network.
+        loss: the inner loss, which fixes the convention.
+        params: where the features are taken: at initialisation, for advice.
+        buffers: running statistics.
+        batch: tasks.
+        moving: names of the parameters that adapt.
+        probes: random vectors per task; their error averages out over tasks too.
+        seed: of the probes.
+        classes: for cross-entropy.
+    """
+    whole = whole_batch(batch)
+    own, made = select(params, moving), generator(seed, "rate-probes")
+    numerator, denominator = [], []
+    with plain_autograd():
+        for task in whole.tasks():
+            on_support, on_query = task_outputs(network, params, buffers, task)
+            with torch.no_grad():
+                shape = on_query(own)
+            above, below = shape.new_zeros(()), shape.new_zeros(())
+            for _ in range(probes):
+                v = torch.randint(2, shape.shape, generator=made).to(shape) * 2 - 1
+                crossed = push(on_support, own, pull(on_query, own, v))
+                back = pull(on_support, own, crossed)
+                above, below = above + crossed.square().sum(), below + dot(back, back)
+            numerator.append(above.double() / probes)
+            denominator.append(below.double() / probes)
+    constant = loss_constant(loss.name, whole.x_support.shape[1], classes)
+    return Moments(torch.stack(numerator).detach(), torch.stack(denominator).detach(), constant)
+
+
+def tangent_gram_moments(
+    network: Network,
+    loss: Loss,
+    params: Params,
+    buffers: Buffers,
+    batch: Batch,
+    moving: Sequence[str],
+    classes: int | None = None,
+) -> Moments:
+    r"""The same moments exactly, from the tangent kernel of each task's samples and outputs.
+
+    :math:`\|\Theta_{ut}\|_F^2` and :math:`\langle\Theta_{uu}\Theta_{ut}, \Theta_{ut}\rangle`, with
+    :math:`\Theta` summed layer by layer (:func:`innerloop.kernels.empirical_ntk`). For networks in which
+    samples do not see each other; its cost grows with the square of the number of outputs.
+
+    Args:
+        network: the network.
+        loss: the inner loss, which fixes the convention.
+        params: where the features are taken: at initialisation, for advice.
+        buffers: running statistics.
+        batch: tasks.
+        moving: names of the parameters that adapt.
+        classes: for cross-entropy.
+    """
+    whole = whole_batch(batch)
+    numerator, denominator = [], []
+    for task in whole.tasks():
+        x = torch.cat([task.x_support, task.x_query])
+        theta = empirical_ntk(network, params, x, buffers=buffers, names=moving, output="full").double()
+        k = len(task.x_support) * theta.shape[-1]
+        flat = theta.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)
+        crossed = flat[:k, k:]
+        numerator.append(crossed.square().sum())
+        denominator.append(((flat[:k, :k] @ crossed) * crossed).sum())
+    constant = loss_constant(loss.name, whole.x_support.shape[1], classes)
+    return Moments(torch.stack(numerator), torch.stack(denominator), constant)
+
+
+def tangent_gradient_moments(
+    network: Network,
+    loss: Loss,
+    params: Params,
+    buffers: Buffers,
+    batch: Batch,
+    moving: Sequence[str],
+) -> Moments:
+    r"""Moments of the gradient form for the ``moving`` parameters.
+
+    :math:`\langle g_u, g_t\rangle` and :math:`g_u^\top G_tg_u` of every task.
+
+    Args:
+        network: the network.
+        loss: the inner loss, whose gradients are taken.
+        params: where they are taken: at initialisation, for advice.
+        buffers: running statistics.
+        batch: tasks.
+        moving: names of the parameters that adapt.
+    """
+    whole = whole_batch(batch)
+    own = select(params, moving)
+    numerator, denominator = [], []
+    with plain_autograd():
+        for task in whole.tasks():
+            on_support, on_query = task_outputs(network, params, buffers, task)
+            g_u = _loss_gradient(loss, on_support, own, task.y_support)
+            g_t = _loss_gradient(loss, on_query, own, task.y_query)
+            with torch.no_grad():
+                at = on_query(own)
+            moved = push(on_query, own, g_u)
+            numerator.append(dot(g_u, g_t).double())
+            denominator.append(curvature(at.unsqueeze(0), moved.unsqueeze(0), loss.name)[0].double())
+    return Moments(torch.stack(numerator).detach(), torch.stack(denominator).detach(), 1.0)
+
+
+def _loss_gradient(loss: Loss, outputs: Outputs, own: Params, targets: Tensor) -> Params:
+    with torch.enable_grad():
+        at = {n: p.detach().requires_grad_() for n, p in own.items()}
+        grads = torch.autograd.grad(
+            loss.value(outputs(at), targets), list(at.values()), materialize_grads=True
+        )
+    return dict(zip(at, grads, strict=True))
+
+
+def gradient_size(
+    network: Network, loss: Loss, params: Params, buffers: Buffers, batch: Batch, moving: Sequence[str]
+) -> float:
+    """The root mean square of a support gradient's entries: what Adam divides its first step by.
+
+    Args:
+        network: the network.
+        loss: the inner loss, whose gradients are taken.
+        params: where they are taken: at initialisation, for advice.
+        buffers: running statistics.
+        batch: tasks.
+        moving: names of the parameters that adapt.
+    """
+    own = select(params, moving)
+    sizes = []
+    with plain_autograd():
+        for task in whole_batch(batch).tasks():
+            on_support, _ = task_outputs(network, params, buffers, task)
+            g = _loss_gradient(loss, on_support, own, task.y_support)
+            sizes.append(float(dot(g, g)) / sum(p.numel() for p in g.values()))
+    return float(sum(sizes) / len(sizes)) ** 0.5

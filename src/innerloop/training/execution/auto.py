@@ -1,0 +1,231 @@
+"""Choosing a plan by a short measurement, and saying why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+import torch
+
+from innerloop.core.cores import available_cores
+from innerloop.core.errors import UserError, spelt
+from innerloop.core.types import Batch, Buffers, Params
+from innerloop.training.execution.gradient_types import TaskDirection, TaskLoss
+from innerloop.training.execution.gradients import InProcesses, meta_gradient
+from innerloop.training.execution.plan import (
+    Compile,
+    Plan,
+    check_compiler,
+    compiler_works,
+    cpp_compiler,
+    torch_threads,
+)
+from innerloop.training.execution.timing import (
+    THREADS_GAIN,
+    first_line,
+    pace_words,
+    seconds_per_call,
+    time_plans,
+)
+
+# What compiling costs and brings, from `innerloop bench maml-sine` (docs/performance.md): used only to decide
+# whether a run is long enough, never as a claim.
+COMPILE_SECONDS = 45.0
+COMPILE_SPEEDUP = 4.0
+TRACE_SECONDS = 3.0
+TRACE_SPEEDUP = 1.5
+
+
+class Measured(NamedTuple):
+    """A plan, and the milliseconds per meta-step of every mode that was tried."""
+
+    plan: Plan
+    milliseconds: dict[str, float]
+    remarks: list[str]
+
+
+def choose_plan(
+    params: Params,
+    buffers: Buffers,
+    batch: Batch,
+    *,
+    loss: TaskLoss | None = None,
+    direction: TaskDirection | None = None,
+    steps: int,
+    execution: str = "auto",
+    compile: str = "auto",
+    chunk: int | None = None,
+    threads: int | None = None,
+    allow_vmap: bool = True,
+    weighted: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> Measured:
+    """The fastest way to take this meta-gradient on this machine, measured on a real batch.
+
+    Several threads inside operations are taken only if they are 1.3 times as fast as any other way. Measuring
+    takes 2 % of the run, at least 5 s and at most 20 s; a mode that is slower than another is left early.
+
+    Args:
+        params: where to measure.
+        buffers: likewise.
+        batch: a batch of the size that training will use.
+        loss: the loss of one task, or
+        direction: its pseudo-gradient.
+        steps: length of the run: compiling must pay within it.
+        execution: ``auto``, or a mode to keep to.
+        compile: ``auto``, ``off``, ``trace`` or ``full``.
+        chunk: tasks at a time under ``vmap``.
+        threads: cores to use; all if omitted.
+        allow_vmap: false for what cannot run under it (recomputed inner steps).
+        weighted: whether tasks have weights: what is compiled here is then what training calls.
+        say: receives a line for every mode while it is measured, if that takes longer than a second.
+    """
+    cores = threads or available_cores()
+
+    def measure(plan: Plan, on: Batch, budget: float, best: float) -> float:
+        """Seconds that one meta-gradient of the batch ``on`` takes under ``plan``."""
+        with torch_threads(plan):
+            run = meta_gradient(loss, plan, direction=direction)
+            if isinstance(run, InProcesses):  # or a long call would be charged with it
+                run.start(params, buffers, on)
+            like = next(iter(params.values()))
+            alike = like.new_full((on.size,), 1 / on.size) if weighted else None
+
+            def call() -> None:
+                run(params, buffers, on, alike)
+                if like.device.type != "cpu":  # a graphics card works on after a call has returned
+                    torch.accelerator.synchronize(like.device)
+
+            return seconds_per_call(call, budget, best)
+
+    images = batch.task(0).x_support.ndim > 3
+    if images and batch.size == 1 and execution == compile == "auto":
+        allow_vmap = False  # one task has no others to be run with, and nothing is compiled
+    plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
+    seconds, remarks = time_plans(plans, batch, measure, steps, say)
+    best = _worth_its_threads(seconds)
+    milliseconds = {plan.label: 1000 * s for plan, s in seconds.items()}
+    best = best._replace(reason=_why(best, milliseconds, execution))
+    if best.mode != "vmap" or direction is not None:
+        if compile in ("full", "trace"):
+            remark = f"{{compile}}={compile} is for {{execution}}=vmap with a gradient; not used here"
+            remarks.append(spelt(remark, ("compile", "execution")))
+    else:
+        how, remark = _choose_compile(compile, steps, milliseconds[best.label] / 1000, images)
+        remarks.append(remark)
+        if how != "off":
+            if say is not None and how == "full":
+                say("compiling steps to C++: up to a minute")
+            best, remark = _try_compiled(
+                best, how, lambda plan: measure(plan, batch, 1.0, inf), milliseconds, forced=compile != "auto"
+            )
+            remarks.append(remark)
+    return Measured(best, milliseconds, [r for r in remarks if r])
+
+
+def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk: int | None) -> list[Plan]:
+    """What to measure. Small operations are often faster on one intra-op thread than on several."""
+    if execution == "vmap" and not allow_vmap:
+        raise UserError(
+            "{checkpoint}=true needs {execution}=threads or {execution}=loop.",
+            names=("checkpoint", "execution"),
+        )
+    if execution not in ("auto", "vmap", "threads", "processes", "loop"):
+        raise UserError(
+            f"unknown execution '{execution}'; there are auto, vmap, threads, processes and loop."
+        )
+    counts = sorted({1, cores})
+    plans: list[Plan] = []
+    for mode in ("threads", "processes"):
+        if execution == mode or (execution == "auto" and cores > 1 and tasks > 1):
+            plans.append(Plan(mode, cores))
+    if execution in ("auto", "loop"):
+        plans += [Plan("loop", n) for n in counts]
+    if execution == "vmap" or (execution == "auto" and allow_vmap):
+        plans += [Plan("vmap", n, chunk) for n in counts]
+    return plans
+
+
+def _worth_its_threads(seconds: dict[Plan, float]) -> Plan:
+    """The fastest plan; one with several intra-op threads only if that is worth it."""
+    best = min(seconds, key=lambda plan: seconds[plan])
+    steady = [plan for plan in seconds if plan.intra_op == 1]
+    if best.intra_op == 1 or not steady:
+        return best
+    other = min(steady, key=lambda plan: seconds[plan])
+    return best if seconds[other] >= THREADS_GAIN * seconds[best] else other
+
+
+def _try_compiled(
+    eager: Plan, how: Compile, measure: Callable[[Plan], float], milliseconds: dict[str, float], forced: bool
+) -> tuple[Plan, str]:
+    """Compiles and measures; back to eager steps if that fails or brings nothing, unless it was asked for."""
+    plan = eager._replace(compile=how)
+    try:
+        measure(plan)  # the first call compiles: it is paid once, and not part of a step
+        milliseconds[plan.label] = 1000 * measure(plan)
+    except Exception as error:  # compilers fail in many ways, and eager steps always work
+        if forced:
+            raise UserError(
+                f"{{compile}}={how} failed here ({first_line(error)}): set {{compile}}=auto.",
+                names=("compile",),
+            ) from error
+        return eager, f"compile={how} failed here ({first_line(error)}); steps stay eager"
+    took, before = (pace_words(milliseconds[one.label]) for one in (plan, eager))
+    if milliseconds[plan.label] > milliseconds[eager.label] and not forced:
+        return eager, f"compile={how} was measured ({took}) and brought nothing"
+    return plan, f"compile={how}: {took} instead of {before}"
+
+
+def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tuple[Compile, str]:
+    """What to compile, and the line that says why not more."""
+    if wanted == "off":
+        return "off", ""
+    if wanted == "trace":
+        return "trace", ""
+    if wanted == "full":
+        check_compiler(wanted)
+        return "full", ""
+    if images:
+        remark = "not compiled: image networks are compiled only with {compile}=full or trace"
+        return "off", spelt(remark, ("compile",))
+    total = steps * eager
+    why = f"{total:.0f} s of steps are too few to repay about {COMPILE_SECONDS:.0f} s of compiling"
+    long_enough = total * (1 - 1 / COMPILE_SPEEDUP) > COMPILE_SECONDS
+    if long_enough or cpp_compiler() is None:  # a compiler that is not needed is not tried
+        compiler = compiler_works()
+        if compiler.works:
+            worth = f"{total:.0f} s of steps are worth about {COMPILE_SECONDS:.0f} s of compiling"
+            return "full", f"compiled to C++: {worth}"
+        why = compiler.reason
+    if total * (1 - 1 / TRACE_SPEEDUP) > TRACE_SECONDS:
+        return "trace", f"not compiled to C++: {why}; the graph is captured instead"
+    return "off", f"not compiled: {why}"
+
+
+def expected_speedup(wanted: str, steps: int, eager: float, images: bool) -> float:
+    """How many times faster than eager steps those of a run will be, if it is compiled: for budgets only.
+
+    Args:
+        wanted: ``compile`` of :func:`choose_plan`.
+        steps: of the run.
+        eager: seconds of an eager step.
+        images: whether inputs are pictures.
+
+    >>> expected_speedup("off", 1000, 0.1, False)
+    1.0
+    """
+    how, _ = _choose_compile(wanted, steps, eager, images)
+    return {"full": COMPILE_SPEEDUP, "trace": TRACE_SPEEDUP}.get(how, 1.0)
+
+
+def _why(chosen: Plan, milliseconds: dict[str, float], execution: str) -> str:
+    table = ", ".join(f"{name} {pace_words(ms)}" for name, ms in milliseconds.items())
+    if execution != "auto":
+        return spelt(f"{{execution}}={execution} was asked for ({table} per meta-step)", ("execution",))
+    if milliseconds[chosen.label] > min(milliseconds.values()):
+        table = f"more threads inside operations would be less than {THREADS_GAIN:g} times as fast: {table}"
+    else:
+        table = f"fastest of those measured: {table}"
+    return f"{table} per meta-step (mode@threads)"

@@ -1,0 +1,173 @@
+"""How tasks are run: decided once, written into the run, used again on resume."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import torch
+
+from innerloop.core.arguments import checked
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.trials import Outcome, try_out
+
+Mode = Literal["vmap", "threads", "processes", "loop"]
+Compile = Literal["off", "trace", "full"]
+BFLOAT16_TRIAL = Path(__file__).with_name("try_bfloat16.py")
+COMPILER_TRIAL = Path(__file__).with_name("try_compiler.py")
+
+
+class _Plan(NamedTuple):
+    mode: Mode = "loop"
+    threads: int = 1
+    chunk: int | None = None
+    compile: Compile = "off"
+    reason: str = ""
+    ranks: int = 1
+
+
+class Plan(_Plan):
+    """How a function is mapped over tasks.
+
+    Attributes:
+        mode: ``vmap`` (all tasks in one batched computation), ``threads`` (whole tasks in parallel, one
+            intra-op thread each), ``processes`` (the same in worker processes, which do not wait for each
+            other's Python) or ``loop`` (one after the other).
+        threads: cores in use: workers in ``threads`` and ``processes``, intra-op threads otherwise.
+        chunk: tasks at a time under ``vmap``, to bound memory; ``None`` is all at once.
+        compile: ``full`` (generated C++), ``trace`` (the graph is captured once and replayed; needs no
+            compiler) or ``off``. ``vmap`` only.
+        reason: why this was chosen, in one sentence.
+        ranks: processes among which tasks are divided, each of which runs its own so; they must have met
+            (:func:`innerloop.training.execution.group.join`), and all do the same.
+
+    Raises:
+        UserError: there is no such mode or way to compile, or a number is none.
+    """
+
+    __slots__ = ()
+
+    @checked
+    def __new__(
+        cls,
+        mode: Mode = "loop",
+        threads: int = 1,
+        chunk: int | None = None,
+        compile: Compile = "off",
+        reason: str = "",
+        ranks: int = 1,
+    ) -> Self:
+        """Refuses what there is not."""
+        for what, word, known in (("mode", mode, get_args(Mode)), ("compile", compile, get_args(Compile))):
+            if word not in known:
+                hint = did_you_mean(str(word), known)
+                raise UserError(f"Plan: there is no {what}={word!r}{hint}; there are {', '.join(known)}.")
+        return super().__new__(cls, mode, threads, chunk, compile, reason, ranks)
+
+    @property
+    def intra_op(self) -> int:
+        """Threads that torch may use inside one operation: one where tasks have workers of their own."""
+        return 1 if self.mode in ("threads", "processes") else self.threads
+
+    @property
+    def label(self) -> str:
+        """How tables of measurements call it.
+
+        >>> Plan("loop", 2).label, Plan("vmap", 1, compile="full").label
+        ('loop@2', 'vmap@1+full')
+        """
+        return f"{self.mode}@{self.threads}" + ("" if self.compile == "off" else f"+{self.compile}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the manifest, which keeps the number of ranks apart: a run may go on with another."""
+        return {name: value for name, value in self._asdict().items() if name != "ranks"}
+
+    def __str__(self) -> str:
+        workers = "worker" if self.mode == "processes" else "thread"
+        parts = [self.mode, f"{self.threads} {workers}{'s' if self.threads != 1 else ''}"]
+        if self.chunk:
+            parts.append(f"chunks of {self.chunk}")
+        if self.mode == "vmap":
+            parts.append(f"compile={self.compile}")
+        if self.ranks > 1:
+            parts.append(f"{self.ranks} ranks")
+        return ", ".join(parts)
+
+
+def cpp_compiler() -> str | None:
+    """The C++ compiler that ``torch.compile`` would call, or ``None``.
+
+    Looks where torch looks: for ``$CXX`` if set, else for g++ (clang++ on a Mac) on the path.
+    """
+    usual = "clang++" if sys.platform == "darwin" else "g++"
+    return shutil.which(os.environ.get("CXX") or usual)
+
+
+def compiler_works() -> Outcome:
+    """Whether there is a C++ compiler whose output runs here; a process of its own finds out, once."""
+    compiler = cpp_compiler()
+    if compiler is None:
+        return Outcome(False, "no C++ compiler was found", lasting=False)
+    state = Path(compiler).resolve().stat()  # another compiler under the same name is tried anew
+    outcome = try_out(COMPILER_TRIAL, compiler, f"{state.st_size} {state.st_mtime_ns}")
+    return outcome if outcome.works else outcome._replace(reason=f"the compiler {compiler} {outcome.reason}")
+
+
+def bfloat16_works(device: str = "cpu") -> Outcome:
+    """Whether products in bfloat16 can be had; on a processor, a process of its own finds out, once."""
+    if not device.startswith("cpu"):
+        return Outcome(True)  # other devices raise, and kill nobody
+    outcome = try_out(BFLOAT16_TRIAL)
+    return outcome if outcome.works else outcome._replace(reason=f"a bfloat16 product {outcome.reason}")
+
+
+def check_compiler(wanted: str) -> None:
+    """Refuses ``compile="full"`` where there is no compiler, or none that works.
+
+    Raises:
+        UserError: with what to install, or what to set.
+    """
+    if wanted != "full":
+        return
+    if cpp_compiler() is None:
+        raise UserError(
+            "{compile}=full needs a C++ compiler: install g++ (or name yours in $CXX), "
+            "or set {compile}=auto.",
+            names=("compile",),
+        )
+    outcome = compiler_works()
+    if not outcome.works:
+        raise UserError(
+            f"{{compile}}=full needs a C++ compiler that works, and here {outcome.reason}: "
+            "name another in $CXX, or set {compile}=auto.",
+            names=("compile",),
+        )
+
+
+@contextmanager
+def torch_threads(plan: Plan | None) -> Iterator[None]:
+    """Gives torch the threads that a plan leaves to it, and back those it had: the process is not ours alone.
+
+    None leaves them as they are.
+
+    >>> before = torch.get_num_threads()
+    >>> with torch_threads(Plan("loop", before + 1)):
+    ...     torch.get_num_threads() - before
+    1
+    >>> torch.get_num_threads() - before
+    0
+    """
+    before = torch.get_num_threads()
+    wanted = before if plan is None else plan.intra_op
+    if wanted != before:
+        torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)

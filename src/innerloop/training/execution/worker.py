@@ -1,0 +1,172 @@
+"""A worker process: waits for tasks, runs them on one thread, writes what comes out to shared memory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from innerloop.core.heap import keep_freed_memory
+from innerloop.core.threads import forget_pools
+from innerloop.core.types import Task
+from innerloop.training.execution.arena import Arena, Place, placed
+from innerloop.training.execution.sending import Parcel
+
+
+class Setting(NamedTuple):
+    """What is the same for all tasks of a call.
+
+    Attributes:
+        params: where they are.
+        buffers: likewise.
+        grad: whether gradients are recorded outside of the function.
+    """
+
+    params: dict[str, Place]
+    buffers: dict[str, Place]
+    grad: bool
+
+
+class Job(NamedTuple):
+    """One task.
+
+    Attributes:
+        number: which of the batch.
+        task: where its fields are.
+        slot: first and last byte (exclusive) for what comes out.
+    """
+
+    number: int
+    task: tuple[Place, ...]
+    slot: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A tensor that found no room in its slot, and travels with the answer. No tuple, as :class:`Place`."""
+
+    place: Place
+    content: bytes
+
+
+class Answer(NamedTuple):
+    """What became of a task: a tree of places, or an error with the text of its traceback."""
+
+    number: int
+    result: Any = None
+    error: bytes | None = None
+    trace: str = ""
+
+
+class Ours(NamedTuple):
+    """What this process has in common with the one that started it."""
+
+    default_dtype: torch.dtype
+    matmul_precision: str
+
+
+def serve(
+    parcel: Parcel, arena: Arena, connection: Connection, inherited: Sequence[Connection], ours: Ours
+) -> None:
+    """Runs what it is sent until it is told to end, or the other side is gone.
+
+    Args:
+        parcel: the function of a task.
+        arena: shared memory.
+        connection: to the process that asks.
+        inherited: ends of other workers' connections that a forked process has, and must not keep open.
+        ours: settings of torch to take over.
+    """
+    for other in inherited:
+        other.close()
+    _prepare(ours)
+    function = parcel.opened()
+    try:
+        while True:
+            message = connection.recv()
+            if message is None:
+                break
+            setting, jobs = message
+            params = {name: arena.at(place) for name, place in setting.params.items()}
+            buffers = {name: arena.at(place) for name, place in setting.buffers.items()}
+            for job in jobs:
+                with torch.set_grad_enabled(setting.grad):
+                    connection.send(_answer(function, params, buffers, job, arena))
+    except (EOFError, OSError):  # the other side is gone
+        pass
+    os._exit(0)  # nothing of the process that was forked is ours to tidy up
+
+
+def _prepare(ours: Ours) -> None:
+    """An interrupt is the business of the process that asks; one that is told to end ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    torch.set_default_dtype(ours.default_dtype)
+    torch.set_float32_matmul_precision(ours.matmul_precision)
+    forget_pools()
+    keep_freed_memory()
+
+
+def _answer(
+    function: Callable[..., Any],
+    params: dict[str, Tensor],
+    buffers: dict[str, Tensor],
+    job: Job,
+    arena: Arena,
+) -> Answer:
+    try:
+        task = Task(*(arena.at(place) for place in job.task))
+        result = function(params, buffers, task)
+        return Answer(job.number, _written(result, arena, job.slot))
+    except Exception as error:
+        return Answer(job.number, error=_pickled(error), trace=traceback.format_exc())
+
+
+def _written(result: Any, arena: Arena, slot: tuple[int, int]) -> Any:
+    """The same tree with the places of its tensors; those that find no room are sent."""
+    start, end = slot
+
+    def write(tensor: Tensor) -> Place | Sent:
+        """Puts a tensor into the slot, or wraps its bytes for the pipe if there is no room left."""
+        nonlocal start
+        tensor = tensor.detach()
+        place = placed(tensor, start)
+        if place.end <= end:
+            arena.put(tensor, place)
+            start = place.end
+            return place
+        flat = tensor.contiguous()
+        content = flat.reshape(-1).view(torch.uint8).numpy().tobytes()
+        return Sent(Place(0, tuple(flat.shape), tuple(flat.stride()), flat.dtype), content)
+
+    return pytree.tree_map_only(Tensor, write, result)
+
+
+def _pickled(error: Exception) -> bytes:
+    """The error itself if it survives the journey, else its name and words."""
+    try:
+        made = pickle.dumps(error)
+        pickle.loads(made)
+    except Exception:  # pickle raises whatever the error's own methods raise
+        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+    return made
+
+
+def received(leaf: Place | Sent, arena: Arena) -> Tensor:
+    """A tensor of an answer, on the side that asked; a view of shared memory where it lies there."""
+    if isinstance(leaf, Place):
+        return arena.at(leaf)
+    if not leaf.content:
+        return torch.empty(leaf.place.shape, dtype=leaf.place.dtype)
+    flat = torch.frombuffer(bytearray(leaf.content), dtype=leaf.place.dtype)
+    return flat.as_strided(leaf.place.shape, leaf.place.stride)

@@ -130,16 +130,36 @@ else:
         __name__,
         {
             "innerloop.choose": "Advice RateAdvice advise advise_rate",
-            "innerloop.classify": "Backbone Features FewShotClassifier FewShotHead Preprocessing evaluate_backbone extract open_backbone",
+            "innerloop.classify": (
+                "Backbone Features FewShotClassifier FewShotHead Preprocessing evaluate_backbone "
+                "extract open_backbone"
+            ),
             "innerloop.core": "Draws Interval NonFiniteError Task TaskBatch Trusted UserError get_loss",
             "innerloop.data": "ImageSource from_arrays from_dataset glyphs open_source",
-            "innerloop.evaluation": "Comparison Episodes Evaluation Protocol compare evaluate evaluate_features evaluate_head fit_heads",
+            "innerloop.evaluation": (
+                "Comparison Episodes Evaluation Protocol compare evaluate evaluate_features "
+                "evaluate_head fit_heads"
+            ),
             "innerloop.experiment": "Experiment Judged Recipe Run judge_backbone load load_recipe sweep",
-            "innerloop.learners": "Learner Objective anil boil distilled episodic erm fine_tune gradient_learner imaml kernel_learner logistic_head maml maml_lslr matching meta_sgd metaoptnet_ridge metaoptnet_svm minibatchprox multitask non_adaptive protonet r2d2 reptile",
+            "innerloop.learners": (
+                "Learner Objective anil boil distilled episodic erm fine_tune gradient_learner "
+                "imaml kernel_learner logistic_head maml maml_lslr matching meta_sgd "
+                "metaoptnet_ridge metaoptnet_svm minibatchprox multitask non_adaptive protonet r2d2 "
+                "reptile"
+            ),
             "innerloop.nets": "Network backbone conv4 from_module mlp resnet12 wide_resnet",
             "innerloop.report": "write_page",
-            "innerloop.tasks": "Kind Sampler few_shot_sampler get_family make_sampler read_table supervised_sampler table_sampler",
-            "innerloop.training": "Plan TrainState Validation choose_plan fit initial_state make_optimiser make_schedule map_tasks meta_gradient",
+            "innerloop.tasks": (
+                "Kind Sampler few_shot_sampler get_family make_sampler read_table "
+                "supervised_sampler table_sampler"
+            ),
+            "innerloop.training": (
+                "Plan TrainState Validation choose_plan fit initial_state make_optimiser make_schedule "
+                "map_tasks meta_gradient"
+            ),
         },
-        rooms="choose classify core data evaluation experiment kernels learners nets report runs solvers tasks testing theory training",
+        rooms=(
+            "choose classify core data evaluation experiment kernels learners nets report runs solvers "
+            "tasks testing theory training"
+        ),
     )

@@ -55,13 +55,19 @@ else:
         __name__,
         {
             "innerloop.choose.advisor.in_python": "advise",
-            "innerloop.choose.advisor.result": "Advice HardGroup HardnessPart LandscapePart RatePart Recommendation Row",
+            "innerloop.choose.advisor.result": (
+                "Advice HardGroup HardnessPart LandscapePart RatePart Recommendation Row"
+            ),
             "innerloop.choose.architectures.draws": "Draw Draws PictureDraws",
-            "innerloop.choose.architectures.found": "EdgeDecision Found PruningReliability Ranked Round ShortlistReliability",
+            "innerloop.choose.architectures.found": (
+                "EdgeDecision Found PruningReliability Ranked Round ShortlistReliability"
+            ),
             "innerloop.choose.architectures.methods": "METHODS search",
             "innerloop.choose.architectures.scoring": "Scores score_candidates",
             "innerloop.choose.architectures.size": "Size count_parameters network_size",
-            "innerloop.choose.architectures.space": "Space candidates random_candidate random_of_size size_of",
+            "innerloop.choose.architectures.space": (
+                "Space candidates random_candidate random_of_size size_of"
+            ),
             "innerloop.choose.architectures.spaces": "ConvVariant SPACES cell_space conv_space get_space",
             "innerloop.choose.rate": "advise_rate",
             "innerloop.choose.rate_judged": "JudgedRate judge_rate",

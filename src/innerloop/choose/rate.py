@@ -51,13 +51,7 @@ LEARNED = tuple(name for name in GRADIENT if LEARNERS[name].learns_rates)
 
 
 def how_many(support: int, query: int, pictures: bool) -> int:
-    """How many tasks to look at: enough for a few per cent, few enough for seconds.
-
-    Args:
-        support: support samples of a task.
-        query: query samples of a task.
-        pictures: whether the samples are pictures, which take longer.
-    """
+    """How many tasks to look at: enough for a few per cent, few enough for seconds."""
     return max(16, min(500, 4000 // (support + query))) if pictures else 500
 
 

@@ -35,7 +35,7 @@ def study_verb(name: str) -> Callable[..., None]:
         verb: Callable[..., None] = point.load()
         return verb
     raise UserError(
-        f"`innerloop {name}` comes with the studies, which are not installed: `pip install innerloop-studies`."
+        f"`innerloop {name}` needs the studies, which are not installed: `pip install innerloop-studies`."
     )
 
 

@@ -96,10 +96,6 @@ def value_and_gradient(
 ) -> tuple[Tensor, Auxiliary, Params]:
     """The value of ``fn``, what it gives besides, and its gradient: all three constants, with no graph kept.
 
-    Args:
-        fn: ``params -> (scalar, tensors)``; the tensors may stand in tuples and dicts.
-        params: where to differentiate.
-
     >>> value_and_gradient(lambda p: (p["w"] ** 2, {"twice": 2 * p["w"]}), {"w": torch.tensor(3.0)})
     (tensor(9.), {'twice': tensor(6.)}, {'w': tensor(6.)})
     """
@@ -119,10 +115,6 @@ def value_and_gradient(
 
 def hessian_product(loss: Callable[[Params], Tensor], params: Params) -> Callable[[Params], Params]:
     r"""The function :math:`v \mapsto \nabla^2\ell(p)\,v`; the gradient is taken once, for all products.
-
-    Args:
-        loss: a scalar function of the parameters, twice differentiable.
-        params: where; a constant.
 
     >>> product = hessian_product(lambda p: (p["w"] ** 3).sum(), {"w": torch.tensor([2.0])})
     >>> product({"w": torch.tensor([5.0])})["w"]                     # 6 w · v

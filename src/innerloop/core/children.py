@@ -51,10 +51,6 @@ def end_with_parent(parent: int, every: float = 1.0) -> None:
 
     A worker that waits for its next job would wait for ever, and holds what it was forked with: the lock of a
     run, for one. What it was at work on is lost; a job keeps what it finishes by itself.
-
-    Args:
-        parent: the process that started it, which tells its number before it starts any.
-        every: seconds between looks.
     """
     if os.name == "posix":
         threading.Thread(target=_exit_with, args=(parent, every), daemon=True).start()

@@ -56,11 +56,7 @@ def in_words(error: BaseException) -> str | None:
 
 
 def not_utf8(name: str) -> str:
-    """Why a file's name cannot be written as text, and what to do: rename it, or set another locale.
-
-    Args:
-        name: as Python gives it, with surrogates for bytes that it could not decode.
-    """
+    """Why a file's name cannot be written as text, and what to do: rename it, or set another locale."""
     try:
         proper = os.fsencode(name).decode()
     except UnicodeError:

@@ -140,12 +140,7 @@ class DamagedFileError(UserError, ValueError):
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file, whatever became of it.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFileError: it is not JSON, or no file at all; the message names it.
-    """
+    """The contents of a JSON file, whatever became of it."""
     text = read_plain_file(path)
     try:
         return json.loads(text)
@@ -155,12 +150,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """As :func:`read_json`, for a file that holds an object.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFileError: it holds something else.
-    """
+    """As :func:`read_json`, for a file that holds an object."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise DamagedFileError(f"{path} does not hold an object. Was it edited by hand?")
@@ -168,12 +158,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_plain_file(path: Path) -> bytes:
-    """The bytes of a file; what would wait for ever when it is opened (a pipe) is not opened.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFileError: it is a folder, a link to itself, a pipe, or cannot be read.
-    """
+    """The bytes of a file; what would wait for ever when it is opened (a pipe) is not opened."""
     check_plain_file(path)
     try:
         return path.read_bytes()

@@ -14,9 +14,6 @@ def keep_freed_memory() -> bool:
     A kernel of a supernet holds hundreds of megabytes for a second. Getting fresh pages from the system costs
     up to a fifth of its time. For processes of our own that do such work over and over; the memory is
     returned when they end.
-
-    Returns:
-        Whether the system's allocator can be told so (glibc).
     """
     try:
         library = ctypes.CDLL(None)

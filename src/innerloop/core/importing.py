@@ -60,16 +60,7 @@ def foreign_parts(kind: str, settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def let_in(named: Mapping[str, str], source: str, trust: bool) -> None:
-    """The gate for what a file names: refuses it, or says on standard error what is trusted.
-
-    Args:
-        named: settings of the file, and the code that each names.
-        source: the file.
-        trust: whether the user trusts it.
-
-    Raises:
-        UntrustedCodeError: it names something, and is not trusted.
-    """
+    """The gate for what a file names: refuses it, or says on standard error what is trusted."""
     words = ", ".join(f"{key}={printable(name)} ({_module(key, name)})" for key, name in named.items())
     if words and not trust:
         raise UntrustedCodeError(source, words)
@@ -98,10 +89,6 @@ def load_object(path: str) -> Any:
 
     >>> load_object(Trusted("math:sqrt"))(9.0)
     3.0
-
-    Raises:
-        UntrustedCodeError: the name is plain text, which anything may have written.
-        UserError: for a name that is none, a module that is not on the path, or one that lacks the object.
     """
     if not isinstance(path, Trusted):
         raise UntrustedCodeError("a plain string", printable(path))

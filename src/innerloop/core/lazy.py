@@ -17,15 +17,6 @@ def lazy(
     ``__getattr__, __dir__ = lazy(__name__, {"package.module": "name"})`` under ``else``: a type checker would
     take ``__getattr__`` for any name that there is not. A test holds that both list the same names.
 
-    Args:
-        package: its ``__name__``.
-        homes: module → the names that it gives to the package, separated by spaces.
-        rooms: names of packages inside it that are imported when they are first used, likewise.
-
-    Raises:
-        ValueError: a name is also the name of its own module, which Python would put in its place as soon as
-            anyone imports that module.
-
     >>> load, _ = lazy("shapes", {"math": "pi tau", "cmath": "phase"})
     >>> load("pi")
     3.141592653589793

@@ -160,11 +160,6 @@ def is_classification(loss: Loss) -> bool:
 def score(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """What evaluation reports of one task: accuracy for labels, mean squared error (no ½) otherwise.
 
-    Args:
-        loss: the loss that the task is trained with; it says whether targets are labels.
-        outputs: what was predicted, a row for each sample.
-        targets: labels, or the values that the outputs should have.
-
     >>> import torch
     >>> score(LOSSES["cross-entropy"], torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]))
     tensor(0.5000)

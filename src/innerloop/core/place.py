@@ -14,9 +14,6 @@ def user_path(text: str | Path) -> Path:
 
     >>> user_path("a/b").as_posix()
     'a/b'
-
-    Raises:
-        UserError: there is no such home, or no file can have that name.
     """
     if "\0" in str(text):
         raise UserError("a path holds a zero byte, which no file can have: leave it out.")
@@ -31,11 +28,7 @@ def user_path(text: str | Path) -> Path:
 
 
 def user_cache() -> Path:
-    """The user's cache folder for innerloop, as the platform has it.
-
-    Raises:
-        UserError: the user has no home.
-    """
+    """The user's cache folder for innerloop, as the platform has it."""
     if sys.platform not in ("darwin", "win32") and os.environ.get("XDG_CACHE_HOME"):
         return Path(os.environ["XDG_CACHE_HOME"]) / "innerloop"
     try:

@@ -97,11 +97,7 @@ class Preprocessing(NamedTuple):
 
 
 def check_preprocessing(how: Preprocessing) -> Preprocessing:
-    """The same, if pictures can be treated so.
-
-    Raises:
-        UserError: says what is wrong.
-    """
+    """The same, if pictures can be treated so."""
     for name, side in (("size", how.size), ("crop", how.crop)):
         if side is not None and (len(side) != 2 or not all(isinstance(n, int) and n > 0 for n in side)):
             raise UserError(f"preprocessing: {name}={side} must be two positive whole numbers.")
@@ -135,9 +131,6 @@ def _check_numbers(how: Preprocessing) -> None:
 
 def preprocessing_from(record: Mapping[str, Any]) -> Preprocessing:
     """What :meth:`Preprocessing.as_dict` gave.
-
-    Raises:
-        UserError: it is something else.
 
     >>> how = Preprocessing((8, 8), mean=(0.5,) * 3, std=(0.5,) * 3)
     >>> preprocessing_from(how.as_dict()) == how

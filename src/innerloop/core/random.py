@@ -54,13 +54,6 @@ def hashed_bits(
     Every index has one endless row of words. With ``first``, of shape ``(len(index), parts)``, pieces of it
     are given instead, each ``count`` words from that place on: shape ``(len(index), parts, count)``.
 
-    Args:
-        key: says which stream of numbers it is, as a seed does.
-        index: the rows that are wanted, such as episodes.
-        count: words in every row, or in every piece of it.
-        first: where in each row the pieces begin, counted in words; the whole row from its beginning if
-            omitted.
-
     >>> row = hashed_bits(7, np.array([3]), 5)
     >>> bool((hashed_bits(7, np.array([3]), 2, np.array([[0, 3]])) == row[:, [[0, 1], [3, 4]]]).all())
     True
@@ -74,13 +67,7 @@ def hashed_bits(
 
 
 def hashed_uniform(key: int, index: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Uniforms strictly inside (0, 1), 52 bits each: shape ``(len(index), count)``.
-
-    Args:
-        key: says which stream of numbers it is, as a seed does.
-        index: the rows that are wanted, such as episodes.
-        count: numbers in every row.
-    """
+    """Uniforms strictly inside (0, 1), 52 bits each: shape ``(len(index), count)``."""
     bits = hashed_bits(key, index, count) >> _S12  # with one bit more, the half could round up to 1
     return (bits.astype(np.float64) + 0.5) * 2.0**-52
 

@@ -20,12 +20,7 @@ _OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", STORE, JOB)
 
 
 class LostRankError(RuntimeError):
-    """A process that shares the work is gone, or does not answer; says which.
-
-    Args:
-        message: names it.
-        hung: whether it is there and does not answer.
-    """
+    """A process that shares the work is gone, or does not answer; says which."""
 
     def __init__(self, message: str, hung: bool = False) -> None:
         super().__init__(message)
@@ -33,20 +28,7 @@ class LostRankError(RuntimeError):
 
 
 class Place(NamedTuple):
-    """One process among several that share the work of a run.
-
-    Attributes:
-        rank: its number; rank 0 leads: it decides, writes and talks.
-        size: how many there are.
-        local_rank: its number on this machine, which is that of its GPU.
-        local_size: how many there are on this machine.
-        attempt: how often all of them have been started again.
-        store: the file in which they meet; None where ``torchrun`` gives an address.
-        job: the file that keeps the run's directory between attempts; None where ``torchrun`` keeps it.
-        address: where ``torchrun`` lets them meet.
-        port: likewise.
-        hosted: whether ``torchrun`` itself answers there, and goes on to when ranks are started again.
-    """
+    """One process among several that share the work of a run."""
 
     rank: int
     size: int

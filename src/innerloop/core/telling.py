@@ -20,10 +20,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def shown(text: object, most: int | None = None) -> str:
     r"""Text of any origin as a terminal or a page may show it: escapes for what would steer them.
 
-    Args:
-        text: a message, or the name of a class or a file.
-        most: characters; of longer text the middle is left out.
-
     >>> shown("a\x1b[2J\u202eb"), shown("x" * 50, 9)
     ('a\\x1b[2J\\u202eb', 'xxxx…xxxx')
     """

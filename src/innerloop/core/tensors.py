@@ -18,12 +18,7 @@ _SYSTEM = re.compile(r"(?:code: |os error )(\d+)")  # as its versions write the 
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFileError: it is not such a file; the message names it.
-    """
+    """All tensors of a file."""
     check_plain_file(path)
     try:
         return load_file(path)
@@ -35,16 +30,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:
-    """Writes contiguous tensors that share no memory, and words about them.
-
-    Args:
-        path: the file to write.
-        tensors: what it holds, by name.
-        about: words to keep with them, by name; none if omitted.
-
-    Raises:
-        OSError: as for any other file; the format's library has an error of its own for a full disk.
-    """
+    """Writes contiguous tensors that share no memory, and words about them."""
     try:
         save_file(dict(tensors), path, None if about is None else dict(about))
         os.chmod(path, 0o666 & ~umask())  # some versions of the library make private files

@@ -26,11 +26,6 @@ def forget_pools() -> None:
 def map_in_threads(fn: Callable[[A], B], items: Iterable[A], threads: int) -> list[B]:
     """``fn`` over ``items`` in parallel; results in the order of the items, whichever finished first.
 
-    Args:
-        fn: what is done with an item; it must be safe to run in several threads at once.
-        items: what it is done with.
-        threads: number of worker threads; a pool of that size is kept for the next call.
-
     >>> map_in_threads(lambda i: i * i, range(3), threads=2)
     [0, 1, 4]
     """

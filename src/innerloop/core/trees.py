@@ -22,11 +22,6 @@ def tree_map(fn: Callable[..., Tensor], first: Mapping[str, Tensor], *rest: Mapp
 def add_scaled(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float | Tensor) -> Params:
     """``a + scale · b`` on the names of ``b``; other entries of ``a`` pass through.
 
-    Args:
-        a: the dict to add to.
-        b: what is added; all its names must be in ``a``.
-        scale: the factor of ``b``.
-
     >>> add_scaled({"a": torch.ones(1), "b": torch.ones(1)}, {"b": torch.ones(1)}, -0.5)
     {'a': tensor([1.]), 'b': tensor([0.5000])}
     """

@@ -34,13 +34,7 @@ _CHOOSES_INSTRUCTIONS = (
 
 
 class Outcome(NamedTuple):
-    """How a trial ended.
-
-    Attributes:
-        works: whether the operation may be used here.
-        reason: why not, as a part of a sentence; empty if it works.
-        lasting: whether it will end so again: a crash is the machine's, a failure may be mended.
-    """
+    """How a trial ended."""
 
     works: bool
     reason: str = ""
@@ -51,10 +45,6 @@ def try_out(script: Path, *arguments: str) -> Outcome:
     """Runs a script in a process of its own, or tells how it ended before on this machine.
 
     The script leaves with 0 if all is well, and otherwise with an error whose last line says what is wrong.
-
-    Args:
-        script: a file of Python.
-        arguments: for it; they are part of what is remembered.
     """
     file, key = kept_in(script, *arguments)
     return _try_once(script, arguments, key, file)
@@ -78,13 +68,7 @@ def _try_once(script: Path, arguments: tuple[str, ...], key: str, file: Path | N
 
 
 def remember(file: Path | None, key: str, outcome: Outcome) -> None:
-    """Keeps an outcome for the next process; without a word where nothing can be written.
-
-    Args:
-        file: where outcomes are kept; None keeps nothing.
-        key: the circumstances of the trial as JSON: machine, versions, what was tried.
-        outcome: whether it worked, and why not.
-    """
+    """Keeps an outcome for the next process; without a word where nothing can be written."""
     if file is None:
         return
     content = {"works": outcome.works, "reason": outcome.reason, "circumstances": json.loads(key)}

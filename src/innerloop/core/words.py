@@ -12,11 +12,6 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 def score_text(name: str, mean: float | None, ci95: float | None) -> str:
     """A score with its interval.
 
-    Args:
-        name: ``accuracy``, which is shown in per cent, or the name of another score.
-        mean: the score; accuracies as shares from 0 to 1.
-        ci95: half-width of its 95 % interval; None or not finite where there is none.
-
     >>> score_text("accuracy", 0.468, 0.009), score_text("mse", 0.1234, None)
     ('accuracy 46.8 ± 0.9 %', 'mse 0.1234')
     """
@@ -31,11 +26,6 @@ def score_text(name: str, mean: float | None, ci95: float | None) -> str:
 
 def difference_text(name: str, mean: float, ci95: float | None) -> str:
     """A difference of two scores with its interval, in the unit of the scores.
-
-    Args:
-        name: ``accuracy``, which is shown in points, or the name of another score.
-        mean: the difference; of accuracies as shares from 0 to 1.
-        ci95: half-width of its 95 % interval; None or not finite where there is none.
 
     >>> difference_text("accuracy", -0.0528, 0.0071), difference_text("mse", 0.25, 0.1)
     ('-5.3 ± 0.7 points', '+0.25 ± 0.1')

@@ -43,11 +43,7 @@ class Archive:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Regular files, as packed.
-
-        Raises:
-            UserError: damaged, a name points outside of the archive, or it unpacks to far more than it is.
-        """
+        """Regular files, as packed."""
         if self.kind == "folder":
             inside = (file for file in sorted(self.path.rglob("*")) if file.is_file())
             return tuple(file.relative_to(self.path).as_posix() for file in inside)
@@ -68,11 +64,7 @@ class Archive:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """One file, to be read piece by piece: some are larger than memory allows twice.
-
-        Raises:
-            UserError: damaged, or there is no such file.
-        """
+        """One file, to be read piece by piece: some are larger than memory allows twice."""
         opener = self._open_each({name})
         try:
             entry = next(opener, None)
@@ -86,11 +78,7 @@ class Archive:
             opener.close()
 
     def stream(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """Name and bytes of every wanted file, in packed order.
-
-        Raises:
-            UserError: damaged, or a file is missing.
-        """
+        """Name and bytes of every wanted file, in packed order."""
         left = set(wanted)
         try:
             for name, opened in self._open_each(left):

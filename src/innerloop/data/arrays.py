@@ -70,16 +70,7 @@ def arrays_layout(
     groups: Sequence[Any] | NDArray[Any] | None,
     pattern: str = "X[{row}]",
 ) -> Layout:
-    """Sort rows by class, in the order they have within it.
-
-    Args:
-        X: pictures, as in :func:`from_arrays`.
-        y: a label for each.
-        class_names: one per class, in the order of the sorted labels; the labels as text if None.
-        splits: part to class names; 60/20/20 % of the classes if None.
-        groups: one per class, in the same order; None if there are none.
-        pattern: what a picture is called, with ``{row}`` for its place in ``X``.
-    """
+    """Sort rows by class, in the order they have within it."""
     images, given = _channels_last(np.asarray(X)), np.asarray(y)
     _check_kind(images)
     if given.ndim != 1 or len(given) != len(images) or not len(images):
@@ -153,9 +144,6 @@ def as_bytes(pictures: NDArray[Any]) -> NDArray[np.uint8]:
 
     >>> as_bytes(np.array([0.0, 0.5, 1.0])).tolist()
     [0, 128, 255]
-
-    Raises:
-        UserError: other numbers, whose white is not known.
     """
     if pictures.dtype == np.uint8:
         return pictures
@@ -168,11 +156,7 @@ def as_bytes(pictures: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def check_values(pictures: NDArray[Any]) -> None:
-    """Refuses numbers whose black and white are not known.
-
-    Raises:
-        UserError: anything but whole numbers from 0 to 255, floats from 0 to 1, and truth values.
-    """
+    """Refuses numbers whose black and white are not known."""
     low, high = (float(pictures.min()), float(pictures.max())) if pictures.size else (0.0, 0.0)
     if pictures.dtype == np.bool_:
         return

@@ -39,14 +39,7 @@ def lee2019(size: int) -> Augmentation:
 
 
 def pad_crop(x: Tensor, dx: Tensor, dy: Tensor, pad: int) -> Tensor:
-    """Crops of the original size out of zero-padded pictures, each at its own offset (0 to 2·pad).
-
-    Args:
-        x: pictures ``(n, C, H, W)``.
-        dx: where each crop begins from the left of the padded picture, in pixels.
-        dy: where it begins from the top.
-        pad: pixels of zeros on every side.
-    """
+    """Crops of the original size out of zero-padded pictures, each at its own offset (0 to 2·pad)."""
     n, _, h, w = x.shape
     padded = F.pad(x, (pad, pad, pad, pad))
     rows = dy[:, None] + torch.arange(h, device=x.device)
@@ -56,14 +49,7 @@ def pad_crop(x: Tensor, dx: Tensor, dy: Tensor, pad: int) -> Tensor:
 
 
 def colour_jitter(x: Tensor, brightness: Tensor, contrast: Tensor, saturation: Tensor) -> Tensor:
-    """Factors per picture on brightness, contrast, saturation, in this order, clamped to 0…1 after each.
-
-    Args:
-        x: pictures ``(n, C, H, W)`` with values from 0 to 1.
-        brightness: a factor for each; 1 changes nothing, here and below.
-        contrast: a factor for each, on the distance from the picture's mean grey.
-        saturation: a factor for each, on the distance from the pixel's grey; without effect on grey pictures.
-    """
+    """Factors per picture on brightness, contrast, saturation, in this order, clamped to 0…1 after each."""
     view = (-1, 1, 1, 1)
     x = (x * brightness.view(view)).clamp(0, 1)
     grey = _grey(x)
@@ -83,12 +69,6 @@ def _grey(x: Tensor) -> Tensor:
 
 def augment(x: Tensor, numbers: Sequence[int], seed: int, strength: Augmentation) -> Tensor:
     """Augments pictures ``(n, C, H, W)`` in 0…1; picture ``j`` by the random numbers of ``numbers[j]``.
-
-    Args:
-        x: the pictures.
-        numbers: a number for each picture, from which its random numbers follow.
-        seed: another seed gives other random numbers.
-        strength: how much of what is done.
 
     >>> x = torch.rand(4, 3, 32, 32)
     >>> once, again = (augment(x, [5, 6, 7, 8], 0, lee2019(32)) for _ in range(2))
@@ -112,13 +92,7 @@ def augment(x: Tensor, numbers: Sequence[int], seed: int, strength: Augmentation
 def episode_transform(
     seed: int, strength: Augmentation, after: Callable[[Tensor], Tensor] | None = None
 ) -> Callable[[Tensor, Sequence[int]], Tensor]:
-    """Augmentation of episodes ``(E, n, C, H, W)``: picture ``j`` of episode ``i`` never changes.
-
-    Args:
-        seed: another seed gives other random numbers.
-        strength: how much of what is done.
-        after: what is done with the augmented pictures, such as standardising them; nothing if omitted.
-    """
+    """Augmentation of episodes ``(E, n, C, H, W)``: picture ``j`` of episode ``i`` never changes."""
 
     def transform(x: Tensor, numbers: Sequence[int]) -> Tensor:
         """Augments the pictures of some episodes, which are given by their numbers."""

@@ -40,16 +40,7 @@ def room(path: Path) -> int:
 
 
 def check_size(path: Path, unpacked: int, files: int = 0) -> None:
-    """Refuses an archive of too many bytes or files.
-
-    Args:
-        path: the archive.
-        unpacked: bytes that it unpacks to, as far as is known.
-        files: how many files it holds, as far as is known.
-
-    Raises:
-        UserError: it is none that a publisher makes.
-    """
+    """Refuses an archive of too many bytes or files."""
     if unpacked > room(path):
         raise UserError(
             f"{path.name} was refused: it says that it unpacks to more than {room(path):,} bytes, far "
@@ -70,12 +61,7 @@ def checked_zip(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
 
 @contextmanager
 def opened_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    """A tar, packed or not, of which no more is unpacked than there is room for.
-
-    Raises:
-        UserError: it unpacks to more.
-        tarfile.TarError: it is no tar.
-    """
+    """A tar, packed or not, of which no more is unpacked than there is room for."""
     with path.open("rb") as file:
         start = file.read(6)
         unpack = next((open_ for magic, open_ in _PACKED.items() if start.startswith(magic)), None)

@@ -26,27 +26,7 @@ class Published(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A row of the catalogue.
-
-    Attributes:
-        name: what the user types.
-        title: what people call it.
-        store: folder that holds it; several datasets may share one (CIFAR-100, CIFAR-FS and FC100).
-        layout: the loader.
-        publisher: who made it.
-        page: where to read about it and its terms.
-        licence: as stated by its source.
-        archives: the publisher's files; empty where there is nothing to download.
-        obtain: what to do when nothing can be downloaded.
-        classes: how many.
-        images: how many.
-        per_class: how many of each, where all have the same number.
-        shape: (height, width, channels) of the store.
-        content_sha256: over the store's pixels, or "unknown".
-        decoded_sha256: over the pixels before they were resized, or "unknown"; None where they are not.
-        class_list: file with classes, groups and splits.
-        split: which of its splits is meant; None where all classes are one.
-    """
+    """A row of the catalogue."""
 
     name: str
     title: str
@@ -89,11 +69,7 @@ def catalogue() -> dict[str, Entry]:
 
 
 def find_entry(name: str) -> Entry:
-    """The row of a dataset.
-
-    Raises:
-        UserError: it is not in the catalogue.
-    """
+    """The row of a dataset."""
     known = catalogue()
     if name not in known:
         raise UserError(
@@ -123,11 +99,7 @@ def class_list(name: str) -> Classes:
 
 
 def published_splits(entry: Entry, which: str | None = None) -> dict[str, NDArray[np.int64]]:
-    """Class numbers of every part of a split; all classes as one part where the dataset has no split.
-
-    Raises:
-        UserError: there is no such split.
-    """
+    """Class numbers of every part of a split; all classes as one part where the dataset has no split."""
     classes = class_list(entry.class_list)
     split = which or entry.split
     if split is None:

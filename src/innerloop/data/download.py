@@ -18,17 +18,7 @@ _BLOCK: Final = 1 << 18
 
 
 def download(url: str, target: Path, alternative: str, progress: Progress) -> None:
-    """Fetch ``url`` into ``target``.
-
-    Args:
-        url: https or http.
-        target: file to write; the caller removes it.
-        alternative: what the user can do instead, as the end of a sentence.
-        progress: told how many bytes are there of how many.
-
-    Raises:
-        UserError: it could not be fetched whole.
-    """
+    """Fetch ``url`` into ``target``."""
     name = urlparse(url).path.rpartition("/")[2]
     request = urllib.request.Request(url, headers={"User-Agent": f"innerloop/{__version__}"})
     try:

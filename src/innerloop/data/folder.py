@@ -40,17 +40,7 @@ _SHOWN = 5
 
 
 class FolderOptions(NamedTuple):
-    """How to read a folder.
-
-    Attributes:
-        size: side in pixels; None keeps the pictures' own where all are alike, else 84.
-        colour: "grey", "rgb", or "auto": grey where every picture is.
-        fit: how to make them square.
-        on_bad: "refuse" names what cannot be read, and pictures that several classes have, and stops; "skip"
-            leaves them out.
-        min_images: the fewest pictures a class may have.
-        leave_out: classes with fewer pictures than this are left out.
-    """
+    """How to read a folder."""
 
     size: int | None = None
     colour: Literal["auto", "grey", "rgb"] = "auto"
@@ -61,14 +51,7 @@ class FolderOptions(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """The classes of a folder, before any picture is converted.
-
-    Attributes:
-        names: one per class.
-        members: the picture files of each.
-        heads: size and mode of every file.
-        splits: where the outermost folders say so, else None.
-    """
+    """The classes of a folder, before any picture is converted."""
 
     names: list[str]
     members: list[list[str]]
@@ -94,17 +77,7 @@ class Classes(NamedTuple):
 
 
 def classes_in(root: Path, scanned: Scanned, options: FolderOptions) -> Classes:
-    """Looks at every picture's head, and sorts the pictures into classes.
-
-    Args:
-        root: the folder.
-        scanned: what lies in it (:func:`~innerloop.data.folder_scan.scan`).
-        options: what to do with files that cannot be read and with small classes.
-
-    Raises:
-        UserError: with a line for everything that is wrong: the folder is not laid out by class, a class is
-            too small, files cannot be read, or two classes have the same picture.
-    """
+    """Looks at every picture's head, and sorts the pictures into classes."""
     problems, paths = Problems(), [item.path for item in scanned.files]
     heads, bad = look_at_heads(root, paths, options.on_bad)
     readable = list(heads)
@@ -152,22 +125,14 @@ def _is_within(label: str, others: dict[str, list[str]]) -> bool:
 
 
 def check_folder(path: Path) -> Path:
-    """The folder itself, if it is one.
-
-    Raises:
-        UserError: it is a file, or not there.
-    """
+    """The folder itself, if it is one."""
     if not path.is_dir():
         raise UserError(f"{path} is not a folder: name one that holds a folder of examples per class.")
     return path
 
 
 def examples_in(root: Path, options: FolderOptions) -> dict[str, list[Path]]:
-    """The picture files of every class of a folder, by its name.
-
-    Raises:
-        UserError: it is no folder, or as :func:`classes_in`.
-    """
+    """The picture files of every class of a folder, by its name."""
     classes = classes_in(check_folder(root), scan(root), options)
     return {
         name: [root / path for path in paths]
@@ -176,16 +141,7 @@ def examples_in(root: Path, options: FolderOptions) -> dict[str, list[Path]]:
 
 
 def folder_layout(root: Path, scanned: Scanned, options: FolderOptions) -> Layout:
-    """Look at every picture's head, and lay the classes out.
-
-    Args:
-        root: the folder.
-        scanned: what lies in it (:func:`~innerloop.data.folder_scan.scan`).
-        options: size and colour of the converted pictures, and what to do with those that cannot be read.
-
-    Raises:
-        UserError: as :func:`classes_in`.
-    """
+    """Look at every picture's head, and lay the classes out."""
     classes = classes_in(root, scanned, options)
     rows = [path for paths in classes.members for path in paths]
     size = options.size or (classes.side if classes.side and classes.side <= LARGEST else SIZE)

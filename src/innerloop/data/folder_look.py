@@ -43,11 +43,6 @@ def look_at_heads(root: Path, paths: Sequence[str], on_bad: OnBad) -> tuple[dict
 
     Heads show most of what is wrong. Where files may be skipped, or something is wrong anyway, every picture
     is decoded: all that is wrong is reported at once.
-
-    Args:
-        root: the folder.
-        paths: names of the pictures below it.
-        on_bad: whether pictures that cannot be read are to be skipped (``skip``) or refused (``refuse``).
     """
     heads, bad = _looked(root, paths, on_bad == "skip")
     if bad and on_bad == "refuse":
@@ -105,9 +100,6 @@ def shared_pictures(files: Iterable[tuple[Path, Any]]) -> list[list[int]]:
     """Places of files that hold the same bytes and have different labels, together.
 
     Only files of equal length are read.
-
-    Args:
-        files: each with its label; those that cannot be read are passed over.
     """
     listed = list(files)
     by_size = _grouped({place: _length(path) for place, (path, _) in enumerate(listed)})
@@ -118,15 +110,7 @@ def shared_pictures(files: Iterable[tuple[Path, Any]]) -> list[list[int]]:
 
 
 def refuse_two_labels(pictures: Any, labels: Sequence[Any]) -> None:
-    """Refuses picture files that are given with different labels; other pictures are left alone.
-
-    Args:
-        pictures: file names, or anything else.
-        labels: one for each.
-
-    Raises:
-        UserError: names them.
-    """
+    """Refuses picture files that are given with different labels; other pictures are left alone."""
     if not isinstance(pictures, (list, tuple)) or len(pictures) != len(labels):
         return
     if all(isinstance(picture, (str, Path)) for picture in pictures):
@@ -155,16 +139,7 @@ def _shown(conflicts: Sequence[Sequence[str]]) -> str:
 
 
 def read_files(files: Sequence[Path], size: int, colour: Colour) -> NDArray[np.uint8]:
-    """Picture files as one array ``(n, size, size, channels)``.
-
-    Args:
-        files: the pictures.
-        size: side of the square that each becomes, in pixels.
-        colour: ``rgb`` or ``grey``.
-
-    Raises:
-        UserError: names all that cannot be read.
-    """
+    """Picture files as one array ``(n, size, size, channels)``."""
     pictures: list[NDArray[np.uint8]] = []
     bad: Bad = []
     for file in files:

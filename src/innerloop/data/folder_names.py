@@ -10,11 +10,7 @@ from innerloop.data.splits import WORDS, Splits
 
 
 def by_class(root: Path, paths: Sequence[str]) -> dict[str, list[str]]:
-    """Paths by the folder they are in.
-
-    Raises:
-        UserError: pictures lie outside of class folders, or a class folder holds others.
-    """
+    """Paths by the folder they are in."""
     members: dict[str, list[str]] = {}
     for path in paths:
         members.setdefault(path.rpartition("/")[0], []).append(path)
@@ -40,9 +36,6 @@ def by_class(root: Path, paths: Sequence[str]) -> dict[str, list[str]]:
 
 def class_names(labels: Sequence[str], root: Path) -> tuple[list[str], Splits | None]:
     """Class names, and the splits where the outermost folders are called train, val and test.
-
-    Raises:
-        UserError: a class is in two of them, or classes lie too deep or at different depths.
 
     >>> class_names(["train/cat", "test/owl"], Path("pets"))
     (['cat', 'owl'], {'train': (0,), 'test': (1,)})
@@ -71,10 +64,9 @@ def class_names(labels: Sequence[str], root: Path) -> tuple[list[str], Splits | 
 
 
 def _check_depth(names: Sequence[str], root: Path) -> None:
-    """Classes lie in the folder itself, or all of them in folders of groups; what is deeper is not guessed.
+    """Classes lie in the folder itself, or all of them in folders of groups.
 
-    Raises:
-        UserError: names two classes at different depths, or one that lies too deep.
+    What is deeper is not guessed.
     """
     deep, flat = max(names, key=_depth), min(names, key=_depth)
     if _depth(deep) != _depth(flat):

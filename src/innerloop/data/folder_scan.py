@@ -21,23 +21,14 @@ class Found(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What a folder holds.
-
-    Attributes:
-        files: pictures, and what one may take for them, sorted.
-        empty: folders without anything in them: classes that nobody has filled.
-    """
+    """What a folder holds."""
 
     files: list[Found]
     empty: list[str]
 
 
 def scan(root: Path) -> Scanned:
-    """Every picture file below ``root``; hidden folders and files are left alone.
-
-    Raises:
-        UserError: there are none, or a folder cannot be looked into.
-    """
+    """Every picture file below ``root``; hidden folders and files are left alone."""
     pictures: list[Found] = []
     empty: list[str] = []
     seen: set[tuple[int, int]] = set()

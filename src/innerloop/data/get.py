@@ -36,16 +36,6 @@ def get(
     """Make a dataset ready: download the publisher's archives, or adopt local ones.
 
     A name that is not in the catalogue may be given to a folder or .npz file of one's own.
-
-    Args:
-        name: in the catalogue, or a new one.
-        archives: local archives, files or folders to adopt; downloads when there are none.
-        again: also when it is there already.
-        options: how to read a folder of one's own.
-        progress: told how far it is.
-
-    Raises:
-        UserError: it cannot be had, or is not what it should be.
     """
     if name == EMBEDDED:
         return Got(_embedded(), already=True)
@@ -66,18 +56,7 @@ def get(
 def adopt(
     entry: Entry, classes: Classes, paths: Sequence[Path], folder: Path, progress: Progress = silent
 ) -> Index:
-    """Convert local archives into a store at ``folder``, if they hold what the catalogue says.
-
-    Args:
-        entry: what the catalogue says of the dataset.
-        classes: its classes, by name and group.
-        paths: the archives or folders that hold it.
-        folder: where the store is made; one that is there is replaced.
-        progress: told how far the work is; silent by default.
-
-    Raises:
-        UserError: they do not, in one sentence.
-    """
+    """Convert local archives into a store at ``folder``, if they hold what the catalogue says."""
     archives = [Archive(path) for path in paths]
     given = [origin(archive, entry) for archive in archives]
     layout = LAYOUTS[entry.layout](archives, classes)
@@ -93,11 +72,7 @@ def adopt(
 
 
 def check(name: str) -> Stored:
-    """Read every pixel again and compare with the index and the catalogue.
-
-    Raises:
-        UserError: something changed, or it is not there.
-    """
+    """Read every pixel again and compare with the index and the catalogue."""
     if name == EMBEDDED:
         return _embedded()
     entry = catalogue().get(name)
@@ -120,13 +95,7 @@ def check(name: str) -> Stored:
 
 
 def summary(name: str, index: Index, folder: Path) -> Stored:
-    """What the command says about a dataset that is there.
-
-    Args:
-        name: the dataset.
-        index: what its store says of itself.
-        folder: where the store is.
-    """
+    """What the command says about a dataset that is there."""
     entry = catalogue().get(name)
     return Stored(
         name,

@@ -18,16 +18,7 @@ Shape = tuple[int, ...]
 
 
 def stream_rows(file: IO[bytes], key: str, name: str) -> Iterator[tuple[Shape, NDArray[Any]]]:
-    """Blocks of rows of one array, each with the shape of the whole.
-
-    Args:
-        file: an opened .npz file.
-        key: which array.
-        name: what to call the file in a message.
-
-    Raises:
-        UserError: damaged, no such array, or one of Python objects.
-    """
+    """Blocks of rows of one array, each with the shape of the whole."""
     try:
         with zipfile.ZipFile(file) as archive, archive.open(f"{key}.npy") as member:
             shape, fortran, dtype = _header(member)

@@ -25,9 +25,6 @@ def npz_layout(path: Path) -> Layout:
 
     The pictures are called images, X, x or data, the labels labels, y or targets; names (or class_names) and
     groups are optional. Pictures of shape (classes, drawings, H, W) with names need no labels.
-
-    Raises:
-        UserError: the file is damaged, or lacks them.
     """
     table, every = _open_npz(path)
     images = _first(table, _IMAGES)

@@ -92,13 +92,7 @@ def own_store(name: str) -> Path | None:
 
 
 def open_path(path: Path, options: FolderOptions, progress: Progress = silent) -> ImageSource:
-    """A folder or .npz file; converted once, and again when it changes.
-
-    Args:
-        path: the folder or file.
-        options: how a folder is read; not used for an .npz file.
-        progress: told how far the conversion is; silent by default.
-    """
+    """A folder or .npz file; converted once, and again when it changes."""
     if path.is_dir():
         scanned = scan(path)
         key = fingerprint(path, scanned, options)
@@ -122,15 +116,7 @@ def open_path(path: Path, options: FolderOptions, progress: Progress = silent) -
 def resized(
     source: ImageSource, size: int | None, colour: str, fit: Fit = "crop", progress: Progress = silent
 ) -> ImageSource:
-    """The same pictures in another size or colour; converted once, then mapped.
-
-    Args:
-        source: the pictures.
-        size: side of the new pictures in pixels; their own size if None.
-        colour: ``rgb``, ``grey``, or ``auto`` for the colour that they have.
-        fit: how a picture becomes a square (``crop`` cuts the longer side).
-        progress: told how far the conversion is; silent by default.
-    """
+    """The same pictures in another size or colour; converted once, then mapped."""
     height, width, channels = source.images.shape[1:]
     wanted: Colour = "grey" if (channels == 1 if colour == "auto" else colour == "grey") else "rgb"
     shape = (size or height, size or width, 1 if wanted == "grey" else 3)

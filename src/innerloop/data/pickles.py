@@ -30,13 +30,6 @@ def load_pickle(file: IO[bytes], name: str) -> Any:
     """Read a pickle made of plain data.
 
     Python 2's strings come back as bytes; ``text`` makes either readable.
-
-    Args:
-        file: opened in binary mode.
-        name: what to call it in a message.
-
-    Raises:
-        UserError: it is damaged, or it holds anything but plain data.
     """
     try:
         return _finished(_PlainUnpickler(file, encoding="bytes").load())
@@ -63,11 +56,7 @@ def text(value: Any) -> str:
 
 
 def by_text(value: Any, name: str) -> dict[str, Any]:
-    """A dictionary with its keys as text.
-
-    Raises:
-        UserError: it is no dictionary.
-    """
+    """A dictionary with its keys as text."""
     if not isinstance(value, dict):
         raise UserError(f"{name} holds a {type(value).__name__} where its publisher's file holds a table.")
     return {text(key): item for key, item in value.items()}

@@ -82,9 +82,6 @@ def open_picture(data: bytes | Path) -> Image.Image:
 
     Transparent parts become white; 16-bit grey is scaled from 0…65535; of an animation the first
     frame is taken.
-
-    Raises:
-        BadPictureError: it cannot be decoded, or has more pixels than are read.
     """
     try:
         if isinstance(data, Path):
@@ -104,11 +101,7 @@ def open_picture(data: bytes | Path) -> Image.Image:
 
 
 def check_is_file(path: Path) -> None:
-    """Refuses what would wait for ever when it is opened (a pipe), what is not there, and videos.
-
-    Raises:
-        BadPictureError: there is no such file, or it is something else.
-    """
+    """Refuses what would wait for ever when it is opened (a pipe), what is not there, and videos."""
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
@@ -128,15 +121,7 @@ def check_is_file(path: Path) -> None:
 
 
 def fit_picture(picture: Image.Image, size: int, colour: Colour, fit: Fit = "crop") -> NDArray[np.uint8]:
-    """(size, size, channels) by Lanczos resampling of 8-bit values.
-
-    Args:
-        picture: mode "L" or "RGB"; never 1-bit, which Pillow would resize by nearest neighbour.
-        size: side in pixels.
-        colour: one channel or three.
-        fit: "crop" keeps the proportions and cuts the longer side; "squash" does not keep them, as in the
-            published few-shot datasets; "pad" fills up with the mean of the border.
-    """
+    """(size, size, channels) by Lanczos resampling of 8-bit values."""
     picture = picture.convert("L" if colour == "grey" else "RGB")
     if picture.size != (size, size):
         lanczos = Image.Resampling.LANCZOS
@@ -174,11 +159,6 @@ def in_threads(work: Callable[[A], B], items: Iterable[A], workers: int) -> Iter
 
     Pillow lets go of the interpreter's lock while it decodes, so threads suffice, and nothing need be
     pickled for other processes.
-
-    Args:
-        work: what is done with an item.
-        items: what it is done with; read as it is needed.
-        workers: number of threads; with fewer than two it is done here.
     """
     if workers < 2:
         yield from map(work, items)
@@ -196,11 +176,7 @@ def in_threads(work: Callable[[A], B], items: Iterable[A], workers: int) -> Iter
 
 
 def flatten(picture: Image.Image) -> Image.Image:
-    """Any mode as "L" or "RGB", transparent parts white.
-
-    Raises:
-        BadPictureError: its numbers do not say what is white.
-    """
+    """Any mode as "L" or "RGB", transparent parts white."""
     mode = picture.mode
     if mode == "F":
         raise BadPictureError("its pixels are floats, and what is white is not said; save it as 8 or 16 bits")

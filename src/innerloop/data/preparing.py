@@ -25,11 +25,7 @@ MOST_BYTES = 1 << 29
 
 
 def read_bytes(path: Path) -> bytes:
-    """A picture file as it is.
-
-    Raises:
-        BadPictureError: it is not there, no file, or enormous.
-    """
+    """A picture file as it is."""
     check_is_file(path)
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -40,11 +36,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode(data: bytes) -> Image.Image:
-    """As :func:`innerloop.data.pictures.open_picture`; a giant is refused from its head, not decoded.
-
-    Raises:
-        BadPictureError: it cannot be decoded, or has more pixels than are read.
-    """
+    """As :func:`innerloop.data.pictures.open_picture`; a giant is refused from its head, not decoded."""
     if not data:
         raise BadPictureError("the file is empty")
     try:
@@ -61,10 +53,6 @@ def decode(data: bytes) -> Image.Image:
 
 def prepare(picture: Image.Image, how: Preprocessing) -> NDArray[np.uint8]:
     """(height, width, channels) as :class:`Preprocessing` says, still 8-bit.
-
-    Args:
-        picture: mode "L" or "RGB".
-        how: sizes, filter and colour; mean and deviation are for later.
 
     >>> square = Image.new("RGB", (40, 20), (255, 0, 0))
     >>> prepare(square, Preprocessing((8, 8), "short", crop=(8, 8))).shape

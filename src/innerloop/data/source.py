@@ -111,11 +111,6 @@ def classes_of(source: ImageSource, split: str) -> NDArray[np.int64]:
 def only_rows(source: ImageSource, rows: Sequence[int], split: str) -> ImageSource:
     """Some pictures of a source, in memory; their classes are the only ones, and all in one split.
 
-    Args:
-        source: all pictures.
-        rows: which of them.
-        split: what the split is called.
-
     >>> pets = ImageSource("pets", np.zeros((6, 1, 1, 1), np.uint8), np.array([0, 2, 4, 6]),
     ...     ("a", "b", "c"), {}, None, (), NumberedFiles("{row}"), "")
     >>> few = only_rows(pets, [5, 0, 4], "test")

@@ -53,11 +53,6 @@ def hold_out(classes: Sequence[int], class_names: Sequence[str], groups: Sequenc
     their names until a fifth of the classes is reached, and never the last one: the same on every machine,
     whatever is trained with them.
 
-    Args:
-        classes: numbers of the training classes.
-        class_names: names of all classes.
-        groups: name of the group of every class, or None.
-
     >>> hold_out([0, 1, 2, 3], ["a", "b", "c", "d", "e"], ["greek", "greek", "latin", "latin", "runes"])
     {'train': (0, 1), 'validation': (2, 3)}
     """
@@ -74,11 +69,7 @@ def hold_out(classes: Sequence[int], class_names: Sequence[str], groups: Sequenc
 
 
 def read_split_file(path: Path, class_names: Sequence[str]) -> Splits:
-    """A JSON object of lists of class names, or a csv file with the columns class and split.
-
-    Raises:
-        UserError: it cannot be read, or names a class that is not there.
-    """
+    """A JSON object of lists of class names, or a csv file with the columns class and split."""
     try:
         content = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -92,16 +83,8 @@ def named_splits(listed: Mapping[str, Sequence[Any]], class_names: Sequence[str]
 
     A class may be called by the last part of its name where that is not ambiguous.
 
-    Args:
-        listed: part to names of its classes; ``val`` and the like are understood.
-        class_names: all classes, in the order of their numbers.
-        origin: what messages call the place where the lists are from.
-
     >>> named_splits({"val": ["b"], "train": ["x/a"]}, ["x/a", "y/b"], "splits.json")
     {'validation': (1,), 'train': (0,)}
-
-    Raises:
-        UserError: a class is not there, or in two parts.
     """
     number = {name: c for c, name in enumerate(class_names)}
     tails = [name.rpartition("/")[2] for name in class_names]

@@ -47,16 +47,7 @@ def build_store(
     progress: Progress = silent,
     replace: bool = False,
 ) -> Index:
-    """Convert into ``folder``; returns the index that was written.
-
-    Args:
-        folder: where the store shall be.
-        layout: what to convert.
-        facts: recorded in the index beside the classes.
-        verify: is given the hashes before anything is kept; raises to refuse, returns more facts to record.
-        progress: told how far it is.
-        replace: take the place of a store that is there already; else that one is kept.
-    """
+    """Convert into ``folder``; returns the index that was written."""
     with workspace(folder) as work:
         images = _new_array(work / IMAGES, (sum(layout.counts), *layout.shape))
         decoded = layout.fill(images, progress)
@@ -90,11 +81,7 @@ def build_store(
 
 
 def read_index(folder: Path) -> Index | None:
-    """The index of a store, or None where there is none.
-
-    Raises:
-        UserError: there is one, but not one that can be used.
-    """
+    """The index of a store, or None where there is none."""
     put_back(folder)
     if not (folder / INDEX).exists():
         return None
@@ -109,16 +96,7 @@ def read_index(folder: Path) -> Index | None:
 
 
 def open_store(folder: Path, name: str, splits: dict[str, NDArray[np.int64]] | None = None) -> ImageSource:
-    """Map a store.
-
-    Args:
-        folder: where it is.
-        name: what to call it.
-        splits: class numbers by split; those of the index when None.
-
-    Raises:
-        UserError: it is damaged.
-    """
+    """Map a store."""
     index = read_index(folder)
     if index is None:
         raise UserError(f"there is no store at {folder}.")

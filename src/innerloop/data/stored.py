@@ -6,17 +6,7 @@ from typing import Any, NamedTuple, Required, TypedDict
 
 
 class Origin(TypedDict, total=False):
-    """An archive or folder that a dataset was made from, as its index keeps it: a key may be missing.
-
-    Attributes:
-        file: its name.
-        kind: what it is.
-        bytes: of the file.
-        sha256: of the file, where no checksum is published.
-        md5: of the file, where one is.
-        checksum: how it compares, in words.
-        published: whether it is the published one.
-    """
+    """An archive or folder that a dataset was made from, as its index keeps it: a key may be missing."""
 
     file: Required[str]
     kind: Required[str]
@@ -28,20 +18,7 @@ class Origin(TypedDict, total=False):
 
 
 class Stored(NamedTuple):
-    """A dataset that is here.
-
-    Attributes:
-        name: of it.
-        classes: how many.
-        images: how many.
-        shape: height, width and channels of a picture.
-        content_sha256: over all pixels.
-        content_known: whether the catalogue says what that should be.
-        status: how sure it is that this is the published dataset.
-        origin: what it was made from.
-        licence: as stated by its source.
-        folder: where it is; None for the embedded one.
-    """
+    """A dataset that is here."""
 
     name: str
     classes: int

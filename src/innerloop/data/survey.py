@@ -24,16 +24,7 @@ SMALLEST = 16
 
 
 class Survey(NamedTuple):
-    """Pictures by what they hold.
-
-    Attributes:
-        name: as the user gave it.
-        counts: pictures of every class, by its name.
-        splits: names of the classes to train, validate and test on.
-        side: in pixels, that suits them.
-        grey: whether none has colours.
-        divided: whether the classes were divided by us, and not by the user or a publisher.
-    """
+    """Pictures by what they hold."""
 
     name: str
     counts: dict[str, int]
@@ -51,18 +42,7 @@ def survey(
     on_bad: OnBad = "refuse",
     leave_out: int = 0,
 ) -> Survey:
-    """Looks at the pictures that a recipe names.
-
-    Args:
-        name: a folder, or what else :func:`~innerloop.data.opening.open_source` opens.
-        splits: as there.
-        split_file: as there.
-        on_bad: as there.
-        leave_out: as there.
-
-    Raises:
-        UserError: with a line for everything that is wrong with the folder.
-    """
+    """Looks at the pictures that a recipe names."""
     path = user_path(name)
     known = name == EMBEDDED or name in catalogue() or own_store(name) is not None
     if known or not path.is_dir():

@@ -46,13 +46,7 @@ def status(entry: Entry, given: Sequence[Origin]) -> str:
 
 
 def check_counts(entry: Entry, layout: Layout, given: str) -> None:
-    """Refuse the wrong numbers of classes or pictures.
-
-    Args:
-        entry: what the catalogue says.
-        layout: what was found in the archives.
-        given: what messages call the archives.
-    """
+    """Refuse the wrong numbers of classes or pictures."""
     classes, images = len(layout.class_names), sum(layout.counts)
     if (classes, images) != (entry.classes, entry.images):
         raise UserError(
@@ -68,14 +62,7 @@ def check_counts(entry: Entry, layout: Layout, given: str) -> None:
 
 
 def check_content(entry: Entry, content: str, decoded: str | None, given: str) -> None:
-    """Refuse the wrong pixels, where the right ones are known.
-
-    Args:
-        entry: what the catalogue says.
-        content: hash of the pixels as stored.
-        decoded: hash of the pixels as decoded, before they were resized; None where that is the same.
-        given: what messages call the archives.
-    """
+    """Refuse the wrong pixels, where the right ones are known."""
     if decoded is not None and entry.decoded_sha256 not in (UNKNOWN, None, decoded):
         raise UserError(
             f"{given} was refused: its pictures are not {entry.name}'s (sha256 over the decoded pixels is "

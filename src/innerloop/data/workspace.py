@@ -22,11 +22,7 @@ _DAY: Final = 86400.0
 
 @contextlib.contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
-    """A folder to work in beside ``folder``; gone afterwards, whatever happens.
-
-    Raises:
-        UserError: there is no writing there.
-    """
+    """A folder to work in beside ``folder``; gone afterwards, whatever happens."""
     parent = folder.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)

@@ -34,13 +34,7 @@ WORDS = {
 
 
 class Baseline(NamedTuple):
-    """A trivial baseline beside a result, on the same tasks.
-
-    Attributes:
-        name: one of :data:`WORDS`.
-        accuracy: over tasks.
-        gain: what the result has more, task by task.
-    """
+    """A trivial baseline beside a result, on the same tasks."""
 
     name: str
     accuracy: Interval
@@ -60,16 +54,7 @@ class Baseline(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A network before a run trained it, and how it wants pictures.
-
-    Attributes:
-        name: ``untrained``, or ``pretrained`` where it came with weights that others had trained.
-        network: the network.
-        params: its weights.
-        buffers: its statistics.
-        mean: of each channel, subtracted.
-        std: of each channel, divided by.
-    """
+    """A network before a run trained it, and how it wants pictures."""
 
     name: str
     network: Network
@@ -82,15 +67,7 @@ class Start(NamedTuple):
 def trivial_baselines(
     judged: Callable[..., Evaluation], protocol: Protocol, result: Evaluation, start: Start | None = None
 ) -> list[Baseline]:
-    """Judges what needs no training on the first tasks of an evaluation.
-
-    Args:
-        judged: :func:`~innerloop.evaluation.frozen.evaluate_head` on the tasks of the evaluation: it is given
-            network, weights, statistics, and by name ``protocol``, ``mean`` and ``std``.
-        protocol: of the tasks; its head is not used.
-        result: what is compared with.
-        start: the network of the result before it was trained; None if nothing was.
-    """
+    """Judges what needs no training on the first tasks of an evaluation."""
     episodes = min(EPISODES, len(result.scores))
     wanted = protocol._replace(head="centroid", copies=0, episodes=episodes, grid=(), ensemble=False)
     plain, nothing = wanted._replace(norm="none", normalise=False), {"none": torch.zeros(1)}

@@ -21,16 +21,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class TaskKind:
-    """One kind of task.
-
-    Attributes:
-        shots: support samples (of pictures: per class).
-        queries: query samples (of pictures: per class).
-        ways: classes; None where tasks have no classes.
-        choice: how classes are chosen: ``any``, ``one-group`` or ``across-groups``.
-        groups: names of the groups that classes are drawn from, in order; empty means all.
-        share: how often, relative to the first kind of a mixture.
-    """
+    """One kind of task."""
 
     shots: int
     queries: int
@@ -147,13 +138,7 @@ def differences(first: Episodes, second: Episodes) -> list[str]:
 def other_episodes(
     first: Episodes | None, second: Episodes | None, names: tuple[str, str] = ("the first", "the second")
 ) -> str:
-    """Why two evaluations cannot be compared task by task; empty if they saw the same episodes.
-
-    Args:
-        first: the episodes of the one; None if they are not known.
-        second: of the other.
-        names: what to call the two.
-    """
+    """Why two evaluations cannot be compared task by task; empty if they saw the same episodes."""
     for each, name in zip((first, second), names, strict=True):
         if each is None:
             return _judge_again(name)

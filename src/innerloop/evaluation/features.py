@@ -27,12 +27,7 @@ CACHEABLE = ("running", "group", "none")
 
 
 class Pictures(NamedTuple):
-    """Rows of a source → what the network sees.
-
-    Attributes:
-        plain: rows of any shape ``(…)`` → ``(…, C, H, W)``.
-        copies: rows ``(…)`` → augmented copies ``(…, copies, C, H, W)``.
-    """
+    """Rows of a source → what the network sees."""
 
     plain: Callable[[Rows], Tensor]
     copies: Callable[[Rows, int], Tensor]
@@ -51,14 +46,6 @@ def pictures_of(
 
     Copy ``c`` of a picture is a pure function of seed, picture and ``c``: episodes that share a picture
     share its copies, so copies are computed once too.
-
-    Args:
-        source: the pictures.
-        seed: of the augmentation.
-        mean: of each channel on a scale of 0 to 1, subtracted; nothing is if omitted.
-        std: of each channel, divided by.
-        dtype: of the pictures given out.
-        device: where they are put.
     """
     load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
     strength, base = lee2019(source.images.shape[1]), derive_seed(seed, "copies")
@@ -113,18 +100,7 @@ def cached_features(
     plan: Plan | None = None,
     batch: int = 128,
 ) -> FeatureCache:
-    """Features of every different row, in batches, without a graph.
-
-    Args:
-        network: its norm policy must be one of :data:`CACHEABLE`.
-        params: its weights.
-        buffers: its running statistics.
-        load: rows ``(n,)`` → pictures ``(n, C, H, W)`` or copies ``(n, copies, C, H, W)``.
-        rows: which pictures; repetitions are computed once.
-        plan: where tasks have workers (``threads``, ``processes``), batches run in parallel threads, since a
-            forward pass hardly waits for Python; else one after the other with torch's own threads.
-        batch: pictures at a time (no influence on the result).
-    """
+    """Features of every different row, in batches, without a graph."""
     plan, different = plan or Plan(), np.unique(rows)
 
     def one(part: Rows) -> Tensor:

@@ -31,13 +31,7 @@ class Setting(NamedTuple):
 
 
 class GridVerdict(NamedTuple):
-    """What heads under several settings make of episodes.
-
-    Attributes:
-        accuracy: ``(E, settings)``.
-        ensemble: ``(E,)``, of the mean of their probabilities.
-        unconverged: heads that are not proven solutions.
-    """
+    """What heads under several settings make of episodes."""
 
     accuracy: Tensor
     ensemble: Tensor
@@ -62,15 +56,7 @@ def grid_of(protocol: Protocol) -> list[Setting]:
 
 
 def fit_grid(z: Tensor, y: Tensor, ways: int, head: str, settings: Sequence[Setting]) -> list[Linear]:
-    """One head per problem and setting; those of one setting together, in the order of the settings.
-
-    Args:
-        z: features ``(B, n, d)``.
-        y: labels ``(B, n)``.
-        ways: number of classes.
-        head: one of :data:`~innerloop.evaluation.heads.HEADS`.
-        settings: how to fit; weights are for features that are normalised as their setting says.
-    """
+    """One head per problem and setting; those of one setting together, in the order of the settings."""
     if not HEADS[head].scales:
         return [fit_heads(z, y, ways, head, one.C, one.normalise) for one in settings]
     shapes = {True: unit(z), False: z}
@@ -92,15 +78,6 @@ def judge_grid(
     """Accuracies under every setting, and of the mean of all probabilities.
 
     The mean needs no choice of a setting, for which a task's few examples would have to be divided.
-
-    Args:
-        z: features of supports ``(E, n, d)``.
-        y: their labels ``(E, n)``.
-        q: features of queries ``(E, m, d)``.
-        truth: their labels ``(E, m)``.
-        ways: number of classes.
-        head: which head.
-        settings: of the head.
     """
     accuracies, mean, unconverged = [], None, 0
     for one, fitted in zip(settings, fit_grid(z, y, ways, head, settings), strict=True):

@@ -25,18 +25,7 @@ Fit = Callable[[Tensor, Tensor, int, Penalty], Linear]
 
 
 class Head(NamedTuple):
-    """A way to fit linear classifiers.
-
-    Attributes:
-        fit: the solver.
-        temperature: factor on the scores before a softmax makes probabilities of them. Only ``logistic`` is
-            fitted as a probability model; of the others the order is right, the size a convention.
-        penalised: whether ``C`` matters.
-        words: what reports call it.
-        pairs: whether it has a row for every pair of classes, so that its scores are votes.
-        scales: whether ``C`` is the same as features of another length: its intercept is not penalised.
-        weighs: whether every sample may have its own ``C``.
-    """
+    """A way to fit linear classifiers."""
 
     fit: Fit
     temperature: float
@@ -144,12 +133,7 @@ def _by_class(y: Tensor, ways: int, C: Penalty) -> Penalty:
 
 
 def check_head(head: str, more: Sequence[str] = ()) -> str:
-    """The name itself, or an error that names the heads there are.
-
-    Args:
-        head: one of :data:`HEADS`.
-        more: other names that are allowed where this is asked.
-    """
+    """The name itself, or an error that names the heads there are."""
     known = [*HEADS, *more]
     if head not in known:
         raise UserError(

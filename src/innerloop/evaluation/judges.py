@@ -45,16 +45,7 @@ Judge = Callable[[EpisodeRows, int], Verdict]
 
 
 class Subject(NamedTuple):
-    """What is judged, and how.
-
-    Attributes:
-        network: that every episode starts from.
-        params: its weights.
-        buffers: its statistics.
-        pictures: rows → what the network sees.
-        protocol: the head, its settings, and the number of augmented copies.
-        plan: how features are computed, or episodes run.
-    """
+    """What is judged, and how."""
 
     network: Network
     params: Params
@@ -83,11 +74,6 @@ def by_features(support: FeatureCache, query: FeatureCache, protocol: Protocol) 
     """Features that are there already, of all rows (or of copies of them) that episodes show.
 
     What can be done once per row is not done once per episode: whether it is finite, and its length.
-
-    Args:
-        support: features of support pictures, or of their copies.
-        query: features of query pictures.
-        protocol: the head and its settings.
     """
     sound, sound_query = support.finite(), query.finite()
     if ready := protocol.normalise and not protocol.grid:
@@ -150,14 +136,7 @@ def by_fine_tuning(subject: Subject) -> Judge:
 
 
 def batches(rows: EpisodeRows, pictures: Pictures, copies: int, size: int = 20) -> Iterator[TaskBatch]:
-    """Episodes as the network sees them, a few at a time; support pictures replaced by copies if asked.
-
-    Args:
-        rows: the episodes.
-        pictures: rows → what the network sees.
-        copies: augmented copies of every support picture; 0 for the picture itself.
-        size: episodes at a time.
-    """
+    """Episodes as the network sees them, a few at a time; support pictures replaced by copies if asked."""
     for start in range(0, len(rows.classes), size):
         part = EpisodeRows(*(field[start : start + size] for field in rows))
         x = pictures.copies(part.support, copies).flatten(1, 2) if copies else pictures.plain(part.support)
@@ -181,16 +160,6 @@ def head_accuracy(
     """What heads make of episodes, from features ``(E, n, d)`` of supports and ``(E, q, d)`` of queries.
 
     Episodes whose features are not finite are not given to a solver: their accuracy is nan.
-
-    Args:
-        z: features of supports.
-        y: their labels ``(E, n)``.
-        q: features of queries.
-        rows: which pictures these are, with the labels of queries.
-        ways: classes of an episode.
-        protocol: the head and its settings.
-        finite: which episodes have finite features ``(E,)``; looked at here if omitted.
-        ready: whether features have been given the length that the protocol asks for.
     """
     scores = torch.full((len(z),), torch.nan, dtype=torch.float64, device=z.device)
     finite = finite_problems(z) & finite_problems(q) if finite is None else finite
@@ -231,11 +200,5 @@ def _grid(
 
 
 def repeated(labels: Rows, copies: int, device: torch.device) -> Tensor:
-    """Labels of the support set, once per copy.
-
-    Args:
-        labels: ``(E, n)``.
-        copies: of every picture; 0 counts as 1.
-        device: where they are put.
-    """
+    """Labels of the support set, once per copy."""
     return torch.from_numpy(np.repeat(labels, max(1, copies), axis=-1)).to(device)

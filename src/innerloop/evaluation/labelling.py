@@ -42,14 +42,6 @@ def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalis
 
     Its customary temperature is in its weights and its intercept. A class of few examples weighs as much as
     one of many: else a class of one example among others of twenty would never be named.
-
-    Args:
-        z: features of the examples.
-        y: their labels.
-        ways: number of classes; each needs an example.
-        head: which head.
-        C: its inverse penalty.
-        normalise: whether features are divided by their norm.
     """
     fitted = fit_heads(z[None].double(), y[None], ways, head, C, normalise, balanced=True)
     factor = HEADS[head].temperature
@@ -62,13 +54,6 @@ def head_learner(
     """One of :data:`innerloop.evaluation.heads.HEADS` on the frozen features, as a learner.
 
     A softmax of its outputs, which are float64, makes probabilities of them.
-
-    Args:
-        network: supplies the features; its last layer is not used.
-        ways: number of classes; each needs an example.
-        head: which one.
-        C: inverse penalty of ``logistic``, ``svm``, ``svc`` and ``ridge``.
-        normalise: whether features are divided by their norm.
     """
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> FittedHead:
@@ -90,12 +75,6 @@ def head_learner(
 def in_parts(predict: Callable[[Tensor], Tensor], x: Tensor, norm: str, size: int = AT_ONCE) -> Tensor:
     """``predict`` on all pictures: a few at a time, but together where they normalise one another.
 
-    Args:
-        predict: pictures → a row for each.
-        x: all pictures.
-        norm: the norm policy, which says whether they normalise one another.
-        size: pictures at a time.
-
     >>> in_parts(lambda part: part - part.mean(), torch.tensor([1.0, 3.0]), "transductive", size=1)
     tensor([-1.,  1.])
     """
@@ -115,11 +94,9 @@ def labelled(probabilities: Tensor, unsure_below: float) -> Labelled:
 
 
 def check_numbers(probabilities: Tensor, whose: str) -> None:
-    """Refuses probabilities that are not numbers: a label from NaN is the first class, whatever the picture.
+    """Refuses probabilities that are not numbers.
 
-    Args:
-        probabilities: ``(n, ways)``.
-        whose: what gave them, for the message.
+    A label from NaN is the first class, whatever the picture.
     """
     bad = (~torch.isfinite(probabilities).all(-1)).sum()
     if int(bad):

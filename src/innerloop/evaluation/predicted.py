@@ -36,11 +36,6 @@ def marks(outputs: Tensor, labels: Tensor, widest: int | None = None) -> Tensor:
 
     Tasks of unequal size have tables of equal size then: what is missing is nan.
 
-    Args:
-        outputs: ``(…, queries, classes)``, of which a softmax makes probabilities.
-        labels: ``(…, queries)``.
-        widest: queries of the largest task; none by default means those of this one.
-
     >>> marks(torch.tensor([[0.0, 0.0], [-99.0, 99.0]]), torch.tensor([0, 0]), widest=3)
     tensor([[0.0000, 0.0000,    nan],
             [0.0000, 1.0000,    nan],
@@ -54,10 +49,6 @@ def marks(outputs: Tensor, labels: Tensor, widest: int | None = None) -> Tensor:
 
 def predicted(tables: Iterable[Tensor], episodes: Sequence[int]) -> list[Predicted]:
     """Reads the tables of :func:`marks`; an episode with outputs that are no numbers is left out.
-
-    Args:
-        tables: one for every episode.
-        episodes: their numbers.
 
     >>> predicted([marks(torch.tensor([[0.0, 0.0]]), torch.tensor([1]), widest=2)], [7])
     [Predicted(episode=7, labels=[1], said=[0], probability=[0.5])]

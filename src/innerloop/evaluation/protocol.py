@@ -87,11 +87,7 @@ def kind_of(norm: str) -> str:
 
 
 def check_protocol(protocol: Protocol, norm: str) -> None:
-    """Refuses heads that do not exist, and a norm policy that is not the network's.
-
-    Raises:
-        UserError: with the fix.
-    """
+    """Refuses heads that do not exist, and a norm policy that is not the network's."""
     check_head(protocol.head, [FINE_TUNING])
     check_policy(protocol.norm)
     if protocol.norm != norm:
@@ -105,11 +101,7 @@ def check_protocol(protocol: Protocol, norm: str) -> None:
 
 
 def check_grid(protocol: Protocol) -> None:
-    """Refuses a grid of settings that no head can be fitted under.
-
-    Raises:
-        UserError: with the fix.
-    """
+    """Refuses a grid of settings that no head can be fitted under."""
     if protocol.head == FINE_TUNING and (protocol.grid or protocol.ensemble):
         raise UserError(
             "{grid} and {ensemble} are for heads on features, not for finetune.", names=("grid", "ensemble")

@@ -59,18 +59,7 @@ def judge_backbone(
     argv: list[str] | None = None,
     progress: bool = True,
 ) -> TrainResult:
-    """Judges a backbone in a run of its own.
-
-    Args:
-        backbone: as ``model.kind`` takes it.
-        items: settings; ``data.name`` is needed unless ``like`` is given.
-        like: a run on whose held-out tasks it is judged.
-        argv: the command line, for the manifest.
-        progress: whether to tell on standard error how far it is.
-
-    Returns:
-        As :func:`innerloop.experiment.run.train`.
-    """
+    """Judges a backbone in a run of its own."""
     if like is None:
         recipe = backbone_recipe(backbone, items)
     else:
@@ -86,14 +75,7 @@ def judge_backbone(
 def judge_only(
     recipe: Recipe, *, argv: list[str] | None = None, progress: bool = True, notes: Sequence[str] = ()
 ) -> TrainResult:
-    """A new run of a recipe that trains nothing: what ``train`` does with ``outer.objective=none``.
-
-    Args:
-        recipe: which backbone, on which tasks.
-        argv: the command as typed, for the manifest.
-        progress: whether progress is shown.
-        notes: sentences to tell as warnings.
-    """
+    """A new run of a recipe that trains nothing: what ``train`` does with ``outer.objective=none``."""
     judge = _built(recipe)
     about = {**judge.backbone.about(), "fingerprint": judge.backbone.fingerprint}
     with begun(recipe, judge.data, argv, {"device": judge.recipe.run.device, "backbone": about}) as run:
@@ -101,28 +83,13 @@ def judge_only(
 
 
 def judge_again(run: Path, recipe: Recipe, *, progress: bool = True) -> TrainResult:
-    """Goes on with such a run that was interrupted: what is kept of its features is not computed again.
-
-    Args:
-        run: the run's directory.
-        recipe: its recipe.
-        progress: whether progress is shown.
-    """
+    """Goes on with such a run that was interrupted: what is kept of its features is not computed again."""
     return _carry_out(_built(with_kept_data(recipe, recipe, run)), run, progress, ())
 
 
 @recipe_words()
 def evaluate_backbone_run(run: Path, overrides: Sequence[str], *, trust: bool = False) -> Judged:
-    """Judges the backbone of such a run once more, by another protocol or on other pictures.
-
-    Args:
-        run: the run's directory.
-        overrides: ``key=value`` settings of tasks and of judging.
-        trust: whether code that the run's recipe names may be imported.
-
-    Raises:
-        UserError: another backbone is asked for, or its weights are not those of the run.
-    """
+    """Judges the backbone of such a run once more, by another protocol or on other pictures."""
     first = read_recipe(str(run))
     asked = recipe_of(run, overrides, trust=trust)
     if asked.model != first.model or asked.outer.objective != first.outer.objective:

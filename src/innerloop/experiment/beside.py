@@ -21,15 +21,7 @@ from innerloop.training.execution.plan import Plan
 def beside(
     recipe: Recipe, data: Data, evaluation: Evaluation, plan: Plan, start: Start | None = None
 ) -> list[Baseline]:
-    """The baselines beside an evaluation; none without pictures, or if the recipe wants none.
-
-    Args:
-        recipe: which tasks.
-        data: its pictures.
-        evaluation: what is compared with.
-        plan: how to run it.
-        start: the network before it was trained; None if nothing was trained.
-    """
+    """The baselines beside an evaluation; none without pictures, or if the recipe wants none."""
     if not wanted(recipe):
         return []
     protocol = head_protocol(recipe, "none", recipe.eval.episodes)
@@ -45,10 +37,6 @@ def before_training(parts: Parts, params: Params) -> Start:
     """The network as it is made, without what a run was started from: that was trained.
 
     A model of transformers is made with its weights, so that it never is untrained.
-
-    Args:
-        parts: its recipe and its data.
-        params: weights of a type and a device that it shall have too.
     """
     like: Tensor = next(iter(params.values()))
     made = parts.network.init(torch.Generator().manual_seed(parts.recipe.run.seed))

@@ -36,13 +36,6 @@ _SMALLEST_POOLED = 16  # four times 2×2 pooling leaves nothing of less
 def recipe_for(arguments: Mapping[str, Any], side: int) -> Recipe:
     """What a ``FewShotClassifier`` trains: a Conv4 as a prototypical network, on pictures of this side.
 
-    Args:
-        arguments: of its constructor; what is left out has the recipe's default.
-        side: of the pictures in pixels; small ones are halved by strides.
-
-    Raises:
-        UserError: with one line for every argument that cannot be.
-
     >>> recipe = recipe_for({"filters": 8, "head": "svm"}, 28)
     >>> recipe.inner.method, recipe.model.kind, recipe.model.filters, recipe.eval.head
     ('protonet', 'conv4', 8, 'svm')

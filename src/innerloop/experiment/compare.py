@@ -17,15 +17,6 @@ def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = 
     """Judges two runs by the same protocol, and compares them task by task.
 
     ``trust`` says whether code that their recipes name may be imported.
-
-    Args:
-        run: the first run's directory.
-        other: the second one's.
-        overrides: ``key=value`` settings, for both.
-        trust: whether code that their recipes name may be imported.
-
-    Raises:
-        UserError: if they do not see the same episodes.
     """
     first, second = (evaluate_run(each, overrides, trust=trust) for each in (run, other))
     return ComparedRuns(first, other, compare_judged(first, second, (str(run), str(other))))
@@ -42,16 +33,6 @@ def compare_backbone(
     """Judges a backbone in a run of its own on the tasks of another run, and compares the two task by task.
 
     Settings of tasks and of judging hold for both; those of the network and of the run are the backbone's.
-
-    Args:
-        backbone: its name.
-        other: directory of the run to compare with.
-        overrides: ``key=value`` settings.
-        argv: the command as typed, for the manifest.
-        trust: whether code that the run's recipe names may be imported.
-
-    Raises:
-        UserError: if they do not see the same episodes.
     """
     own = judge_backbone(backbone, overrides, other, argv=argv)
     both = [item for item in overrides if item.partition(".")[0] in ("data", "tasks", "inner", "eval")]
@@ -62,16 +43,7 @@ def compare_backbone(
 
 
 def compare_judged(first: Judged, second: Judged, names: tuple[str, str]) -> Comparison:
-    """Which of two runs is better on the episodes that both saw; ``names`` is what to call them.
-
-    Args:
-        first: the evaluation of the first run.
-        second: that of the second.
-        names: what to call them in messages.
-
-    Raises:
-        UserError: if they did not see the same episodes.
-    """
+    """Which of two runs is better on the episodes that both saw; ``names`` is what to call them."""
     differing = differences(first.drawn, second.drawn) if first.drawn and second.drawn else []
     if first.score != second.score:
         differing = [f"score {first.score} and {second.score}", *differing]

@@ -115,28 +115,12 @@ def build_data(
     train: Sampler | None = None,
     scale: Scale | None = None,
 ) -> Data:
-    """The tasks that a recipe describes.
-
-    Args:
-        recipe: its sections ``data``, ``tasks`` and ``eval`` count, and the seeds.
-        pictures: pictures at hand, in place of those that ``data`` names.
-        train: a stream of training tasks at hand, in place of the recipe's.
-        scale: mean and deviation that a run was trained with, where its recipe would take others.
-    """
+    """The tasks that a recipe describes."""
     return Data(recipe, pictures, train, scale)
 
 
 def check_inputs(data: Data, sizes: Sizes, whose: str) -> None:
-    """Refuses test tasks that a network of these sizes cannot take.
-
-    Args:
-        data: the tasks.
-        sizes: what the network was made for.
-        whose: what the message calls the network's owner.
-
-    Raises:
-        UserError: says both shapes, and what to change.
-    """
+    """Refuses test tasks that a network of these sizes cannot take."""
     task = data.test.episode(0)
     shape, wanted = tuple(task.x_support.shape[1:]), sizes.inputs
     if data.recipe.tasks.family not in IMAGE_FAMILIES:

@@ -29,19 +29,7 @@ def rate_words(recipe: Recipe) -> str:
 def refuse_not_finite(
     recipe: Recipe, evaluation: Evaluation, weights: dict[str, Tensor], steps: int, run: Path, file: Path
 ) -> None:
-    """Refuses an evaluation with predictions that are not finite: a mean over the others would flatter.
-
-    Args:
-        recipe: how it was evaluated.
-        evaluation: the evaluation.
-        weights: what was judged, to tell broken weights from a diverging adaptation.
-        steps: inner steps that were taken.
-        run: where the training is kept.
-        file: where the scores of the single tasks are kept.
-
-    Raises:
-        NonFiniteError: with the number of tasks, the cause and the fix.
-    """
+    """Refuses an evaluation with predictions that are not finite: a mean over the others would flatter."""
     bad = evaluation.not_finite
     if not bad:
         return

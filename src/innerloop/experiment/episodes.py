@@ -20,10 +20,6 @@ from innerloop.tasks.sampler import full_settings
 def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
     """The episodes that a recipe is judged on: two recipes draw the same tasks if these are equal.
 
-    Args:
-        recipe: how to evaluate, with the split that its run kept.
-        split: ``test`` or ``validation``.
-
     >>> from innerloop.experiment.recipe.settings import make_recipe
     >>> short, long = (make_recipe({}, [f"outer.steps={steps}"]) for steps in (10, 1000))
     >>> episodes_of(short) == episodes_of(long)

@@ -38,14 +38,7 @@ from innerloop.training.execution.plan import Plan
 
 
 def protocol_of(recipe: Recipe, norm: str, weights: str, trained: Recipe | None = None) -> dict[str, Any]:
-    """Everything that a reported number depends on besides the training.
-
-    Args:
-        recipe: how it is judged.
-        norm: the norm policy of the network.
-        weights: which weights, in words.
-        trained: what the network was trained by, if not this.
-    """
+    """Everything that a reported number depends on besides the training."""
     tasks = recipe.tasks
     pictures = {}
     if tasks.family in IMAGE_FAMILIES:
@@ -93,21 +86,7 @@ def evaluate_parts(
     notes: Sequence[str] | None = None,
     trained: Recipe | None = None,
 ) -> Judged:
-    """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns what is in it.
-
-    Args:
-        parts: how to evaluate, on which tasks.
-        weights: what is evaluated.
-        plan: how to run it.
-        run: where the file goes.
-        used: which weights these are, in words.
-        changed: the settings that are not the run's own.
-        notes: warnings; the file has none where they are None.
-        trained: what the run was trained by, if not by the recipe of the parts.
-
-    Raises:
-        NonFiniteError: predictions of some tasks are not finite; the file is written all the same.
-    """
+    """Scores the weights on the test tasks, writes ``eval/<protocol>-<n>.json``, returns what is in it."""
     recipe, (params, buffers) = parts.recipe, for_test(*weights)
     check_tasks(parts, str(run))
     evaluation = judge(parts, params, buffers, "test", recipe.eval.episodes, plan)
@@ -128,15 +107,7 @@ def evaluate_parts(
 
 
 class About(NamedTuple):
-    """What an evaluation says besides its scores.
-
-    Attributes:
-        protocol: everything that the scores depend on besides the training.
-        by_step: scores after fewer inner steps.
-        baselines: what needs no training.
-        changed: settings that are not the run's own.
-        notes: warnings; None if the file is to have no such entry.
-    """
+    """What an evaluation says besides its scores."""
 
     protocol: dict[str, Any]
     by_step: list[AfterSteps]
@@ -146,15 +117,7 @@ class About(NamedTuple):
 
 
 def keep_evaluation(recipe: Recipe, evaluation: Evaluation, run: Path, about: About, data: Data) -> Judged:
-    """Writes ``eval/<protocol>-<n>.json`` of a run, and returns what is in it.
-
-    Args:
-        recipe: how it was judged, on which tasks.
-        evaluation: the scores.
-        run: where the file goes.
-        about: what else belongs into the file.
-        data: the tasks, of which the labels that were given are kept in a file of their own.
-    """
+    """Writes ``eval/<protocol>-<n>.json`` of a run, and returns what is in it."""
     judged = Judged(
         score=evaluation.score,
         mean=evaluation.interval.mean,
@@ -195,9 +158,6 @@ def check_tasks(parts: Parts, whose: str) -> None:
     """Refuses test tasks that the network cannot take, or that have more classes than its head tells apart.
 
     A head that is not used is not asked: any number of classes goes with ``eval.head`` and with prototypes.
-
-    Raises:
-        UserError: with the settings to change.
     """
     recipe = parts.recipe
     check_inputs(parts.data, parts.sizes, whose)

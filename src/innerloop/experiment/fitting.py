@@ -43,19 +43,6 @@ def fit_parts(
 
     Runs, trials of rates, short runs of reproductions, their tables of pictures and the estimator all train
     here. torch has the plan's threads meanwhile, and afterwards those it had.
-
-    Args:
-        parts: what to train on what.
-        state: where to go on; the first weights if omitted.
-        plan: how to run it.
-        steps: meta-steps in all; the recipe's if omitted.
-        validation: how to judge on the way.
-        log: receives records, every ``run.log_every`` steps.
-        save: keeps checkpoints, every ``run.save_every`` steps and every three minutes.
-        tell: hears of every step.
-
-    Raises:
-        NonFiniteError: a loss or a weight is not finite.
     """
     outer, run = parts.recipe.outer, parts.recipe.run
     state, steps = parts.first if state is None else state, outer.steps if steps is None else steps
@@ -91,31 +78,14 @@ def judge(
     plan: Plan,
     steps: int | None = None,
 ) -> Evaluation:
-    """Scores weights on held-out tasks: by the recipe's learner, or by ``eval.head``.
-
-    Args:
-        parts: how they learn a task, and the tasks.
-        params: parameters; heads of training tasks are left out.
-        buffers: statistics; noise is left out.
-        split: ``validation`` or ``test``.
-        episodes: how many.
-        plan: how to run it.
-        steps: inner steps; as the recipe says if omitted. Then the learner judges, whatever ``eval.head`` is.
-    """
+    """Scores weights on held-out tasks: by the recipe's learner, or by ``eval.head``."""
     tensors = TrainState(0, params, buffers, {}).tensors()
     with all_ranks("judge", parts, plan, tensors, split=split, episodes=episodes, steps=steps) as plan:
         return _judge(parts, *for_test(params, buffers), split, episodes, plan, steps)
 
 
 def by_heads(recipe: Recipe, data: Data, plan: Plan, split: str = "test") -> Callable[..., Evaluation]:
-    """:func:`evaluate_head` on a recipe's tasks, for any network: what it lacks is the network and how.
-
-    Args:
-        recipe: says which episodes are drawn.
-        data: their pictures.
-        plan: how features are computed.
-        split: which classes.
-    """
+    """:func:`evaluate_head` on a recipe's tasks, for any network: what it lacks is the network and how."""
     return partial(
         evaluate_head,
         source=data.pictures,

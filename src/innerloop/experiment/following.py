@@ -26,13 +26,7 @@ Call = Callable[[Parts, Plan, dict[str, Tensor], dict[str, Any]], None]
 
 @recipe_words()
 def carry_out(group: Group, told: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """One call of rank 0; errors that all ranks meet alike are told there, and end only the call.
-
-    Args:
-        group: the ranks.
-        told: which call, with which recipe, plan and arguments.
-        tensors: what the call is given besides.
-    """
+    """One call of rank 0; errors that all ranks meet alike are told there, and end only the call."""
     group.timeout = told["timeout"]
     parts = _parts(json.dumps(told["recipe"]), json.dumps(told["sizes"]))
     try:

@@ -9,13 +9,7 @@ from innerloop.experiment.recipe.schema import Recipe
 
 
 def head_protocol(recipe: Recipe, norm: str, episodes: int) -> Protocol:
-    """The ``eval`` section as a protocol, for a network of this norm policy.
-
-    Args:
-        recipe: says ways, shots, head and its settings.
-        norm: the norm policy of the network.
-        episodes: how many.
-    """
+    """The ``eval`` section as a protocol, for a network of this norm policy."""
     shape, wanted = build_kinds(recipe, training=False)[0].shape, recipe.eval
     return Protocol(
         *shape,

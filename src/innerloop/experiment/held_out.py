@@ -16,12 +16,7 @@ POINTS = 200
 
 
 def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
-    """Truth, predictions and support points of a test episode; None unless it maps one number to one.
-
-    Raises:
-        UserError: the run cannot be rebuilt, or has no checkpoint yet.
-        UntrustedCodeError: its recipe names code from outside.
-    """
+    """Truth, predictions and support points of a test episode; None unless it maps one number to one."""
     loaded = load_run(run)
     parts, sizes = loaded.parts, loaded.parts.sizes
     if sizes.labels or sizes.inputs != (1,) or sizes.ways != 1:

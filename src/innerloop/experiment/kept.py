@@ -28,13 +28,7 @@ _SHOWN = 4
 
 
 class Changes(NamedTuple):
-    """How pictures differ from a record.
-
-    Attributes:
-        added: classes that are new.
-        gone: by split, classes that are no longer there.
-        altered: by split, classes whose pictures are others, with the numbers of pictures then and now.
-    """
+    """How pictures differ from a record."""
 
     added: list[str]
     gone: dict[str, list[str]]
@@ -59,14 +53,7 @@ def own_folder(name: str) -> Path | None:
 
 
 def keep(file: Path, source: ImageSource, name: str, scale: tuple[Any, Any]) -> None:
-    """Writes the record of a run's pictures.
-
-    Args:
-        file: ``data.json`` of the run.
-        source: the pictures, without rotations.
-        name: ``data.name``.
-        scale: mean and deviation of the channels that training used, or a pair of None.
-    """
+    """Writes the record of a run's pictures."""
     hashes = class_hashes(source, range(source.n_classes)) if is_own(name) else {}
     counts = dict(zip(source.class_names, source.counts.tolist(), strict=True))
     record = {
@@ -83,11 +70,7 @@ def keep(file: Path, source: ImageSource, name: str, scale: tuple[Any, Any]) -> 
 
 
 def read_kept(file: str | Path | None) -> dict[str, Any] | None:
-    """The record in a file; None where there is no file, or another one (such as a split file).
-
-    Raises:
-        UserError: a ``data.json`` is damaged.
-    """
+    """The record in a file; None where there is no file, or another one (such as a split file)."""
     if file is None or Path(file).name != KEPT or not Path(file).is_file():
         return None
     try:
@@ -128,16 +111,7 @@ def changes(record: Mapping[str, Any], source: ImageSource) -> Changes:
 
 
 def refuse(changes: Changes, parts: Sequence[str], run: Path) -> None:
-    """Refuses pictures of which one of these splits has changed.
-
-    Args:
-        changes: what has changed.
-        parts: the splits that must not have.
-        run: the run, for the message.
-
-    Raises:
-        UserError: says what changed, and what to do.
-    """
+    """Refuses pictures of which one of these splits has changed."""
     told = []
     for part in parts:
         if part in changes.gone:
@@ -173,13 +147,7 @@ def remark(changes: Changes) -> str | None:
 
 
 def digest(source: ImageSource, part: str, name: str) -> str:
-    """Twelve digits that stand for the classes of a split and their pictures.
-
-    Args:
-        source: the pictures.
-        part: the split.
-        name: ``data.name``; pictures of one's own are read, others are known by the hash of all of them.
-    """
+    """Twelve digits that stand for the classes of a split and their pictures."""
     classes = source.splits[part]
     if is_own(name):
         return text_hash(*(text for pair in class_hashes(source, classes).items() for text in pair))[:12]

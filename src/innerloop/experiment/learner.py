@@ -58,13 +58,7 @@ ARGUMENTS: dict[Argument, Callable[[Given], Any]] = {
 
 
 def in_label_orders(recipe: Recipe, learner: Learner, outputs: int) -> Learner:
-    """The learner as tests use it: averaged over ``eval.label_orders`` orders of the network's outputs.
-
-    Args:
-        recipe: says how many orders, and of which learner.
-        learner: as it is trained.
-        outputs: of the network.
-    """
+    """The learner as tests use it: averaged over ``eval.label_orders`` orders of the network's outputs."""
     count = recipe.eval.label_orders
     if count == 1 or not depends_on_order(recipe.inner.method):
         return learner
@@ -72,25 +66,12 @@ def in_label_orders(recipe: Recipe, learner: Learner, outputs: int) -> Learner:
 
 
 def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:
-    """The learner with a given number of inner steps (training and testing may differ).
-
-    Args:
-        inner: the section of the recipe.
-        network: what is adapted.
-        steps: of the inner loop.
-        ways: number of classes, for learners with a head of their own.
-    """
+    """The learner with a given number of inner steps (training and testing may differ)."""
     return from_entry(LEARNERS[inner.method], Given(inner, steps, ways), network)
 
 
 def from_entry(entry: Entry, given: Given, network: Network) -> Learner:
-    """The learner of an entry: its factory gets what the entry says that it reads, and its own settings.
-
-    Args:
-        entry: a row of the table of learners.
-        given: what it may read.
-        network: what is adapted.
-    """
+    """The learner of an entry: its factory gets what the entry says that it reads, and its own settings."""
     read = {name: ARGUMENTS[name](given) for name in entry.reads}
     make = load_object(Trusted(entry.factory))  # of our own table
     learner: Learner = make(network, **read, **entry.fixed, **given.inner.settings)

@@ -23,14 +23,7 @@ from innerloop.runs.progress import Progress, RunLog
 
 @contextmanager
 def begun(recipe: Recipe, data: Data, argv: list[str] | None, more: Mapping[str, Any]) -> Iterator[Path]:
-    """A new run directory with recipe, manifest and split, which this process alone writes to meanwhile.
-
-    Args:
-        recipe: what the run is of.
-        data: its tasks.
-        argv: the command line, for the manifest.
-        more: further entries of the manifest.
-    """
+    """A new run directory with recipe, manifest and split, which this process alone writes to meanwhile."""
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
     with sole_writer(run):
@@ -43,13 +36,7 @@ def begun(recipe: Recipe, data: Data, argv: list[str] | None, more: Mapping[str,
 
 @contextmanager
 def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
-    """Writes into the manifest how a run ended, if it did not end well.
-
-    Args:
-        run: the run's directory.
-        log: where the traceback goes.
-        bar: where people are told.
-    """
+    """Writes into the manifest how a run ended, if it did not end well."""
     try:
         yield
     except KeyboardInterrupt:

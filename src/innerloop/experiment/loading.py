@@ -35,17 +35,7 @@ from innerloop.training.state import TrainState, in_order, state_from
 
 
 class Loaded(NamedTuple):
-    """A run with its parts and its weights.
-
-    Attributes:
-        run: its directory.
-        parts: of its recipe, changed by settings; tasks are drawn when they are asked for.
-        trained: the recipe that it was trained with.
-        changed: settings that are not those of the training, and may change a result.
-        state: what it was trained to.
-        plan: how to execute it.
-        unread: sentences on given settings that judging does not read, and on pictures that are converted.
-    """
+    """A run with its parts and its weights."""
 
     run: Path
     parts: Parts
@@ -62,18 +52,7 @@ class Loaded(NamedTuple):
 
 @recipe_words()
 def load_run(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Loaded:
-    """A run as it was trained, or changed by ``key=value`` settings.
-
-    Args:
-        run: its directory.
-        items: the caller's own settings. Code that they name may be imported.
-        trust: whether code that the run's recipe names may be imported as well.
-
-    Raises:
-        UserError: it has no checkpoint yet, or the settings change the network that it trained.
-        ChangedRecipeError: its recipe was edited.
-        UntrustedCodeError: its recipe names code from outside, and is not trusted.
-    """
+    """A run as it was trained, or changed by ``key=value`` settings."""
     recipe = as_trained(recipe_of(run, items, trust=trust), run)
     trained = as_trained(read_recipe(str(run)), run)  # to compare with, not to build
     asked = make_recipe(trained.model_dump(exclude_none=True), items)
@@ -180,16 +159,7 @@ def _check_fit(model: Params, saved: Params, run: Path) -> None:
 
 
 def check_whole(saved: TrainState, like: TrainState, run: Path) -> None:
-    """Refuses a checkpoint whose tensors are not those of the network, which no training writes.
-
-    Args:
-        saved: what the checkpoint holds.
-        like: a state of the network, with all its tensors.
-        run: the run, for the message.
-
-    Raises:
-        DamagedCheckpointError: names them.
-    """
+    """Refuses a checkpoint whose tensors are not those of the network, which no training writes."""
     pairs = ((saved.params, like.params), (saved.buffers, like.buffers))
     wrong = [n for given, needed in pairs for n, v in needed.items() if _unlike(given.get(n), v)]
     wrong += [n for n, v in saved.optimiser.items() if _unfit(v, like.params.get(n.rpartition("/")[0]))]
@@ -220,13 +190,7 @@ def _unfit(entry: Tensor, param: Tensor | None) -> bool:
 
 
 def best_or_last(recipe: Recipe, run: Path, state: TrainState) -> tuple[tuple[Params, Buffers], str]:
-    """The weights that ``eval.weights`` asks for, and what to call them.
-
-    Args:
-        recipe: says which.
-        run: the run's directory, which keeps the best.
-        state: the last.
-    """
+    """The weights that ``eval.weights`` asks for, and what to call them."""
     if recipe.eval.weights == "best":
         saved = load_checkpoint(run, "best")
         if saved is not None:

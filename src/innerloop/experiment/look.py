@@ -22,11 +22,6 @@ from innerloop.tasks.loading import standardiser
 class Look(NamedTuple):
     """What pictures must become before the network sees them.
 
-    Attributes:
-        shape: ``(H, W, C)`` of the training pictures.
-        mean: subtracted from each channel, of numbers in 0…1; ``None`` leaves them alone.
-        std: divides each channel then.
-
     >>> Look((28, 28, 1), None, None).batch(np.full((2, 28, 28), 255, np.uint8), torch.float64).shape
     torch.Size([2, 1, 28, 28])
     """
@@ -46,13 +41,7 @@ class Look(NamedTuple):
         return "grey" if self.shape[2] == 1 else "rgb"
 
     def batch(self, X: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
-        """``(n, C, H, W)`` as training saw them, from whatever :meth:`bright` takes.
-
-        Args:
-            X: the pictures.
-            dtype: what the network computes in.
-            device: where it computes.
-        """
+        """``(n, C, H, W)`` as training saw them, from whatever :meth:`bright` takes."""
         return self.scale(dtype, device)(self.bright(X, dtype).to(device))
 
     def scale(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Callable[[Tensor], Tensor]:
@@ -63,13 +52,6 @@ class Look(NamedTuple):
         """``(n, C, H, W)`` in 0…1 from arrays, tensors or file names.
 
         Files are brought to size and colour; arrays are not, because nobody could see it happen.
-
-        Args:
-            X: ``(n, H, W)``, ``(n, H, W, C)`` or ``(n, C, H, W)``, uint8 or floats in 0…1; or files.
-            dtype: of the result.
-
-        Raises:
-            UserError: other sizes than in training, or numbers whose black and white are not known.
         """
         array = self._channels_last(X)
         check_values(array)

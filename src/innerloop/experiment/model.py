@@ -31,15 +31,7 @@ from innerloop.nets.network import Network
 
 
 class Model(NamedTuple):
-    """What is trained, and how it learns a task.
-
-    Attributes:
-        network: body and head.
-        loss: the outer loss; it decides the score.
-        objective: what one task contributes to training.
-        learner_after: number of inner steps → the learner that takes that many.
-        learner: the one that training uses.
-    """
+    """What is trained, and how it learns a task."""
 
     network: Network
     loss: Loss
@@ -50,16 +42,7 @@ class Model(NamedTuple):
 
 @recipe_words()
 def build_model(recipe: Recipe, sizes: Sizes, teacher: Teacher | None = None) -> Model:
-    """The model that a recipe describes, for tasks of these sizes.
-
-    Args:
-        recipe: what is trained.
-        sizes: what tasks ask of its network.
-        teacher: the trained network that ``outer.teacher`` names.
-
-    Raises:
-        UserError: its parts do not fit one another or the tasks.
-    """
+    """The model that a recipe describes, for tasks of these sizes."""
     problems = Problems()
     with problems.collect():
         check_targets(recipe, sizes.labels)
@@ -82,11 +65,7 @@ def build_model(recipe: Recipe, sizes: Sizes, teacher: Teacher | None = None) ->
 
 
 def build_network(recipe: Recipe, sizes: Sizes) -> Network:
-    """The network, sized to the tasks.
-
-    Raises:
-        UserError: there is no such network, or it does not fit.
-    """
+    """The network, sized to the tasks."""
     problems = Problems()
     with problems.collect():
         check_outputs(recipe, sizes.outputs, sizes.labels)
@@ -138,16 +117,7 @@ def build_objective(
     sizes: Sizes,
     teacher: Teacher | None = None,
 ) -> Objective:
-    """What one task contributes; multi-task learning trains ``sizes.rows`` heads.
-
-    Args:
-        recipe: its ``outer`` section says which objective.
-        network: what is trained.
-        learner: of episodic objectives.
-        loss: of one task.
-        sizes: what tasks ask of the network.
-        teacher: the outputs to learn from besides labels; None without distillation.
-    """
+    """What one task contributes; multi-task learning trains ``sizes.rows`` heads."""
     outer = recipe.outer
     if teacher is not None:
         return distilled(network, loss, teacher, outer.label_weight, outer.teacher_weight, outer.temperature)

@@ -25,9 +25,6 @@ def find_model(text: str | Path) -> Path:
 
     What ends in ``.safetensors`` is a file. Else it is a run if it is the path of one, or ``last``; a file
     without its suffix if there is one; or the beginning of a run's name.
-
-    Raises:
-        UserError: it is none of these.
     """
     path = user_path(text)
     if path.suffix == SUFFIX and not is_run(path):

@@ -121,11 +121,7 @@ class Parts:
 
 @recipe_words()
 def build(recipe: Recipe) -> Parts:
-    """All parts of a recipe, built now, so that every mistake is found before anything is written.
-
-    Raises:
-        UserError: for whatever does not fit together, a line each.
-    """
+    """All parts of a recipe, built now, so that every mistake is found before anything is written."""
     problems, tasks = Problems(), []
     recipe = placed(recipe)
     with problems.collect():

@@ -38,12 +38,7 @@ class Scale(NamedTuple):
 
 
 def open_pictures(data: Data, progress: Progress = silent) -> ImageSource:
-    """The pictures that a recipe names, as their publisher or their folder splits them.
-
-    Args:
-        data: of the recipe.
-        progress: told how far a first conversion is.
-    """
+    """The pictures that a recipe names, as their publisher or their folder splits them."""
     kept = read_kept(data.split_file)
     source = open_source(
         data.name,
@@ -180,14 +175,6 @@ def build_image_sampler(
     """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``.
 
     Tasks of the groups in ``hard`` are drawn apart from others in training.
-
-    Args:
-        recipe: ways, shots, seeds and so on.
-        source: the pictures.
-        scale: mean and deviation of their channels.
-        split: which classes.
-        dtype: of the pictures given out.
-        hard: names of the hard groups; none by default.
     """
     training = split == "train"
     seed = recipe.run.seed if training else recipe.eval.seed

@@ -34,13 +34,7 @@ def check_kept_plan(run: Path, plan: Mapping[str, Any]) -> None:
 
 
 class Slowdown:
-    """Warns once if steps take several times as long as when their plan was measured.
-
-    Args:
-        plan: how they are run.
-        expected: seconds of a step when it was measured; None if that is not known.
-        say: receives the warning.
-    """
+    """Warns once if steps take several times as long as when their plan was measured."""
 
     def __init__(self, plan: Plan, expected: float | None, say: Callable[[str], None]) -> None:
         self._plan, self._expected, self._say = plan, expected, say
@@ -70,15 +64,6 @@ def planned(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, fl
     """What the manifest says, else a measurement, which is written there before the first step.
 
     Returns the plan and the seconds that a step took when it was measured; None if that is not known.
-
-    Args:
-        parts: what is trained.
-        run: its directory.
-        bar: where people are told.
-        left: steps to take.
-
-    Raises:
-        UserError: the plan in the manifest was damaged.
     """
     recorded = read_manifest(run).get("plan")
     if recorded:

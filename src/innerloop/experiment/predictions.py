@@ -37,13 +37,6 @@ def keep_predictions(
     """Writes ``predictions/<name of the evaluation>``: what was said of queries, and two tasks in pictures.
 
     Shown are the first task, which nobody chose, and the one with the lowest accuracy.
-
-    Args:
-        run: its directory.
-        evaluation: the file of the evaluation.
-        recipe: how it was judged, on which tasks.
-        data: its pictures.
-        given: the labels that were given, task by task.
     """
     kinds = build_kinds(recipe, training=False)
     drawn = few_shot(data.pictures, "test", recipe.eval.seed, kinds, recipe.tasks.balanced)

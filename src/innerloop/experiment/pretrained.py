@@ -40,13 +40,7 @@ def check_channels(kind: str, shape: Sequence[int]) -> None:
 
 
 def pretrained_weights(kind: str, params: Params, head_names: Sequence[str]) -> dict[str, Tensor]:
-    """Published weights and statistics; the last layer as it was drawn if it tells other classes apart.
-
-    Args:
-        kind: the network, ``model.kind``.
-        params: as they were drawn.
-        head_names: those of the last layer.
-    """
+    """Published weights and statistics; the last layer as it was drawn if it tells other classes apart."""
     if ":" in kind:
         raise UserError(f"model.kind={kind} brings its own weights: leave out model.init={INIT}.")
     given = published_weights(kind)
@@ -55,12 +49,7 @@ def pretrained_weights(kind: str, params: Params, head_names: Sequence[str]) -> 
 
 
 def seen_notes(recipe: Recipe, trained: Recipe | None = None) -> list[str]:
-    """A sentence where pretrained weights have seen the classes that they are judged on.
-
-    Args:
-        recipe: its data count.
-        trained: what the network was trained by, if not this.
-    """
+    """A sentence where pretrained weights have seen the classes that they are judged on."""
     seen = _seen_by(trained or recipe) if recipe.tasks.family in IMAGE_FAMILIES else None
     told = overlap(seen, recipe.data.name) if seen else None
     return [told] if told else []

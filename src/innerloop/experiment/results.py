@@ -46,14 +46,7 @@ class TrainResult(NamedTuple):
 
 
 class ComparedRuns(NamedTuple):
-    """Two runs that were judged on the same tasks.
-
-    Attributes:
-        evaluation: of the first.
-        against: directory of the second.
-        comparison: of the two, task by task.
-        run: directory of the first, where it was made for this comparison.
-    """
+    """Two runs that were judged on the same tasks."""
 
     evaluation: Judged
     against: Path

@@ -51,13 +51,7 @@ def keep_data(data: Data, run: Path) -> None:
 
 
 def with_kept_data(recipe: Recipe, trained: Recipe, run: Path) -> Recipe:
-    """The recipe with the pictures divided as the run kept them; as it is where it names other pictures.
-
-    Args:
-        recipe: how to judge or continue the run.
-        trained: how it was trained.
-        run: where ``data.json`` lies; runs of earlier versions have none.
-    """
+    """The recipe with the pictures divided as the run kept them; as it is where it names other pictures."""
     kept = read_kept(run / KEPT)
     ours, theirs = recipe.data, trained.data
     same = all(getattr(ours, key) == getattr(theirs, key) for key in ("splits", "split_file"))
@@ -76,11 +70,6 @@ def shown_as_trained(recipe: Recipe, trained: Recipe, shape: Sequence[int]) -> R
 
     What the user says of ``data.size`` and ``data.colour`` stays. Pictures that are as the run wants them are
     left alone.
-
-    Args:
-        recipe: how to judge the run.
-        trained: how it was trained.
-        shape: ``(channels, height, width)`` of what its network takes.
     """
     ours, theirs = recipe.data, trained.data
     if recipe.tasks.family not in IMAGE_FAMILIES or ours.name == theirs.name or shape[-1] != shape[-2]:
@@ -110,11 +99,6 @@ def kept_scale(recipe: Recipe, trained: Recipe, run: Path) -> Scale | None:
     """Mean and deviation that a run was trained with, for other pictures than its own; None for its own.
 
     They belong to the weights: a network that has seen pictures at one scale is judged at that.
-
-    Args:
-        recipe: how to judge or continue the run.
-        trained: how it was trained.
-        run: where ``data.json`` lies.
     """
     kept, ours = read_kept(run / KEPT), recipe.data
     if recipe.tasks.family not in IMAGE_FAMILIES or kept is None or kept["mean"] is None:
@@ -126,17 +110,7 @@ def kept_scale(recipe: Recipe, trained: Recipe, run: Path) -> Scale | None:
 
 
 def check_data(recipe: Recipe, trained: Recipe, run: Path, parts: Sequence[str]) -> list[str]:
-    """Sentences on pictures that are not as they were in training.
-
-    Args:
-        recipe: from :func:`with_kept_data`.
-        trained: how the run was trained.
-        run: the run.
-        parts: splits that must not have changed.
-
-    Raises:
-        UserError: one of them has.
-    """
+    """Sentences on pictures that are not as they were in training."""
     if recipe.tasks.family not in IMAGE_FAMILIES:
         return []
     source, kept = plain_source(recipe.data), read_kept(run / KEPT)

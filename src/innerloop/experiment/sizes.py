@@ -11,15 +11,7 @@ from innerloop.core.types import Task
 
 
 class Sizes(NamedTuple):
-    """What tasks ask of a network. A run keeps it, so that its network can be rebuilt without its data.
-
-    Attributes:
-        inputs: shape of one input, ``(channels, height, width)`` for pictures.
-        outputs: outputs that training needs.
-        ways: classes of the largest task; columns of the targets where these are numbers.
-        rows: heads of multi-task training: training classes, or training tasks where targets are numbers.
-        labels: whether targets are labels.
-    """
+    """What tasks ask of a network. A run keeps it, so that its network can be rebuilt without its data."""
 
     inputs: tuple[int, ...]
     outputs: int

@@ -9,11 +9,7 @@ from innerloop.learners.table import needs_labels, uses_head
 
 
 def check_targets(recipe: Recipe, labels: bool) -> None:
-    """Refuses losses and methods that cannot work with the targets of the tasks, labels or numbers.
-
-    Raises:
-        UserError: with the setting to change.
-    """
+    """Refuses losses and methods that cannot work with the targets of the tasks, labels or numbers."""
     family, inner, problems = recipe.tasks.family, recipe.inner, Problems()
     kind, fix = ("labels", "cross-entropy") if labels else ("numbers", "mse")
     for key, loss in (("inner.loss", inner.loss), ("outer.loss", recipe.outer.loss)):
@@ -28,16 +24,7 @@ def check_targets(recipe: Recipe, labels: bool) -> None:
 
 
 def check_outputs(recipe: Recipe, needed: int, labels: bool) -> None:
-    """Refuses a number of outputs that cannot hold the targets.
-
-    Args:
-        recipe: its ``model.outputs`` is checked.
-        needed: by the tasks.
-        labels: whether targets are labels.
-
-    Raises:
-        UserError: with the number that can.
-    """
+    """Refuses a number of outputs that cannot hold the targets."""
     asked = recipe.model.outputs
     by_features = not uses_head(recipe.inner.method) and recipe.outer.objective == "episodic"
     if asked is None or by_features or asked == needed or (labels and asked > needed):

@@ -24,16 +24,7 @@ from innerloop.training.state import group_of
 
 
 def load_teacher(recipe: Recipe, sizes: Sizes, data: Data) -> Teacher | None:
-    """The teacher of a recipe; None where it names none, or has an objective that does not read it.
-
-    Args:
-        recipe: what is trained.
-        sizes: what its network is sized to.
-        data: its pictures: a teacher must have been trained on the same classes.
-
-    Raises:
-        UserError: it is no finished run, or gives other outputs than the recipe needs.
-    """
+    """The teacher of a recipe; None where it names none, or has an objective that does not read it."""
     if recipe.outer.teacher is None or recipe.outer.objective != "erm":
         return None
     run = user_path(recipe.outer.teacher)

@@ -44,13 +44,6 @@ def all_ranks(
 
     The plan itself where this process is alone, or where the parts are not those of a recipe (pictures in
     memory, a model that was handed in): others could not build them.
-
-    Args:
-        kind: a key of ``CALLS`` in :mod:`innerloop.experiment.following`.
-        parts: what it is done with.
-        plan: how a rank does it.
-        tensors: what it starts from.
-        arguments: plain data that the call needs besides.
     """
     group = group_here()
     if group is None or not parts.by_recipe:
@@ -73,14 +66,7 @@ def all_ranks(
 def called(
     kind: str, timeout: float, told: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
 ) -> Iterator[int]:
-    """Has all ranks carry out a call while the block does, and yields how many they are; 1 if it is alone.
-
-    Args:
-        kind: of the call.
-        timeout: seconds after which a rank that does not answer is given up.
-        told: plain data that others need for it.
-        tensors: what it starts from.
-    """
+    """Has all ranks carry out a call while the block does, and yields how many they are; 1 if it is alone."""
     group = group_here()
     if group is None:
         yield 1
@@ -107,13 +93,7 @@ def at_work(group: Group) -> Iterator[None]:
 
 
 def announce(group: Group, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Sends a call to all other ranks.
-
-    Args:
-        group: the ranks.
-        told: plain data.
-        tensors: what the call is given besides.
-    """
+    """Sends a call to all other ranks."""
     if not group.whole:
         raise LostRankError("the ranks are out of step after an earlier failure: start them again.")
     text = torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
@@ -165,12 +145,7 @@ def own_tasks(tasks: int) -> int:
 
 
 def ranks_notes(recipe: Recipe, before: int | None) -> list[str]:
-    """What to say of a number of ranks that is not the one asked for, or has changed.
-
-    Args:
-        recipe: what is trained.
-        before: the number of ranks that trained it so far; None for a new run.
-    """
+    """What to say of a number of ranks that is not the one asked for, or has changed."""
     here, notes = ranks_here(), []
     if recipe.run.ranks not in (1, here):
         notes.append(
@@ -193,15 +168,7 @@ def remember_run(run: Path) -> None:
 
 
 def follow(place: Place, carry_out: Carry) -> tuple[int, bool]:
-    """Any rank but 0: does what it is told until rank 0 ends.
-
-    Args:
-        place: of this process.
-        carry_out: does it.
-
-    Returns:
-        The exit code, and whether no exchange is left under way.
-    """
+    """Any rank but 0: does what it is told until rank 0 ends."""
     if hasattr(signal, "pthread_sigmask"):  # rank 0 decides when to stop, and ends the others
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     group = enter(place)

@@ -15,11 +15,6 @@ def tracked(recipe: Recipe, run: Path, say: Callable[[str], None]) -> Tracked | 
     """The run as a tracker knows it, None without one.
 
     The manifest keeps the name, so that a resumed run goes on under it, wherever its directory is by then.
-
-    Args:
-        recipe: with what ``auto`` chose.
-        run: the run's directory.
-        say: gets the tracker's sentences.
     """
     by, project = recipe.run.track, recipe.run.project
     if by == NO_TRACKER:

@@ -40,14 +40,7 @@ class Solved(NamedTuple):
 
 
 class ConvexHead(NamedTuple):
-    """Rows ``(ways, d)``, which classes have samples, and how well the problem was solved.
-
-    Attributes:
-        weights: zero for classes without samples.
-        seen: one for classes with samples, else zero.
-        gap: proven distance of the objective from its minimum, relative to it.
-        converged: whether the gap is at most 1e-6.
-    """
+    """Rows ``(ways, d)``, which classes have samples, and how well the problem was solved."""
 
     weights: Tensor
     seen: Tensor

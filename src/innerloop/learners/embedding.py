@@ -103,11 +103,6 @@ def embedding_learner(
 def class_means(z: Tensor, y: Tensor, ways: int) -> tuple[Tensor, Tensor]:
     """Means of the features of each label, and their counts; no loop, so that it runs under ``vmap``.
 
-    Args:
-        z: features ``(n, d)``.
-        y: labels ``(n,)``.
-        ways: number of classes; one without a sample has a mean of zero.
-
     >>> class_means(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1]), 2)[0].tolist()
     [[2.0], [7.0]]
     """
@@ -118,11 +113,6 @@ def class_means(z: Tensor, y: Tensor, ways: int) -> tuple[Tensor, Tensor]:
 
 def indicators(y: Tensor, ways: int, like: Tensor) -> Tensor:
     """Labels as rows ``(n, ways)`` of zeros and a one.
-
-    Args:
-        y: labels ``(n,)``.
-        ways: number of classes.
-        like: a tensor of the dtype that is wanted.
 
     >>> indicators(torch.tensor([1, 0]), 2, torch.zeros(1)).tolist()
     [[0.0, 1.0], [1.0, 0.0]]

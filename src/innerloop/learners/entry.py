@@ -29,12 +29,7 @@ class Setting(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """A learner under settings that change how it works; what is said here holds instead of its entry.
-
-    Attributes:
-        settings: of a recipe's ``inner`` section, or of the kernels that it is made from.
-        differentiated: how the outer gradient passes the inner problem; as the entry says if omitted.
-    """
+    """A learner under settings that change how it works; what is said here holds instead of its entry."""
 
     settings: Mapping[str, Any]
     differentiated: Differentiated | None = None

@@ -17,16 +17,7 @@ from innerloop.solvers.krylov import LinearSolution, conjugate_gradients
 def implicit_gradient(
     inner: InnerLoss, at: Params, cotangent: Params, penalty: float, cg_steps: int, damping: float
 ) -> LinearSolution:
-    r""":math:`(I + H/\lambda)^{-1} v`, with :math:`H` the Hessian of ``inner`` at the solution ``at``.
-
-    Args:
-        inner: the support loss without the penalty.
-        at: the solution of the proximal problem.
-        cotangent: :math:`v`, the gradient of the outer loss there.
-        penalty: :math:`\lambda`.
-        cg_steps: steps of conjugate gradients.
-        damping: added to the matrix in the solve, and an error by the residual.
-    """
+    r""":math:`(I + H/\lambda)^{-1} v`, with :math:`H` the Hessian of ``inner`` at the solution ``at``."""
     curvature = autodiff.hessian_product(inner, at)
 
     def product(v: Params) -> Params:
@@ -52,15 +43,6 @@ def implicitly(
     """``moved`` in value, with the derivative with respect to ``start`` that ``pull`` computes.
 
     The backward pass solves the linear system. First derivatives only.
-
-    Args:
-        pull: solves it.
-        start: what the solution depends on.
-        moved: the solution.
-        buffers: of the network, handed to ``pull`` as ``x``, ``y`` and ``training`` are.
-        x: support inputs.
-        y: their targets.
-        training: as of ``adapt``.
     """
     # tensors go in by themselves: under vmap they are not those that the closure of a learner would hold
     fixed = [*moved.values(), *buffers.values(), x, y]

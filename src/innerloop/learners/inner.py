@@ -46,13 +46,7 @@ def check_steps(steps: int) -> None:
 
 
 def moving_names(network: Network, adapts: Adapts | Literal["nothing"], params: Params) -> list[str]:
-    """The names of the parameters that the inner loop changes.
-
-    Args:
-        network: says which parameters are the last layer's.
-        adapts: ``all``, ``head``, ``body`` or ``nothing``.
-        params: all parameters; what a learner owns besides never moves.
-    """
+    """The names of the parameters that the inner loop changes."""
     own = [n for n in params if not is_own(n)]
     if adapts == "nothing":
         return []
@@ -62,14 +56,7 @@ def moving_names(network: Network, adapts: Adapts | Literal["nothing"], params: 
 
 
 def head_loss(network: Network, loss: Loss, z: Tensor, y: Tensor) -> InnerLoss:
-    """The support loss of a last layer, on features that do not move.
-
-    Args:
-        network: its last layer is used.
-        loss: the support loss.
-        z: features of the support set.
-        y: its targets.
-    """
+    """The support loss of a last layer, on features that do not move."""
 
     def inner(head: Params) -> Tensor:
         """The loss of a last layer."""
@@ -81,17 +68,7 @@ def head_loss(network: Network, loss: Loss, z: Tensor, y: Tensor) -> InnerLoss:
 def network_loss(
     network: Network, loss: Loss, params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
 ) -> InnerLoss:
-    """The support loss of the network, as a function of those of its parameters that move.
-
-    Args:
-        network: the network.
-        loss: the support loss.
-        params: all parameters; those that move are put in their place.
-        buffers: of the network.
-        x: inputs of the support set.
-        y: its targets.
-        training: whether the learner is being trained, which decides whose statistics normalise.
-    """
+    """The support loss of the network, as a function of those of its parameters that move."""
     statistics = statistics_for(network.norm, "support", training)
 
     def inner(moving: Params) -> Tensor:
@@ -106,12 +83,6 @@ def settled(network: Network, params: Params, buffers: Buffers, x: Tensor) -> Ad
     """The network after all its layers have moved, with the statistics that its queries are normalised by.
 
     Under the norm policy ``support`` these are the support set's under the adapted weights.
-
-    Args:
-        network: the network.
-        params: the adapted parameters.
-        buffers: of the network.
-        x: inputs of the support set.
     """
     if network.norm == "support":
         _, buffers = network.features(params, buffers, x, "batch")

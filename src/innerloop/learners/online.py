@@ -59,13 +59,7 @@ class OnlineAdapted(NamedTuple):
 
 
 def online_buffers(rule: Rule, lr: float, like: Tensor) -> Buffers:
-    """The buffers of a rule before the first step; ``like`` gives device and dtype.
-
-    Args:
-        rule: how the rate follows the features.
-        lr: the rate to start with.
-        like: a tensor of the device and dtype that are wanted.
-    """
+    """The buffers of a rule before the first step; ``like`` gives device and dtype."""
     if rule in NORMALISED:
         return {f"{PREFIX}rate": like.new_full((), lr)}
     return {f"{PREFIX}above": like.new_zeros(()), f"{PREFIX}below": like.new_zeros(())}
@@ -75,11 +69,6 @@ def h3_rate(features: Tensor, labels: Tensor | None = None, classes: int = 0) ->
     r"""H.3's estimate: :math:`1/(2K\hat\sigma^2)`, with the mean entry of :math:`F^\top F` as variance.
 
     That mean is :math:`\|\tfrac1C\sum_c F_c/\|F_c\|\|^2`.
-
-    Args:
-        features: ``(K, d)``, normalised, of the support set; ``K`` is ways times shots.
-        labels: ``(K,)``; if omitted every sample is a class of its own.
-        classes: ``C``, with labels.
 
     >>> h3_rate(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))      # cosines 1, 0, 0, 1: mean ½, K = 2
     tensor(0.5000)
@@ -105,15 +94,7 @@ def _unit(features: Tensor) -> Tensor:
 
 
 def online_anil(network: Network, loss: Loss | str, lr: float, steps: int, rule: Rule) -> Learner:
-    """ANIL with a rate that follows its features by ``rule``; ``init_buffers`` adds the buffers it needs.
-
-    Args:
-        network: the network.
-        loss: the support loss; its convention gives the rate its meaning.
-        lr: the rate to start with.
-        steps: inner steps.
-        rule: ``h3``, ``h15`` or ``trace``.
-    """
+    """ANIL with a rate that follows its features by ``rule``; ``init_buffers`` adds the buffers it needs."""
     if rule not in get_args(Rule):
         hint = did_you_mean(rule, get_args(Online))
         raise UserError(f"online='{rule}' is unknown{hint}; there are {', '.join(get_args(Online))}.")
@@ -173,17 +154,7 @@ def refuse_options(
     checkpoint: bool = False,
     head_start: str = "learned",
 ) -> None:
-    """Refuses what ANIL can do with a fixed rate only.
-
-    Args:
-        rule: must be plain gradient descent.
-        truncate: must be None.
-        checkpoint: must be false.
-        head_start: must be ``learned``.
-
-    Raises:
-        UserError: naming the arguments to leave out.
-    """
+    """Refuses what ANIL can do with a fixed rate only."""
     given = {"rule": rule is not None and rule.name != "sgd", "truncate": truncate is not None}
     given |= {"checkpoint": checkpoint, "head_start": head_start != "learned"}
     wrong = [name for name, there in given.items() if there]

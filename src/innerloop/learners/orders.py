@@ -34,9 +34,6 @@ def label_orders(outputs: int, count: int) -> list[Tensor]:
     [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
     >>> len({tuple(order.tolist()) for order in label_orders(4, 24)})
     24
-
-    Raises:
-        UserError: there are not that many.
     """
     total = math.factorial(outputs)
     if not 1 <= count <= total:

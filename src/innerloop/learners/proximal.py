@@ -54,14 +54,7 @@ INNER_RESIDUAL, LINEAR_RESIDUAL = f"{REPORT_PREFIX}inner_residual", f"{REPORT_PR
 
 
 class Proximal(NamedTuple):
-    r"""How a proximal problem is solved.
-
-    Attributes:
-        penalty: :math:`\lambda`.
-        lr: size of a step.
-        steps: how many.
-        rule: how a gradient becomes a step.
-    """
+    r"""How a proximal problem is solved."""
 
     penalty: float
     lr: float
@@ -78,11 +71,6 @@ class Solved(NamedTuple):
 
 def solve(problem: Proximal, inner: InnerLoss, start: Params) -> Solved:
     """Descends the proximal problem around ``start``; nothing of it is kept for a backward pass.
-
-    Args:
-        problem: the penalty, and how its problem is descended.
-        inner: the support loss.
-        start: the centre of the penalty, where the descent starts.
 
     >>> half = Proximal(penalty=1.0, lr=0.5, steps=20, rule=sgd())             # ½(φ − 4)² + ½ φ²
     >>> solution = solve(half, lambda p: 0.5 * (p["w"] - 4.0) ** 2, {"w": torch.tensor(0.0)})

@@ -27,11 +27,7 @@ SYMMETRIC = ("one-vector", "zero")
 
 
 def check_start(start: HeadStart, head_moves: bool) -> None:
-    """Refuses starts that there are not, and equal rows where the last layer does not move.
-
-    Raises:
-        UserError: with the fix.
-    """
+    """Refuses starts that there are not, and equal rows where the last layer does not move."""
     if start not in STARTS:
         raise UserError(
             f"unknown {{head_start}} '{start}'{did_you_mean(start, STARTS)}; there are {', '.join(STARTS)}.",
@@ -47,12 +43,6 @@ def check_start(start: HeadStart, head_moves: bool) -> None:
 
 def started(network: Network, start: HeadStart, params: Params) -> Params:
     """The parameters before the first inner step, as a differentiable function of the meta-parameters.
-
-    Args:
-        network: says which parameters are its last layer's; their first axis is that of the outputs.
-        start: ``learned`` leaves them alone; ``frozen`` passes no gradient to them; ``one-vector`` puts the
-            mean of the rows in place of each, so that equal rows stay equal in training; ``zero``.
-        params: meta-parameters.
 
     >>> from innerloop import mlp
     >>> params = {"layer0.weight": torch.tensor([[1.0], [3.0]]), "layer0.bias": torch.tensor([0.0, 1.0])}
@@ -77,11 +67,7 @@ def untrained_names(network: Network, start: HeadStart) -> tuple[str, ...]:
 
 
 def check_rows(head: Params) -> None:
-    """Refuses a last layer that has not one row per output in each of its parameters.
-
-    Raises:
-        UserError: naming the one that does not fit.
-    """
+    """Refuses a last layer that has not one row per output in each of its parameters."""
     rows = {name: value.shape[0] if value.ndim else 0 for name, value in head.items()}
     outputs = max(rows.values())
     wrong = next((name for name, count in rows.items() if count != outputs), None)

@@ -17,13 +17,7 @@ _SCALES = (1.0, 1e3)  # of the last layer's weights: what leaves small or positi
 
 
 class Split(NamedTuple):
-    """A module in two.
-
-    Attributes:
-        names: of the last layer and of the layers without weights that follow it.
-        body: the module, with those layers replaced by nothing.
-        readout: those layers, one after the other.
-    """
+    """A module in two."""
 
     names: tuple[str, ...]
     body: nn.Module
@@ -87,12 +81,7 @@ def _followers(module: nn.Module, head: str) -> list[str]:
 
 
 class Comparison:
-    """Compares a division with the module itself, once: at the first inputs, whatever encloses that pass.
-
-    Args:
-        module: as it is called, norm policies included.
-        split: how it was divided.
-    """
+    """Compares a division with the module itself, once: at the first inputs, whatever encloses that pass."""
 
     def __init__(self, module: nn.Module, split: Split) -> None:
         self._module, self._split, self._lock = module, split, threading.Lock()
@@ -119,11 +108,7 @@ class Comparison:
                 pool.submit(lambda: self.on(made_up())).result()
 
     def on(self, x: Tensor) -> None:
-        """Compares on these inputs.
-
-        Raises:
-            UserError: if the division is another function than the module.
-        """
+        """Compares on these inputs."""
         kind = x.dtype if x.is_floating_point() else None
         probe = copy.deepcopy(self._module).to(x.device, kind)
         try:

@@ -21,11 +21,6 @@ POOLINGS = ("max", "average", "stride")
 def last_side(size: int, depth: int, pooling: str) -> int:
     """Side of the last feature map: pooling rounds down, strides round up.
 
-    Args:
-        size: side of the pictures.
-        depth: number of halvings.
-        pooling: ``max``, ``average`` or ``stride``.
-
     >>> last_side(28, 4, "max"), last_side(28, 4, "stride"), last_side(28, 5, "average")
     (1, 2, 0)
     """

@@ -82,15 +82,7 @@ class Block(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """One convolution and what comes with it.
-
-    Attributes:
-        name: of its parameters.
-        shape: of its kernel.
-        stride: of the convolution.
-        groups: of the convolution: 1, or as many as channels.
-        active: whether ReLU6 follows.
-    """
+    """One convolution and what comes with it."""
 
     name: str
     shape: tuple[int, int, int, int]
@@ -218,12 +210,6 @@ def _on(generator: torch.Generator, made: dict[str, Tensor]) -> dict[str, Tensor
 
 def same_conv2d(x: Tensor, weight: Tensor, stride: int, groups: int) -> Tensor:
     """Convolution of maps of side n to maps of side ⌈n / stride⌉, padded as TensorFlow does.
-
-    Args:
-        x: maps ``(samples, channels, height, width)``.
-        weight: kernels ``(filters, channels / groups, k, k)`` of odd side.
-        stride: 1 or 2.
-        groups: groups of channels that are convolved apart from each other.
 
     >>> ones = torch.ones(1, 1, 4, 4)
     >>> same_conv2d(ones, torch.ones(1, 1, 3, 3), stride=2, groups=1)[0, 0].tolist()

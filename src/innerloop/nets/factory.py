@@ -79,15 +79,7 @@ def backbone(
 def build_backbone(
     name: str, sizes: tuple[int, int, int], norm: str, head: str | None, settings: Mapping[str, Any]
 ) -> Network:
-    """As :func:`backbone`, with settings of any name (those of cells have ``channels`` among them).
-
-    Args:
-        name: of the backbone.
-        sizes: image channels, image side, output dimension.
-        norm: the norm policy.
-        head: the name of the last layer.
-        settings: further arguments.
-    """
+    """As :func:`backbone`, with settings of any name (those of cells have ``channels`` among them)."""
     if ":" in name:
         library, _, model = name.partition(":")
         if library == "timm":

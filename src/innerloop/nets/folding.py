@@ -44,13 +44,7 @@ class Folded(NamedTuple):
 
 
 def fold(layer: Layer, params: Params, buffers: Buffers) -> Folded:
-    """One layer, turned by 180°; computed in float64, kept in the type of its weights.
-
-    Args:
-        layer: the layer.
-        params: weights of the network.
-        buffers: its stored statistics.
-    """
+    """One layer, turned by 180°; computed in float64, kept in the type of its weights."""
     name = layer.name
     weight, scale, shift = (params[f"{name}.{leaf}"] for leaf in ("weight", "norm.weight", "norm.bias"))
     mean, var = buffers[f"{name}.norm.mean"], buffers[f"{name}.norm.var"]
@@ -68,16 +62,7 @@ def fold(layer: Layer, params: Params, buffers: Buffers) -> Folded:
 
 
 def folded_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> Features:
-    """The features of an EfficientNet-Lite with these stored statistics.
-
-    Args:
-        version: 0 to 4.
-        params: its weights.
-        buffers: its statistics, of the norm policy ``running``.
-
-    Raises:
-        UserError: there are no statistics to fold.
-    """
+    """The features of an EfficientNet-Lite with these stored statistics."""
     if "stem.norm.mean" not in buffers:
         raise UserError("only stored statistics can be folded: use the norm policy 'running'.")
     blocks = blocks_of(version)

@@ -75,17 +75,7 @@ class PooledVision(nn.Module):
 
 
 def hugging_face(name: str, outputs: int, settings: Mapping[str, Any]) -> nn.Module:
-    """A pretrained vision model with a new last layer.
-
-    Args:
-        name: a folder with ``config.json`` and weights, or a name on the Hugging Face hub.
-        outputs: of the last layer.
-        settings: ``pooling``, what stands for a picture, in place of the usual for its kind (:data:`KINDS`);
-            ``config``, the model's configuration, for one whose weights come from elsewhere.
-
-    Raises:
-        UserError: transformers is missing, there is no such model, or its kind is unknown.
-    """
+    """A pretrained vision model with a new last layer."""
     if unknown := [key for key in settings if key not in ("pooling", "config")]:
         hint = did_you_mean(unknown[0], ["pooling"])
         raise UserError(f"{PREFIX}{name} has no setting '{unknown[0]}'{hint}; it has pooling.")
@@ -103,11 +93,6 @@ def hugging_face(name: str, outputs: int, settings: Mapping[str, Any]) -> nn.Mod
 
 def pooling_of(name: str, kind: str, asked: object = None) -> Pooling:
     """What stands for a picture.
-
-    Args:
-        name: the model, for messages.
-        kind: its ``model_type``.
-        asked: what the user wants; what is known for its kind if None.
 
     >>> pooling_of("x", "dinov2"), pooling_of("x", "dinov2", "mean")
     ('class', 'mean')
@@ -171,11 +156,7 @@ def _calling(name: str, attribute: str, options: Mapping[str, Any]) -> Any:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder that a name means, or None for a name on the hub.
-
-    Raises:
-        UserError: it looks like a folder and is none.
-    """
+    """The folder that a name means, or None for a name on the hub."""
     if not name:
         raise UserError(f"{PREFIX} needs a folder, or a name on the Hugging Face hub, behind it.")
     path = user_path(name)

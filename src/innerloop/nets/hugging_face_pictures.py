@@ -24,14 +24,7 @@ _WARPED = 384
 
 
 def read_preprocessing(name: str) -> Preprocessing:
-    """What the files of a model say.
-
-    Args:
-        name: a folder, or a name on the Hugging Face hub.
-
-    Raises:
-        UserError: there is no such file, or it asks for what is not known here.
-    """
+    """What the files of a model say."""
     for file in FILES:
         text = _text(name, file)
         if text is not None:

@@ -9,13 +9,7 @@ from torch import Tensor
 
 
 def he_normal(generator: torch.Generator, shape: tuple[int, ...], gain: float = 2.0) -> Tensor:
-    """Normal with variance ``gain / fan_in``: He's for a gain of 2 (ReLU), LeCun's for 1.
-
-    Args:
-        generator: where the numbers are from.
-        shape: outputs first; ``fan_in`` is the product of the rest.
-        gain: 2 before a ReLU, 1 elsewhere.
-    """
+    """Normal with variance ``gain / fan_in``: He's for a gain of 2 (ReLU), LeCun's for 1."""
     fan_in = math.prod(shape[1:])
     return standard_normal(generator, shape) * math.sqrt(gain / fan_in)
 
@@ -32,11 +26,6 @@ def standard_normal(generator: torch.Generator, shape: tuple[int, ...]) -> Tenso
 
 def uniform(generator: torch.Generator, shape: tuple[int, ...], fan_in: int) -> Tensor:
     """U(±1/√fan_in): Kaiming-uniform with a = √5, as ``nn.Linear`` starts.
-
-    Args:
-        generator: where the numbers are from.
-        shape: any.
-        fan_in: number of inputs of the layer.
 
     >>> bool(uniform(torch.Generator().manual_seed(0), (3, 4), 4).abs().max() <= 0.5)
     True

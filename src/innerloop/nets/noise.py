@@ -85,13 +85,7 @@ def _mix(z: Tensor, salt: Tensor | int) -> Tensor:
 
 
 def words(step: Tensor, key: int, count: int) -> Tensor:
-    """``count`` uniform 32-bit words (as int32), a pure function of the counter and the key.
-
-    Args:
-        step: the counter, a scalar.
-        key: which noise it is (:func:`key`).
-        count: how many.
-    """
+    """``count`` uniform 32-bit words (as int32), a pure function of the counter and the key."""
     low, high = _int32(key), _int32(key >> 32)
     first = _mix(step.round().to(torch.int32) + low, high)
     second = _mix(first, low)
@@ -99,14 +93,7 @@ def words(step: Tensor, key: int, count: int) -> Tensor:
 
 
 def hits(step: Tensor, key: int, shape: tuple[int, ...], rate: float | Tensor) -> Tensor:
-    """Booleans that are true with probability ``rate``, each for itself.
-
-    Args:
-        step: the counter, a scalar.
-        key: which noise it is (:func:`key`).
-        shape: shape of the result.
-        rate: the probability; a tensor where it changes with the counter.
-    """
+    """Booleans that are true with probability ``rate``, each for itself."""
     drawn = words(step, key, math.prod(shape)).view(shape)
     if isinstance(rate, Tensor):
         return drawn < (rate.double() * 2.0**32 - 2.0**31).round().to(torch.int64)
@@ -114,15 +101,7 @@ def hits(step: Tensor, key: int, shape: tuple[int, ...], rate: float | Tensor) -
 
 
 def dropout(x: Tensor, buffers: Buffers, rate: float, key: int, channels: bool = False) -> Tensor:
-    """Zero with probability ``rate``, divided by ``1 − rate`` otherwise; ``x`` itself if noise is off.
-
-    Args:
-        x: samples first; of maps ``(samples, channels, height, width)``.
-        buffers: those of the network; the counter is among them when noise is on.
-        rate: share of values that become zero.
-        key: which noise it is (:func:`key`).
-        channels: whether whole channels are dropped, not single values.
-    """
+    """Zero with probability ``rate``, divided by ``1 − rate`` otherwise; ``x`` itself if noise is off."""
     if STEP not in buffers or rate == 0:
         return x
     n, *rest = x.shape
@@ -140,14 +119,6 @@ def dropblock(x: Tensor, buffers: Buffers, rate: float, block: int, key: int, ra
     .. math:: \gamma_t = \frac{r_t}{b^2}\,\frac{hw}{(h-b+1)(w-b+1)},\qquad r_t = r\,\min\big(1, (t+1)/T\big)
 
     on pass :math:`t`, so that about a share :math:`r_t` of values is dropped.
-
-    Args:
-        x: feature maps ``(n, c, h, w)``.
-        buffers: hold the counter :math:`t`, if noise is on.
-        rate: :math:`r`.
-        block: :math:`b`, the side of a block (cut to the side of the map).
-        key: from :func:`key`.
-        ramp: :math:`T`, in passes.
     """
     if STEP not in buffers or rate == 0:
         return x
@@ -168,14 +139,6 @@ def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int, epo
     On pass :math:`t` that is :math:`r_t = r\,\min(1, t/T)`: the first pass leaves nothing out (Larsson et al.
     2017; Zoph et al. 2018 and DARTS raise the rate in training). With epochs of :math:`e` passes, :math:`t`
     is rounded down to a multiple of :math:`e`.
-
-    Args:
-        x: feature maps ``(n, c, h, w)``.
-        buffers: hold the counter :math:`t`, if noise is on.
-        rate: :math:`r`.
-        key: from :func:`key`.
-        ramp: :math:`T`, in passes.
-        epoch: :math:`e`, the passes after which the rate is raised.
 
     >>> x = torch.ones(1000, 1, 1, 1)
     >>> sorted(set(drop_path(x, with_noise({}, step=10), 0.5, key("edge"), ramp=10).flatten().tolist()))

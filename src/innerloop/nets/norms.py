@@ -48,11 +48,6 @@ def check_policy(policy: str) -> str:
 def statistics_for(policy: str, phase: str, training: bool) -> Statistics:
     """Where statistics come from in a phase ("support" or "query"): the table above, as a function.
 
-    Args:
-        policy: the norm policy.
-        phase: ``support`` or ``query``.
-        training: whether the learner is being trained; ``running`` looks at stored statistics otherwise.
-
     >>> [statistics_for(policy, "query", training=True) for policy in ("support", "running")]
     ['stored', 'batch']
     """
@@ -73,13 +68,7 @@ def groups_for(channels: int) -> int:
 
 
 def init_norm(name: str, channels: int, policy: str) -> tuple[Params, Buffers]:
-    """Scale one, shift zero, and the buffers that the policy needs.
-
-    Args:
-        name: the layer.
-        channels: how many it normalises.
-        policy: the norm policy.
-    """
+    """Scale one, shift zero, and the buffers that the policy needs."""
     if check_policy(policy) == "none":
         return {}, {}
     params = {f"{name}.weight": torch.ones(channels), f"{name}.bias": torch.zeros(channels)}
@@ -97,17 +86,7 @@ def norm(
     statistics: Statistics,
     eps: float = EPS,
 ) -> tuple[Tensor, Buffers]:
-    """Normalises ``x`` (samples, channels, …) and returns the entries of the buffers that changed.
-
-    Args:
-        name: the layer.
-        policy: the norm policy.
-        params: parameters of the network.
-        buffers: buffers of the network.
-        x: what is normalised.
-        statistics: whose statistics normalise: the ``batch``'s own, or those ``stored`` in the buffers.
-        eps: what is added to the variance.
-    """
+    """Normalises ``x`` (samples, channels, …) and returns the entries of the buffers that changed."""
     if policy == "none":
         return x, {}
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
@@ -126,14 +105,6 @@ def kernel_norm(
     """As :func:`norm`, by torch's own kernels where they are right (:func:`.ops.choice.norm_kernels_suit`).
 
     Statistics of bfloat16 values are taken in float32.
-
-    Args:
-        name: the layer.
-        policy: the norm policy.
-        params: parameters of the network.
-        buffers: buffers of the network.
-        x: what is normalised.
-        statistics: whose statistics normalise: the ``batch``'s own, or those ``stored`` in the buffers.
     """
     batch = policy == "transductive" or (policy == "running" and statistics == "batch")
     if not ops.norm_kernels_suit(policy, batch, x):
@@ -157,15 +128,6 @@ def conv_norm_relu(
 
     Takes the fused form where it is right: with the batch's own statistics, unless these go on to
     normalise queries (``support``), because then they must be differentiated too.
-
-    Args:
-        i: number of the block.
-        policy: the norm policy.
-        params: parameters of the network.
-        buffers: buffers of the network.
-        x: input of the block.
-        statistics: whose statistics normalise: the ``batch``'s own, or those ``stored`` in the buffers.
-        stride: of the convolution.
     """
     weight, bias = params[f"conv{i}.weight"], params.get(f"conv{i}.bias")
     name = f"norm{i}"

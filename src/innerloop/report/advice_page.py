@@ -18,12 +18,7 @@ from innerloop.report.words import interval, number
 
 
 def advised_view(run: RunData, name: str) -> ResultView:
-    """Everything the template shows of one advice.
-
-    Args:
-        run: what was read from its directory.
-        name: prefix of the ids in its pictures.
-    """
+    """Everything the template shows of one advice."""
     result, asked = run.result, _part(run.manifest, "asked")
     chosen = _part(result, "recommendation")
     sentence = " ".join(str(chosen.get(key) or "") for key in ("sentence", "sure")).strip()

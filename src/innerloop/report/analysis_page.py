@@ -15,12 +15,7 @@ from innerloop.report.words import number
 
 
 def analysed_view(run: RunData, name: str) -> ResultView:
-    """Everything the template shows of one analysis.
-
-    Args:
-        run: what was read from its directory.
-        name: prefix of the ids in its pictures.
-    """
+    """Everything the template shows of one analysis."""
     result = run.result
     pictures, missing = drawn_pictures(run, name)
     kept = result.get("words")

@@ -65,11 +65,6 @@ class Rewritten(NamedTuple):
 def rewritten(svg: str, prefix: str = "", label: str = "") -> Rewritten:
     r"""The same picture for a page, from what is known to draw only.
 
-    Args:
-        svg: one ``<svg>`` element as text; what stands before it is not looked at.
-        prefix: put before every id and every use of one, so that pictures of a page share none.
-        label: words for those who cannot see it, in place of the picture's own.
-
     >>> rewritten('<svg><path d="M0 0" onclick="x()"/><!-- a --><script>1</script></svg>')
     Rewritten(text='<svg><path d="M0 0"/>\n</svg>', dropped=['onclick', 'script'])
     """

@@ -22,11 +22,6 @@ def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | 
 
     The episode is the one that evaluation scores first: it is not chosen for its looks. A page is made of
     foreign runs as well, so nothing is imported that their recipes name.
-
-    Args:
-        run: the run's directory.
-        name: what the ids in the picture begin with.
-        held_out: run → what to draw.
     """
     from innerloop.experiment.recipe.started import ChangedRecipeError
     from innerloop.experiment.recipe.trust import UntrustedCodeError

@@ -17,12 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def drawn_pictures(run: RunData, name: str) -> tuple[list[Picture], list[str]]:
-    """The figures of a run, in the order in which it names them, and sentences on those that cannot be shown.
-
-    Args:
-        run: of ``reproduce`` or ``analyze``.
-        name: prefix of the ids in its pictures.
-    """
+    """The figures of a run, in its order, and sentences on those that cannot be shown."""
     pictures, problems = [], []
     for i, stem in enumerate(_stems(run)):
         picture = _picture(run.path / stem, f"{name}-{i}")

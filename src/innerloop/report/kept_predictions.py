@@ -62,12 +62,7 @@ class Kept(NamedTuple):
 
 
 def kept_predictions(run: RunData, evaluation: Mapping[str, Any] | None) -> tuple[Kept | None, str]:
-    """The labels of an evaluation, or none; then perhaps a sentence on a file that cannot be read.
-
-    Args:
-        run: whose evaluation it is.
-        evaluation: what the page leads with.
-    """
+    """The labels of an evaluation, or none; then perhaps a sentence on a file that cannot be read."""
     name = str((evaluation or {}).get("file") or "")
     file = run.path / PREDICTIONS / name
     if not name or not file.is_file():

@@ -75,11 +75,7 @@ def write_page(runs: list[Path], out: Path | None = None, held_out: HeldOut | No
 
 
 def members(runs: list[RunData]) -> list[RunData]:
-    """The same runs, with the members of ``reproduce all`` in its place, each once.
-
-    Raises:
-        UserError: such a run has no members (yet).
-    """
+    """The same runs, with the members of ``reproduce all`` in its place, each once."""
     by_path: dict[Path, RunData] = {}
     for run in runs:
         if run.kind != "reproduce-all":
@@ -100,11 +96,7 @@ def _gone(path: Path) -> RunData:
 
 
 def page_text(runs: list[RunData], held_out: HeldOut | None = None) -> str:
-    """The HTML of the page; the same runs give the same text.
-
-    Raises:
-        UserError: training runs and others are mixed.
-    """
+    """The HTML of the page; the same runs give the same text."""
     training = [run for run in runs if run.kind == "train"]
     if len(training) == len(runs):
         return _training_page(runs, held_out)

@@ -54,15 +54,7 @@ def labelled_page(
     confusion: Sequence[Sequence[float]] | None = None,
     facts: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The HTML.
-
-    Args:
-        told: what ``innerloop predict --json`` tells.
-        pictures: small pictures in base64 for the first of :func:`least_sure_first`.
-        classes: the examples, as far as they are at hand.
-        confusion: how often each class was taken for each, among examples left out; a row for every true one.
-        facts: names and values for the end of the page.
-    """
+    """The HTML."""
     rows = least_sure_first(told["predictions"])
     shown = [_card(row, text) for row, text in zip(rows, pictures, strict=False)]
     names = [readable(name) for name in told["classes"]]

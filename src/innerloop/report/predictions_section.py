@@ -61,17 +61,7 @@ class Sample(NamedTuple):
 
 
 class LabelsView(NamedTuple):
-    """Everything the template shows of the labels that an evaluation gave.
-
-    Attributes:
-        lead: how many are right, in a sentence.
-        samples: tasks in pictures.
-        calibration: how often labels were right against how probable they were called.
-        hardest: classes that are seen at once.
-        rest: the other classes.
-        heat: which class was taken for which; None for too many classes.
-        pairs: the most confused ones, in words.
-    """
+    """Everything the template shows of the labels that an evaluation gave."""
 
     lead: str
     samples: list[Sample]
@@ -85,14 +75,7 @@ class LabelsView(NamedTuple):
 def labels_view(
     kept: Kept, evaluation: Mapping[str, Any], name: str, with_pictures: bool = True
 ) -> LabelsView:
-    """Everything the template shows of the labels that an evaluation gave.
-
-    Args:
-        kept: what the run kept of them.
-        evaluation: whose labels they are.
-        name: what the ids in the pictures begin with.
-        with_pictures: whether sample tasks are shown.
-    """
+    """Everything the template shows of the labels that an evaluation gave."""
     known = {task.episode: task for task in kept.tasks}
     labels = sum(len(task.labels) for task in kept.tasks)
     right = sum(sum(task.right) for task in kept.tasks)

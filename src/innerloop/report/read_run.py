@@ -33,19 +33,7 @@ _ENTRIES: dict[str, Any] = {
 
 
 class RunData(NamedTuple):
-    """Everything the page says about a run comes from here.
-
-    Attributes:
-        path: the run directory.
-        recipe: ``recipe.toml`` as nested plain values.
-        recipe_text: the same as written.
-        manifest: ``manifest.json``.
-        metrics: the lines of ``metrics.jsonl``.
-        evaluations: the files of ``eval/``, oldest first, each with its ``file`` name added.
-        problems: sentences on what could not be read.
-        result: ``result.json``, in which runs of ``advise``, ``analyze``, ``reproduce`` and ``search`` keep
-            what they found.
-    """
+    """Everything the page says about a run comes from here."""
 
     path: Path
     recipe: dict[str, Any]
@@ -85,11 +73,7 @@ class RunData(NamedTuple):
 
 
 def load_run(path: Path) -> RunData:
-    """Reads a run directory.
-
-    Raises:
-        UserError: ``path`` is not a run directory at all.
-    """
+    """Reads a run directory."""
     if not is_run(path):
         raise UserError(
             f"{path} is not a run (no {RECIPE} or manifest.json in it): `innerloop ls` lists those there are."

@@ -34,12 +34,7 @@ RESUMED = {
 
 
 def redone_view(run: RunData, name: str) -> ResultView:
-    """Everything the template shows of one reproduction.
-
-    Args:
-        run: what was read from its directory.
-        name: prefix of the ids in its pictures.
-    """
+    """Everything the template shows of one reproduction."""
     result = run.result
     pictures, missing = drawn_pictures(run, name)
     scale = str(result.get("scale") or run.manifest.get("scale") or "")
@@ -107,11 +102,6 @@ def found_words(run: RunData) -> str:
 def verdict_words(statements: int, hold: int, recorded: int) -> Verdict:
     """The verdict as numbers and as a sentence.
 
-    Args:
-        statements: how many there are.
-        hold: how many of them hold here.
-        recorded: how many findings are what the repository records.
-
     >>> verdict_words(3, 2, 3).text
     '2 of 3 statements hold here; all 3 findings are as recorded.'
     >>> verdict_words(1, 1, 0).text
@@ -158,15 +148,7 @@ def cell(value: Any) -> str:
 
 
 class Overview(NamedTuple):
-    """The table on top of a page of several.
-
-    Attributes:
-        verdict: on all statements taken together; None without any.
-        redone: whether there are reproductions among them.
-        scales: those that occur, and what each is for.
-        lost: reproductions without rows.
-        took: the time of each, in words.
-    """
+    """The table on top of a page of several."""
 
     verdict: Verdict | None
     redone: bool
@@ -176,12 +158,7 @@ class Overview(NamedTuple):
 
 
 def overview_view(views: list[ResultView], seconds: list[Any]) -> Overview:
-    """The table on top of a page of several: a line each, and all statements taken together.
-
-    Args:
-        views: what is shown of each.
-        seconds: what each took, where it was measured.
-    """
+    """The table on top of a page of several: a line each, and all statements taken together."""
     verdicts = [view.verdict for view in views if view.verdict is not None]
     statements, scales = sum(verdict.statements for verdict in verdicts), {view.scale for view in views}
     hold, recorded = sum(v.hold for v in verdicts), sum(v.recorded for v in verdicts)

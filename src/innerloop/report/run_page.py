@@ -46,15 +46,7 @@ REASONED = {"finished": "It ended before its last step:", "failed": "It failed:"
 def run_view(
     run: RunData, name: str, label: str = "", held_out: HeldOut | None = None, samples: bool = True
 ) -> RunView:
-    """Everything the template shows of one run.
-
-    Args:
-        run: what was read from its directory.
-        name: prefix of the ids in its pictures.
-        label: how the page calls it; the recipe's name if empty.
-        held_out: rebuilds one of its tasks for a picture.
-        samples: whether sample tasks are shown in pictures.
-    """
+    """Everything the template shows of one run."""
     drawn, left_out = pictures(run, name, held_out)
     evaluation = headline(run)
     kept, problem = kept_predictions(run, evaluation)
@@ -86,11 +78,6 @@ def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[
     """The pictures this run has data for, and why that of a task is missing, if that needs a word.
 
     The one of a task needs the run's checkpoint and is drawn last.
-
-    Args:
-        run: what was read of it.
-        name: what the ids in the pictures begin with.
-        held_out: run → what to draw of a held-out task; not drawn if omitted.
     """
     evaluation = headline(run)
     drawn: list[Picture | None] = [training_picture(run, name)]

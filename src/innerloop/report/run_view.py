@@ -10,16 +10,7 @@ from innerloop.report.views import Ending, Explained, Pairs, SettingRow, Table
 
 
 class Headline(NamedTuple):
-    """The leading number of a run.
-
-    Attributes:
-        score: what it is.
-        main: the mean.
-        half: half the width of its interval, with its sign; empty if there is none.
-        protocol: everything that it depends on, in words.
-        by: the protocol in brief.
-        gain: what a reader must know of it, what adaptation brought, and what needs no training.
-    """
+    """The leading number of a run."""
 
     score: str
     main: str
@@ -42,28 +33,7 @@ class EvaluationRow(NamedTuple):
 
 
 class RunView(NamedTuple):
-    """Everything the template shows of one training run.
-
-    Attributes:
-        label: what the page calls it.
-        name: of its recipe.
-        description: of its recipe.
-        id: of its directory.
-        status: how it ended.
-        problems: what could not be read.
-        headline: the leading number; None if it was not evaluated.
-        evaluations: all of them, the leading one first.
-        pictures: that it has data for.
-        left_out: why that of a task is missing, if that needs a word.
-        labels: that an evaluation gave, where they were kept.
-        difficulty: scores of easy and of hard tasks.
-        settings: that are not the defaults.
-        plan: how tasks were executed.
-        rate: how the inner learning rate came about.
-        course: how the run went.
-        environment: where it ran.
-        recipe_text: the whole recipe.
-    """
+    """Everything the template shows of one training run."""
 
     label: str
     name: str
@@ -111,17 +81,7 @@ class SeedsRow(NamedTuple):
 
 
 class ComparisonView(NamedTuple):
-    """The table of several runs.
-
-    Attributes:
-        rows: one for every run.
-        judged: how, in brief, where that is the same for all; else empty.
-        reference: the run that differences are taken to.
-        groups: seeds taken together.
-        keys: settings that differ.
-        settings: their values, run by run.
-        pictures: of all runs over each other.
-    """
+    """The table of several runs."""
 
     rows: list[ComparedRow]
     judged: str

@@ -14,13 +14,7 @@ from innerloop.report.plots.svg import figure_to_svg
 
 
 def pictures_of(result: Mapping[str, Any], name: str, validate: bool) -> list[Picture]:
-    """The race of a search, or the intervals of a validation.
-
-    Args:
-        result: what the search wrote.
-        name: what the ids in the pictures begin with.
-        validate: whether scores were validated instead of a search made.
-    """
+    """The race of a search, or the intervals of a validation."""
     if validate:
         bars = prediction_data(result.get("table") or [])
         if not bars:

@@ -15,12 +15,7 @@ from innerloop.report.words import interval, number
 
 
 def searched_view(run: RunData, name: str) -> ResultView:
-    """Everything the template shows of one search, or of one validation of scores.
-
-    Args:
-        run: what was read from its directory.
-        name: prefix of the ids in its pictures.
-    """
+    """Everything the template shows of one search, or of one validation of scores."""
     result, asked = run.result, run.manifest.get("asked")
     asked = asked if isinstance(asked, Mapping) else {}
     validate = bool(asked.get("validate"))

@@ -19,12 +19,7 @@ _QUALITY = 78
 
 
 def thumbnails(files: Iterable[Path], room: int) -> list[str]:
-    """The first pictures, as many as ``room`` characters hold; empty text for one that cannot be shown.
-
-    Args:
-        files: picture files.
-        room: characters of base64 in all.
-    """
+    """The first pictures, as many as ``room`` characters hold; empty text for one that cannot be shown."""
     made: list[str] = []
     for text in in_threads(thumbnail, files, cores()):
         room -= len(text)

@@ -12,13 +12,7 @@ Pairs = list[tuple[str, str]]
 
 
 class Table(NamedTuple):
-    """A table: the first cell of a row is its name.
-
-    Attributes:
-        title: above it; none if empty.
-        head: names of its columns; none if empty.
-        rows: its cells.
-    """
+    """A table: the first cell of a row is its name."""
 
     title: str
     head: Sequence[str]
@@ -82,30 +76,7 @@ class Statement(NamedTuple):
 
 
 class ResultView(NamedTuple):
-    """Everything the template shows of a run that trains nothing.
-
-    Attributes:
-        kind: ``reproduce``, ``analyze``, ``search`` or ``advise``.
-        label: what the page calls it.
-        id: of its directory.
-        redoes: what it is about.
-        status: how it ended.
-        problems: what could not be read.
-        verdict: in a sentence; None where there is none.
-        pictures: that were drawn.
-        course: when it began and ended.
-        environment: where it ran.
-        scale: of a reproduction.
-        scale_words: what that scale is for.
-        rows: statements of a paper.
-        tables: of a search or an advice.
-        parts: what the terminal showed.
-        cells: pictures of the cells that were searched.
-        protocol: how candidates or statements were judged.
-        words: the lines of the terminal.
-        settings: of an analysis.
-        numbers: every single one of an analysis.
-    """
+    """Everything the template shows of a run that trains nothing."""
 
     kind: str
     label: str

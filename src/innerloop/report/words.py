@@ -48,12 +48,6 @@ def interval(mean: float | None, ci95: float | None, score: str = "", signed: bo
 
     With ``signed`` it is a difference, which has its sign, and percentage points for accuracies.
 
-    Args:
-        mean: the number; accuracies as shares from 0 to 1.
-        ci95: half-width of its 95 % interval; None where there is none.
-        score: ``accuracy`` for per cent; any other name changes nothing.
-        signed: whether it is a difference.
-
     >>> interval(0.31234, 0.0213), interval(0.4681, 0.0092, "accuracy"), interval(-0.5, 0.1, signed=True)
     ('0.312 ± 0.021', '46.81 ± 0.92 %', '−0.50 ± 0.10')
     >>> interval(-0.0528, 0.0071, "accuracy", signed=True)

@@ -55,19 +55,7 @@ def save_checkpoint(
     state: Mapping[str, Any],
     tags: tuple[str, ...] = ("last",),
 ) -> Path:
-    """Write one checkpoint and let every tag in ``tags`` name it.
-
-    Args:
-        run: the run's directory.
-        step: how many steps are done.
-        tensors: any names, shapes and dtypes; values are copied to the CPU as they are, bit for bit.
-        state: plain data (numbers, text, lists, dicts). Floats return exactly, including NaN and infinities;
-            tuples return as lists.
-        tags: pointers to move here; the others keep what they name.
-
-    Returns:
-        The checkpoint's directory.
-    """
+    """Write one checkpoint and let every tag in ``tags`` name it."""
     folder = run / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     about = encoded({"step": step, "state": dict(state)})  # before anything is written: it may be refused

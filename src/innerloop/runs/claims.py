@@ -88,11 +88,6 @@ class _Seen(NamedTuple):
 class Claims:
     """The claims in a folder, as one process sees them. Threads may share it.
 
-    Args:
-        folder: on a disk that all processes share; made if it is not there.
-        lease: seconds of silence after which a claim of this process may be taken over.
-        clock: seconds that never run backwards (tests give their own).
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ours, theirs = Claims(Path(folder)), Claims(Path(folder))
@@ -112,11 +107,7 @@ class Claims:
         self._here = _here()
 
     def take(self, name: str) -> Claim | None:
-        """The claim on a piece of work, or None while another process, or thread, holds it.
-
-        Args:
-            name: of the piece: letters, digits and ``_.=+-``.
-        """
+        """The claim on a piece of work, or None while another process, or thread, holds it."""
         if not _NAME.fullmatch(name):
             raise ValueError(f"no name of a claim: {name!r}")
         with self._lock:

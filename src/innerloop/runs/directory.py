@@ -19,14 +19,7 @@ _NAME = re.compile(r"^(\d{8}-\d{6})-s(\d+)(?:-(\d+))?$")
 
 
 def create_run(folder: Path, name: str, seed: int, now: datetime | None = None) -> Path:
-    """Make the directory of a new run; a second run in the same second gets ``-2``, then ``-3`` and so on.
-
-    Args:
-        folder: where all runs live, usually ``runs``.
-        name: the recipe's name; characters that do not belong in a file name become ``-``.
-        seed: written into the name so that a listing tells seeds apart.
-        now: the time to use (tests); the current local time when left out.
-    """
+    """Make the directory of a new run; a second run in the same second gets ``-2``, then ``-3`` and so on."""
     parent = user_path(folder) / (re.sub(r"[^\w.+=-]+", "-", name).strip("-.") or "unnamed")
     stem = f"{(now or datetime.now()).strftime('%Y%m%d-%H%M%S')}-s{seed}"
     try:
@@ -49,10 +42,9 @@ def create_run(folder: Path, name: str, seed: int, now: datetime | None = None) 
 
 
 def refuse_links(run: Path) -> None:
-    """Called before anything in a run is read or written that may be from elsewhere: nothing leads out of it.
+    """Called before anything in a run is read or written that may be from elsewhere.
 
-    Raises:
-        UserError: something in its directory is a symbolic link, or a pipe, which nobody may ever answer.
+    Nothing leads out of it.
     """
     for folder, folders, files in os.walk(run):
         for name in (*folders, *files):

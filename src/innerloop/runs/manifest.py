@@ -39,14 +39,7 @@ def version_of(package: str) -> str | None:
 def start_manifest(
     run: Path, argv: list[str] | None, recipe_text: str, extra: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Write the manifest of a run that is about to start, and return it.
-
-    Args:
-        run: the run's directory.
-        argv: the command as typed; None for a run started from Python.
-        recipe_text: the complete recipe, whose hash identifies the run's settings.
-        extra: fields to add or replace, such as ``device``, ``plan`` or ``data``.
-    """
+    """Write the manifest of a run that is about to start, and return it."""
     fields: dict[str, Any] = {
         "argv": argv,
         "versions": {

@@ -14,16 +14,7 @@ from innerloop.runs.tracking import Tracked, followers, scalars
 
 
 class MetricsWriter:
-    """Appends lines to a metrics file; gives their numbers to TensorBoard and to a tracker if asked.
-
-    Args:
-        path: usually ``<run>/metrics.jsonl``; lines already there are kept, half a last line is cut off.
-        tensorboard: also write events into ``<run>/tensorboard``.
-        tracked: how trackio or Weights & Biases know the run; None for neither.
-
-    Raises:
-        UserError: what is asked for is not installed.
-    """
+    """Appends lines to a metrics file; gives their numbers to TensorBoard and to a tracker if asked."""
 
     def __init__(self, path: Path, tensorboard: bool = False, tracked: Tracked | None = None) -> None:
         cut_torn_line(path)

@@ -11,11 +11,7 @@ MARKER = "<!-- innerloop:report -->"
 
 
 def check_page(out: Path) -> None:
-    """Refuses a name that no page can have, before anything is computed for it.
-
-    Raises:
-        UserError: it does not end in .html, there is no such folder, or another file is there.
-    """
+    """Refuses a name that no page can have, before anything is computed for it."""
     if out.is_dir():
         raise UserError(f"{out} is a folder: name a file in it, such as {out / 'report.html'}.")
     if out.suffix.lower() not in (".html", ".htm"):

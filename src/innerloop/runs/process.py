@@ -22,15 +22,7 @@ _SAID = 400  # bytes of the lock file that are read for a message
 
 @contextlib.contextmanager
 def sole_writer(run: Path) -> Iterator[bool]:
-    """Holds the lock of a run while the block lasts; taken before anything in the run is read or written.
-
-    Yields:
-        Whether the run had a lock before: then whoever held it is gone, whatever its manifest says. A run of
-        an earlier version had none.
-
-    Raises:
-        UserError: another process holds it, the run cannot be written, or a link leads out of it.
-    """
+    """Holds the lock of a run while the block lasts; taken before anything in the run is read or written."""
     refuse_links(run)
     file = run / LOCK
     known = file.exists()

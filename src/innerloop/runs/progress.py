@@ -129,16 +129,7 @@ def progress(
     start: int = 0,
     unit: str = "steps",
 ) -> Iterator[Progress]:
-    """Show progress from ``start`` to ``total`` steps of ``what`` while the block runs.
-
-    Args:
-        total: the last step.
-        what: a word or two, such as ``training``.
-        enabled: False shows nothing; the log, if there is one, is written all the same.
-        log: also gets the plain lines.
-        start: steps done before (a resumed run).
-        unit: what is counted: ``steps``, or ``runs`` of a sweep.
-    """
+    """Show progress from ``start`` to ``total`` steps of ``what`` while the block runs."""
     if not (enabled and sys.stderr.isatty()):
         yield Progress(total, what, start, sys.stderr if enabled else None, log, None, unit)
         return

@@ -29,17 +29,7 @@ class Follower(Protocol):
 
 
 class Tracked(NamedTuple):
-    """How a run is known to a tracker.
-
-    Args:
-        by: the tracker's package, ``trackio`` or ``wandb``.
-        project: what the tracker files the run under.
-        name: the run's name there, unique within the project; a resumed run keeps it.
-        config: the settings of the run.
-        folder: its directory; Weights & Biases keeps its files there.
-        resumed: whether the run was tracked before.
-        say: gets the sentences for people.
-    """
+    """How a run is known to a tracker."""
 
     by: str
     project: str
@@ -64,16 +54,7 @@ def scalars(values: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 class Events:
-    """TensorBoard's event files.
-
-    Args:
-        folder: where they are written.
-        step: the last one that is kept: a resumed run repeats later ones, and TensorBoard hides the earlier
-            events from there on. None for a new run.
-
-    Raises:
-        UserError: TensorBoard is not installed.
-    """
+    """TensorBoard's event files."""
 
     def __init__(self, folder: Path, step: int | None) -> None:
         try:
@@ -97,9 +78,6 @@ class Tracker:
     """trackio or Weights & Biases, which share ``init``, ``log`` and ``finish``.
 
     A tracker that fails, at once or later, is given up with one sentence, and the run goes on without it.
-
-    Args:
-        tracked: how the run is known there.
     """
 
     def __init__(self, tracked: Tracked) -> None:
@@ -147,14 +125,7 @@ def _quiet() -> contextlib.redirect_stdout[io.StringIO]:
 
 
 def followers(path: Path, tensorboard: bool, tracked: Tracked | None, step: int | None) -> list[Follower]:
-    """Everything besides ``metrics.jsonl`` that is given the numbers of a run.
-
-    Args:
-        path: the metrics file.
-        tensorboard: whether to write events into ``tensorboard`` beside it.
-        tracked: how a tracker knows the run; None for no tracker.
-        step: the last step that the file has, None for a new run.
-    """
+    """Everything besides ``metrics.jsonl`` that is given the numbers of a run."""
     followers: list[Follower] = []
     if tensorboard:
         followers.append(Events(path.parent / "tensorboard", step))
@@ -164,15 +135,7 @@ def followers(path: Path, tensorboard: bool, tracked: Tracked | None, step: int 
 
 
 def check_followers(tensorboard: bool = False, track: str = NO_TRACKER) -> None:
-    """Refuses what is asked for and not installed.
-
-    Args:
-        tensorboard: whether TensorBoard is asked for.
-        track: the tracker that is asked for, or ``none``.
-
-    Raises:
-        UserError: with the command that installs it.
-    """
+    """Refuses what is asked for and not installed."""
     if tensorboard and not _installed("tensorboard"):
         raise _no_tensorboard()
     if track != NO_TRACKER and not _installed(track):

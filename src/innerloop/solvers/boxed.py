@@ -44,14 +44,7 @@ class Point(NamedTuple):
 
 
 class BoxedSolution(NamedTuple):
-    """The best that was found, programme by programme.
-
-    Attributes:
-        beta: signed coefficients ``(M, n)``.
-        bias: the intercept ``(M,)``.
-        objective: value of the primal problem.
-        gap: proven distance of it above the minimum.
-    """
+    """The best that was found, programme by programme."""
 
     beta: Tensor
     bias: Tensor
@@ -76,11 +69,6 @@ def middle_intercept(scores: Tensor, sign: Tensor) -> Tensor:
 
 def solve_boxed(problem: Boxed, tol: float, max_steps: int) -> tuple[BoxedSolution, Tensor]:
     """Best solutions, and steps until every gap is at most ``tol`` times the objective or rounding rules.
-
-    Args:
-        problem: the programmes, in float64; each has samples of both signs.
-        tol: relative gap to aim at.
-        max_steps: at most this many.
 
     >>> gram = torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]], dtype=torch.float64)  # samples 1 and −1
     >>> solution, _ = solve_boxed(Boxed(gram, torch.tensor([[1.0, -1.0]]).double(), 10.0), 1e-12, 50)

@@ -59,13 +59,7 @@ def refreshed(problem: SoftmaxProblem, s: _State) -> _State:
 
 
 def step(problem: SoftmaxProblem, s: _State, before: Tensor | None) -> _State:
-    """One step: precondition, combine with the last direction (Polak–Ribière⁺), and Newton along the line.
-
-    Args:
-        problem: the problems.
-        s: where they are.
-        before: the residuals of the step before; None for a first step, along the gradient alone.
-    """
+    """One step: precondition, combine with the last direction (Polak–Ribière⁺), and Newton along the line."""
     zA = (s.R / s.weight) @ s.inverse
     zF = torch.sub(s.R, zA).div_(s.weight)
     tiny = torch.finfo(zF.dtype).tiny
@@ -105,11 +99,6 @@ def solve(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:
     A certificate costs about a step, so the next one waits until the gradients have fallen as far as the gap
     has to. Problems that are done leave the batch once they are a quarter of it; what is left after
     ``max_steps`` comes back with ``converged`` false.
-
-    Args:
-        problem: the problems.
-        tol: relative gap to aim at.
-        max_steps: steps at most.
     """
     who = torch.arange(len(problem.hot), device=problem.hot.device)
     state, out = start(problem), _empty(problem)

@@ -103,15 +103,7 @@ def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tu
 
 
 def measured(x: Tensor, solution: Solution, problem: DualSVM, intercept: bool, dtype: torch.dtype) -> _Solved:
-    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum.
-
-    Args:
-        x: features in float64, ``(B, n, d)``.
-        solution: the solution of the dual.
-        problem: the dual.
-        intercept: whether a constant 1 belongs to the features.
-        dtype: the precision of the weights.
-    """
+    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
     best, steps, face = solution
     weights, bias = _classifier(best.A, x, intercept, dtype)
     margin = torch.baddbmm(bias.double()[..., None] - problem.hot, weights.double(), x.mT)

@@ -20,13 +20,7 @@ POLISH = 6  # systems to settle the bounds after the interior point
 
 
 class Solution(NamedTuple):
-    """The best points, steps taken (linear systems solved), and what their derivative needs.
-
-    Attributes:
-        best: points with their gaps.
-        steps: linear systems that were factorised.
-        face: the systems of the free coefficients; nothing if the bounds of any programme are not settled.
-    """
+    """The best points, steps taken (linear systems solved), and what their derivative needs."""
 
     best: Iterate
     steps: Tensor
@@ -34,13 +28,7 @@ class Solution(NamedTuple):
 
 
 def solve_dual(problem: DualSVM, tol: float, max_steps: int) -> Solution:
-    """Solves the programmes to a relative gap ``tol``, or as far as rounding allows.
-
-    Args:
-        problem: the programmes; nothing is differentiated.
-        tol: relative gap to aim at.
-        max_steps: linear systems at most, save for those that only polish.
-    """
+    """Solves the programmes to a relative gap ``tol``, or as far as rounding allows."""
     if problem.gram.shape[-1] > problem.rank:
         return _polished(problem, tol, *interior_point(problem, tol, max_steps))
     first = by_faces(problem, min(LIMIT, max(1, max_steps // 2)))
@@ -70,13 +58,6 @@ def derivative(gram: Tensor, best: Iterate, face: Face | None, rank: int, floor:
 
     Where bounds are not settled, the weights of the interior point (multipliers over room in the box) stand
     in for them.
-
-    Args:
-        gram: ``(B, n, n)``, constant.
-        best: the solution.
-        face: its free coefficients, if all bounds are settled.
-        rank: the most that a Gram matrix can have: the number of features.
-        floor: see :func:`innerloop.solvers.tied.by_class`.
     """
     if face is not None:
         return face.step

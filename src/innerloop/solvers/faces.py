@@ -32,16 +32,7 @@ LIMIT = 25  # systems; it has gone round in circles then
 
 
 class Face(NamedTuple):
-    """Systems of free coefficients, with what solves them.
-
-    Attributes:
-        gram: ``(B, n, n)``.
-        free: ``(B, k, n)``, one for free coefficients, else zero.
-        inverse: of each class's rows and columns of free coefficients, zero elsewhere; ``(B, k, n, n)``, or
-            ``(B, 1, n, n)`` where all are free.
-        tied: ``(B, n, n)``, the inverse of their sum.
-        refined: how often solutions are refined.
-    """
+    """Systems of free coefficients, with what solves them."""
 
     gram: Tensor
     free: Tensor
@@ -85,13 +76,7 @@ class Faces(NamedTuple):
 
 
 def by_faces(problem: DualSVM, limit: int = LIMIT, bound: Tensor | None = None) -> Faces:
-    """Binds and frees coefficients until nothing changes.
-
-    Args:
-        problem: the programmes.
-        limit: systems at most, per programme.
-        bound: which coefficients are thought to stand at their bounds; none if omitted.
-    """
+    """Binds and frees coefficients until nothing changes."""
     bound = torch.zeros_like(problem.hot, dtype=torch.bool) if bound is None else bound
     face = face_of(problem, bound)
     A, multiplier = _point(problem, face)
@@ -131,13 +116,7 @@ def face_of(problem: DualSVM, bound: Tensor) -> Face:
 
 
 def joined(face: Face, left: Tensor, new: Face) -> Face:
-    """``face`` with ``new`` in some places.
-
-    Args:
-        face: what is known of all programmes.
-        left: places of those to replace.
-        new: what is known of these, in that order.
-    """
+    """``face`` with ``new`` in some places."""
     if len(left) == len(face.gram):
         return new
     k = face.free.shape[1]

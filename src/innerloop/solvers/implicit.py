@@ -49,14 +49,6 @@ def through_softmax(
     """Weights and bias of solved softmax problems as functions of the features.
 
     The residual is ``A − C(Y − softmax(AK + b))``; its Jacobian is factorised once, in float64.
-
-    Args:
-        features: ``(B, n, d)``, what to differentiate with respect to.
-        hot: one-hot labels ``(B, k, n)``.
-        A: dual coefficients at the solution.
-        F: scores at the solution, of centred features where there is an intercept.
-        C: inverse penalty.
-        intercept: whether there is one.
     """
     x, hot = features.double(), hot.double()
     mean = x.mean(1, keepdim=True) if intercept else torch.zeros_like(x[:, :1])

@@ -60,14 +60,7 @@ def start(problem: DualSVM) -> Iterate:
 
 
 def judged(problem: DualSVM, A: Tensor, slack: Tensor, multiplier: Tensor) -> Iterate:
-    """A feasible point with its objective, and its proven distance from the minimum.
-
-    Args:
-        problem: the programmes.
-        A: coefficients ``(B, k, n)`` that keep their bounds and sum to zero over classes.
-        slack: distances of the coefficients from their bounds.
-        multiplier: multipliers of the bounds.
-    """
+    """A feasible point with its objective, and its proven distance from the minimum."""
     scores = A @ problem.gram
     margin = scores - problem.hot
     loss = (margin.amax(1) - (margin * problem.hot).sum(1)).sum(-1)
@@ -117,11 +110,6 @@ def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterat
 
     With more samples than features Gram matrices are singular, and the cheap steps may come to rest far from
     the end. Such programmes are solved again by dense steps, with lower and lower floors.
-
-    Args:
-        problem: the programmes.
-        tol: relative gap to aim at.
-        max_steps: linear systems at most.
     """
     best, steps = _descended(problem, tol, max_steps, _plainly)
     for floor in FLOORS if problem.gram.shape[-1] > problem.rank else ():
@@ -182,13 +170,7 @@ def picked(at: Iterate, which: Tensor) -> Iterate:
 
 
 def put(at: Iterate, which: Tensor, new: Iterate) -> Iterate:
-    """``at`` with new points for some programmes.
-
-    Args:
-        at: the points of all programmes.
-        which: places of those to replace.
-        new: their new points, in that order.
-    """
+    """``at`` with new points for some programmes."""
     return Iterate(*(field.index_copy(0, which, part) for field, part in zip(at, new, strict=True)))
 
 
@@ -196,10 +178,6 @@ def stopped(problem: DualSVM, steps: int) -> Iterate:
     """The point after this many steps, as a differentiable function of the Gram matrices: every step is kept.
 
     Where the way is cut short, the derivative of the solution is not that of the point that was reached.
-
-    Args:
-        problem: the programmes; gradients flow to its Gram matrices.
-        steps: how many; none gives the start.
     """
     state = start(problem)
     for _ in range(steps):

@@ -121,18 +121,7 @@ def solve_chunk(
     weights: Tensor,
     start: int = 0,
 ) -> Solved:
-    """Solves one chunk in Gram space and writes ``weights``; what rounding may have spoilt, in float64.
-
-    Args:
-        x: features ``(B, n, d)``.
-        hot: one-hot labels ``(B, k, n)``.
-        C: inverse penalty, one number or ``(B, 1, n)``.
-        intercept: whether to fit one (unpenalised).
-        tol: relative distance from the minimum at which a problem counts as converged.
-        max_steps: Newton steps at most, for what conjugate gradients leave over.
-        weights: where the weights are written, ``(B, k, d)``.
-        start: number of the chunk's first problem, for messages.
-    """
+    """Solves one chunk in Gram space and writes ``weights``; what rounding may have spoilt, in float64."""
     gram, means, squares = centred_gram(x, intercept)
     check_finite(x, gram, start)
     problem = SoftmaxProblem(gram, hot, C, intercept)
@@ -175,13 +164,6 @@ def measured(
     """Weights and intercepts in the precision asked for, with the objective that they themselves reach.
 
     The gap is that objective minus the proven lower bound, both in float64.
-
-    Args:
-        x: features in float64.
-        solution: what the solver gave.
-        problem: the problems that it solved.
-        tol: relative distance from the minimum at which a problem counts as converged.
-        dtype: the precision of the weights.
     """
     A, F, value, gap, _, iterations = solution
     mean = x.mean(1, keepdim=True) if problem.intercept else torch.zeros_like(x[:, :1])

@@ -66,13 +66,7 @@ def _per_class(E: Tensor, v: Tensor) -> Tensor:
 
 
 def newton_step(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:
-    """One damped step: Newton's direction, halved until the objective falls by a fair share.
-
-    Args:
-        problem: the problems.
-        A: dual coefficients ``(B, k, n)``.
-        F: scores that belong to them, with intercepts.
-    """
+    """One damped step: Newton's direction, halved until the objective falls by a fair share."""
     log_p = torch.log_softmax(F, 1)
     P = log_p.exp()
     R = problem.C * (problem.hot - P) - A
@@ -98,14 +92,7 @@ def _objective(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Tensor:
 
 
 def solve(problem: SoftmaxProblem, start: Solution, tol: float, max_steps: int) -> Solution:
-    """Newton steps on problems of ``start`` that are not converged, until they are or rounding stops them.
-
-    Args:
-        problem: the problems.
-        start: where to begin.
-        tol: relative gap to aim at.
-        max_steps: steps at most.
-    """
+    """Newton steps on problems of ``start`` that are not converged, until they are or rounding stops them."""
     proof = certify(problem, start.A, start.F)
     done = proof.gap <= tol * proof.objective
     out = Solution(start.A.clone(), proof.F, proof.objective, proof.gap, done, start.iterations.clone())

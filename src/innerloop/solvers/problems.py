@@ -38,14 +38,7 @@ def scores(fitted: Linear | tuple[Tensor, ...], x: Tensor) -> Tensor:
 
 
 def check_problems(features: Tensor, labels: Tensor, ways: int, every_class: bool) -> None:
-    """Refuses shapes, labels and values that have no answer, in one sentence each.
-
-    Args:
-        features: ``(B, n, d)``.
-        labels: ``(B, n)``, whole numbers from 0 to ``ways − 1``.
-        ways: number of classes.
-        every_class: whether a class without an example has no solution (unpenalised intercepts run away).
-    """
+    """Refuses shapes, labels and values that have no answer, in one sentence each."""
     if features.ndim != 3 or labels.shape != features.shape[:2]:
         raise UserError(
             f"features of shape {tuple(features.shape)} with labels of shape {tuple(labels.shape)}: "
@@ -85,13 +78,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_finite(features: Tensor, gram: Tensor, start: int = 0) -> None:
-    """Refuses NaN and infinity, found in the (small) Gram matrices instead of the features.
-
-    Args:
-        features: ``(B, n, d)``.
-        gram: their products, ``(B, n, n)`` or any other tensor that is not finite where they are not.
-        start: number of the first problem, for the message.
-    """
+    """Refuses NaN and infinity, found in the (small) Gram matrices instead of the features."""
     if bool(torch.isfinite(gram.sum())):
         return
     bad = (~torch.isfinite(gram.sum((-1, -2)))).nonzero()
@@ -103,13 +90,7 @@ def check_finite(features: Tensor, gram: Tensor, start: int = 0) -> None:
 
 
 def one_hot(labels: Tensor, ways: int, like: Tensor) -> Tensor:
-    """``(B, ways, n)`` indicators: classes before samples, so that softmax over classes is vectorised.
-
-    Args:
-        labels: ``(B, n)``, from 0 to ``ways − 1``.
-        ways: number of classes.
-        like: a tensor of the dtype and device that are wanted.
-    """
+    """``(B, ways, n)`` indicators: classes before samples, so that softmax over classes is vectorised."""
     out = torch.zeros(labels.shape[0], ways, labels.shape[1], dtype=like.dtype, device=like.device)
     return out.scatter_(1, labels.long()[:, None], 1.0)
 
@@ -120,13 +101,6 @@ def in_chunks(
     """Solves ``chunk`` problems at a time, chunks in parallel, and joins the results in order.
 
     A chunk's working set stays in a core's cache. On other devices than the CPU all problems are one chunk.
-
-    Args:
-        solve: the problems of a slice → a named tuple of tensors, with a row for each.
-        total: number of problems.
-        chunk: problems at a time.
-        threads: cores to use; all if None.
-        device: where the problems are.
     """
     if device.type != "cpu":
         return solve(slice(0, total))

@@ -75,14 +75,6 @@ def pulled_back(
     .. math:: \bar x = A^\top(\bar W - \Lambda x) - \Lambda^\top W
 
     no product is larger than those of the weights themselves.
-
-    Args:
-        x: features ``(…, n, d)``.
-        A: coefficients ``(…, k, n)``.
-        adjoint: ``Λ``, of the same shape.
-        weights: ``Ax``.
-        grad: gradient in the weights.
-        out: where to write, if given.
     """
     left = torch.cat([A, -adjoint], -2).mT
     return torch.matmul(left, torch.cat([grad - adjoint @ x, weights], -2), out=out)

@@ -55,11 +55,6 @@ def rounding(A: Tensor, squares: Tensor, curvature: Tensor) -> Tensor:
     regression (5 and 20 classes, 1 to 20 shots, 16 to 640 dimensions, offsets up to 30 deviations) rounding
     added at most 0.98 of it without the factor :data:`SAFETY`, wherever it was above 1e-14 of the objective.
 
-    Args:
-        A: coefficients ``(B, k, n)``.
-        squares: squared lengths of the samples as they came, ``(B, n)``, in the precision that rounds.
-        curvature: upper bound on the second derivative of the losses in each score, ``(B, k, n)``.
-
     >>> rounding(torch.ones(1, 1, 1), torch.tensor([[1.0]]), torch.ones(1, 1, 1)) < 1e-13
     tensor([True])
     """
@@ -76,15 +71,7 @@ def with_rounding(gap: Tensor, added: Tensor) -> Tensor:
 
 
 def rounded(weights: Tensor, bias: Tensor, mean: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Float64 classifiers in another precision, with intercepts that make up for what the weights lost.
-
-    Args:
-        weights: ``(B, k, d)``.
-        bias: ``(B, k)``.
-        mean: of the samples, ``(B, 1, d)``: there the scores stay what they were, but for the intercept's
-            own rounding.
-        dtype: the precision to return.
-    """
+    """Float64 classifiers in another precision, with intercepts that make up for what the weights lost."""
     if weights.dtype == dtype:
         return weights, bias
     short = weights.to(dtype)
@@ -93,14 +80,7 @@ def rounded(weights: Tensor, bias: Tensor, mean: Tensor, dtype: torch.dtype) -> 
 
 
 def measured_scores(weights: Tensor, bias: Tensor, centred: Tensor, mean: Tensor) -> Tensor:
-    """Scores ``(B, k, n)`` of the samples ``centred + mean`` in float64, without cancellation.
-
-    Args:
-        weights: as they are returned, ``(B, k, d)``.
-        bias: likewise, ``(B, k)``.
-        centred: the samples without their mean, ``(B, n, d)``, in float64.
-        mean: their mean, ``(B, 1, d)``.
-    """
+    """Scores ``(B, k, n)`` of the samples ``centred + mean`` in float64, without cancellation."""
     weights = weights.double()
     level = bias.double()[..., None] + weights @ mean.mT
     return weights @ centred.mT + level

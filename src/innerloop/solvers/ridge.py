@@ -140,12 +140,6 @@ def ridge_closed_form(
     Nothing is checked. The system is solved in float64, its matrix is formed in the features' precision;
     what is not finite comes out as nan.
 
-    Args:
-        x: features ``(…, n, d)``.
-        y: targets ``(…, n, k)``.
-        penalty: λ, on the intercept too.
-        constant: whether there is an intercept: one more feature of value 1.
-
     >>> ridge_closed_form(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [2.0]]), penalty=5.0)[0]
     tensor([[0.5000]])
     """
@@ -192,14 +186,6 @@ def ridge_reached(
     """Whether weights and intercepts, rounded as they are, reach the minimum to a relative 1e-6.
 
     A function with curvature ``2λ`` at least is above its minimum by at most ``‖∇‖²/4λ``.
-
-    Args:
-        x: features ``(B, n, d)``.
-        y: targets ``(B, n, k)``.
-        weights: ``(B, k, d)``.
-        bias: ``(B, k)``.
-        penalty: λ, on intercepts as well.
-        constant: whether there are intercepts.
     """
     x, y, weights, bias = (each.detach().double() for each in (x, y, weights, bias))
     penalty = penalty.detach() if isinstance(penalty, Tensor) else penalty

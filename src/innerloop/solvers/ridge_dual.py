@@ -22,15 +22,7 @@ Plain = Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
 
 def ridge_dual(x: Tensor, y: Tensor, penalty: Tensor, constant: bool, plain: Plain) -> tuple[Tensor, Tensor]:
-    """Weights ``(B, k, d)`` and intercepts ``(B, k)``; what cannot be solved is nan.
-
-    Args:
-        x: features ``(B, n, d)``.
-        y: targets ``(B, n, k)``.
-        penalty: λ, one for all.
-        constant: whether there is one more feature of value 1.
-        plain: the same, differentiable any number of times.
-    """
+    """Weights ``(B, k, d)`` and intercepts ``(B, k)``; what cannot be solved is nan."""
     weights, bias = _RidgeDual.apply(x, y, penalty, constant, plain)
     return weights, bias
 

@@ -76,16 +76,7 @@ class Certificate(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Where a solver ended, per problem.
-
-    Attributes:
-        A: dual coefficients ``(B, k, n)``.
-        F: scores of the support samples, ``(B, k, n)``.
-        objective: value reached.
-        gap: proven distance above the minimum.
-        converged: whether the gap is small enough.
-        iterations: steps taken.
-    """
+    """Where a solver ended, per problem."""
 
     A: Tensor
     F: Tensor
@@ -110,13 +101,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def preconditioner(gram: Tensor, weight: Tensor, intercept: bool) -> Tensor:
-    """``(K + diag(1/weight))⁻¹``, projected so that an unpenalised intercept is solved for as well.
-
-    Args:
-        gram: ``K``, ``(B, n, n)``.
-        weight: weight of every sample, ``(B, n)``, above 0.
-        intercept: whether there is an unpenalised intercept.
-    """
+    """``(K + diag(1/weight))⁻¹``, projected so that an unpenalised intercept is solved for as well."""
     inverse = spd_inverse(gram + torch.diag_embed(weight.reciprocal()))
     if intercept:
         u = inverse.sum(-1, keepdim=True)
@@ -125,13 +110,7 @@ def preconditioner(gram: Tensor, weight: Tensor, intercept: bool) -> Tensor:
 
 
 def intercepts(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores without intercept, and the intercepts that stand in ``F`` (zero where there are none).
-
-    Args:
-        problem: the problems.
-        A: dual coefficients ``(B, k, n)``.
-        F: scores ``(B, k, n)``.
-    """
+    """Scores without intercept, and the intercepts that stand in ``F`` (zero where there are none)."""
     plain = A @ problem.gram
     if not problem.intercept:
         return plain, plain.new_zeros(*plain.shape[:2], 1)
@@ -144,11 +123,6 @@ def feasible(P: Tensor, hot: Tensor, weight: float | Tensor = 1.0) -> Tensor:
     To first order a shift of the intercepts by ``u`` changes ``P`` by ``p_c (u_c − Σ p u)``, which leaves
     every sample a distribution; the ``u`` that closes the difference of sums solves a ``k × k`` system. Where
     that is too large a change, surplus of a class is handed to the deficits of others instead.
-
-    Args:
-        P: probabilities ``(B, k, n)``.
-        hot: one-hot labels.
-        weight: what samples weigh against one another, one number or ``(B, 1, n)``.
     """
     weighted = weight * P
     has, wants = weighted.sum(-1, keepdim=True), (weight * hot).sum(-1, keepdim=True)
@@ -167,13 +141,7 @@ def feasible(P: Tensor, hot: Tensor, weight: float | Tensor = 1.0) -> Tensor:
 
 
 def certify(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Certificate:
-    """Objective and duality gap of the classifier that ``A`` and the intercepts in ``F`` stand for.
-
-    Args:
-        problem: the problems.
-        A: dual coefficients ``(B, k, n)``.
-        F: scores ``(B, k, n)``; only their intercepts are used.
-    """
+    """Objective and duality gap of the classifier that ``A`` and the intercepts in ``F`` stand for."""
     C, hot = problem.C, problem.hot
     plain, bias = intercepts(problem, A, F)
     F = plain + bias
@@ -199,11 +167,6 @@ def dual_value(problem: SoftmaxProblem, A: Tensor, x: Tensor) -> Tensor:
     Where features are long, :func:`certify` squares what rounding has left in the scores once more; this
     errs by the square of what the coefficients are off. Entries below zero are mixed away with class shares,
     which are feasible too.
-
-    Args:
-        problem: whose minimum.
-        A: coefficients ``(B, k, n)`` that sum to zero as the theory says.
-        x: the features of its Gram matrices, ``(B, n, d)``.
     """
     P = problem.hot - A / problem.C
     P = P - (P.sum(1, keepdim=True) - 1) / P.shape[1]

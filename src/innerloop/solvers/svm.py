@@ -81,18 +81,7 @@ def solve_chunk(
     weights: Tensor,
     start: int = 0,
 ) -> LinearResult:
-    """Solves one chunk and writes ``weights``; what rounding may have spoilt, in float64 again.
-
-    Args:
-        x: features ``(B, n, d)``.
-        sign: 1 for samples of a machine's class and −1 for others, ``(B, k, n)``, in float64.
-        C: inverse penalty, per sample.
-        intercept: whether to append a constant 1 to the features.
-        tol: relative distance from the minimum at which a problem counts as converged.
-        max_steps: Newton steps at most.
-        weights: where the weights are written, ``(B, k, d)``.
-        start: number of the chunk's first problem, for messages.
-    """
+    """Solves one chunk and writes ``weights``; what rounding may have spoilt, in float64 again."""
     gram = torch.bmm(x, x.mT) + float(intercept)
     check_finite(x, gram, start)
     aim = min(AIM * tol, EXACT)
@@ -129,17 +118,7 @@ def measured(
     tol: float,
     dtype: torch.dtype,
 ) -> LinearResult:
-    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum.
-
-    Args:
-        x: features in float64.
-        solution: what the solver gave.
-        sign: 1 for samples of a machine's class and −1 for others, ``(B, k, n)``.
-        C: inverse penalty, per sample.
-        intercept: whether a constant 1 belongs to the features.
-        tol: relative distance from the minimum at which a problem counts as converged.
-        dtype: the precision of the weights.
-    """
+    """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
     mean = x.mean(1, keepdim=True)
     exact, shift = solution.beta @ x, solution.beta.sum(-1) * float(intercept)
     weights, bias = rounded(exact, shift, mean * float(intercept), dtype)
@@ -172,15 +151,7 @@ class HingeSolution(NamedTuple):
 
 
 def squared_hinge(gram: Tensor, sign: Tensor, C: float, tol: float, max_steps: int) -> HingeSolution:
-    """Newton with an active set for ``(B, k)`` machines that share ``B`` Gram matrices.
-
-    Args:
-        gram: products of the samples, ``(B, n, n)``, in float64.
-        sign: 1 for samples of a machine's class and −1 for others, ``(B, k, n)``.
-        C: inverse penalty, per sample.
-        tol: relative gap to aim at.
-        max_steps: Newton steps at most.
-    """
+    """Newton with an active set for ``(B, k)`` machines that share ``B`` Gram matrices."""
     beta = torch.zeros_like(sign)
     F = torch.zeros_like(sign)
     steps = torch.zeros(len(sign), dtype=torch.int64, device=gram.device)

@@ -24,14 +24,7 @@ FLOOR = {torch.float32: 1e-7, torch.float64: 1e-10}
 
 
 class DualResult(NamedTuple):
-    """Coefficients ``(B, k, n)`` with ``W = AX``, and what they prove.
-
-    Attributes:
-        A: the coefficients.
-        objective: value reached.
-        gap: proven distance above the minimum.
-        iterations: steps taken.
-    """
+    """Coefficients ``(B, k, n)`` with ``W = AX``, and what they prove."""
 
     A: Tensor
     objective: Tensor
@@ -47,14 +40,6 @@ def svm_coefficients(
     Solved to the end, they are differentiated implicitly. Stopped after ``steps``, they are differentiated
     through these steps: the implicit derivative belongs to the solution, and three steps from the start it
     is off by a third of its length and more.
-
-    Args:
-        gram: ``(B, n, n)``; the work is done in float64.
-        hot: one-hot labels ``(B, k, n)``; every class needs a sample.
-        C: inverse penalty.
-        rank: number of features.
-        steps: stop after this many interior-point steps; to the end if omitted.
-        max_steps: at most this many to the end.
 
     >>> gram = torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]])  # samples −1 and 1
     >>> svm_coefficients(gram, torch.eye(2)[None], C=10.0, rank=1).A @ torch.tensor([[-1.0], [1.0]]).double()
@@ -91,13 +76,6 @@ def svm_heads(
 
     All programmes are solved in one batch. Products of features are taken task by task: they gain nothing
     from batching, and what they give stays small enough for its memory to be used again.
-
-    Args:
-        features: ``(n, d)`` for each task, with the same ``n``.
-        labels: ``(n,)`` for each task; every class has a sample.
-        ways: number of classes.
-        C: inverse penalty.
-        steps: see :func:`svm_coefficients`.
 
     >>> x, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> [w.flatten() for w in svm_heads([x, 2 * x], [y, y], ways=2, C=10.0)[0]]

@@ -45,11 +45,6 @@ def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
     """The solution as a function of ``r``; gradients flow through ``r`` only.
 
     ``floor`` is the least weight, in units of the mean squared distance of a sample from their centre.
-
-    Args:
-        gram: ``K``, ``(B, n, n)``.
-        weight: what is added to its diagonal for every class, ``(B, k, n)``.
-        floor: the least weight, in units of the mean squared distance of a sample from their centre.
     """
     weight = _floored(gram, weight, floor)
     k = weight.shape[1]
@@ -72,14 +67,7 @@ def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
 
 
 def dense(gram: Tensor, weight: Tensor, rank: int, floor: float) -> Solve:
-    """The same for any ``K`` of at most the given rank.
-
-    Args:
-        gram: ``K``, ``(B, n, n)``.
-        weight: what is added to its diagonal for every class, ``(B, k, n)``.
-        rank: the rank of ``K``, at most.
-        floor: the least weight, in units of the mean squared distance of a sample from their centre.
-    """
+    """The same for any ``K`` of at most the given rank."""
     root = factor(gram, rank)
     room = _floored(gram, weight, floor).reciprocal().mT  # (B, n, k)
     total = room.sum(-1, keepdim=True)

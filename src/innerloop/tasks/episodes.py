@@ -74,14 +74,7 @@ def _below_a_bound(keys: NDArray[np.uint64], count: int, expected: int) -> NDArr
 def choose_classes(
     seed: int, index: NDArray[np.int64], pool: NDArray[np.int64], ways: int
 ) -> NDArray[np.int64]:
-    """``ways`` different classes of a pool for every episode: ``(E, ways)``.
-
-    Args:
-        seed: of the stream.
-        index: numbers of the episodes, ``(E,)``.
-        pool: the classes to draw from.
-        ways: classes per episode.
-    """
+    """``ways`` different classes of a pool for every episode: ``(E, ways)``."""
     keys = hashed_bits(derive_seed(seed, "classes"), index, len(pool))
     return pool[first_by_key(keys, ways)]
 
@@ -89,14 +82,7 @@ def choose_classes(
 def choose_from_one_group(
     seed: int, index: NDArray[np.int64], pools: list[NDArray[np.int64]], ways: int
 ) -> NDArray[np.int64]:
-    """All classes of an episode from one group (an alphabet), which is drawn first.
-
-    Args:
-        seed: of the stream.
-        index: numbers of the episodes, ``(E,)``.
-        pools: the classes of every group; each has at least ``ways``.
-        ways: classes per episode.
-    """
+    """All classes of an episode from one group (an alphabet), which is drawn first."""
     group = (hashed_uniform(derive_seed(seed, "group"), index, 1)[:, 0] * len(pools)).astype(np.int64)
     out = np.empty((len(index), ways), np.int64)
     for g in np.unique(group):
@@ -108,14 +94,7 @@ def choose_from_one_group(
 def choose_across_groups(
     seed: int, index: NDArray[np.int64], pools: list[NDArray[np.int64]], ways: int
 ) -> NDArray[np.int64]:
-    """Every class of an episode from another group.
-
-    Args:
-        seed: of the stream.
-        index: numbers of the episodes, ``(E,)``.
-        pools: the classes of every group; there are at least ``ways`` groups.
-        ways: classes per episode.
-    """
+    """Every class of an episode from another group."""
     keys = hashed_bits(derive_seed(seed, "groups"), index, len(pools))
     groups = first_by_key(keys, ways)
     sizes = np.array([len(pool) for pool in pools])
@@ -133,13 +112,6 @@ def choose_rows(
 
     An episode's keys lie class after class, as many for each as it has pictures. So they depend on the
     episode's own classes and on nothing else: not on the episodes beside it, nor on the rest of the pool.
-
-    Args:
-        seed: of the stream.
-        index: numbers of the episodes, ``(E,)``.
-        classes: of every episode, ``(E, ways)``.
-        source: the pictures.
-        per_class: pictures per class; each has at least this many.
     """
     counts = source.counts[classes]
     widest = int(counts.max())
@@ -153,13 +125,7 @@ def choose_rows(
 
 
 def unbalanced_shots(seed: int, index: NDArray[np.int64], shape: Shape) -> NDArray[np.int64]:
-    """Random shots per class with the total kept: at least one each, the rest thrown at random.
-
-    Args:
-        seed: of the stream.
-        index: numbers of the episodes, ``(E,)``.
-        shape: ways, and the mean number of shots.
-    """
+    """Random shots per class with the total kept: at least one each, the rest thrown at random."""
     extra = shape.ways * (shape.shots - 1)
     shots = np.ones((len(index), shape.ways), np.int64)
     if extra:
@@ -176,14 +142,7 @@ def unbalanced_shots(seed: int, index: NDArray[np.int64], shape: Shape) -> NDArr
 def split_rows(
     rows: NDArray[np.int64], classes: NDArray[np.int64], shape: Shape, shots: NDArray[np.int64] | None
 ) -> EpisodeRows:
-    """Class after class. Queries are the first rows drawn, so more shots leave an episode's queries alone.
-
-    Args:
-        rows: pictures drawn for every class, ``(E, ways, …)``.
-        classes: of every episode, ``(E, ways)``.
-        shape: ways, shots and queries.
-        shots: of every class, ``(E, ways)``; those of ``shape`` if None.
-    """
+    """Class after class. Queries are the first rows drawn, so more shots leave an episode's queries alone."""
     episodes, ways = classes.shape
     query = rows[..., : shape.queries].reshape(episodes, -1)
     query_labels = np.tile(np.repeat(np.arange(ways), shape.queries), (episodes, 1))
@@ -206,19 +165,7 @@ def check_counts(
     split: str,
     place: str = "",
 ) -> None:
-    """Refuses before sampling what could not be sampled, naming the class and the fix.
-
-    Args:
-        source: the pictures.
-        pool: the classes that tasks are drawn from.
-        shape: what a task needs.
-        balanced: whether classes have equally many shots.
-        split: what the pool is called.
-        place: what stands before ways, shots and queries where the user set them, such as ``kinds[1].``.
-
-    Raises:
-        UserError: with too few classes, or a class with too few pictures.
-    """
+    """Refuses before sampling what could not be sampled, naming the class and the fix."""
     names = [f"{place}{name}" for name in Shape._fields]
     if len(pool) < shape.ways:
         number = "one class" if len(pool) == 1 else f"{len(pool)} classes"

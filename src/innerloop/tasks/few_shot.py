@@ -54,15 +54,7 @@ class Kind(NamedTuple):
 
 
 class FewShot(NamedTuple):
-    """Episodes down to row numbers, before any picture is touched.
-
-    Attributes:
-        source: the pictures.
-        rows: episode numbers (of one kind) → their rows.
-        kind_of: episode numbers → which kind each is.
-        kinds: the kinds there are.
-        classes: class numbers of the split; a task's ``id`` counts within it.
-    """
+    """Episodes down to row numbers, before any picture is touched."""
 
     source: ImageSource
     rows: Callable[[NDArray[np.int64], int], EpisodeRows]
@@ -90,18 +82,7 @@ def split_classes(source: ImageSource, split: str) -> NDArray[np.int64]:
 def few_shot(
     source: ImageSource, split: str, seed: int, kinds: Sequence[Kind], balanced: bool = True
 ) -> FewShot:
-    """Episodes of a mixture of kinds of tasks, checked before any is drawn.
-
-    Args:
-        source: the pictures.
-        split: ``train``, ``validation``, ``test``, or ``all``.
-        seed: of the stream.
-        kinds: the kinds of tasks, each with its share.
-        balanced: whether all classes of an episode have the same number of shots.
-
-    Raises:
-        UserError: for classes or groups too small for what is asked.
-    """
+    """Episodes of a mixture of kinds of tasks, checked before any is drawn."""
     pool = split_classes(source, split)
     base = derive_seed(seed, "few-shot", split)
     places = [f"kinds[{place}]." if len(kinds) > 1 else "" for place in range(len(kinds))]

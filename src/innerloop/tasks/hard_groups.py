@@ -18,11 +18,7 @@ QUERIES, EPISODES = 5, 40
 
 
 def groups_of(source: ImageSource, split: str) -> dict[str, NDArray[np.int64]]:
-    """The classes of every group that a split has classes of.
-
-    Raises:
-        UserError: the source has no groups.
-    """
+    """The classes of every group that a split has classes of."""
     if source.groups is None:
         raise UserError(
             f"{source.name} has no groups of classes (alphabets, superclasses), and hard tasks are those of "
@@ -39,12 +35,6 @@ def group_errors(source: ImageSource, split: str, ways: int, episodes: int = EPI
 
     Groups of one class have no tasks within them, and are left out. All others are asked for as many ways,
     so that errors can be compared: for ``ways``, or for as many as the smallest of them has classes.
-
-    Args:
-        source: the pictures.
-        split: ``train``, ``validation``, ``test``, or ``all``.
-        ways: the most classes of a task.
-        episodes: tasks per group.
 
     >>> from innerloop import glyphs
     >>> errors = group_errors(glyphs(), "test", ways=5, episodes=4)
@@ -91,18 +81,7 @@ def hardest_groups(
 def by_hardness(
     kind: Kind, source: ImageSource, split: str, hard: Sequence[str], share: float | None
 ) -> list[Kind]:
-    """One kind of tasks as two: those of hard groups, and those of all others that it draws from.
-
-    Args:
-        kind: what is asked for; of ``any`` choice, all classes of a task are of hard groups, or of others.
-        source: the pictures.
-        split: whose groups count.
-        hard: names of the hard groups.
-        share: of hard tasks; as often as the kind itself draws a group, or a class, of theirs if omitted.
-
-    Raises:
-        UserError: a group is unknown, or one of the two kinds has none.
-    """
+    """One kind of tasks as two: those of hard groups, and those of all others that it draws from."""
     groups = groups_of(source, split)
     drawn = {n: c for n, c in groups.items() if kind.groups is None or n in kind.groups}
     for name in hard:

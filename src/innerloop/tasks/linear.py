@@ -26,15 +26,6 @@ def mixed_linear(
     r"""AdaptLR H.5, after Bernacchia (2021): :math:`y \sim N(x^\top w, \sigma^2)`.
 
     :math:`w \sim N(w_0, \nu^2/p\, I_p)`, :math:`x \sim N(0, I_p)`, every entry of :math:`w_0` is ``mean``.
-
-    Args:
-        draws: random numbers for the episodes.
-        shots: support samples.
-        queries: query samples.
-        dim: p.
-        sigma: σ, the noise of the targets.
-        nu: ν, the spread of the tasks.
-        mean: every entry of :math:`w_0`.
     """
     w = draws.normal("w", (dim, 1), mean=mean, std=nu / math.sqrt(dim))
 
@@ -69,21 +60,6 @@ def linear(
     :math:`\Sigma = \rho_H I`, :math:`w^* \sim N(R\mathbf 1, r_H I)`, else an easy one,
     :math:`\Sigma = \rho_E I`, :math:`w^* \sim N(0, r_E I)`. With ``covariances`` (matrices, or their
     diagonals) and ``optima`` given, each task is one of those, drawn with ``weights``.
-
-    Args:
-        draws: random numbers for the episodes.
-        shots: support samples.
-        queries: query samples.
-        dim: d.
-        rho_hard: :math:`\rho_H`.
-        rho_easy: :math:`\rho_E`.
-        R: distance of the two centres, in every coordinate.
-        r_hard: :math:`r_H`, the variance of hard optima.
-        r_easy: :math:`r_E`, the variance of easy optima.
-        hard_share: probability of a hard task.
-        covariances: of the tasks to draw from, instead of a geography.
-        optima: of the same tasks.
-        weights: how frequent they are; all alike if omitted.
 
     >>> batch = linear(Draws(0, [0]), 3, 4, covariances=[[4.0, 0.0]], optima=[[2.0, 1.0]])
     >>> bool(torch.allclose(batch.y_query, 2 * batch.x_query[..., :1]))

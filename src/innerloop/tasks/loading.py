@@ -17,13 +17,7 @@ Transform: TypeAlias = Callable[[Tensor, Sequence[int]], Tensor]
 
 
 class Loaded(NamedTuple):
-    """How rows become what a network sees.
-
-    Attributes:
-        load: rows → pictures in 0 to 1 (:func:`image_loader`).
-        scale: standardises them (:func:`standardiser`).
-        transform: augments them before that; None does not.
-    """
+    """How rows become what a network sees."""
 
     load: Callable[[NDArray[np.int64]], Tensor]
     scale: Callable[[Tensor], Tensor]
@@ -32,13 +26,7 @@ class Loaded(NamedTuple):
     def of_episodes(
         self, support: NDArray[np.int64], query: NDArray[np.int64], index: NDArray[np.int64]
     ) -> tuple[Tensor, Tensor]:
-        """Support and query pictures of some episodes, each ``(E, n, C, H, W)``.
-
-        Args:
-            support: rows ``(E, n)``.
-            query: rows ``(E, n)``.
-            index: numbers of the episodes, from which their augmentation follows.
-        """
+        """Support and query pictures of some episodes, each ``(E, n, C, H, W)``."""
         # support and query are gathered together: one pass over the bytes, one conversion
         pictures = self.load(np.concatenate([support, query], 1))
         xs, xq = pictures[:, : support.shape[1]], pictures[:, support.shape[1] :]
@@ -47,13 +35,7 @@ class Loaded(NamedTuple):
         return self.scale(xs), self.scale(xq)
 
     def of_one(self, rows: NDArray[np.int64], support: int, i: int) -> tuple[Tensor, Tensor]:
-        """The same for one episode, each ``(n, C, H, W)``.
-
-        Args:
-            rows: of the support set, then of the query set.
-            support: how many are the support set's.
-            i: number of the episode.
-        """
+        """The same for one episode, each ``(n, C, H, W)``."""
         x = self.load(rows)
         xs, xq = x[:support], x[support:]
         if self.transform is not None:
@@ -67,11 +49,6 @@ def image_loader(
     """Rows of any shape ``(…)`` → pictures ``(…, C, H, W)`` in 0 to 1: one gather of bytes, one conversion.
 
     numpy converts bytes to numbers in half of torch's time, and makes the same numbers.
-
-    Args:
-        source: the pictures.
-        dtype: of the result.
-        device: where it is put.
     """
     _, height, width, channels = source.images.shape
     flat = np.asarray(source.images).reshape(len(source.images), -1)
@@ -97,14 +74,7 @@ def standardiser(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Callable[[Tensor], Tensor]:
-    """Subtracts the mean of each channel and divides by its deviation; does nothing if none is given.
-
-    Args:
-        mean: of every channel, on a scale of 0 to 1; None does nothing.
-        std: of every channel; 1 if None.
-        dtype: of the pictures.
-        device: where they are.
-    """
+    """Subtracts the mean of each channel and divides by its deviation; does nothing if none is given."""
     if mean is None:
         return lambda x: x
     shift = torch.tensor(mean, dtype=dtype, device=device).view(-1, 1, 1)

@@ -26,14 +26,6 @@ def bridge_quadratic(
 ) -> TaskBatch:
     r"""Bridge §5.1: :math:`x \sim N(\mu, \nu^2 I)`, :math:`y = \nu\|x-\mu\|^2`, μ ~ N(0, I), ν ~ U(1.3, 1.6).
 
-    Args:
-        draws: random numbers for the episodes.
-        shots: support samples.
-        queries: query samples.
-        dim: input dimension d (the paper's is 10).
-        nu_range: the range of ν.
-        scale: ``sphere`` rescales the inputs to norm √d after the targets are taken; ``none`` leaves them.
-
     >>> batch = bridge_quadratic(Draws(0, [0]), 5, 10)
     >>> batch.x_query.shape, bool((batch.y_query >= 0).all())
     (torch.Size([1, 10, 10]), True)
@@ -66,15 +58,6 @@ def bernacchia_quadratic(
     :math:`w \sim N(w_0, \nu^2/p\, I_p)`, :math:`b \sim N(0, \sigma^2)`, :math:`x \sim N(0, I_p)`, with every
     entry of :math:`w_0` equal to ``mean``. The paper does not state p; that its network of 10,000 hidden
     units has 30,001 parameters leaves p = 1 only.
-
-    Args:
-        draws: random numbers for the episodes.
-        shots: support samples.
-        queries: query samples.
-        dim: p.
-        sigma: σ, the noise of the targets and the spread of b.
-        nu: ν, the spread of w.
-        mean: every entry of :math:`w_0`.
     """
     w = draws.normal("w", (dim, 1), mean=mean, std=nu / math.sqrt(dim))
     b = draws.normal("b", (1, 1), std=sigma)

@@ -37,11 +37,6 @@ class RowBlocks:
     Drawing the rows of one episode costs many small operations, most of them per call and not per episode.
     Blocks change no result: rows are a pure function of the episode's number, and what is given out is a
     copy, so that writing into it changes no later episode.
-
-    Args:
-        rows: episode numbers → their rows.
-        number: class → what a task's ``id`` calls it.
-        device: where labels are put.
     """
 
     SIZE, KEPT = 128, 8

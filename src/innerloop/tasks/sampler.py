@@ -57,11 +57,6 @@ class Sampler(NamedTuple):
 def task_order(seed: int, n_tasks: int, index: NDArray[np.int64]) -> NDArray[np.int64]:
     """Which of ``n_tasks`` tasks each episode shows: every pass over them in a new order.
 
-    Args:
-        seed: of the order.
-        n_tasks: how many tasks there are.
-        index: numbers of the episodes.
-
     >>> sorted(task_order(0, 5, np.arange(5)).tolist()), sorted(task_order(0, 5, np.arange(5, 10)).tolist())
     ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     """

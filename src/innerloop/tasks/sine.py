@@ -37,14 +37,6 @@ def sine(
 ) -> TaskBatch:
     r"""Finn et al. (2017): :math:`y = a \sin(x - b)`, a ~ U(0.1, 5), b ~ U(0, π), x ~ U(−5, 5).
 
-    Args:
-        draws: random numbers for the episodes.
-        shots: support samples.
-        queries: query samples.
-        amplitude: range of a.
-        phase: range of b.
-        x_range: range of the inputs.
-
     >>> batch = sine(Draws(0, [0, 1]), shots=10, queries=15)
     >>> batch.x_support.shape, batch.y_query.shape
     (torch.Size([2, 10, 1]), torch.Size([2, 15, 1]))
@@ -60,14 +52,5 @@ def adaptlr_sine(
     phase: tuple[float, float] = (0.0, math.pi),
     x_range: tuple[float, float] = (-5.0, 5.0),
 ) -> TaskBatch:
-    r"""AdaptLR H.3: :math:`y = a \sin(x + b)`, a and b ~ U(0, π), x ~ U(−5, 5).
-
-    Args:
-        draws: random numbers for the episodes.
-        shots: support samples.
-        queries: query samples.
-        amplitude: range of a.
-        phase: range of b.
-        x_range: range of the inputs.
-    """
+    r"""AdaptLR H.3: :math:`y = a \sin(x + b)`, a and b ~ U(0, π), x ~ U(−5, 5)."""
     return _sinusoids(draws, shots, queries, amplitude, phase, x_range, sign=+1)

@@ -102,14 +102,6 @@ def split_groups(
 ) -> dict[str, list[int]]:
     """Which groups belong to which split; no group belongs to two.
 
-    Args:
-        table: the rows.
-        splits: names of groups by split; 60, 20 and 20 % of the groups by chance if omitted.
-        seed: of that chance.
-
-    Raises:
-        UserError: a group is unknown, or in two splits: then test tasks would not be new.
-
     >>> table = Table(np.zeros((3, 1)), np.zeros((3, 1)), np.arange(3), ("a", "b", "c"), ("x",))
     >>> split_groups(table, {"train": ["a", "b"], "test": ["c"]})
     {'train': [0, 1], 'test': [2]}

@@ -64,12 +64,20 @@ else:
             "innerloop.theory.convergence": "Rates common_rate linear_distance linear_loss loss_bound rates",
             "innerloop.theory.estimates.hardness": "Hardness rank_tasks",
             "innerloop.theory.estimates.kernels": "Drawn KernelComparison Learning compare_kernels",
-            "innerloop.theory.estimates.landscape": "ClosedLandscape Place Sides Unavoidable closed_landscape",
+            "innerloop.theory.estimates.landscape": (
+                "ClosedLandscape Place Sides Unavoidable closed_landscape"
+            ),
             "innerloop.theory.estimates.landscape_features": "Step View look_at",
-            "innerloop.theory.estimates.landscape_permuted": "Checked PermutedLandscape permuted_task_landscape",
-            "innerloop.theory.estimates.landscape_tasks": "Estimate EstimatedPlace TaskLandscape task_landscape",
+            "innerloop.theory.estimates.landscape_permuted": (
+                "Checked PermutedLandscape permuted_task_landscape"
+            ),
+            "innerloop.theory.estimates.landscape_tasks": (
+                "Estimate EstimatedPlace TaskLandscape task_landscape"
+            ),
             "innerloop.theory.estimates.rate_forms": "FormRate LinearTasks rate_by",
-            "innerloop.theory.hardness": "head_rate losses_after_steps nearest_neighbour_error rank_correlation",
+            "innerloop.theory.hardness": (
+                "head_rate losses_after_steps nearest_neighbour_error rank_correlation"
+            ),
             "innerloop.theory.permuted": "Symmetric permuted_landscape",
             "innerloop.theory.spectra": "DepthStructure condition depth_structure inverse_gap spectrum",
         },

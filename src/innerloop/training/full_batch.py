@@ -16,13 +16,7 @@ Watch = Callable[[int, Params, float], None]
 
 
 def meta_outputs(learner: Learner, params: Params, tasks: TaskBatch) -> Tensor:
-    """Query outputs after adapting to each support set: F_θ, ``(tasks, n, k)``, differentiable.
-
-    Args:
-        learner: adapts without buffers.
-        params: meta-parameters.
-        tasks: all of one shape.
-    """
+    """Query outputs after adapting to each support set: F_θ, ``(tasks, n, k)``, differentiable."""
 
     def one(x_support: Tensor, y_support: Tensor, x_query: Tensor) -> Tensor:
         """The outputs of one task."""
@@ -59,13 +53,6 @@ def descend(
     watch: Watch | None = None,
 ) -> Params:
     """``steps`` steps of plain gradient descent.
-
-    Args:
-        loss: of the parameters alone.
-        params: where to start.
-        lr: η.
-        steps: how many.
-        watch: see :data:`Watch`.
 
     >>> descend(lambda p: p["w"].square().sum() / 2, {"w": torch.ones(1)}, 0.5, 3)["w"]
     tensor([0.1250])

@@ -90,13 +90,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer, params: Params) -> dict[
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, params: Params, saved: dict[str, Tensor]) -> None:
-    """Puts saved tensors back as the optimiser's state.
-
-    Args:
-        optimiser: a new one, on these parameters.
-        params: its parameters by name.
-        saved: tensors of its state, as ``parameter/entry``.
-    """
+    """Puts saved tensors back as the optimiser's state."""
     for name, leaf in params.items():
         entries = {key.rpartition("/")[2]: v for key, v in saved.items() if key.rpartition("/")[0] == name}
         if entries:

@@ -38,15 +38,7 @@ def hard_weights(hard: Tensor, zeta: float, dtype: torch.dtype | None = None) ->
 
 
 def batch_weights(sampler: Sampler, step: int, batch: int, zeta: float, params: Params) -> Tensor | None:
-    """What the tasks of the ``step``-th meta-batch weigh; None where all weigh the same.
-
-    Args:
-        sampler: the stream, which says which of its tasks are hard.
-        step: number of the meta-batch.
-        batch: its size.
-        zeta: as for :func:`hard_weights`.
-        params: what is trained: the weights are of its type.
-    """
+    """What the tasks of the ``step``-th meta-batch weigh; None where all weigh the same."""
     if zeta == 1.0 or sampler.hard is None:
         return None
     hard = torch.from_numpy(sampler.hard(range(step * batch, (step + 1) * batch)))
@@ -56,18 +48,7 @@ def batch_weights(sampler: Sampler, step: int, batch: int, zeta: float, params: 
 def weighted_gradient(
     objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, weights: Tensor | None = None
 ) -> tuple[Params, Tensor, Buffers]:
-    r"""The gradient of :math:`\sum_tw_tL_t(\theta)`, every task's loss, and the buffers averaged over tasks.
-
-    Args:
-        objective: what one task contributes.
-        params: where to differentiate.
-        buffers: of the network.
-        batch: the tasks.
-        weights: one for each task; all alike, with a sum of 1, if omitted.
-
-    Raises:
-        UserError: for an objective that is no gradient (Reptile).
-    """
+    r"""The gradient of :math:`\sum_tw_tL_t(\theta)`, all losses, and the buffers averaged over tasks."""
     if objective.loss is None:
         raise UserError(f"'{objective.name}' has no loss to weigh: choose episodic, erm or multitask.")
     loss = objective.loss
@@ -90,16 +71,7 @@ def descend(
     lr: float,
     watch: Callable[[int, Tensor], None] | None = None,
 ) -> tuple[Params, Buffers]:
-    """Plain SGD on the batches, one step each; parameters the objective does not depend on stay as they are.
-
-    Args:
-        objective: with a loss.
-        params: where to start.
-        buffers: of the network.
-        batches: pairs of a batch and the weights of its tasks (``None``: equal).
-        lr: the meta learning rate.
-        watch: receives the step and the losses of its tasks.
-    """
+    """Plain SGD on the batches, one step each; parameters that the objective does not read stay."""
     for step, (batch, weights) in enumerate(batches):
         grads, losses, buffers = weighted_gradient(objective, params, buffers, batch, weights)
         if not bool(torch.isfinite(losses).all()):

@@ -90,11 +90,6 @@ def in_order(state: TrainState, params: Params, buffers: Buffers) -> TrainState:
 
     Files keep their tensors sorted by name. Sums over parameters, and those inside autograd, follow the order
     of the dict: in another order, training goes on with other last bits.
-
-    Args:
-        state: what was saved.
-        params: parameters in the order, and on the devices, that are wanted.
-        buffers: likewise.
     """
 
     def sort(saved: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:

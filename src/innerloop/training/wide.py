@@ -21,16 +21,7 @@ from innerloop.training.full_batch import descend, meta_outputs
 
 
 class Course(NamedTuple):
-    r"""What was seen while training.
-
-    Attributes:
-        losses: ½‖F − Y‖² before every step and after the last.
-        path: the length of the way, :math:`\sum_t\|\theta_t - \theta_{t-1}\|`.
-        distance: ‖θ_T − θ_0‖.
-        first: Φ̂ before training, the exact one.
-        drift: ‖Φ̂_t − Φ̂_0‖_F, the largest over the times looked at.
-        residual: outputs less targets before training.
-    """
+    r"""What was seen while training."""
 
     losses: list[float]
     path: float
@@ -75,15 +66,6 @@ def watch_course(
     chunk: int | None = None,
 ) -> Course:
     """Full-batch gradient descent on ½‖outputs − targets‖², watched.
-
-    Args:
-        outputs: of all training samples as one vector, from the parameters.
-        targets: the vector they should become.
-        params: where to start.
-        eta: the rate.
-        steps: how many.
-        looks: how often to take the kernel again, at equal distances; the last is after the last step.
-        chunk: rows of a Jacobian at a time.
 
     >>> course = watch_course(lambda p: p["w"], torch.zeros(1), {"w": torch.ones(1)}, 0.5, 2)
     >>> course.losses, course.path, course.drift
@@ -146,18 +128,7 @@ def watch_method(
     inner: tuple[float, int],
     heads: str = "shared",
 ) -> Course:
-    """:func:`watch_course` of a meta-learner on the summed loss ½‖F − Y‖².
-
-    Args:
-        method: ``mtl`` trains one head per task, on all samples of a task.
-        network: no buffers, in the NTK parametrisation if it is to be compared with kernels.
-        params: its first values.
-        tasks: what to train on.
-        eta: the outer rate.
-        steps: outer steps.
-        inner: rate and number of inner steps of ``maml`` and ``anil``.
-        heads: whether the heads of ``mtl`` start from one draw, the network's own, or each from its own.
-    """
+    """:func:`watch_course` of a meta-learner on the summed loss ½‖F − Y‖²."""
     loss = get_loss("half-sse")
     if method == "mtl":
         objective = multitask(network, loss, tasks.size, heads=heads)

@@ -21,17 +21,7 @@ Kind = Literal["pictures", "labels", "numbers"]
 
 
 class Asked(NamedTuple):
-    """What advice is asked for.
-
-    Attributes:
-        source: as typed.
-        settings: of the advice.
-        recipe: whose tasks are meant; its network and method too, if it was named.
-        named: whether a recipe was named, so that its own method races.
-        lines: what follows from the pictures, for people.
-        notes: warnings.
-        said: keys of the recipe that were typed: they hold for every method.
-    """
+    """What advice is asked for."""
 
     source: str
     settings: Advise
@@ -50,16 +40,7 @@ class Asked(NamedTuple):
 
 
 def understand(source: str, items: Sequence[str], *, trust: bool = False) -> Asked:
-    """What ``innerloop advise SOURCE ITEMS…`` means.
-
-    Args:
-        source: a recipe, its file or a run; a dataset, a folder of pictures or an .npz file; or a family.
-        items: ``key=value``; those of the recipe have a section before a dot, or are ``seed=``.
-        trust: whether code that the recipe's file names may be imported.
-
-    Raises:
-        UserError: with one line for every problem in any of them.
-    """
+    """What ``innerloop advise SOURCE ITEMS…`` means."""
     problems, recipe, lines = Problems(), None, list[str]()
     of_recipe = [item for item in items if _is_of_recipe(item)]
     own = [item for item in items if not _is_of_recipe(item)]

@@ -28,14 +28,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 def pretrained_first(
     problem: Problem, sitting: Sitting, ground: Ground, backbone: str | None
 ) -> tuple[Ground, list[Row], list[str]]:
-    """The pictures that all tasks are drawn from, the row of a pretrained network, and why there is none.
-
-    Args:
-        problem: what is raced on what.
-        sitting: whose clock.
-        ground: the tasks, of all pictures.
-        backbone: its name, if there is one.
-    """
+    """The pictures that all tasks are drawn from, the row of a pretrained network, and why there is none."""
     if problem.asked.kind != "pictures":
         return ground, [], []
     pictures = ground.whole.pictures
@@ -54,13 +47,7 @@ def pretrained_first(
 
 
 def plain_rows(problem: Problem, sitting: Sitting, ground: Ground) -> tuple[list[Row], list[str]]:
-    """Rows of what needs no training, and what there was no time for.
-
-    Args:
-        problem: what is raced on what.
-        sitting: whose clock and processes.
-        ground: the tasks.
-    """
+    """Rows of what needs no training, and what there was no time for."""
     ways, alone = untrained(problem), ground._replace(plan=Plan("loop", 1))
     jobs = [(of, (problem, alone)) for of in ways.values()]
     found = within(jobs, sitting, time_left(problem, sitting))
@@ -69,12 +56,7 @@ def plain_rows(problem: Problem, sitting: Sitting, ground: Ground) -> tuple[list
 
 
 def estimates(problem: Problem, sitting: Sitting) -> tuple[RatePart, HardnessPart, LandscapePart]:
-    """What can be said without training, as far as time allows.
-
-    Args:
-        problem: what advice is asked for.
-        sitting: whose clock and processes.
-    """
+    """What can be said without training, as far as time allows."""
     parts: list[Callable[[Problem], Any]] = [rate_part, hardness_part, landscape_part]
     found = within([(part, (problem,)) for part in parts], sitting, time_left(problem, sitting))
     why = f"there was no time left for it in budget={problem.asked.settings.budget}."
@@ -83,12 +65,9 @@ def estimates(problem: Problem, sitting: Sitting) -> tuple[RatePart, HardnessPar
 
 
 def within(jobs: Sequence[Call], sitting: Sitting, left: Callable[[], float]) -> dict[int, Any]:
-    """The values of calls by their place, each in a process; those that time does not suffice for are ended.
+    """The values of calls by their place, each in a process.
 
-    Args:
-        jobs: functions of modules with their arguments.
-        sitting: how many processes.
-        left: seconds that are left.
+    Those that time does not suffice for are ended.
     """
     found: dict[int, Any] = {}
     with suppress(OutOfTimeError):

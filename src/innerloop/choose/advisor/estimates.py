@@ -123,12 +123,6 @@ def closed_forms(problem: Problem) -> TaskLandscape:
     """What the closed forms give for tasks with a squared error, from samples of their training stream.
 
     The features are what a linear network has: the inputs, with a constant if its last layer has a bias.
-
-    Args:
-        problem: whose tasks are looked at.
-
-    Raises:
-        UserError: the tasks have unequal shapes.
     """
     recipe = _with_more_samples(problem.recipe)
     data = build_data(recipe)

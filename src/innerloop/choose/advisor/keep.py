@@ -20,12 +20,7 @@ KIND = "advise"
 
 
 def begin(asked: Asked, argv: list[str] | None) -> Path:
-    """A new run directory.
-
-    Args:
-        asked: what advice is asked for.
-        argv: the command line, for the manifest.
-    """
+    """A new run directory."""
     name = asked.recipe.name if asked.recipe.name.startswith(KIND) else f"{KIND}-{asked.recipe.name}"
     run = create_run(Path(asked.recipe.run.folder), name, asked.recipe.run.seed)
     kept = {
@@ -44,17 +39,7 @@ def is_advice(run: Path) -> bool:
 
 
 def reopened(run: Path, *, trust: bool = False, alone: bool = False) -> Asked:
-    """What an interrupted advice was asked for.
-
-    Args:
-        run: its directory.
-        trust: whether code that its recipe names may be imported.
-        alone: that no other process works on it, whatever its manifest says.
-
-    Raises:
-        UserError: it is finished, or still running.
-        UntrustedCodeError: its recipe names code from outside, and is not trusted.
-    """
+    """What an interrupted advice was asked for."""
     manifest = still_open(run, alone=alone)
     try:
         kept: dict[str, Any] = manifest["asked"]

@@ -14,13 +14,7 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 
 class Method(NamedTuple):
-    """A method that can be raced.
-
-    Attributes:
-        words: what it is called in sentences.
-        settings: by section and key.
-        together: whether the query pictures of a task are normalised together, so that they help each other.
-    """
+    """A method that can be raced."""
 
     words: str
     settings: Settings

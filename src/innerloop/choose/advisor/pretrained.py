@@ -48,10 +48,6 @@ def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
     """Validation pictures in the order in which they are looked at: what a task asks of a class at a time.
 
     A class is drawn from as soon as it has its shots and queries, so that the first few batches make tasks.
-
-    Args:
-        recipe: whose held-out tasks are meant.
-        source: all its pictures.
     """
     each = _of_a_class(recipe)
     generator = np.random.default_rng(derive_seed(recipe.eval.seed, "pool"))
@@ -69,13 +65,7 @@ def _of_a_class(recipe: Recipe) -> int:
 
 
 def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[int, ...]:
-    """Those of some pictures that tasks can be drawn from; none where they do not suffice for a task.
-
-    Args:
-        recipe: whose held-out tasks are meant.
-        source: all its pictures.
-        rows: some of them.
-    """
+    """Those of some pictures that tasks can be drawn from; none where they do not suffice for a task."""
     classes = (np.searchsorted(source.starts, np.array(rows, np.int64), "right") - 1).tolist()
     enough, counts = _of_a_class(recipe), Counter(classes)
     kept = tuple(row for row, of in zip(rows, classes, strict=True) if counts[of] >= enough)
@@ -90,15 +80,7 @@ def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[in
 def looked_at(
     backbone: Backbone, ground: Ground, source: ImageSource, share: float, left: Callable[[], float]
 ) -> tuple[int, ...]:
-    """Pictures whose features were computed, or kept before, within a share of the time; empty if too few.
-
-    Args:
-        backbone: whose features.
-        ground: whose pictures, in the order of its pool.
-        source: all pictures.
-        share: seconds; if they do not suffice for any task, it goes on as long as there is time at all.
-        left: seconds that are left in all.
-    """
+    """Pictures whose features were computed, or kept before, within a share of the time; empty if too few."""
     compute, end = partial(extract, backbone, threads=ground.plan.threads), left() - share
     rows: list[int] = []
     step = BATCH * ground.plan.threads
@@ -124,22 +106,7 @@ def _folder(recipe: Recipe) -> Any:
 def pretrained(
     problem: Problem, ground: Ground, name: str, share: float, left: Callable[[], float]
 ) -> tuple[Ground, Row | None]:
-    """A pretrained network with a logistic head on tasks of as many pictures as the time allows.
-
-    Args:
-        problem: what is raced on what.
-        ground: the tasks, and the pictures that they may show.
-        name: of the backbone.
-        share: seconds that its features may take.
-        left: seconds that are left in all.
-
-    Returns:
-        The ground with the pictures that there was time for, and the row; as it was and None if there was no
-        time for any task.
-
-    Raises:
-        UserError: there is no such backbone.
-    """
+    """A pretrained network with a logistic head on tasks of as many pictures as the time allows."""
     started, backbone, source = time.perf_counter(), open_backbone(name), ground.whole.pictures
     rows = looked_at(backbone, ground, source, share, left)
     if not rows:

@@ -24,14 +24,7 @@ LABELS = ("protonet", "r2d2", "anil", "maml")
 
 
 class Entrant(NamedTuple):
-    """A method in a race.
-
-    Attributes:
-        name: of the method.
-        words: what it is called in sentences.
-        recipe: that trains it in full.
-        together: whether query pictures of a task are normalised together.
-    """
+    """A method in a race."""
 
     name: str
     words: str
@@ -50,15 +43,7 @@ class Entrant(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is raced on what.
-
-    Attributes:
-        asked: what advice is asked for.
-        entrants: the methods.
-        left_out: methods that do not fit, and why, as sentences.
-        queries: of a class in validation tasks; None as the recipe says.
-        score: ``accuracy`` or ``mse``.
-    """
+    """What is raced on what."""
 
     asked: Asked
     entrants: list[Entrant]
@@ -78,11 +63,7 @@ class Problem(NamedTuple):
 
 
 def pose(asked: Asked) -> Problem:
-    """Recipes of all methods that can be built on these tasks; nothing is trained.
-
-    Raises:
-        UserError: none can be built.
-    """
+    """Recipes of all methods that can be built on these tasks; nothing is trained."""
     table = {"pictures": PICTURES, "labels": {n: PICTURES[n] for n in LABELS}, "numbers": NUMBERS}[asked.kind]
     wanted = asked.settings.methods or [*([YOURS] if asked.named else []), *table]
     entrants, left_out = list[Entrant](), list[str]()

@@ -22,14 +22,7 @@ RETRY = 10
 
 
 class Racer(NamedTuple):
-    """A method in the race, what it costs, and how it did.
-
-    Attributes:
-        entrant: the method.
-        costs: seconds of a step, of a validation task, and of building.
-        rungs: how it did at every rung that it reached.
-        fresh: how it did on tasks that decided nothing before; None unless it was one of the last.
-    """
+    """A method in the race, what it costs, and how it did."""
 
     entrant: Entrant
     costs: Costs
@@ -48,14 +41,7 @@ class Racer(NamedTuple):
 
 
 class Race(NamedTuple):
-    """How a race went.
-
-    Attributes:
-        racers: the methods, best first; none where the budget was too small for any race.
-        rungs: how long each was trained.
-        left_out: methods that did not race, and why, as sentences.
-        needed: a budget in seconds that would have sufficed, where there was no race.
-    """
+    """How a race went."""
 
     racers: list[Racer]
     rungs: Rungs
@@ -66,18 +52,7 @@ class Race(NamedTuple):
 def race(
     problem: Problem, sitting: Sitting, reserve: float = 0.0, fresh: int = 0, pool: tuple[int, ...] = ()
 ) -> Race:
-    """Trains and judges within what is left of the budget; what runs when it is over is ended.
-
-    Args:
-        problem: methods and tasks.
-        sitting: the run, its processes and its clock.
-        reserve: seconds to be left over for what comes after.
-        fresh: how many fresh tasks the last ones are judged on; by default as many as time allows.
-        pool: rows of the pictures that fresh tasks show; all of the split if empty.
-
-    Raises:
-        UserError: the budget is too small for the methods that were asked for, or all methods diverged.
-    """
+    """Trains and judges within what is left of the budget; what runs when it is over is ended."""
     plan = decided(sitting, "plan", lambda: _decide(problem, sitting, reserve))
     rungs = Rungs(plan["fields"], plan["seconds"], plan["episodes"])
     costs = {name: Costs(*values) for name, values in plan["costs"].items()}
@@ -104,13 +79,7 @@ def race(
 
 
 def time_left(problem: Problem, sitting: Sitting, reserve: float = 0.0) -> Callable[[], float]:
-    """Seconds that are left of the budget.
-
-    Args:
-        problem: whose budget.
-        sitting: whose clock.
-        reserve: seconds to be left over for what comes after.
-    """
+    """Seconds that are left of the budget."""
     return lambda: problem.asked.settings.seconds - sitting.seconds - reserve
 
 

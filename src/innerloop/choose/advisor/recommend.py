@@ -46,13 +46,7 @@ def in_order(rows: Sequence[Row], better: int) -> list[Row]:
 
 
 def ahead_of(first: Row, second: Row, better: int) -> Interval | None:
-    """By how much one row is better than another, task by task; None where they have no tasks in common.
-
-    Args:
-        first: the row that may be better.
-        second: the row it is compared with.
-        better: 1 if a higher score is better, -1 if a lower one is.
-    """
+    """By how much one row is better than another, task by task; None where they have no tasks in common."""
     n = min(len(first.scores), len(second.scores))
     if not (first.fresh and second.fresh) or n < 2:
         return None
@@ -71,13 +65,7 @@ def choice(rows: Sequence[Row]) -> Row:
 
 
 def sentence_of(problem: Problem, chosen: Row, race: Race) -> str:
-    """What to do.
-
-    Args:
-        problem: what advice was asked for.
-        chosen: the row that is recommended.
-        race: the race of methods, if there was one.
-    """
+    """What to do."""
     assert chosen.score is not None
     where = score_words(problem, chosen)
     if chosen.kind == "untrained":
@@ -94,25 +82,14 @@ def sentence_of(problem: Problem, chosen: Row, race: Race) -> str:
 
 
 def score_words(problem: Problem, row: Row) -> str:
-    """How a row did, and on how many tasks.
-
-    Args:
-        problem: what advice was asked for.
-        row: of the table, with a score.
-    """
+    """How a row did, and on how many tasks."""
     assert row.score is not None
     said = score_text(problem.score, row.score.mean, row.score.ci95)
     return f"{said} on {row.episodes} fresh validation tasks"
 
 
 def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str, bool]:
-    """How sure the choice is, in one sentence, and whether it is beyond chance on these tasks.
-
-    Args:
-        problem: what advice was asked for.
-        rows: the table, the best row first.
-        race: the race of methods, which says how long each would train in full.
-    """
+    """How sure the choice is, in one sentence, and whether it is beyond chance on these tasks."""
     chosen, others = rows[0], [row for row in rows[1:] if ahead_of(rows[0], row, problem.better) is not None]
     if not others:
         return "Nothing else was judged on the same tasks, so that there is no comparison.", False
@@ -130,10 +107,6 @@ def sureness_of(problem: Problem, rows: Sequence[Row], race: Race) -> tuple[str,
 def lead_text(score: str, gap: Interval) -> str:
     """By how much something is better, in the unit of the score.
 
-    Args:
-        score: ``accuracy`` or ``mse``.
-        gap: the difference, positive where the first one is better.
-
     >>> lead_text("accuracy", Interval(0.021, 0.01, 80)), lead_text("mse", Interval(1.872, 0.53, 96))
     ('2.1 ± 1.0 points', '1.872 ± 0.53 in mse')
     """
@@ -147,14 +120,7 @@ def _share_trained(chosen: Row, race: Race) -> str:
 
 
 def reasons_of(problem: Problem, rows: Sequence[Row], race: Race, ground: Ground) -> list[str]:
-    """What else the table says, each sentence with its evidence.
-
-    Args:
-        problem: what advice was asked for.
-        rows: the table, the best row first.
-        race: the race of methods behind the rows that were trained.
-        ground: the fresh tasks.
-    """
+    """What else the table says, each sentence with its evidence."""
     told, trained = [], [row for row in rows if row.kind == "trained" and row.score is not None]
     floor = next((row for row in rows if row.kind != "trained" and row.score is not None), None)
     best = trained[0] if trained else None

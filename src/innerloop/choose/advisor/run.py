@@ -60,18 +60,7 @@ def carry_out(
     show: bool = True,
     started: float | None = None,
 ) -> Advice:
-    """Looks at a problem, races methods on it, and says what it needs.
-
-    Args:
-        asked: from :func:`~innerloop.choose.advisor.asked.understand`.
-        workers: processes of one thread each; as many as there are cores if omitted.
-        argv: the command line, for the manifest.
-        show: whether to show progress on standard error.
-        started: the ``time.monotonic()`` from which the budget counts; now if omitted.
-
-    Raises:
-        UserError: something does not fit, or the budget is too small.
-    """
+    """Looks at a problem, races methods on it, and says what it needs."""
     started = time.monotonic() if started is None else started
     end = _ending(asked, time.monotonic() - started)
     _read_pictures(asked, lambda: time.monotonic() - started + end)
@@ -85,19 +74,7 @@ def carry_out(
 def resume_advice(
     run: Path, *, trust: bool = False, workers: int | None = None, show: bool = True, force: bool = False
 ) -> Advice:
-    """Goes on with advice that was interrupted: what was measured and trained before is not done again.
-
-    Args:
-        run: its directory.
-        trust: whether code that its recipe names may be imported.
-        workers: processes of one thread each; as many as there are cores if omitted.
-        show: whether to show progress on standard error.
-        force: go on although the manifest names a process that seems to be alive.
-
-    Raises:
-        UserError: it is finished or running.
-        UntrustedCodeError: its recipe names code from outside, and is not trusted.
-    """
+    """Goes on with advice that was interrupted: what was measured and trained before is not done again."""
     started = time.monotonic()
     with sole_writer(run) as locked_before:
         problem = pose(reopened(run, trust=trust, alone=locked_before or force))
@@ -105,15 +82,7 @@ def resume_advice(
 
 
 def _ending(asked: Asked, starting: float) -> float:
-    """Seconds of the budget that are kept for the end.
-
-    Args:
-        asked: what advice is asked for.
-        starting: seconds that it took until now, before anything was done.
-
-    Raises:
-        UserError: these are so many that nothing is left.
-    """
+    """Seconds of the budget that are kept for the end."""
     settings = asked.settings
     if (1 + ENDING_START) * starting > settings.seconds:
         raise UserError(
@@ -143,15 +112,7 @@ def _carry_on(
 
 
 def _read_pictures(asked: Asked, clock: Callable[[], float]) -> None:
-    """Pictures that are read for the first time, unless that alone takes longer than the budget.
-
-    Args:
-        asked: what advice is asked for.
-        clock: seconds since it was, and those that are kept for the end.
-
-    Raises:
-        UserError: with a budget that suffices.
-    """
+    """Pictures that are read for the first time, unless that alone takes longer than the budget."""
     seconds, before = asked.settings.seconds, clock()
 
     def check(_: str, done: int, total: int) -> None:

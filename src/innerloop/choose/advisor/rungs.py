@@ -23,13 +23,7 @@ FRESH = 2
 
 
 class Rungs(NamedTuple):
-    """How long methods are trained.
-
-    Attributes:
-        fields: methods at every rung.
-        seconds: of training, in all, at the end of every rung: each is twice the one before.
-        episodes: validation tasks of a judgement.
-    """
+    """How long methods are trained."""
 
     fields: list[int]
     seconds: list[float]
@@ -50,11 +44,6 @@ def halved(methods: int) -> list[int]:
 
 def planned(costs: Sequence[Costs], workers: int, seconds: float) -> Rungs | None:
     """The longest race within the seconds; None if the slowest method could not do enough steps in it.
-
-    Args:
-        costs: of every method.
-        workers: processes at a time.
-        seconds: by the clock.
 
     >>> costs = [Costs(0.02, 0.004, 0.1)] * 4
     >>> plan = planned(costs, 2, 30.0)

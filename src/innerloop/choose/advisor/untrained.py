@@ -28,14 +28,7 @@ SPLIT = "validation"
 
 
 class Ground(NamedTuple):
-    """The tasks of the last evaluation.
-
-    Attributes:
-        recipe: that draws them.
-        episodes: how many there are.
-        plan: how they are run.
-        pool: rows of the pictures that they show; all of the split if empty.
-    """
+    """The tasks of the last evaluation."""
 
     recipe: Recipe
     episodes: int
@@ -54,14 +47,7 @@ class Ground(NamedTuple):
 
 
 def ground_of(problem: Problem, episodes: int, seed: int, threads: int) -> Ground:
-    """The tasks that the last methods are judged on.
-
-    Args:
-        problem: what is raced on what.
-        episodes: how many tasks.
-        seed: of the trials that were judged on them.
-        threads: of torch.
-    """
+    """The tasks that the last methods are judged on."""
     recipe = problem.entrants[0].recipe
     if problem.queries is not None:
         judged = recipe.eval.model_copy(update={"queries": problem.queries})

@@ -1,10 +1,11 @@
 """``innerloop analyze``: closed forms and estimates before training, one file per kind.
 
-A module ``innerloop.choose.analysis.KIND`` has ``Settings``, a :class:`~innerloop.experiment.recipe.flat.FlatSettings` with a
-description beside every key; ``run``, which turns these settings, and the recipe if there is one, into
-arguments of a function in :mod:`innerloop.theory.estimates`; and ``ANALYSIS``, an :class:`Analysis` of them. It imports
-torch inside functions only, so that mistakes in settings are answered at once. What people read of a result
-is written in ``innerloop.cli.analyses``.
+A module ``innerloop.choose.analysis.KIND`` has ``Settings``, a
+:class:`~innerloop.experiment.recipe.flat.FlatSettings` with a description beside every key; ``run``, which
+turns these settings, and the recipe if there is one, into arguments of a function in
+:mod:`innerloop.theory.estimates`; and ``ANALYSIS``, an :class:`Analysis` of them. It imports torch inside
+functions only, so that mistakes in settings are answered at once. What people read of a result is written in
+``innerloop.cli.analyses``.
 """
 
 from __future__ import annotations
@@ -41,18 +42,7 @@ class Told(Protocol):
 
 
 class Analysis(NamedTuple):
-    """A kind of analysis. ``run``, ``figures`` and words for people are of one pair of types.
-
-    Attributes:
-        settings: what it takes.
-        run: ``(settings, recipe, say)``; ``recipe`` is the one the user named first, its settings applied,
-            or None.
-        figures: pictures of a result by file stem, drawn for ``--save``; None if there are none.
-        page: a self-contained HTML page for ``--page``, of the closed form as plain data with its
-            ``settings``; made by a function in ``plots``, so that ``report`` can make it of a saved run as
-            well. None if there is none; there is none of a recipe's tasks.
-        unfit: why these settings and this recipe cannot be analysed, or None: asked before data are opened.
-    """
+    """A kind of analysis. ``run``, ``figures`` and words for people are of one pair of types."""
 
     settings: type[FlatSettings]
     run: Callable[[Any, Recipe | None, Say], Told]
@@ -62,11 +52,7 @@ class Analysis(NamedTuple):
 
 
 def find(name: str) -> Analysis:
-    """The analysis of a name.
-
-    Raises:
-        UserError: there is none of this name.
-    """
+    """The analysis of a name."""
     if name not in ANALYSES:
         hint = did_you_mean(name, ANALYSES)
         raise UserError(f"there is no analysis '{name}'{hint}: there are {', '.join(ANALYSES)}.")

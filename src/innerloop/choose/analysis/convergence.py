@@ -62,13 +62,7 @@ class Settings(FlatSettings):
 
 
 def run(settings: Settings, _recipe: Recipe | None, say: Say) -> Convergence:
-    """Constants of the theorem from the analytic kernel; the course of the loss; whether the bound holds.
-
-    Args:
-        settings: the tasks, the method and the network.
-        _recipe: not read: the tasks are those that the settings describe.
-        say: receives lines for people.
-    """
+    """Constants of the theorem from the analytic kernel; the course of the loss; whether the bound holds."""
     from innerloop.training.convergence import MetaMethod, Wide, follow_bound
 
     s = settings

@@ -26,16 +26,7 @@ class _Described(Protocol):
 def draw_tasks(
     described: _Described, n: int, shots: int, queries: int, *, seed: int, split: str = "train"
 ) -> TaskBatch:
-    """The first ``n`` tasks of a family, with inputs on the sphere ‖x‖ = √d where ``scale`` says so.
-
-    Args:
-        described: settings with the family's name, dimension and scale.
-        n: how many tasks.
-        shots: support samples of each.
-        queries: query samples of each.
-        seed: of the tasks.
-        split: ``train``, ``validation`` or ``test``; they have no task in common.
-    """
+    """The first ``n`` tasks of a family, with inputs on the sphere ‖x‖ = √d where ``scale`` says so."""
     options: dict[str, Any] = {} if described.dim is None else {"dim": described.dim}
     sampler = make_sampler(
         get_family(described.tasks),

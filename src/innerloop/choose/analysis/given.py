@@ -17,14 +17,7 @@ PICTURES = "pictures-maml"
 
 
 class Given(NamedTuple):
-    """What to analyse.
-
-    Attributes:
-        settings: of the analysis.
-        recipe: with its settings applied, or None.
-        source: the recipe, dataset, folder or family as typed, or None.
-        notes: warnings about settings of the recipe.
-    """
+    """What to analyse."""
 
     settings: FlatSettings
     recipe: Recipe | None
@@ -33,17 +26,7 @@ class Given(NamedTuple):
 
 
 def understand(kind: str, model: type[FlatSettings], items: Sequence[str], *, trust: bool = False) -> Given:
-    """The problem that stands first, if any, with its ``section.key=value``, and the flat settings.
-
-    Args:
-        kind: name of the analysis.
-        model: its settings.
-        items: as typed.
-        trust: whether code that the recipe's file names may be imported.
-
-    Raises:
-        UserError: with one line for every problem in any of them.
-    """
+    """The problem that stands first, if any, with its ``section.key=value``, and the flat settings."""
     problems = Problems()
     source = items[0] if items and "=" not in items[0] and not items[0].startswith("-") else None
     rest = list(items[1:] if source else items)

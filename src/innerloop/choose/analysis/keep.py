@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 
 class Kept(NamedTuple):
-    """What is kept of an analysis.
-
-    Attributes:
-        kind: its name (a result may have a ``kind`` of its own).
-        result: what it found as plain data, with ``settings``.
-        settings: the same settings, before JSON.
-        words: of the terminal.
-        figures: by file stem.
-    """
+    """What is kept of an analysis."""
 
     kind: str
     result: dict[str, Any]
@@ -38,15 +30,6 @@ def keep(kept: Kept, *, argv: list[str], folder: Path, started: str) -> Path:
     """Writes ``result.json`` with the words of the terminal, and figures; ``report`` makes its page of them.
 
     Words and settings are kept as text because JSON has no infinity, which several settings take.
-
-    Args:
-        kept: what to write.
-        argv: the command as typed.
-        folder: where run directories live.
-        started: when the analysis began.
-
-    Returns:
-        The run directory.
     """
     kind, settings = kept.kind, kept.result["settings"]
     run = create_run(folder, f"analyze-{kind}", int(getattr(kept.settings, "seed", 0)))

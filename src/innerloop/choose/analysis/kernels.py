@@ -101,13 +101,7 @@ class Settings(FlatSettings):
 
 
 def run(settings: Settings, _recipe: Recipe | None, say: Say) -> KernelComparison:
-    """Eigenvalues of the first repeat's kernels, and the gap over all repeats.
-
-    Args:
-        settings: the tasks, the kernel and the learning times.
-        _recipe: not read: the tasks are those that the settings describe.
-        say: receives lines for people.
-    """
+    """Eigenvalues of the first repeat's kernels, and the gap over all repeats."""
     from innerloop.kernels.meta.descent import Descent
     from innerloop.theory.estimates.kernels import Learning, compare_kernels
 

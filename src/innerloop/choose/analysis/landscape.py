@@ -71,13 +71,7 @@ class Settings(FlatSettings):
 
 
 def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
-    """The closed forms of a geography; or, with a recipe, estimates from its tasks.
-
-    Args:
-        settings: the geography; with a recipe, how many of its tasks are looked at, and how.
-        recipe: whose tasks are looked at; None for the closed forms.
-        say: receives lines for people.
-    """
+    """The closed forms of a geography; or, with a recipe, estimates from its tasks."""
     if recipe is not None:
         from innerloop.choose.analysis.landscape_recipe import from_recipe
 

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 @recipe_words()
 def from_recipe(settings: Settings, recipe: Recipe, say: Say) -> TaskLandscape | PermutedLandscape:
-    """Estimates from the training tasks of a recipe.
-
-    Args:
-        settings: how many tasks and features are looked at, and the inner step.
-        recipe: whose tasks and network are looked at.
-        say: receives lines for people.
-    """
+    """Estimates from the training tasks of a recipe."""
     labels = recipe.inner.loss.startswith("cross-entropy")
     data = build_data(recipe if labels else _with_samples(settings, recipe))
     check_targets(recipe, data.sizes.labels)

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(settings: Settings, recipe: Recipe | None, say: Say) -> FormRate | JudgedRate:
-    """The estimate, with bounds and sampling error.
-
-    Args:
-        settings: the drawn data, where there is no recipe.
-        recipe: whose network and tasks are looked at; None for closed forms on drawn data.
-        say: receives lines for people.
-    """
+    """The estimate, with bounds and sampling error."""
     return _for_drawn(settings) if recipe is None else _for_recipe(settings, recipe, say)
 
 

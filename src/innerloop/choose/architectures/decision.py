@@ -23,17 +23,7 @@ from innerloop.choose.architectures.stages import Group, Item, Stage
 
 
 class Decision(NamedTuple):
-    """The outcome of one stage.
-
-    Attributes:
-        stage: what was compared.
-        removed: what goes.
-        margins: by group: importance of the first that stays minus that of the last that goes.
-        taus: Kendall's τ between repeats over all items, of single changes by name.
-        group_taus: of importance between repeats, by group.
-        again: by group, the share of imagined other runs that remove the same.
-        repeats: by item, how often it was measured.
-    """
+    """The outcome of one stage."""
 
     stage: Stage
     removed: list[Item]
@@ -92,14 +82,7 @@ class Decision(NamedTuple):
 
 
 def decide(stage: Stage, table: Table, rule: Rule, seed: int) -> Decision:
-    """Applies the rule to all repeats, and to those that other runs might have had.
-
-    Args:
-        stage: the candidates for removal, in groups.
-        table: what was measured without each of them.
-        rule: makes an order of importance of some repeats.
-        seed: of the runs that are imagined.
-    """
+    """Applies the rule to all repeats, and to those that other runs might have had."""
     everything = np.arange(table.repeats)
     order = rule(table, everything)
     gone = dropped(order, stage.groups)

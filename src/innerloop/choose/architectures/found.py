@@ -137,14 +137,7 @@ class Found(NamedTuple):
 
 
 class Means(NamedTuple):
-    """How a search is carried out; none of it changes what is found.
-
-    Attributes:
-        workers: processes of one thread; as many as there are cores if omitted.
-        keep: a file for finished measurements.
-        say: told a line now and then.
-        ranks: processes that all carry out the same search, see :class:`~innerloop.choose.architectures.pool.Bench`.
-    """
+    """How a search is carried out; none of it changes what is found."""
 
     workers: int | None = None
     keep: Path | None = None

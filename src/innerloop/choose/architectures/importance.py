@@ -20,14 +20,7 @@ LARGEST_LOG = math.log(2.0**23)
 
 
 class Table(NamedTuple):
-    """What was measured in a stage, ``(items, repeats)`` each; not a number where nothing was.
-
-    Attributes:
-        condition: condition numbers without each item; None if they are not looked at.
-        regions: linear regions without each item; None if they are not looked at.
-        whole_condition: condition number of the network with all items, on the same draw.
-        whole_regions: its linear regions.
-    """
+    """What was measured in a stage, ``(items, repeats)`` each; not a number where nothing was."""
 
     condition: Numbers | None
     regions: Numbers | None
@@ -74,15 +67,6 @@ def dense_ranks(
     values: Sequence[float], descending: bool, figures: int | None = None
 ) -> tuple[Numbers, Numbers]:
     """Ranks from 0 in which equal values share one and the next has one more; and the order itself.
-
-    Args:
-        values: what is ranked.
-        descending: whether the largest comes first.
-        figures: values are put in order by this many significant figures, and as they were given where these
-            are equal; but only values that are equal as they are share a rank (the released code).
-
-    Returns:
-        Ranks, and the place of every value in the order.
 
     >>> [part.tolist() for part in dense_ranks([0.5, 2.0, 0.5, 1.0], descending=True)]
     [[2.0, 0.0, 2.0, 1.0], [2.0, 0.0, 3.0, 1.0]]

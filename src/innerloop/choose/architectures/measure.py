@@ -25,13 +25,7 @@ REGIONS = "regions"
 
 
 class Seeds(NamedTuple):
-    """Where the random numbers of a network come from.
-
-    Attributes:
-        weights: of the network.
-        head: of its fresh last layer.
-        thin: of thin networks; regions are the mean over them.
-    """
+    """Where the random numbers of a network come from."""
 
     weights: int
     head: int
@@ -39,17 +33,7 @@ class Seeds(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What is measured, as plain data that can be sent to another process.
-
-    Attributes:
-        candidate: of the space, or the operators that remain on every edge.
-        names: of the scores.
-        draw: the repeat whose data are looked at.
-        seeds: of the networks; the draw's own if omitted.
-        network: further arguments of the network.
-        thin: further arguments of the thin network.
-        settings: further arguments of scores, by name.
-    """
+    """What is measured, as plain data that can be sent to another process."""
 
     candidate: Any
     names: tuple[str, ...]
@@ -84,13 +68,7 @@ def space_print(space: Space[Any]) -> str:
 
 
 def job_key(space: str, job: Job, draw: str) -> str:
-    """A name for the measurement that no other one has, of the space's name and the digest of the data.
-
-    Args:
-        space: name of the space.
-        job: the measurement.
-        draw: digest of its data.
-    """
+    """A name for the measurement that no other one has, of the space's name and the digest of the data."""
     said = (space, job._replace(draw=-1), draw, torch.__version__, __version__)
     return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
 
@@ -101,11 +79,6 @@ def measure(space: Space[Any], job: Job, draw: Draw) -> Measured:
     Condition numbers, gradients and NASWOT are those of the network under group norm with a fresh last layer
     of as many outputs as a task has classes; SynFlow that of the network without normalisation; sizes those
     of the network as it is trained; regions are counted on crops by thin networks, if the space has them.
-
-    Args:
-        space: where the architecture is from.
-        job: the architecture, the scores, and their settings.
-        draw: the data of one repeat.
     """
     began = time.perf_counter()
     seeds = job.seeds or own_seeds(draw.seed)

@@ -16,13 +16,7 @@ from innerloop.core.importing import Trusted, load_object
 
 
 class Method(NamedTuple):
-    """A search.
-
-    Attributes:
-        title: what it does, in a line.
-        function: ``package.module:function``, called with space, draws, settings, seed and means.
-        settings: their defaults; a ``NamedTuple``.
-    """
+    """A search."""
 
     title: str
     function: str
@@ -58,11 +52,7 @@ METHODS: dict[str, Method] = {
 
 
 def find_method(name: str) -> Method:
-    """The entry of that name.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The entry of that name."""
     if name not in METHODS:
         known = ", ".join(METHODS)
         raise UserError(f"there is no search '{name}'{did_you_mean(name, METHODS)}: there are {known}.")

@@ -37,14 +37,9 @@ _TOGETHER = 4  # jobs of a worker between exchanges of ranks: what an interrupt 
 
 
 class Bench:
-    """Measures jobs of one space on one source of draws; owns the worker processes and the file of results.
+    """Measures jobs of one space on one source of draws.
 
-    Args:
-        space: what candidates belong to.
-        draws: repeat → data.
-        workers: processes; as many as there are cores if omitted, 1 measures in this process.
-        keep: a file to which every finished measurement is appended, and where finished ones are found.
-        ranks: processes that all run the same jobs on a bench of their own, each its share; rank 0 keeps all.
+    Owns the worker processes and the file of results.
     """
 
     def __init__(
@@ -205,11 +200,7 @@ def _line(key: str, result: Measured) -> str:
 
 
 def read_kept(file: Path) -> dict[str, Measured]:
-    """What an earlier search kept; a line that was being written when it ended is left out.
-
-    Raises:
-        UserError: the file is something else.
-    """
+    """What an earlier search kept; a line that was being written when it ended is left out."""
     if not file.exists():
         return {}
     text = file.read_text(encoding="utf-8")

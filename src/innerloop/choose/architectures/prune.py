@@ -48,15 +48,7 @@ class Budget(NamedTuple):
 
 
 def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, means: Means) -> Found:
-    """Prunes until one operator is left on every edge, and then to two edges into every node.
-
-    Args:
-        space: a space of cells.
-        draws: repeat → data.
-        settings: which scores, how many repeats, and in which order operators are removed.
-        seed: of what the method itself draws.
-        means: processes, a file for measurements, whom to tell, ranks.
-    """
+    """Prunes until one operator is left on every edge, and then to two edges into every node."""
     left = _start(space, settings)
     counts = list(_plan(left, settings))
     candidates = sum(len(stage.items) for stage, _ in counts)
@@ -85,13 +77,7 @@ def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, m
 
 
 def foreseen_seconds(space: Space[Any], draws: Draws, settings: PruneSettings) -> float:
-    """What pruning would take on one core, from one measurement of the network that it starts with.
-
-    Args:
-        space: a space of cells.
-        draws: repeat → data.
-        settings: those of the search.
-    """
+    """What pruning would take on one core, from one measurement of the network that it starts with."""
     start = _start(space, settings)
     job = Job(
         start, settings.names, 0, None, settings.network(), settings.network(True), settings.score_settings

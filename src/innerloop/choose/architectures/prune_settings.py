@@ -25,38 +25,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 
 class PruneSettings(NamedTuple):
-    """Settings of the searches that prune a supernet. The defaults are those of ``robust``.
-
-    Attributes:
-        kernel: whose condition number is looked at: ``metantk`` (MAML's kernel), ``metantk-anil``, ``ntk``
-            (TE-NAS, on as many pictures), or ``none`` (linear regions only).
-        regions: whether linear regions are looked at.
-        time: rate times steps of the inner loop in the kernel; ``inf`` goes to convergence.
-        ridge: of the inner solve in the kernel.
-        rule: ``ranks`` adds up the ranks of both changes; ``race`` adds the changes themselves, each in units
-            of its spread, and repeats measurements where a decision is close.
-        repeats: how often each candidate is measured; in a race, at first.
-        budget: of a race: measurements per candidate on average.
-        most: of a race: measurements of one candidate at most.
-        confidence: of a race: how sure a comparison must be to be closed.
-        thin: thin networks drawn for every count of linear regions.
-        weights: first weights: ``kaiming`` (normal, by fan-out for the kernel and fan-in for regions: what
-            the paper intends) or torch's ``default`` (what the released code runs with, because it misspells
-            the other).
-        redraw: weights are drawn anew for every ``repeat``, or only for every ``round``.
-        data: tasks and crops are common to all candidates of a ``round``, or drawn for each ``candidate``.
-        heads: the network with and without an operator have a last layer in ``common``, or each its ``own``.
-        degenerate: a kernel without a condition number counts as infinite (``told``), or as the ``released``
-            code has it.
-        decimals: relative changes are rounded to this many before they are averaged; None rounds nothing.
-        figures: means are put in order by this many significant figures, as the released code does; None
-            compares them as they are.
-        together: edges into all nodes are compared at once at the end, or node after node.
-        stale: at the end, changes of the condition number are taken from the network that no node has been
-            thinned in, as the released code does.
-        mixing: operators on an edge are averaged (``mean``, as released), or added (``sum``).
-        start: operators on every edge at the beginning; all that the space has if omitted.
-    """
+    """Settings of the searches that prune a supernet. The defaults are those of ``robust``."""
 
     kernel: Literal["metantk", "metantk-anil", "ntk", "none"] = "metantk"
     regions: bool = True
@@ -112,11 +81,7 @@ RELEASED = PUBLISHED._replace(
 
 
 def check_settings(settings: PruneSettings) -> None:
-    """Refuses what cannot be meant.
-
-    Raises:
-        UserError: with the fix.
-    """
+    """Refuses what cannot be meant."""
     for name, known in _WORDS.items():
         word = getattr(settings, name)
         if word not in known:

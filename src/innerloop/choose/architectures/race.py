@@ -26,14 +26,7 @@ def quantile(confidence: float, freedom: int) -> float:
 
 
 def gap(values: Numbers, a: int, b: int, noise: Noise) -> tuple[float, float]:
-    """Mean of b's importance minus a's over the repeats that both have, and its standard error.
-
-    Args:
-        values: importance by item and repeat; NaN where it was not measured.
-        a: the first item.
-        b: the second item.
-        noise: how much a measurement varies from repeat to repeat.
-    """
+    """Mean of b's importance minus a's over the repeats that both have, and its standard error."""
     both = np.isfinite(values[a]) & np.isfinite(values[b])
     count = int(both.sum())
     mean = float((values[b, both] - values[a, both]).mean())
@@ -54,13 +47,6 @@ def contests(
 
     An item that would go is settled if it is clearly less important than the first that would stay, and one
     that would stay if it is clearly more important than the last that would go.
-
-    Args:
-        values: importance by item and repeat; NaN where it was not measured.
-        order: of the items by importance.
-        groups: items among which some have to go.
-        noise: how much a measurement varies from repeat to repeat.
-        confidence: with which a decision counts as settled.
     """
     limit = quantile(confidence, noise.freedom)
     undecided = []

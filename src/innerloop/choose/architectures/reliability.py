@@ -54,11 +54,6 @@ def noise_of(values: Numbers, groups: Sequence[Sequence[int]], first: int) -> No
 
     What a group has in common in a repeat is no noise: common draws move all operators of an edge together,
     and only differences between them decide.
-
-    Args:
-        values: ``(items, repeats)``.
-        groups: places of items that are compared with one another.
-        first: how many repeats all items have.
     """
     total, freedom = 0.0, 0
     for group in groups:
@@ -102,12 +97,6 @@ def other_runs(
     :math:`N(\lambda\bar y, \lambda\sigma^2/n)` with :math:`\lambda = \tau^2/(\tau^2+\sigma^2/n)`, and
     another run is off it by :math:`N(0, \sigma^2/n)`. Taking our means for the truth (as drawing repeats with
     replacement does) would promise too much wherever differences are mostly noise: then λ is near 0.
-
-    Args:
-        values: ``(items, repeats)``, not a number where an item was not measured.
-        groups: places of items that are compared with one another.
-        seed: of the imagined runs.
-        runs: how many to imagine.
     """
     count = np.isfinite(values).sum(1)
     first = int(np.cumprod(np.isfinite(values).all(0)).sum())  # repeats that all items have

@@ -21,15 +21,7 @@ ATTEMPTS = 50
 
 
 class RandomSettings(NamedTuple):
-    """Settings of ``random``.
-
-    Attributes:
-        keep: how many candidates.
-        parameters: about this many parameters; any number if omitted.
-        tolerance: relative difference from ``parameters`` that is allowed.
-        names: scores that are told of them, for comparison; they decide nothing.
-        repeats: of the scores.
-    """
+    """Settings of ``random``."""
 
     keep: int = 5
     parameters: int | None = None
@@ -39,16 +31,7 @@ class RandomSettings(NamedTuple):
 
 
 class ShortlistSettings(NamedTuple):
-    """Settings of ``shortlist``.
-
-    Attributes:
-        keep: how many candidates are named.
-        pool: how many are scored.
-        names: the scores whose rank sum decides.
-        repeats: draws on which each candidate is scored.
-        parameters: about this many parameters; any number if omitted.
-        tolerance: relative difference from ``parameters`` that is allowed.
-    """
+    """Settings of ``shortlist``."""
 
     keep: int = 5
     pool: int = 30
@@ -61,18 +44,7 @@ class ShortlistSettings(NamedTuple):
 def random_pool(
     space: Space[Any], count: int, seed: int, parameters: int | None = None, tolerance: float = 0.1
 ) -> list[Any]:
-    """Different random candidates, a pure function of the arguments.
-
-    Args:
-        space: where to draw from.
-        count: how many.
-        seed: of the draws.
-        parameters: number of weights that candidates should have; any if omitted.
-        tolerance: by which share of it they may differ.
-
-    Raises:
-        UserError: the space, or its part of this size, does not have that many.
-    """
+    """Different random candidates, a pure function of the arguments."""
     if not 1 <= count <= space.total:
         raise UserError(
             f"{count} different candidates cannot be drawn from the space {space.name}, which has "
@@ -96,15 +68,7 @@ def random_pool(
 def random_search(
     space: Space[Any], draws: Draws, settings: RandomSettings, seed: int, means: Means
 ) -> Found:
-    """Random candidates in the order they were drawn.
-
-    Args:
-        space: where to draw from.
-        draws: repeat → data, for the scores that are told.
-        settings: how many candidates, of which size, with which scores.
-        seed: of the candidates.
-        means: processes, a file for measurements, whom to tell, ranks.
-    """
+    """Random candidates in the order they were drawn."""
     pool = random_pool(space, settings.keep, seed, settings.parameters, settings.tolerance)
     scores = _scores(space, pool, settings.names, draws, settings.repeats, means) if settings.names else None
     ranked = _ranked(pool, scores, range(len(pool)))
@@ -112,15 +76,7 @@ def random_search(
 
 
 def shortlist(space: Space[Any], draws: Draws, settings: ShortlistSettings, seed: int, means: Means) -> Found:
-    """The best of a pool of random candidates by a rank sum, and how far another run would agree.
-
-    Args:
-        space: where to draw from.
-        draws: repeat → data.
-        settings: size of the pool, how many to keep, by which scores.
-        seed: of the candidates.
-        means: processes, a file for measurements, whom to tell, ranks.
-    """
+    """The best of a pool of random candidates by a rank sum, and how far another run would agree."""
     check_names(settings.names)
     if not 1 <= settings.keep <= settings.pool:
         raise UserError(
@@ -137,13 +93,7 @@ def shortlist(space: Space[Any], draws: Draws, settings: ShortlistSettings, seed
 
 
 def shortlist_reliability(scores: Scores, keep: int, seed: int) -> ShortlistReliability:
-    """How far repeats agree on the order of candidates.
-
-    Args:
-        scores: of all candidates in all repeats.
-        keep: how many are kept.
-        seed: of the runs that are imagined.
-    """
+    """How far repeats agree on the order of candidates."""
     columns = {name: value.numpy() for name, value in scores.values.items()}
     candidates, repeats = next(iter(columns.values())).shape
 

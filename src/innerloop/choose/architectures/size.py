@@ -62,13 +62,7 @@ def network_size(network: Network, shape: tuple[int, ...]) -> Size:
 
 
 class Layers(NamedTuple):
-    """Convolutions and matrix products of one input's pass.
-
-    Attributes:
-        layers: how many there are.
-        multiply_adds: of all of them.
-        depth: how many lie on the longest path.
-    """
+    """Convolutions and matrix products of one input's pass."""
 
     layers: int
     multiply_adds: int
@@ -77,13 +71,6 @@ class Layers(NamedTuple):
 
 def count_layers(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Layers:
     """Counts the layers of a pass, on the device of the parameters (on ``meta`` nothing is computed).
-
-    Args:
-        network: any; two inputs are passed, because batch statistics of a single value are not defined, and
-            half is counted.
-        params: its parameters.
-        buffers: its buffers.
-        shape: of one input.
 
     >>> from innerloop import mlp
     >>> net = mlp(3, [4], 2)

@@ -31,18 +31,7 @@ class Place(NamedTuple):
 
 
 class StageBench:
-    """Measures items of one stage, as often as it is asked, and has what was measured as a table.
-
-    Args:
-        bench: measures.
-        settings: of the search.
-        seed: of the search.
-        number: of the stage, from 0.
-        stage: what is compared.
-        choices: what is left before the stage.
-        base: what changes of the condition number are taken from; the choices themselves if omitted.
-        watch: told of all work.
-    """
+    """Measures items of one stage, as often as it is asked, and has what was measured as a table."""
 
     def __init__(
         self,

@@ -37,13 +37,7 @@ class Group(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One comparison: every item is removed once, alone.
-
-    Attributes:
-        name: for people.
-        items: what is removed in turn.
-        groups: among which the least important go.
-    """
+    """One comparison: every item is removed once, alone."""
 
     name: str
     items: tuple[Item, ...]
@@ -51,11 +45,7 @@ class Stage(NamedTuple):
 
 
 def check_start(choices: Choices) -> Choices:
-    """The choices themselves.
-
-    Raises:
-        UserError: no path leads from the inputs to the output, or a node cannot keep two edges.
-    """
+    """The choices themselves."""
     check_choices(choices)
     for kind, cell in zip(KINDS, choices, strict=True):
         for node in range(INPUTS, INPUTS + NODES):
@@ -93,12 +83,7 @@ def edge_stage(choices: Choices, number: int) -> Stage:
 
 
 def node_stage(choices: Choices, nodes: Iterable[tuple[str, int]] | None = None) -> Stage:
-    """The end: nodes with more than two edges lose those that are too many.
-
-    Args:
-        choices: one operator on every edge that has any.
-        nodes: kinds and nodes; all if omitted.
-    """
+    """The end: nodes with more than two edges lose those that are too many."""
     wanted = None if nodes is None else set(nodes)
     items = [Item(*each) for each in remaining(choices)]
     into: dict[tuple[str, int], list[Item]] = {}

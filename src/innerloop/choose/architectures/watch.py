@@ -12,14 +12,7 @@ QUIET = 10.0
 
 
 class Watch:
-    """Counts work that is done and says so now and then.
-
-    Args:
-        total: work there is, in units of about equal time.
-        what: what is counted.
-        say: receives lines for people; nothing is said if omitted.
-        clock: seconds, for tests.
-    """
+    """Counts work that is done and says so now and then."""
 
     def __init__(
         self,

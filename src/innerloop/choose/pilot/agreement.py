@@ -25,16 +25,7 @@ class Estimate(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What a score says about an accuracy.
-
-    Attributes:
-        spearman: correlation of the ranks.
-        kendall: τ-b, which allows for ties.
-        ndcg: normalised discounted cumulative gain of the score's order, where the gain of a candidate is its
-            accuracy, from 0 for the worst candidate to 1 for the best.
-        regret: how much less accurate the score's first candidate is than the best one.
-        candidates: how many there are.
-    """
+    """What a score says about an accuracy."""
 
     spearman: Estimate
     kendall: Estimate
@@ -50,12 +41,6 @@ def agreement(
 
     A candidate whose score is not a number comes last. The interval is over candidates: it says how much
     another set of random candidates might have told.
-
-    Args:
-        score: one for each candidate.
-        accuracy: theirs, all finite.
-        seed: of the bootstrap.
-        resamples: how many.
 
     >>> agreed = agreement([1.0, 2.0, 3.0, 4.0], [0.2, 0.4, 0.3, 0.5], resamples=100)
     >>> round(agreed.spearman.value, 3), round(agreed.kendall.value, 3), agreed.regret.value
@@ -87,9 +72,6 @@ def split_half(scores: Sequence[Sequence[float]]) -> float:
 
     Spearman's correlation between means over even and over odd tasks, stepped up to all of them by the
     formula of Spearman and Brown, 2r/(1 + r).
-
-    Args:
-        scores: for every candidate the scores of its tasks, the same tasks for all.
     """
     table = np.asarray(scores, dtype=np.float64)
     halves = table[:, ::2].mean(1), table[:, 1::2].mean(1)

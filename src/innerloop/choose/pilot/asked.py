@@ -54,15 +54,7 @@ SET_BY_SPACE = ("kind", "settings", "hidden", "filters", "pooling", "activation"
 
 
 class Asked(NamedTuple):
-    """What to search for.
-
-    Attributes:
-        source: the dataset or recipe as typed.
-        settings: of the search.
-        recipe: that trains a candidate in full; its network is replaced by each.
-        free: settings that nobody typed, and that may be fitted to the data.
-        notes: warnings.
-    """
+    """What to search for."""
 
     source: str
     settings: Common
@@ -72,17 +64,7 @@ class Asked(NamedTuple):
 
 
 def understand(source: str, items: Sequence[str], *, validate: bool, trust: bool = False) -> Asked:
-    """What ``innerloop search SOURCE ITEMS…`` means.
-
-    Args:
-        source: a dataset, a folder of pictures or an .npz file; or a recipe, a TOML file or a run.
-        items: ``key=value``; those of the recipe have a section before a dot, or are ``seed=``.
-        validate: whether scores are to be validated.
-        trust: whether code that the recipe's file names may be imported.
-
-    Raises:
-        UserError: with one line for every problem in any of them.
-    """
+    """What ``innerloop search SOURCE ITEMS…`` means."""
     problems = Problems()
     own, of_recipe = _divided(items)
     recipe: Recipe | None = None

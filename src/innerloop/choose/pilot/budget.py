@@ -42,12 +42,6 @@ def affordable(
 
     What is asked for is taken as it is.
 
-    Args:
-        seconds: that the candidate may take.
-        costs: what building, a meta-step and a judged task take.
-        steps: meta-steps, where the user asks for a number; as many as fit otherwise.
-        episodes: tasks of a judgement, where the user asks for a number.
-
     >>> affordable(10.02, Costs(0.05, 0.05, 0.1))
     Length(steps=149, episodes=49)
     >>> affordable(1.0, Costs(0.05, 0.05, 0.1)) is None
@@ -67,14 +61,7 @@ def least_seconds(costs: Costs, episodes: int | None = None) -> float:
 
 
 def too_small(budget: str, needed: float, what: str, fewer: str) -> UserError:
-    """A budget that does not suffice: what would.
-
-    Args:
-        budget: as the user wrote it.
-        needed: seconds that would suffice.
-        what: what does not fit, in the plural.
-        fewer: what else would help, to end the sentence with; may be empty.
-    """
+    """A budget that does not suffice: what would."""
     return UserError(
         f"budget={budget} is too small for {what}, which take about {duration(round(needed))} here: set "
         f"budget={enough(needed)} or more{fewer}."

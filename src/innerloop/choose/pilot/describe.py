@@ -10,13 +10,7 @@ from innerloop.evaluation.protocol import kind_of
 
 
 class Described(NamedTuple):
-    """A candidate.
-
-    Attributes:
-        genotype: its table for a recipe.
-        description: in words.
-        parameters: how many.
-    """
+    """A candidate."""
 
     genotype: Any
     description: str
@@ -50,13 +44,7 @@ def described(space: Space[Any], candidate: Any) -> Described:
 
 
 def protocol_of(problem: Problem, steps: int, episodes: int) -> PilotProtocol:
-    """How candidates of a problem are judged after so many steps, on so many tasks.
-
-    Args:
-        problem: the data and the recipe of the search.
-        steps: meta-steps of training before the judgement.
-        episodes: validation tasks of the judgement.
-    """
+    """How candidates of a problem are judged after so many steps, on so many tasks."""
     recipe = problem.recipe
     return PilotProtocol(
         data=recipe.data.name,

@@ -18,17 +18,7 @@ Left = Callable[[], float] | None
 def carried_out(
     trials: Sequence[Trial], sitting: Sitting, tick: Callable[[Trial], None], left: Left = None
 ) -> list[Reached]:
-    """The results of several trials, in their order; those that were kept are read.
-
-    Args:
-        trials: what to do; all ranks are given the same.
-        sitting: how many processes, on how many ranks.
-        tick: told of every trial that is finished; of other ranks' trials at the end.
-        left: seconds that are left; what was finished in time is kept in its file.
-
-    Raises:
-        OutOfTimeError: no time is left.
-    """
+    """The results of several trials, in their order; those that were kept are read."""
     if sitting.shared:
         return trained_together(trials, sitting.run, sitting.workers, tick)
     told: set[Path] = set()

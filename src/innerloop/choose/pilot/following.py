@@ -28,13 +28,7 @@ from innerloop.training.execution.group import Group
 
 
 def carry_out(group: Group, told: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """One call of rank 0, of a run or of a search.
-
-    Args:
-        group: of all ranks.
-        told: what rank 0 has announced: the kind of the call and what it needs.
-        tensors: those that belong to it, by name.
-    """
+    """One call of rank 0, of a run or of a search."""
     if told["kind"] != KIND:
         following.carry_out(group, told, tensors)
         return
@@ -48,16 +42,7 @@ def carry_out(group: Group, told: dict[str, Any], tensors: dict[str, Tensor]) ->
 
 @recipe_words()
 def take_part(group: Group, run: Path, workers: int | None) -> None:
-    """Carries out the search of a run beside rank 0.
-
-    Args:
-        group: of all ranks.
-        run: the directory of the search.
-        workers: processes of one thread each; as many as this rank has cores if omitted.
-
-    Raises:
-        UserError: this machine does not see the run, or has other pictures.
-    """
+    """Carries out the search of a run beside rank 0."""
     if not (run / MANIFEST).is_file():
         raise UserError(
             f"{socket.gethostname()} does not see {run}: put {{folder}} on a file system that all machines "

@@ -34,19 +34,7 @@ Say = Callable[[str], None]
 
 
 class Sitting(NamedTuple):
-    """One go at a search, which an interruption ends.
-
-    Attributes:
-        run: its directory.
-        workers: processes of one thread each, on every rank.
-        spent: seconds that earlier ones took.
-        clock: seconds since this one began.
-        say: receives lines for people.
-        counting: ``(total, unit)`` → a context whose progress is told how many of the total are done.
-        ranks: processes that all carry out this search, and share its jobs.
-        leads: whether this one decides, writes and talks.
-        shared: whether any process that sees the run's directory may train its candidates.
-    """
+    """One go at a search, which an interruption ends."""
 
     run: Path
     workers: int
@@ -80,14 +68,7 @@ class Sitting(NamedTuple):
 
 
 def begin(asked: Asked, source: ImageSource, *, validate: bool, argv: list[str] | None) -> Path:
-    """A new run directory.
-
-    Args:
-        asked: what the user asked for.
-        source: the pictures, whose name and content the manifest keeps.
-        validate: whether scores are validated instead of a network being searched for.
-        argv: the words of the command, for the manifest; None if there was no command.
-    """
+    """A new run directory."""
     verb = "validate" if validate else "search"
     name = asked.recipe.name if asked.recipe.name.startswith("search-") else f"search-{asked.recipe.name}"
     run = create_run(Path(asked.recipe.run.folder), name.replace("search", verb, 1), asked.recipe.run.seed)
@@ -117,17 +98,7 @@ def is_search(run: Path) -> bool:
 
 
 def reopened(run: Path, *, trust: bool = False, alone: bool = False) -> tuple[Asked, bool]:
-    """What an interrupted search was asked, and whether it is a validation.
-
-    Args:
-        run: its directory.
-        trust: whether code that its recipe names may be imported.
-        alone: that no other process works on it, whatever its manifest says.
-
-    Raises:
-        UserError: it is finished, or still running.
-        UntrustedCodeError: its recipe names code from outside, and is not trusted.
-    """
+    """What an interrupted search was asked, and whether it is a validation."""
     manifest = still_open(run, alone=alone)
     try:
         kept: dict[str, Any] = manifest["asked"]
@@ -142,15 +113,7 @@ def reopened(run: Path, *, trust: bool = False, alone: bool = False) -> tuple[As
 
 
 def still_open(run: Path, *, alone: bool = False) -> dict[str, Any]:
-    """The manifest of a run that can be gone on with.
-
-    Args:
-        run: its directory.
-        alone: that no other process works on it, whatever its manifest says.
-
-    Raises:
-        UserError: it is finished, or still running.
-    """
+    """The manifest of a run that can be gone on with."""
     manifest = read_manifest(run)
     status = actual_status(manifest)
     if status == "finished":
@@ -163,16 +126,7 @@ def still_open(run: Path, *, alone: bool = False) -> dict[str, Any]:
 def sit_down(
     run: Path, title: str, workers: int | None, *, show: bool, started: float, shared: bool = False
 ) -> tuple[Sitting, Progress, RunLog]:
-    """One more go at a run: the sitting, and where people and the log are told of it.
-
-    Args:
-        run: its directory; its manifest says what earlier goes have taken, and gets this process.
-        title: what is done to what, such as ``search glyphs``.
-        workers: processes of one thread each; as many as there are cores if None.
-        show: whether to show progress on standard error.
-        started: the ``time.monotonic()`` from which time counts.
-        shared: whether any process that sees the run's directory may train its candidates.
-    """
+    """One more go at a run: the sitting, and where people and the log are told of it."""
     log = RunLog(run / "log.txt")
     spent = float(read_manifest(run).get("spent") or 0.0)
     update_manifest(run, status="running", pid=os.getpid(), ranks=ranks_here())
@@ -199,13 +153,7 @@ def check_pictures(run: Path, source: ImageSource) -> None:
 
 
 def decided(sitting: Sitting, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What measured times decided: as before where it was kept, so that a resumed search is the same.
-
-    Args:
-        sitting: this go at the search; rank 0 decides for all.
-        what: the name of the file that keeps it.
-        decide: what is measured for it, rank 0 measures alone (:attr:`Sitting.alone`).
-    """
+    """What measured times decided: as before where it was kept, so that a resumed search is the same."""
     file = sitting.run / f"{what}.json"
 
     def made() -> dict[str, Any]:

@@ -36,14 +36,7 @@ _OF_MODEL = ("outputs", "last_layer", "cosine_scale")  # of the recipe's network
 
 
 class Problem(NamedTuple):
-    """What is searched.
-
-    Attributes:
-        recipe: that trains a candidate in full, apart from its network.
-        space: of networks for its pictures.
-        draws: what scores look at.
-        seed: of all that is drawn.
-    """
+    """What is searched."""
 
     recipe: Recipe
     space: Space[Any]
@@ -76,10 +69,9 @@ class Problem(NamedTuple):
 
 @recipe_words()
 def pose(asked: Asked) -> Problem:
-    """Opens the pictures and makes a space for them; what does not fit is refused before anything is written.
+    """Opens the pictures and makes a space for them.
 
-    Raises:
-        UserError: too few classes or pictures, or networks that do not fit: what to change.
+    What does not fit is refused before anything is written.
     """
     source = build_source(asked.recipe)
     recipe = _fitted(asked, source)
@@ -111,13 +103,7 @@ def _fitted(asked: Asked, source: ImageSource) -> Recipe:
 
 
 def with_network(recipe: Recipe, space: Space[Any], candidate: Any) -> Recipe:
-    """The recipe with a candidate as its network.
-
-    Args:
-        recipe: whose network is replaced; its outputs, last layer and normalisation stay as they are.
-        space: the space that the candidate is from.
-        candidate: the network.
-    """
+    """The recipe with a candidate as its network."""
     kept = recipe.model.model_dump(include=set(_OF_MODEL), exclude_none=True)
     data = recipe.model_dump(exclude_none=True)
     return make_recipe({**data, "model": {**kept, **space.settings(candidate, recipe.model.norm)}})

@@ -41,13 +41,7 @@ class RacePlan(NamedTuple):
 
 
 def race(problem: Problem, settings: Search, sitting: Sitting) -> Race:
-    """Ranks, trains, and chooses.
-
-    Args:
-        problem: the data, the space and the recipe.
-        settings: the score, the budget and the sizes of the race.
-        sitting: the run directory, the workers and the clock.
-    """
+    """Ranks, trains, and chooses."""
     scored = ranked(problem, settings, sitting)
     plan = _plan(decided(sitting, "plan", lambda: _decide(problem, settings, sitting, scored)))
     racers = _fields(problem, scored, plan)

@@ -24,17 +24,7 @@ class Racer(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A candidate of the shortlist.
-
-    Attributes:
-        name: in the race.
-        field: ``score`` or ``random``.
-        described: the candidate.
-        scores: before training.
-        rungs: its results, rung by rung.
-        fresh: its result on tasks that decided nothing before, if it came so far.
-        chosen: whether it is the one.
-    """
+    """A candidate of the shortlist."""
 
     name: str
     field: str

@@ -15,20 +15,7 @@ from innerloop.choose.pilot.worth import Worth
 
 
 class Race(NamedTuple):
-    """How a race ended.
-
-    Attributes:
-        sentence: who is chosen, in words.
-        shortlist: all candidates, the best first.
-        worth: what the score was worth.
-        reliability: how far another run would find the same, and whether the last two could be told apart.
-        rungs: of the race.
-        protocol: how candidates were judged.
-        score: that ranked them.
-        recipe: the file that trains the chosen one in full.
-        pool: candidates that were ranked.
-        k: of them, in the race.
-    """
+    """How a race ended."""
 
     sentence: str
     shortlist: list[Listed]
@@ -64,15 +51,7 @@ class Race(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A score beside the accuracy.
-
-    Attributes:
-        score: its name.
-        title: what it is.
-        whole: its agreement with the accuracy of all candidates.
-        better_half: of the more accurate half.
-        tau_between_repeats: how far repeats of the score agree.
-    """
+    """A score beside the accuracy."""
 
     score: str
     title: str
@@ -92,14 +71,7 @@ class Row(NamedTuple):
 
 
 class Accuracies(NamedTuple):
-    """How far accuracies can be trusted.
-
-    Attributes:
-        accuracy: how repeatable their order is on other tasks.
-        diverged: candidates that did.
-        spread: of the accuracies.
-        best: the largest.
-    """
+    """How far accuracies can be trusted."""
 
     accuracy: float
     diverged: int
@@ -128,15 +100,7 @@ class Tried(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """What a validation found.
-
-    Attributes:
-        compared: the table of scores.
-        candidates: all of them.
-        protocol: how they were judged.
-        scoring_seconds: on one core.
-        training_seconds: on one core.
-    """
+    """What a validation found."""
 
     compared: Compared
     candidates: list[Tried]
@@ -157,19 +121,7 @@ class Validation(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """A search or a validation that has come to its end.
-
-    Attributes:
-        outcome: of the race, or of the validation.
-        ranks: that shared it.
-        notes: warnings.
-        source: what it was asked for: a dataset, a folder or a recipe.
-        settings: how.
-        seconds: what it took, of all its sittings.
-        workers: processes of one thread each.
-        run: its directory.
-        report: its page; None until that is written.
-    """
+    """A search or a validation that has come to its end."""
 
     outcome: Race | Validation
     ranks: int

@@ -34,20 +34,7 @@ def search(
     started: float | None = None,
     shared: bool = False,
 ) -> SearchResult:
-    """Searches for an architecture, or validates the scores that a search would use, in a new run directory.
-
-    Args:
-        asked: from :func:`~innerloop.choose.pilot.asked.understand`.
-        validate: whether to validate scores.
-        workers: processes of one thread each; as many as there are cores if omitted.
-        argv: the command line, for the manifest.
-        show: whether to show progress on standard error.
-        started: the ``time.monotonic()`` from which the budget counts; now if omitted.
-        shared: whether any process that sees the run's directory may train its candidates.
-
-    Raises:
-        UserError: something does not fit; found before anything is written wherever that is possible.
-    """
+    """Searches for an architecture, or validates the scores of a search, in a new run directory."""
     started = time.monotonic() if started is None else started
     problem = pose(asked)
     run = begin(asked, problem.draws.source, validate=validate, argv=argv)
@@ -65,20 +52,7 @@ def resume_search(
     force: bool = False,
     shared: bool = False,
 ) -> SearchResult:
-    """Goes on with a search that was interrupted; what it finds is what it would have found.
-
-    Args:
-        run: its directory.
-        trust: whether code that its recipe names may be imported.
-        workers: processes of one thread each; as many as there are cores if omitted.
-        show: whether to show progress on standard error.
-        force: go on although the manifest names a process that seems to be alive.
-        shared: whether any process that sees the run's directory may train its candidates.
-
-    Raises:
-        UserError: it is finished or running, or the pictures have changed.
-        UntrustedCodeError: its recipe names code from outside, and is not trusted.
-    """
+    """Goes on with a search that was interrupted; what it finds is what it would have found."""
     started = time.monotonic()
     with sole_writer(run) as locked_before:
         asked, _ = reopened(run, trust=trust, alone=locked_before or force)
@@ -124,13 +98,7 @@ def _call(run: Path, asked: Asked, workers: int | None) -> tuple[float, dict[str
 
 
 def answer(problem: Problem, asked: Asked, sitting: Sitting) -> Race | Validation:
-    """What was asked: the outcome of a race, or of a validation. All ranks of a search come here.
-
-    Args:
-        problem: from :func:`~innerloop.choose.pilot.problem.pose`.
-        asked: what to search for.
-        sitting: this go at it.
-    """
+    """What was asked: the outcome of a race, or of a validation. All ranks of a search come here."""
     if isinstance(asked.settings, Validate):
         return validate_scores(problem, asked.settings, sitting)
     assert isinstance(asked.settings, Search)

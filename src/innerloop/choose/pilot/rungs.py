@@ -13,13 +13,7 @@ FRESH = 2
 
 
 class Rungs(NamedTuple):
-    """A race of two fields, each halved by itself.
-
-    Attributes:
-        steps: meta-steps in all at the end of every rung; each is twice the one before.
-        fields: candidates of the two fields at every rung.
-        episodes: validation tasks of a judgement.
-    """
+    """A race of two fields, each halved by itself."""
 
     steps: list[int]
     fields: list[tuple[int, int]]
@@ -61,15 +55,6 @@ def affordable_rungs(
 
     ``steps`` (of the last rung) and ``episodes`` are taken as they are where they are asked for.
 
-    Args:
-        first: candidates of the first field.
-        second: candidates of the second field.
-        workers: processes that train at the same time.
-        costs: what building, a meta-step and a judged task of one candidate take.
-        seconds: that the race may take.
-        steps: meta-steps at the end of the last rung, where the user asks for a number.
-        episodes: tasks of a judgement, where the user asks for a number.
-
     >>> affordable_rungs(2, 2, 2, Costs(0.05, 0.01, 0.0), 31.0)
     Rungs(steps=[139, 278], fields=[(2, 2), (1, 1)], episodes=139)
     """
@@ -89,13 +74,5 @@ def affordable_rungs(
 
 
 def shortest(first: int, second: int, workers: int, costs: Costs, episodes: int | None = None) -> float:
-    """Seconds of the shortest race that tells anything.
-
-    Args:
-        first: candidates of the first field.
-        second: candidates of the second field.
-        workers: processes that train at the same time.
-        costs: what building, a meta-step and a judged task of one candidate take.
-        episodes: tasks of a judgement, where the user asks for a number.
-    """
+    """Seconds of the shortest race that tells anything."""
     return _seconds(halved(first, second), workers, costs, LEAST_STEPS, episodes or LEAST_EPISODES) / CAUTION

@@ -33,28 +33,13 @@ Tick = Callable[[Trial], None]
 
 
 def post(run: Path, trials: Sequence[Trial]) -> None:
-    """Tells all processes what is to be trained next.
-
-    Args:
-        run: the directory of the search.
-        trials: their folders lie in it, wherever another machine sees it.
-    """
+    """Tells all processes what is to be trained next."""
     told = [{**one._asdict(), "folder": one.folder.relative_to(run).as_posix()} for one in trials]
     write_json_atomic(run / POSTED, {"trials": told})
 
 
 def posted(run: Path, asked: Recipe, *, trust: bool = False) -> list[Trial]:
-    """What the leader has posted, as this machine sees it.
-
-    Args:
-        run: the directory of the search.
-        asked: the recipe of this process's own command: code that it names may be imported.
-        trust: whether any other may be, too.
-
-    Raises:
-        UserError: what is posted cannot be read, or would write elsewhere.
-        UntrustedCodeError: it names code that the command does not name.
-    """
+    """What the leader has posted, as this machine sees it."""
     file = run / POSTED
     if not file.is_file():
         return []
@@ -77,14 +62,7 @@ def posted(run: Path, asked: Recipe, *, trust: bool = False) -> list[Trial]:
 
 
 def trained_together(trials: Sequence[Trial], run: Path, workers: int, tick: Tick) -> list[Reached]:
-    """The results of all trials, in their order, beside any processes that do the same.
-
-    Args:
-        trials: what to do.
-        run: the directory of the search.
-        workers: processes of one thread each, here.
-        tick: told of every trial that is finished.
-    """
+    """The results of all trials, in their order, beside any processes that do the same."""
     post(run, trials)
     results: dict[int, Reached] = {}
 
@@ -105,17 +83,7 @@ def trained_together(trials: Sequence[Trial], run: Path, workers: int, tick: Tic
 
 
 def train_free(trials: Sequence[Trial], run: Path, workers: int, keep: Callable[[int, Reached], None]) -> int:
-    """Trains whatever nobody else does at the moment.
-
-    Args:
-        trials: what is to be done.
-        run: the directory of the search.
-        workers: processes of one thread each, here.
-        keep: told the place and the result of each that is finished.
-
-    Returns:
-        How many were trained here.
-    """
+    """Trains whatever nobody else does at the moment."""
     todo = []
     for place, trial in enumerate(trials):
         if trial.file.is_file():

@@ -35,13 +35,7 @@ _ATTEMPTS = 30
 
 
 class Ranking(NamedTuple):
-    """What was found before any training.
-
-    Attributes:
-        order: candidates, the best first.
-        seconds: that it took, on one core.
-        reliability: number of candidates that are taken → how far another run would find the same.
-    """
+    """What was found before any training."""
 
     order: list[Any]
     seconds: float
@@ -59,13 +53,7 @@ def score_names(text: str) -> tuple[str, ...]:
 
 
 def ranked(problem: Problem, settings: Search, sitting: Sitting) -> Ranking:
-    """Candidates by ``method=``, the best first.
-
-    Args:
-        problem: the data and the space.
-        settings: the method, the score and the budget.
-        sitting: the run directory, the workers and the clock.
-    """
+    """Candidates by ``method=``, the best first."""
     if settings.method == "shortlist":
         return _scored_pool(problem, settings, sitting)
     decided(sitting, "pruning", lambda: {"seconds": _fits(problem, settings, sitting)})
@@ -119,29 +107,14 @@ def _scored_pool(problem: Problem, settings: Search, sitting: Sitting) -> Rankin
 
 
 def scores_of(problem: Problem, settings: Search, sitting: Sitting, candidates: Sequence[Any]) -> Scores:
-    """Scores of candidates by the search's own score, on the draws that all others have.
-
-    Args:
-        problem: the data and the space.
-        settings: the score and how often it is measured.
-        sitting: the run directory and the workers.
-        candidates: what is scored.
-    """
+    """Scores of candidates by the search's own score, on the draws that all others have."""
     return scored(problem, sitting, candidates, score_names(settings.score), settings.repeats)
 
 
 def scored(
     problem: Problem, sitting: Sitting, candidates: Sequence[Any], names: Sequence[str], repeats: int
 ) -> Scores:
-    """Candidates measured by some scores; what was measured before is read.
-
-    Args:
-        problem: the data and the space.
-        sitting: the run directory and the workers.
-        candidates: what is scored.
-        names: the scores.
-        repeats: draws of data and weights on which each is measured.
-    """
+    """Candidates measured by some scores; what was measured before is read."""
     return score_candidates(
         problem.space,
         candidates,
@@ -170,12 +143,6 @@ def random_field(space: Space[Any], seed: int, shortlisted: Sequence[Any], extra
     """Random candidates, each of about the parameters of its counterpart, none of them shortlisted.
 
     Where no new candidate of a size is found, the tolerance grows.
-
-    Args:
-        space: what candidates are drawn from.
-        seed: of the draws.
-        shortlisted: the candidates that each get a counterpart.
-        extra: how many of them, from the first on, get one counterpart more.
     """
     drawn: list[Any] = []
     wanted = [*shortlisted, *itertools.islice(itertools.cycle(shortlisted), extra)]

@@ -38,19 +38,6 @@ def search_together(
     """A search in a folder that other processes work on as well; every one of them gives its answer.
 
     The answer is plain data, as in the file of the run: whoever does not lead reads it there.
-
-    Args:
-        storage: the folder; one search lives in it.
-        asked: from :func:`~innerloop.choose.pilot.asked.understand`; the same for all processes.
-        validate: whether to validate scores.
-        trust: whether code that only files in the folder name may be imported.
-        workers: processes of one thread each, here; as many as there are cores if omitted.
-        argv: the command line, for the manifest.
-        show: whether to show progress on standard error.
-        started: the ``time.monotonic()`` from which the budget of a new search counts; now if omitted.
-
-    Raises:
-        UserError: the folder holds another search.
     """
     if asked.recipe.run.ranks > 1:
         raise UserError(

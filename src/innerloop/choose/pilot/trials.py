@@ -46,18 +46,7 @@ TIMED_SECONDS, MOST_TIMED = 0.3, 40
 
 
 class Trial(NamedTuple):
-    """What to do with a candidate.
-
-    Attributes:
-        recipe: that trains it, as plain data; ``outer.steps`` is how long the schedule is.
-        folder: where its results are kept.
-        name: of this result.
-        steps: meta-steps in all.
-        episodes: validation tasks.
-        seed: of these tasks: trials of one seed are judged on the same ones.
-        go_on: whether a later trial continues from here.
-        pool: rows of the pictures that its tasks show; all of the split if None.
-    """
+    """What to do with a candidate."""
 
     recipe: dict[str, Any]
     folder: Path
@@ -75,17 +64,7 @@ class Trial(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """What a trial came to.
-
-    Attributes:
-        steps: meta-steps in all.
-        episodes: validation tasks.
-        mean: of the scores; None where training or a task was not finite.
-        ci95: half the 95 % interval of the mean.
-        seconds: that the trial took.
-        training_seconds: of it for training.
-        scores: of the tasks; empty where there is no mean.
-    """
+    """What a trial came to."""
 
     steps: int
     episodes: int
@@ -197,13 +176,7 @@ def _judged(parts: Parts, state: TrainState, episodes: int) -> list[float]:
 def timed(
     recipes: Sequence[dict[str, Any]], workers: int, left: Callable[[], float] | None = None
 ) -> dict[int, Costs]:
-    """What a step and a validation task of every candidate cost, so many at a time, by their place.
-
-    Args:
-        recipes: of the candidates, with a schedule of :data:`MOST_TIMED` steps.
-        workers: processes.
-        left: seconds that are left; what was not measured in time is not among the answers.
-    """
+    """What a step and a validation task of every candidate cost, so many at a time, by their place."""
     costs: dict[int, Costs] = {}
     with apart(), suppress(OutOfTimeError):
         for place, cost in in_processes(_timed, recipes, workers, left):

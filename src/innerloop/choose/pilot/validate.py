@@ -28,13 +28,7 @@ TIMED = 4
 
 
 def validate(problem: Problem, settings: Validate, sitting: Sitting) -> Validation:
-    """Scores and trains random candidates, and compares every score with the accuracy.
-
-    Args:
-        problem: what is searched.
-        settings: how many candidates, and how long.
-        sitting: where it is kept.
-    """
+    """Scores and trains random candidates, and compares every score with the accuracy."""
     cells = random_pool(problem.space, min(settings.cells, problem.space.total), problem.seed)
     scores = scored(problem, sitting, cells, list(SCORES), settings.repeats)
     kept = decided(sitting, "length", lambda: _decide(problem, settings, sitting, cells))
@@ -80,14 +74,7 @@ def _decide(problem: Problem, settings: Validate, sitting: Sitting, cells: Seque
 
 
 def compared(scores: Scores, results: Sequence[Reached], *, chance: float, seed: int = 0) -> Compared:
-    """The table of scores against accuracies, and how far either can be trusted.
-
-    Args:
-        scores: of all candidates.
-        results: of their trials, in the same order.
-        chance: accuracy of guessing, which a candidate that diverged is given.
-        seed: of the bootstrap.
-    """
+    """The table of scores against accuracies, and how far either can be trusted."""
     lost = sum(result.mean is None for result in results)
     if lost == len(results):
         raise UserError("training diverged for every candidate: lower outer.lr.")

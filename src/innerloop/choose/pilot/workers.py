@@ -34,18 +34,8 @@ def in_processes(
     When the consumer stops, or is interrupted, jobs that are under way are ended at once: a job must keep
     what it finishes by itself, whole or not at all.
 
-    Args:
-        work: a function of a module, since another process looks it up by name.
-        jobs: what it is given.
-        workers: processes; with one and no time to keep, the jobs run here.
-        left: seconds that are left; where none are, jobs that are under way are ended.
-
     >>> sorted(in_processes(abs, [-1, 2], workers=1))
     [(0, 1), (1, 2)]
-
-    Raises:
-        UserError: a process was killed from outside.
-        OutOfTimeError: no time is left.
     """
     workers = min(workers, len(jobs))
     if workers < 2 and (left is None or not jobs):

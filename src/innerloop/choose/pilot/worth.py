@@ -13,17 +13,7 @@ from innerloop.core.words import difference_text, duration, score_text
 
 
 class Closing(NamedTuple):
-    """The end of a race.
-
-    Attributes:
-        chosen: the better of the last two on fresh tasks.
-        other: the other one.
-        difference: accuracy of the score's last candidate less that of the random one, task by task; None
-            where one of them diverged.
-        decided: whether the difference is beyond chance, on these tasks.
-        fresh: results on fresh tasks, by name.
-        sentence: all this in words.
-    """
+    """The end of a race."""
 
     chosen: Racer
     other: Racer
@@ -42,20 +32,7 @@ class Spent(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """What the score was worth.
-
-    Attributes:
-        difference: accuracy of the score's last candidate less that of the random one; None where one of
-            them diverged.
-        ci95: half its 95 % interval.
-        decided: whether it is beyond chance.
-        field_difference: mean difference of pairs of equal size after the first rung; None of fewer than two.
-        field_ci95: half its 95 % interval.
-        random_candidates: how many there were.
-        seconds: what it took.
-        sentence: all this in words.
-        cost: what it took, in words.
-    """
+    """What the score was worth."""
 
     difference: float | None
     ci95: float | None
@@ -74,12 +51,7 @@ class Worth(NamedTuple):
 
 
 def closing(finalists: Sequence[Racer], fresh: Sequence[Reached]) -> Closing:
-    """Chooses between the score's last candidate and the random one.
-
-    Args:
-        finalists: of the score and random, in this order.
-        fresh: their results on tasks that decided nothing before.
-    """
+    """Chooses between the score's last candidate and the random one."""
     (first, second), (ours, theirs) = finalists, fresh
     whole = ours.mean is not None and theirs.mean is not None
     difference = paired_difference(ours.scores, theirs.scores) if whole else None
@@ -100,14 +72,7 @@ def closing(finalists: Sequence[Racer], fresh: Sequence[Reached]) -> Closing:
 
 
 def judged_worth(racers: Sequence[Racer], last: Closing, spent: Spent, k: int) -> Worth:
-    """What the score was worth: the best by the score against the best of random ones, at what cost.
-
-    Args:
-        racers: all candidates, those of the score first, each random one in the place of its counterpart.
-        last: how the race ended.
-        spent: what it took.
-        k: candidates of the score.
-    """
+    """What the score was worth: the best by the score against the best of random ones, at what cost."""
     ours, theirs = ([r for r in racers if r.field == field] for field in ("score", "random"))
     firsts = [(a.results[0].mean, b.results[0].mean) for a, b in zip(ours, theirs, strict=False)]
     pairs = [a - b for a, b in firsts if a is not None and b is not None]

@@ -42,14 +42,7 @@ def provisional(recipe: Recipe) -> Recipe:
 
 
 def refuse_unknown_rate(recipe: Recipe) -> None:
-    """Refuses ``auto`` where its estimate is known to fail: heads under squared errors (``docs/rate.md``).
-
-    Args:
-        recipe: as it was written.
-
-    Raises:
-        UserError: it asks for such a rate.
-    """
+    """Refuses ``auto`` where its estimate is known to fail: heads under squared errors (``docs/rate.md``)."""
     inner = recipe.inner
     if inner.lr != "auto" or inner.method not in HEAD_ONLY or is_classification(get_loss(inner.loss)):
         return
@@ -73,11 +66,7 @@ def recorded_rate(run: Path) -> float | None:
 
 
 def as_trained(recipe: Recipe, run: Path) -> Recipe:
-    """The recipe of a run with the rate it was trained with.
-
-    Raises:
-        UserError: it says ``auto`` and the run has not settled on a rate yet.
-    """
+    """The recipe of a run with the rate it was trained with."""
     if recipe.inner.lr != "auto":
         return recipe
     rate = recorded_rate(run)
@@ -91,13 +80,6 @@ def settled(recipe: Recipe, parts: Parts, run: Path, state: TrainState, say: Say
 
     What ``auto`` found goes to the manifest and to ``say``. A user's own rate is left alone, but a
     head-only learner's is compared with the bracket first.
-
-    Args:
-        recipe: as it was written, perhaps with ``auto``.
-        parts: of :func:`provisional`'s recipe.
-        run: the run.
-        state: where it stands.
-        say: receives lines for people.
     """
     if recipe.inner.lr != "auto":
         if state.step == 0:
@@ -136,14 +118,7 @@ def advice_for(parts: Parts, tasks: int | None = None) -> RateAdvice:
 def estimate(
     parts: Parts, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
 ) -> dict[str, Any]:
-    """The record of ``auto``: the advice, and the sweep where there is one (``kept``, ``keep``: its).
-
-    Args:
-        parts: what is to be trained.
-        say: receives lines for people.
-        kept: what an interrupted sweep has measured so far.
-        keep: keeps what the sweep measures as it goes.
-    """
+    """The record of ``auto``: the advice, and the sweep where there is one (``kept``, ``keep``: its)."""
     advice = advice_for(parts)
     record: dict[str, Any] = {"setting": "auto", **advice.as_dict()}
     say(f"inner.lr=auto: {advice.kind} [{advice.low:.3g}, {advice.high:.3g}], looked at {advice.tasks} tasks")
@@ -156,13 +131,7 @@ def estimate(
 
 
 def check_own_rate(parts: Parts, run: Path, say: Say) -> None:
-    """Warns of a head-only learner's rate far outside the bracket; says nothing where there is no bracket.
-
-    Args:
-        parts: what is to be trained.
-        run: whose manifest keeps it.
-        say: receives a warning.
-    """
+    """Warns of a head-only learner's rate far outside the bracket; says nothing where there is no bracket."""
     inner = parts.recipe.inner
     known = inner.method in HEAD_ONLY and inner.optimiser == "sgd" and inner.steps > 0
     known = known and is_classification(get_loss(inner.loss))

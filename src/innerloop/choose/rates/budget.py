@@ -31,13 +31,7 @@ class Costs(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What a sweep does at every rate.
-
-    Attributes:
-        steps: meta-steps.
-        episodes: validation tasks, the same for all rates, judged on before the first step and at the end.
-        beyond: rates that may be added beyond an end of the range.
-    """
+    """What a sweep does at every rate."""
 
     steps: int
     episodes: int
@@ -69,13 +63,7 @@ def too_short(recipe: Recipe, rates: int) -> str | None:
 
 
 def too_dear(recipe: Recipe, rates: int, costs: Costs) -> str:
-    """Why a run has too little time for a sweep.
-
-    Args:
-        recipe: of the run.
-        rates: how many would be tried.
-        costs: seconds of a step, of a validation task and of building.
-    """
+    """Why a run has too little time for a sweep."""
     least = rates * (LEAST_STEPS * costs.step + 2 * LEAST_EPISODES * costs.episode + costs.build)
     whole = run_seconds(recipe, costs)
     return (
@@ -86,13 +74,7 @@ def too_dear(recipe: Recipe, rates: int, costs: Costs) -> str:
 
 
 def affordable(recipe: Recipe, rates: int, costs: Costs) -> Sweep | None:
-    """The longest sweep within the budget, with room beyond the ends if possible; None if there is none.
-
-    Args:
-        recipe: of the run.
-        rates: how many are tried at first.
-        costs: measured.
-    """
+    """The longest sweep within the budget, with room beyond the ends if possible; None if there is none."""
     step = max(costs.step, 1e-9)
     episode, build = _power_of_two(costs.episode / step), _power_of_two(costs.build / step)
     budget = SHARE * run_seconds(recipe, Costs(1.0, episode, build), step)
@@ -110,13 +92,7 @@ def affordable(recipe: Recipe, rates: int, costs: Costs) -> Sweep | None:
 
 
 def run_seconds(recipe: Recipe, costs: Costs, step_seconds: float | None = None) -> float:
-    """What the whole run is expected to take: its steps, its validations, and the evaluation at its end.
-
-    Args:
-        recipe: of the run.
-        costs: of the sweep, whose steps are not compiled.
-        step_seconds: of a step, if the costs are counted in another unit; decides whether compiling pays.
-    """
+    """What the whole run is expected to take: its steps, its validations, and the evaluation at its end."""
     outer, judging = recipe.outer, recipe.eval
     seconds = costs.step if step_seconds is None else step_seconds
     pictures = recipe.tasks.family in IMAGE_FAMILIES

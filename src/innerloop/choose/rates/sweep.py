@@ -23,13 +23,7 @@ Keep = Callable[[dict[str, Any]], object]
 
 
 class Tried(NamedTuple):
-    """A rate and its scores on the shared validation tasks, in order; empty if they are not finite.
-
-    Attributes:
-        rate: the inner rate.
-        before: scores at the first weights.
-        scores: scores after the sweep's steps.
-    """
+    """A rate and its scores on the shared validation tasks, in order; empty if they are not finite."""
 
     rate: float
     before: list[float]
@@ -39,15 +33,7 @@ class Tried(NamedTuple):
 def swept(
     parts: Parts, advice: RateAdvice, say: Say, kept: dict[str, Any] | None = None, keep: Keep | None = None
 ) -> dict[str, Any]:
-    """What the sweep adds to the record of ``auto``: the rate, what was tried, and what could not be told.
-
-    Args:
-        parts: of the run.
-        advice: the advice, with the rates to try.
-        say: receives lines for people.
-        kept: how much an earlier beginning of this run decided to try; measured times decide it otherwise.
-        keep: receives that decision before it is carried out.
-    """
+    """What the sweep adds to the record of ``auto``: the rate, what was tried, and what could not be told."""
     started, recipe = time.perf_counter(), parts.recipe
     rates, first = advice.sweep, None
     short = too_short(recipe, len(rates))
@@ -122,12 +108,6 @@ def choose(recipe: Recipe, tried: Sequence[Tried], middle: float, steps: int) ->
 
     Of those the one nearest to the middle of the range is taken: a score that may be chance is no reason to
     go to an end of it.
-
-    Args:
-        recipe: of the run.
-        tried: rates in ascending order, with their scores.
-        middle: of the range.
-        steps: that every rate was trained for.
     """
     higher = is_classification(_loss(recipe))
     usable = [t for t in tried if t.scores]

@@ -38,14 +38,6 @@ def measured(
     """Seconds of a step, of a validation task and of building, and the trial they were measured on.
 
     It is that of the first rate that does not diverge; the smallest comes first, as the least likely to.
-
-    Args:
-        parts: what is to be trained.
-        rates: to try, the smallest first.
-        clock: seconds, as ``time.perf_counter`` gives them.
-
-    Raises:
-        UserError: all of them diverge.
     """
     timed = LEAST_EPISODES if trial_plan(parts.recipe).mode == "vmap" else TIMED_TASKS
     for rate in rates:

@@ -105,13 +105,6 @@ def condition_number(
 ) -> Condition:
     r""":math:`\lambda_{max}/\lambda_{min}` of a symmetric kernel, without a ridge.
 
-    Args:
-        kernel: ``(n, n)``.
-        precision: that of the numbers the kernel was made of; its own if omitted. Smallest eigenvalues below
-            its rounding count as zero.
-        degenerate: ``told`` gives infinity and the reason. ``released`` divides whatever the eigenvalues are,
-            so that the number may be negative, and gives 1e5 if it is not a number.
-
     >>> condition_number(torch.diag(torch.tensor([8.0, 2.0]))).value
     4.0
     >>> condition_number(torch.ones(2, 2))[::3]

@@ -28,16 +28,7 @@ NORMALISED = ("transductive", "group")
 def weight_gradients(
     network: Network, params: Params, buffers: Buffers, x: Tensor, y: Tensor, loss: Loss
 ) -> Params:
-    """The gradient of a batch's loss by every weight; normalisation layers use the batch's statistics.
-
-    Args:
-        network: what is scored.
-        params: its parameters.
-        buffers: its buffers.
-        x: inputs of the batch.
-        y: their targets.
-        loss: of the batch.
-    """
+    """The gradient of a batch's loss by every weight; normalisation layers use the batch's statistics."""
     weights = {name: params[name].detach() for name in kernel_names(params)}
     rest = {name: p.detach() for name, p in params.items() if name not in weights}
 

@@ -98,17 +98,6 @@ def watch_kinks(
 ) -> None:
     """One forward pass of ``x``; ``take`` is given every layer's sides.
 
-    Args:
-        network: with at least one ReLU, or another function of a unit that is linear in pieces.
-        params: its parameters.
-        buffers: its buffers.
-        x: inputs, one row per sample.
-        take: see :data:`Take`.
-        statistics: where normalisation layers take mean and variance from.
-
-    Raises:
-        UserError: there is no such unit, or samples are not rows there.
-
     >>> from innerloop import mlp
     >>> net, seen = mlp(1, [2], 1), []
     >>> params = {"layer0.weight": torch.tensor([[1.0], [-1.0]]), "layer0.bias": torch.zeros(2),

@@ -124,13 +124,6 @@ def hamming_kernel(
 ) -> Tensor:
     r"""How many ReLUs agree between every two inputs, ``(n, n)`` in float64 and exact.
 
-    Args:
-        network: what is scored.
-        params: its parameters.
-        buffers: its buffers.
-        x: inputs, n of them.
-        statistics: whose statistics normalise: the ``batch``'s own, or those ``stored`` in the buffers.
-
     >>> from innerloop import mlp
     >>> net = mlp(1, [2], 1)
     >>> params = {"layer0.weight": torch.tensor([[1.0], [1.0]]), "layer0.bias": torch.tensor([0.0, -1.0]),

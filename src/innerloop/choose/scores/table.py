@@ -15,20 +15,7 @@ Takes = Literal["tasks", "inputs", "batch", "batches", "shape"]
 
 
 class Entry(NamedTuple):
-    """What is known of a score.
-
-    Attributes:
-        title: what people call it.
-        paper: where it comes from; empty for none.
-        function: ``package.module:function``, called with network, parameters, buffers, data and settings.
-        better: whether the higher or the lower one is thought to be better.
-        takes: what the data are: ``tasks`` (a ``TaskBatch``), ``inputs`` (of all tasks together), a labelled
-            ``batch`` (two arguments, inputs and labels), labelled ``batches`` (one per task), or the
-            ``shape`` of one input.
-        mixes: whether samples may be normalised by the batch's statistics. If not, give a network of the norm
-            policy ``group`` or ``none`` (SynFlow: ``none``).
-        fixed: arguments that make it a special case of its function.
-    """
+    """What is known of a score."""
 
     title: str
     paper: str
@@ -94,9 +81,6 @@ def find(name: str) -> Entry:
 
     >>> find("ntk").better, find("parameters").better
     ('lower', 'higher')
-
-    Raises:
-        UserError: there is none.
     """
     if name not in SCORES:
         known = ", ".join(SCORES)

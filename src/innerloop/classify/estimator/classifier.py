@@ -36,7 +36,8 @@ class FewShotClassifier(AdaptingClassifier):
 
     Args:
         backbone: the name of a pretrained one (``efficientnet-lite0``, ``hf:NAME-or-FOLDER`` …), a
-            :class:`~innerloop.classify.features.Backbone`, or a network that :meth:`pretrain` or a run trained.
+            :class:`~innerloop.classify.features.Backbone`, or a network that :meth:`pretrain` or a run
+            trained.
         head: ``logistic``, ``svm``, ``svc``, ``ridge``, ``centroid`` or ``cosine`` on features; ``finetune``
             moves the whole network; ``learner`` adapts as it was trained to (prototypes after ``pretrain``).
         C: inverse penalty of the first four.

@@ -29,14 +29,7 @@ from innerloop.training.execution.plan import Plan
 
 
 def pretrained(X: Any, y: Any, arguments: Mapping[str, Any], progress: Progress = silent) -> Predictor:
-    """A Conv4 that was meta-trained as a prototypical network on labelled arrays.
-
-    Args:
-        X: pictures.
-        y: their labels.
-        arguments: of the classifier and of the training.
-        progress: told how many steps are done.
-    """
+    """A Conv4 that was meta-trained as a prototypical network on labelled arrays."""
     source = from_arrays(X, y, splits={"train": [str(label) for label in np.unique(np.asarray(y))]})
     height, width, channels = source.images.shape[1:]
     ways = min(arguments["ways"], max(source.n_classes, 2))
@@ -48,14 +41,7 @@ def pretrained(X: Any, y: Any, arguments: Mapping[str, Any], progress: Progress 
 def train(
     source: ImageSource, recipe: Recipe, look: Look, progress: Progress = silent
 ) -> tuple[Network, Params, Buffers]:
-    """The network after training by the recipe on the classes of ``source``: its weights and statistics.
-
-    Args:
-        source: the pictures.
-        recipe: how to train.
-        look: how pictures look.
-        progress: told how many steps are done.
-    """
+    """The network after training by the recipe on the classes of ``source``: its weights and statistics."""
     data = build_data(recipe, source, _episodes(source, recipe))
     parts = Parts(recipe, data, sizes_for(look, recipe.tasks.ways, source.n_classes))
     plan = Plan("threads" if recipe.outer.batch > 1 else "loop", available_cores())

@@ -37,14 +37,7 @@ def features_folder() -> Path:
 
 
 class FeatureFiles:
-    """What is kept of one backbone; use as a context.
-
-    Args:
-        folder: of this backbone.
-        dimension: features of a picture.
-        about: what is written beside them, for people.
-        say: told once if nothing can be kept.
-    """
+    """What is kept of one backbone; use as a context."""
 
     def __init__(
         self,

@@ -30,10 +30,9 @@ GROUP = "backbone/"
 
 
 def packed_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A backbone as plain words and tensors, for a file of one's own; :func:`unpacked_backbone` reads them.
+    """A backbone as plain words and tensors, for a file of one's own.
 
-    Raises:
-        UserError: its network is code of the user's own or of timm, which no file can hold.
+    :func:`unpacked_backbone` reads them.
     """
     name = backbone.name
     if not (name in BACKBONES or is_hugging_face(name)):
@@ -51,18 +50,7 @@ def packed_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tenso
 def unpacked_backbone(
     about: Mapping[str, Any], tensors: Mapping[str, Tensor], source: str, *, trust: bool = False
 ) -> Backbone:
-    """What :func:`packed_backbone` gave; its last layer is zero, since features do without.
-
-    Args:
-        about: the words.
-        tensors: of the file; those of other things are left alone.
-        source: for messages.
-        trust: whether the file may have transformers build a model of its choice (``hf:``).
-
-    Raises:
-        UserError: it is something else, or damaged, or names code, which no such file may.
-        UntrustedCodeError: it names an ``hf:`` model, and is not trusted.
-    """
+    """What :func:`packed_backbone` gave; its last layer is zero, since features do without."""
     if about.get("format") != FORMAT:
         raise UserError(f"{source} holds no backbone that innerloop wrote.")
     try:

@@ -30,11 +30,7 @@ class Item(NamedTuple):
     given: Path | NDArray[Any] | Image.Image
 
     def digest(self) -> Digest:
-        """Stands for its content: two files with the same bytes are the same picture.
-
-        Raises:
-            BadPictureError: there is nothing to read.
-        """
+        """Stands for its content: two files with the same bytes are the same picture."""
         if isinstance(self.given, Path):
             return hashlib.sha256(read_bytes(self.given)).digest()
         picture = self.picture()
@@ -42,11 +38,7 @@ class Item(NamedTuple):
         return hashlib.sha256(head + picture.tobytes()).digest()
 
     def picture(self) -> Image.Image:
-        """Decoded, mode "L" or "RGB".
-
-        Raises:
-            BadPictureError: it cannot be decoded, or is enormous.
-        """
+        """Decoded, mode "L" or "RGB"."""
         if isinstance(self.given, Path):
             return decode(read_bytes(self.given))
         if isinstance(self.given, Image.Image):
@@ -56,13 +48,6 @@ class Item(NamedTuple):
 
 def listed(pictures: Any) -> list[Item]:
     """Every picture by itself, from whatever they were given as.
-
-    Args:
-        pictures: file names, arrays ``(H, W)``, ``(H, W, C)`` or ``(C, H, W)`` of uint8 or floats in 0…1, or
-            pictures of Pillow: one, or several; several arrays may be stacked. Or a source of pictures.
-
-    Raises:
-        UserError: it is none of these.
 
     >>> [item.name for item in listed(np.zeros((2, 8, 8, 3), np.uint8))]
     ['picture 0', 'picture 1']

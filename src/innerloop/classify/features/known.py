@@ -39,14 +39,7 @@ class State(NamedTuple):
 def digests(
     items: Sequence[Item], folder: Path | None, workers: int, clock: Callable[[], float] = time.time
 ) -> list[Outcome]:
-    """What stands for each picture; files are only read if they are new or have changed.
-
-    Args:
-        items: the pictures.
-        folder: where it is kept which files are known; None remembers nothing and reads all of them.
-        workers: files that are read at a time.
-        clock: seconds; another one for tests.
-    """
+    """What stands for each picture; files are only read if they are new or have changed."""
     if folder is None:
         return list(in_threads(_stood_for, items, workers))
     now = clock()

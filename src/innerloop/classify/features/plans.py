@@ -37,14 +37,7 @@ def run_parts(
     plans: Sequence[Plan],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[B]:
-    """``work`` over ``parts``, results in order: first by every plan in turn, then by the fastest.
-
-    Args:
-        work: a function of one part.
-        parts: of about equal size.
-        plans: the first is taken where there is too little to compare.
-        clock: seconds; another one for tests.
-    """
+    """``work`` over ``parts``, results in order: first by every plan in turn, then by the fastest."""
     rest = iter(parts)
     best = plans[0]
     if len(plans) > 1 and len(parts) > WORTH * sum(TRIAL * plan.threads for plan in plans):

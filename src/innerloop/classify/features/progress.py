@@ -9,7 +9,7 @@ from innerloop.core.words import duration
 
 
 class TimeLeft:
-    """Tells a line every few seconds: use it as the ``progress`` of :func:`innerloop.classify.features.extract`.
+    """Tells a line every few seconds: use it as the ``progress`` of :func:`~innerloop.classify.extract`.
 
     The time up to the first ones that are done includes warming up, and says nothing of the rest.
 

@@ -74,15 +74,9 @@ FILTERS: dict[Resample, Filter] = {
 
 
 class Axis(NamedTuple):
-    """What becomes of one axis; numbers are float64 scalars, or plain ones where they are known beforehand.
+    """What becomes of one axis.
 
-    Attributes:
-        start: the first pixel that is used.
-        length: how many are.
-        low: where the part that is resized begins, in pixels after ``start``.
-        span: how long that part is.
-        size: pixels that the part becomes.
-        kept: pixels that are kept in the middle of those; more than there are means zeros around them.
+    Numbers are float64 scalars, or plain ones where they are known beforehand.
     """
 
     start: Tensor | float
@@ -107,10 +101,6 @@ def resized(pictures: Tensor, how: Preprocessing) -> Tensor:
 
     The numbers are those of :func:`innerloop.data.preparing.prepare`.
 
-    Args:
-        pictures: as they were decoded, in the colours that ``how`` wants.
-        how: sizes and filter; one that :func:`can_resize`.
-
     >>> resized(torch.full((1, 3, 5, 1), 7, dtype=torch.uint8), Preprocessing((2, 2))).flatten().tolist()
     [7.0, 7.0, 7.0, 7.0]
     """
@@ -134,13 +124,7 @@ def _along(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def axes(height: Tensor, width: Tensor, how: Preprocessing) -> tuple[Axis, Axis]:
-    """What becomes of the two axes of pictures of that height and width, as ``how`` says.
-
-    Args:
-        height: height of the pictures in pixels, as a scalar tensor.
-        width: their width in pixels.
-        how: the preprocessing to follow.
-    """
+    """What becomes of the two axes of pictures of that height and width, as ``how`` says."""
     tall, broad = how.size
     keep_tall, keep_broad = how.crop or how.size
     if how.resize == "share":
@@ -180,13 +164,7 @@ def _part(length: Tensor, part: Tensor, size: int, kept: int) -> Axis:
 
 
 def weights(places: Tensor, axis: Axis, kind: Filter) -> Tensor:
-    """Pillow's whole weights ``(kept, length of the axis)`` from every pixel to every one that is kept.
-
-    Args:
-        places: 0, 1, 2 … along the axis, float64.
-        axis: what becomes of it.
-        kind: the filter.
-    """
+    """Pillow's whole weights ``(kept, length of the axis)`` from every pixel to every one that is kept."""
     scale = axis.span / axis.size
     wide = scale.clamp(min=1.0)
     reach = kind.reach * wide

@@ -35,18 +35,7 @@ class Way(NamedTuple):
 
 
 def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, source: str) -> Way:
-    """As the recipe was trained to adapt, where it was; else, or where ``eval.head`` says so, by a head.
-
-    Args:
-        recipe: ``eval.head`` and its settings, ``inner``, and the family it was trained on.
-        network: the trained one.
-        ways: how many classes there are now.
-        outputs: how many its own last layer can tell apart.
-        source: where the network comes from, for messages.
-
-    Raises:
-        UserError: more classes than outputs.
-    """
+    """As the recipe was trained to adapt, where it was; else, or where ``eval.head`` says so, by a head."""
     wanted, inner = recipe.eval, recipe.inner
     if wanted.head == FINE_TUNING:
         learner = fine_tune(network, ways, wanted.head_lr, wanted.head_steps, wanted.normalise_features)
@@ -66,16 +55,7 @@ def way_to_adapt(recipe: Recipe, network: Network, ways: int, outputs: int, sour
 
 
 def pack_state(state: Any, params: Params, buffers: Buffers) -> tuple[Fields, dict[str, Tensor]]:
-    """The fields of what a learner adapted, and its tensors by name, without those the network had before.
-
-    Args:
-        state: what the learner's ``adapt`` gave.
-        params: of the network before.
-        buffers: of the network before.
-
-    Raises:
-        UserError: it is not a named tuple of tensors, and of tables and named tuples of tensors.
-    """
+    """The fields of what a learner adapted, and its tensors by name, without those the network had before."""
     before = {"params": params, "buffers": buffers}
     values: dict[str, Any] = state._asdict() if hasattr(state, "_asdict") else {"state": state}
     fields = {field: _kind(value) for field, value in values.items()}
@@ -106,18 +86,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def unpack_state(fields: Fields, tensors: dict[str, Tensor], params: Params, buffers: Buffers) -> Any:
-    """What :func:`pack_state` was given, as a named tuple with the same fields.
-
-    Args:
-        fields: of the named tuple, each with its kind.
-        tensors: by name.
-        params: of the network before.
-        buffers: of the network before.
-
-    Raises:
-        KeyError: tensors are missing.
-        ValueError: no field could have such a name.
-    """
+    """What :func:`pack_state` was given, as a named tuple with the same fields."""
     fields, tensors = _as_kept_today(fields, tensors)
     made: dict[str, Any] = {field: {} for field, table in fields.items() if table}
     for field, value in (("params", params), ("buffers", buffers)):

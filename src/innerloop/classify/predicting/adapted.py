@@ -50,16 +50,7 @@ class Examples(NamedTuple):
 
 
 class Adapted(NamedTuple):
-    """A predictor that has learned some classes.
-
-    Attributes:
-        predictor: what it was before.
-        names: the classes, in the order of the probabilities.
-        state: what the learner made of the pictures.
-        counts: how many pictures each class was learned from; ``None`` where nobody wrote it down.
-        examples: the features that a head was fitted to, where it was one on features.
-        sureness: how sure that head may be, where it was asked.
-    """
+    """A predictor that has learned some classes."""
 
     predictor: Predictor
     names: list[Any]
@@ -123,12 +114,9 @@ class Adapted(NamedTuple):
     def predict(
         self, pictures: Any, unsure_below: float = UNSURE_BELOW, progress: Progress = silent
     ) -> Prediction:
-        """The most probable class of each picture; unsure if less probable than ``unsure_below``, or unknown.
+        """The most probable class of each picture.
 
-        Args:
-            pictures: as :meth:`Predictor.adapt` takes them.
-            unsure_below: a probability.
-            progress: told how many features are computed, where they are those of a backbone.
+        Unsure if less probable than ``unsure_below``, or unknown.
         """
         made, far = self._judged(pictures, progress)
         places, confidence, improbable = labelled(made, unsure_below)

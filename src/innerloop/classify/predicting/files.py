@@ -50,13 +50,7 @@ Groups = dict[str, dict[str, Tensor]]
 
 
 class Saved(NamedTuple):
-    """What a file or a run holds for predicting.
-
-    Attributes:
-        predictor: the network and how it adapts.
-        adapted: the predictor after it learned the classes it was saved with, if it had learned some.
-        arguments: those of the ``FewShotClassifier`` that wrote it; empty if none did.
-    """
+    """What a file or a run holds for predicting."""
 
     predictor: Predictor
     adapted: Adapted | None = None
@@ -74,16 +68,9 @@ def write_predictor(
     adapted: Adapted | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a predictor, what it has adapted to, and the arguments of the front; gives the path with suffix.
+    """Writes a predictor, what it has adapted to, and the arguments of the front.
 
-    Args:
-        path: the file; its suffix is added if it is missing.
-        predictor: the network and its recipe.
-        adapted: the classes it has learned; None before any.
-        arguments: those of the front that made it; none by default.
-
-    Raises:
-        UserError: labels or states that a file cannot give back, or a place that cannot be written to.
+    Gives the path with suffix.
     """
     look = predictor.look
     about: dict[str, Any] = {
@@ -137,17 +124,7 @@ def _write(path: Path, groups: Groups, about: dict[str, Any]) -> None:
 
 
 def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False) -> Saved:
-    """What :func:`write_predictor` wrote, or an earlier version.
-
-    Args:
-        path: the file.
-        items: ``key=value`` settings for the adaptation, which win over those in the file.
-        trust: whether code that the file names may be imported.
-
-    Raises:
-        UserError: there is no such file, it holds something else, or it is damaged.
-        UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
-    """
+    """What :func:`write_predictor` wrote, or an earlier version."""
     about, groups = _read(path)
     try:
         if about["format"] in OLDER:

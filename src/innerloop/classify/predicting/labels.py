@@ -70,11 +70,7 @@ def label_array(labels: Sequence[Any]) -> NDArray[Any]:
 
 
 def list_labels(labels: Any) -> list[Any]:
-    """Labels as a list of plain values, from a list, an array or a tensor.
-
-    Raises:
-        UserError: they are no list at all.
-    """
+    """Labels as a list of plain values, from a list, an array or a tensor."""
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise UserError(
             f"y must list one label for every picture, such as ['ant', 'bee'], not {labels!r}; a folder with "
@@ -85,9 +81,6 @@ def list_labels(labels: Any) -> list[Any]:
 
 def places_of(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
     """Labels as places in the list of classes.
-
-    Raises:
-        UserError: one of them is not in it.
 
     >>> places_of(["bee", "ant"], ["ant", "bee"])
     tensor([1, 0])

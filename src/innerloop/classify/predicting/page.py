@@ -28,16 +28,7 @@ def write_labelled_page(
     examples: Mapping[str, Sequence[Path]],
     command: str = "",
 ) -> Path:
-    """Writes the page.
-
-    Args:
-        path: of the page.
-        adapted: what learned the classes.
-        told: what ``innerloop predict --json`` tells.
-        examples: the files of every class, in the order in which they were learned; empty where they are
-            not at hand.
-        command: as it was typed.
-    """
+    """Writes the page."""
     held_out = left_out(adapted)
     wrong = {} if held_out is None else mistaken(held_out)
     table = None if held_out is None else confusion(held_out, len(adapted.names)).tolist()

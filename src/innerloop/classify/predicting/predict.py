@@ -52,13 +52,7 @@ Say = Callable[[str], None]
 
 
 class Wanted(NamedTuple):
-    """Files that are to be written.
-
-    Attributes:
-        save: for what was learned, with a card beside it.
-        csv: for a table of the labels.
-        page: for a page with the pictures.
-    """
+    """Files that are to be written."""
 
     save: Path | None = None
     csv: Path | None = None
@@ -150,14 +144,7 @@ def predict_pictures(
 def _files(
     queries: Sequence[Path], support: Path | None, options: FolderOptions, *, all_of_them: bool
 ) -> tuple[list[Path], Bad]:
-    """Pictures to label, and those left out; if some are bad, the message names bad examples too.
-
-    Args:
-        queries: picture files, or folders of them.
-        support: the folder of examples.
-        options: which files may be left out.
-        all_of_them: whether to look at the examples in any case, because something else is wrong already.
-    """
+    """Pictures to label, and those left out; if some are bad, the message names bad examples too."""
     problems = Problems()
     pictures: tuple[list[Path], Bad] = [], []
     with problems.collect():

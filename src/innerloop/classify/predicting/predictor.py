@@ -213,12 +213,7 @@ def _reopened(about: dict[str, Any], tensors: dict[str, Tensor], recipe: Recipe,
 
 
 def of_backbone(backbone: Backbone, recipe: Recipe) -> Predictor:
-    """A pretrained backbone as a predictor.
-
-    Args:
-        backbone: from :func:`innerloop.classify.features.open_backbone`.
-        recipe: how it adapts: ``eval.head`` and its settings.
-    """
+    """A pretrained backbone as a predictor."""
     how = backbone.preprocessing
     return Predictor(
         recipe,
@@ -239,14 +234,5 @@ def predict_arrays(
     queries: Any,
     unsure_below: float = UNSURE_BELOW,
 ) -> Prediction:
-    """Labels pictures from a few labelled ones.
-
-    Args:
-        predictor: a trained network.
-        support: pictures to learn from, ``(n, H, W)``, ``(n, H, W, C)`` or ``(n, C, H, W)``, uint8 or floats
-            in 0…1, of the size that training saw; or file names, which are brought to it.
-        labels: their labels.
-        queries: pictures to be labelled.
-        unsure_below: predictions less probable than this are marked unsure.
-    """
+    """Labels pictures from a few labelled ones."""
     return predictor.adapt(support, list_labels(labels)).predict(queries, unsure_below)

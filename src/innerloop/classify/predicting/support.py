@@ -38,17 +38,7 @@ def support_options(overrides: Sequence[str]) -> FolderOptions:
 def adapt_to_folder(
     predictor: Predictor, folder: Path, progress: Progress = silent, options: FolderOptions = EXAMPLES
 ) -> Adapted:
-    """Learns the classes of a folder with one folder of pictures per class.
-
-    Args:
-        predictor: the network.
-        folder: of examples.
-        progress: told how many features are computed, where they are those of a backbone.
-        options: which files and classes may be left out.
-
-    Raises:
-        UserError: with a line for everything that is wrong with the folder.
-    """
+    """Learns the classes of a folder with one folder of pictures per class."""
     if predictor.backbone is not None:
         examples = examples_in(folder, options)
         files = [file for paths in examples.values() for file in paths]
@@ -69,15 +59,7 @@ def adapt_to_folder(
 
 
 def list_pictures(paths: Sequence[Path], on_bad: OnBad = "refuse") -> tuple[list[Path], Bad]:
-    """Files as given, and the pictures in folders, sorted; and what is left out, each with the reason.
-
-    Args:
-        paths: picture files, or folders of them.
-        on_bad: what to do with what cannot be read, and with videos: ``refuse`` or ``skip``.
-
-    Raises:
-        UserError: with a line for everything that is wrong, before any picture is used.
-    """
+    """Files as given, and the pictures in folders, sorted; and what is left out, each with the reason."""
     problems = Problems()
     files: list[Path] = []
     for path in paths:
@@ -104,15 +86,7 @@ def _is_meant(path: Path) -> bool:
 
 
 def learned_already(loaded: Saved, overrides: Sequence[str]) -> Adapted:
-    """The classes that a saved model knows.
-
-    Args:
-        loaded: a file or a run.
-        overrides: settings of the adaptation, which come too late here.
-
-    Raises:
-        UserError: it knows none, or there are such settings.
-    """
+    """The classes that a saved model knows."""
     if loaded.adapted is None:
         raise UserError(
             f"{loaded.predictor.source} has not learned your classes yet: add --support DIR, a folder with "

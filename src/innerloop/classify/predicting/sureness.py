@@ -29,16 +29,7 @@ def pack_sureness(sure: Sureness, names: Sequence[Any]) -> tuple[dict[str, Any],
 
 
 def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], names: Sequence[Any]) -> Sureness:
-    """What :func:`pack_sureness` was given.
-
-    Args:
-        told: plain data.
-        tensors: by name.
-        names: of the classes, in the order of their places.
-
-    Raises:
-        ValueError: numbers that would turn the labels around, or that no estimate has.
-    """
+    """What :func:`pack_sureness` was given."""
     expected = told["expected"]
     if expected is not None:
         by_class = {names[i]: Share(*share) for i, *share in expected["by_class"]}

@@ -140,12 +140,7 @@ class PredictResult(NamedTuple):
 
 
 def network_told(adapted: Adapted, model: str | Path | None) -> NetworkTold:
-    """Which network it was.
-
-    Args:
-        adapted: what learned the classes.
-        model: the run or the file that was named, if one was.
-    """
+    """Which network it was."""
     predictor = adapted.predictor
     source, is_run = None if model is None else predictor.source, Path(predictor.source).is_dir()
     backbone = None if predictor.backbone is None else predictor.backbone.about()
@@ -154,12 +149,7 @@ def network_told(adapted: Adapted, model: str | Path | None) -> NetworkTold:
 
 
 def learned_told(adapted: Adapted, files: Sequence[Any] = ()) -> LearnedTold:
-    """What it learned, and how sure it may be.
-
-    Args:
-        adapted: what learned the classes.
-        files: of the examples in the order in which they were learned, where they are known.
-    """
+    """What it learned, and how sure it may be."""
     names = [plain_label(name) for name in adapted.names]
     return LearnedTold(
         method=adapted.method,
@@ -172,13 +162,7 @@ def learned_told(adapted: Adapted, files: Sequence[Any] = ()) -> LearnedTold:
 
 
 def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list[LabelledPicture]:
-    """A row for every picture.
-
-    Args:
-        adapted: the classes that were learned.
-        files: the pictures.
-        made: what was predicted for each.
-    """
+    """A row for every picture."""
     names = [str(plain_label(name)) for name in adapted.names]
     return [
         LabelledPicture(
@@ -194,12 +178,7 @@ def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list
 
 
 def copies_told(adapted: Adapted, files: Sequence[Any] = ()) -> list[Copies]:
-    """Examples that look like copies of one picture.
-
-    Args:
-        adapted: what learned the classes.
-        files: of the examples in the order in which they were learned, where they are known.
-    """
+    """Examples that look like copies of one picture."""
     if adapted.examples is None or adapted.copies is None or adapted.sureness is None:
         return []
     of = adapted.examples.y.tolist()

@@ -13,15 +13,7 @@ from innerloop.evaluation.sureness.words import listed
 
 
 class Truth(NamedTuple):
-    """How many labels are right.
-
-    Attributes:
-        accuracy: over pictures whose folders name a class; of those called unknown the nearest class counts.
-        unknown: how many of these pictures were called unknown.
-        by_class: recall, by the name of the class.
-        confused: which classes were taken for which most.
-        other: of folders that name no class, how many pictures there are and how many were called unknown.
-    """
+    """How many labels are right."""
 
     accuracy: Share
     unknown: int
@@ -45,12 +37,7 @@ def _plain(share: Share) -> dict[str, Any]:
 
 
 def check_truth(files: Sequence[Path], names: Sequence[Any]) -> None:
-    """Refuses pictures none of whose folders names a class.
-
-    Args:
-        files: the pictures.
-        names: of the classes.
-    """
+    """Refuses pictures none of whose folders names a class."""
     folders = dict.fromkeys(file.absolute().parent.name for file in files)
     if not {str(name) for name in names} & set(folders):
         shown = ", ".join(f"'{name}'" for name in list(folders)[:3])
@@ -64,12 +51,6 @@ def truth_of(
     files: Sequence[Path], labels: Sequence[Any], unknown: Sequence[bool], names: Sequence[Any]
 ) -> Truth:
     """Compares labels with the names of the pictures' folders.
-
-    Args:
-        files: the pictures.
-        labels: what was predicted for each.
-        unknown: which were called unknown.
-        names: of the classes.
 
     >>> files = [Path("new/cat/1.jpg"), Path("new/cat/2.jpg"), Path("new/owl/3.jpg")]
     >>> told = truth_of(files, ["cat", "dog", "dog"], [False, False, True], ["cat", "dog"])

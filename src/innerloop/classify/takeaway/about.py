@@ -21,13 +21,7 @@ About = dict[str, Any]
 
 
 def about_model(adapted: Adapted, unsure_below: float, learned: LearnedTold | None = None) -> About:
-    """What was learned from what, by which network, and how sure it may be.
-
-    Args:
-        adapted: what learned the classes.
-        unsure_below: predictions less probable than this are unsure.
-        learned: what ``learned_told`` says of it, where that was asked before.
-    """
+    """What was learned from what, by which network, and how sure it may be."""
     told, sure = (learned or learned_told(adapted)).as_dict(), adapted.sureness
     novelty = None if sure is None or sure.novelty is None else sure.novelty._asdict()
     return plain(

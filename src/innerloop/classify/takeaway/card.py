@@ -30,15 +30,7 @@ def card_file(path: Path) -> Path:
 
 
 def card(about: About, file: str, command: str = "", checked: float | None = None) -> str:
-    """The text.
-
-    Args:
-        about: what :func:`~innerloop.classify.takeaway.about.about_model` tells, for an export together
-            with what its graph does.
-        file: the name of the file that it stands beside.
-        command: that made it, of which the verb is told; none if it came from Python.
-        checked: the largest difference of a probability between the file and innerloop, if it was measured.
-    """
+    """The text."""
     parts = [
         [f"# {escaped(file)}", _lead(about)],
         ["## What to expect", *_expected(about), _table(about), *_confused(about), *_curve(about)],

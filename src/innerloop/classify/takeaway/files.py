@@ -38,14 +38,7 @@ Run = Callable[[Pictures], dict[str, NDArray[Any]]]
 
 
 class Exported(NamedTuple):
-    """What was written.
-
-    Attributes:
-        file: the graph.
-        card: the card beside it.
-        about: what the file's metadata say.
-        difference: the largest difference of a probability between the file and innerloop.
-    """
+    """What was written."""
 
     file: Path
     card: Path
@@ -54,11 +47,7 @@ class Exported(NamedTuple):
 
 
 def check_target(path: Path) -> None:
-    """Refuses, before anything is computed, what could not be written.
-
-    Raises:
-        UserError: an unknown suffix, a file that is there already, or libraries that are missing.
-    """
+    """Refuses, before anything is computed, what could not be written."""
     if path.suffix not in WRITERS:
         raise UserError(
             f"a model cannot be exported to '{path.name}': its name must end in .onnx, or in .pt2 for "
@@ -96,18 +85,7 @@ def export_adapted(
     fixed: bool = False,
     command: str = "",
 ) -> Exported:
-    """Writes what learned classes as a graph of ``torch.export`` or ONNX, with a card beside it.
-
-    Args:
-        adapted: what learned the classes.
-        path: ends in ``.pt2`` or ``.onnx``.
-        unsure_below: predictions less probable than this are unsure.
-        fixed: whether the graph takes pictures of the network's own size only, and does not resize.
-        command: that asked for it, for the card.
-
-    Raises:
-        UserError: it cannot be captured or written, or the file does not say what innerloop says.
-    """
+    """Writes what learned classes as a graph of ``torch.export`` or ONNX, with a card beside it."""
     check_target(path)
     graph = Graph(adapted, unsure_below, fixed).eval()
     program = graph.capture()
@@ -198,10 +176,6 @@ def largest_difference(graph: Graph, run: Run) -> float:
     """Between the probabilities of a graph and of the file that was made of it, on pictures of noise.
 
     One picture and several; where the graph resizes, smaller and larger ones than the network wants.
-
-    Args:
-        graph: the graph.
-        run: the file.
     """
     height, width, channels = graph.shape
     sizes = [(1, height, width), (2, height, width)]

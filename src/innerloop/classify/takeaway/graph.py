@@ -29,15 +29,9 @@ Judge = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Graph(nn.Module):
-    """Resizing, scaling, network, head, temperature and threshold: all that predicting does after decoding.
+    """Resizing, scaling, network, head, temperature and threshold.
 
-    Args:
-        adapted: what learned the classes.
-        unsure_below: predictions less probable than this are unsure.
-        fixed: whether pictures come in the network's size; without it they are resized first.
-
-    Raises:
-        UserError: they are to be resized in a way that the graph has not.
+    All that predicting does after decoding.
     """
 
     def __init__(self, adapted: Adapted, unsure_below: float, fixed: bool = False) -> None:
@@ -56,12 +50,7 @@ class Graph(nn.Module):
         self._unsure_below = unsure_below
 
     def forward(self, pictures: Tensor) -> dict[str, Tensor]:
-        """What is said of pictures ``(n, H, W, C)`` of 8 bits.
-
-        Returns:
-            ``logits`` and ``probabilities`` ``(n, ways)``; ``unknown``, which pictures are far from every
-            class, and ``unsure``, which labels are not to be believed, ``(n,)``. In the order of their names.
-        """
+        """What is said of pictures ``(n, H, W, C)`` of 8 bits."""
         pixels = pictures.permute(0, 3, 1, 2) if self.fixed else resized(pictures, self.preparation)
         logits, unknown = self._judge(self._scale(pixels))
         probabilities = (logits / self._temperature).softmax(-1)
@@ -74,11 +63,7 @@ class Graph(nn.Module):
         }
 
     def capture(self) -> ExportedProgram:
-        """The module as a program for any number of pictures and, unless it is fixed, any size.
-
-        Raises:
-            UserError: it does something that torch cannot capture.
-        """
+        """The module as a program for any number of pictures and, unless it is fixed, any size."""
         height, width, channels = self.shape
         sizes: dict[int, Dim] = {0: Dim("batch", min=1, max=_MOST)}
         if not self.fixed:

@@ -49,12 +49,7 @@ _SAVED = "\n".join(
 
 
 def usage(about: About, file: str) -> list[str]:
-    """Paragraphs.
-
-    Args:
-        about: what the card is about; without ``input`` it is a model that innerloop itself reads.
-        file: its name.
-    """
+    """Paragraphs."""
     if "input" not in about:
         return [
             "innerloop reads it: `innerloop predict --model FILE PICTURE…` labels pictures, and "
@@ -86,11 +81,7 @@ def _inside(about: About) -> str:
 
 
 def left_to_the_caller(given: dict[str, Any]) -> list[str]:
-    """What must be done before pictures are given to a graph.
-
-    Args:
-        given: the ``input`` of what :func:`~innerloop.classify.takeaway.about.about_graph` tells.
-    """
+    """What must be done before pictures are given to a graph."""
     grey = given["colour"] == "grey"
     colour = "one channel of grey, as Pillow's `convert('L')` makes it" if grey else "RGB, in this order"
     lines = [

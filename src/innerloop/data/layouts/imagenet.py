@@ -27,14 +27,7 @@ def decode_84(data: bytes) -> NDArray[np.uint8]:
 
 
 def from_files(archives: Sequence[Archive], classes: Classes, labels: Mapping[str, str]) -> Layout:
-    """Pictures by class.
-
-    Args:
-        archives: where to look.
-        classes: those wanted; pictures of others are left alone.
-        labels: file name to class, from csv lists; where a name is not in it, its folder or its beginning
-            tells (``n01532829/x.JPEG``, ``n01532829_1.JPEG``, ``n0153282900000005.jpg``).
-    """
+    """Pictures by class."""
     members: dict[str, list[tuple[Archive, str]]] = {name: [] for name in classes.names}
     for archive in archives:
         for name in filter(is_picture, archive.names):

@@ -19,19 +19,7 @@ Fill = Callable[[NDArray[np.uint8], Progress], str | None]
 
 
 class Layout(NamedTuple):
-    """Classes, counts and file names, and how to fill the array.
-
-    Attributes:
-        class_names: in catalogue order.
-        counts: pictures of each class.
-        files: one name per row.
-        shape: (height, width, channels) of the store.
-        fill: writes every row into an array; returns the sha256 over the pixels as decoded where the store
-            holds them resized, else None.
-        groups: group of each class, or None.
-        group_names: one per group.
-        splits: class numbers of each split, where the archive itself says; else None.
-    """
+    """Classes, counts and file names, and how to fill the array."""
 
     class_names: tuple[str, ...]
     counts: tuple[int, ...]
@@ -44,13 +32,7 @@ class Layout(NamedTuple):
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """No progress shown.
-
-    Args:
-        _what: not used.
-        _done: not used.
-        _total: not used.
-    """
+    """No progress shown."""
 
 
 def cores() -> int:

@@ -97,12 +97,7 @@ def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:
 
 
 def confusion(held_out: HeldOut, ways: int) -> NDArray[np.float64]:
-    """How often each class was taken for each: a row for every true class, over repeats.
-
-    Args:
-        held_out: from :func:`~innerloop.evaluation.sureness.heldout.hold_out`.
-        ways: number of classes.
-    """
+    """How often each class was taken for each: a row for every true class, over repeats."""
     table = np.zeros((ways, ways))
     np.add.at(table, (held_out.labels.cpu().numpy(), held_out.scores.argmax(1).cpu().numpy()), 1.0)
     return table

@@ -107,12 +107,6 @@ def hold_out(
 def divisions(y: Places, seed: int, repeats: int = REPEATS, copies: Places | None = None) -> list[Division]:
     """Divisions in which every picture of a class of two or more is left out once in each repeat.
 
-    Args:
-        y: classes of the examples.
-        seed: of the divisions.
-        repeats: how often every example is left out.
-        copies: the first copy of every example, with which it is left out.
-
     >>> [division.left_out.tolist() for division in divisions(np.array([0, 0, 1, 1, 2]), 0, repeats=1)]
     [[0, 2], [1, 3]]
     """
@@ -136,15 +130,7 @@ def divisions(y: Places, seed: int, repeats: int = REPEATS, copies: Places | Non
 def judged(
     z: Tensor, y: Tensor, ways: int, made: list[Division], way: Way
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Of every division the scores of what was left out, and how far it is from the nearest class.
-
-    Args:
-        z: features of the examples, ``(n, d)``.
-        y: their classes.
-        ways: number of classes.
-        made: the divisions.
-        way: how heads are fitted.
-    """
+    """Of every division the scores of what was left out, and how far it is from the nearest class."""
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, division in enumerate(made):
         alike[len(division.kept), len(division.left_out)].append(number)
@@ -164,13 +150,7 @@ def judged(
 
 
 def class_means(z: Tensor, y: Tensor, ways: int) -> Tensor:
-    """Means ``(…, ways, d)`` of the unit features ``(…, n, d)`` of every class, in float64.
-
-    Args:
-        z: features.
-        y: classes, ``(…, n)``.
-        ways: number of classes; each needs an example.
-    """
+    """Means ``(…, ways, d)`` of the unit features ``(…, n, d)`` of every class, in float64."""
     of_class = torch.nn.functional.one_hot(y, ways).double()
     return of_class.mT @ unit(z.double()) / of_class.sum(-2)[..., None]
 

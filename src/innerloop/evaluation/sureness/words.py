@@ -22,9 +22,6 @@ def listed(names: Sequence[Any]) -> str:
 def covers(expected: Mapping[str, Any]) -> str:
     """Which pictures it is about: those drawn as the examples were, of classes that were tested.
 
-    Args:
-        expected: as ``innerloop predict --json`` has it.
-
     >>> covers({"examples": 20, "by_class": {"bee": {}}, "untested": ["ant"]}).partition("; ")[2]
     'not tested, for want of a second picture: ant'
     """
@@ -38,9 +35,6 @@ def covers(expected: Mapping[str, Any]) -> str:
 
 def copies_lines(copies: Sequence[Mapping[str, Any]]) -> list[str]:
     """A warning for each of the first groups of copies, and how many more there are.
-
-    Args:
-        copies: as ``innerloop predict --json`` has them.
 
     >>> copies_lines([{"label": "ant", "examples": ["1.jpg", "2.jpg"]}])
     ['warning: 2 examples of ant look like copies of one picture, and count as one: 1.jpg, 2.jpg']

@@ -37,16 +37,6 @@ _PROTOCOL = (
 def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | None = None) -> Recipe:
     """A recipe that trains nothing and judges a backbone by a head on its features.
 
-    Args:
-        backbone: as ``model.kind`` takes it: ``efficientnet-lite0``, ``hf:FOLDER``, ``timm:NAME``.
-        items: ``key=value`` settings, which win over everything else.
-        like: a recipe whose held-out tasks are meant; else tasks of the ``data.name`` among ``items``: of a
-            folder as training and advice have them (:func:`~innerloop.experiment.recipe.fitted.fitted_shape`), else
-            5-way 1-shot.
-
-    Raises:
-        UserError: the settings are wrong, or it is not said which pictures are meant.
-
     >>> recipe = backbone_recipe("efficientnet-lite0", ["data.name=cifar-fs", "eval.shots=5"])
     >>> recipe.name, recipe.outer.objective, recipe.eval.head
     ('cifar-fs-efficientnet-lite0', 'none', 'logistic')
@@ -88,10 +78,6 @@ def with_folder(backbone: str, words: Sequence[str]) -> tuple[list[str], list[st
 
     All classes are tested on, unless the folder is divided into ``train`` and ``test`` itself, and tasks have
     no more ways, shots and queries than it allows.
-
-    Args:
-        backbone: as in :func:`backbone_recipe`.
-        words: ``key=value`` settings, and perhaps a folder.
     """
     folders = folders_among(words)
     items = [word for word in words if word not in folders]

@@ -20,13 +20,7 @@ _LARGEST = 1e38  # more is no number in single precision
 
 
 class Told(NamedTuple):
-    """One problem.
-
-    Attributes:
-        key: the setting it is about; empty where it is about none.
-        text: a sentence with the fix.
-        near: settings that may have been meant.
-    """
+    """One problem."""
 
     key: str
     text: str
@@ -36,14 +30,7 @@ class Told(NamedTuple):
 def checked(
     model: type[Model], fields: Mapping[str, FieldInfo], data: dict[str, Any], listing: str
 ) -> tuple[Model | None, list[Told]]:
-    """The model of all good settings in ``data``, its rules not asked yet, and what is wrong with the others.
-
-    Args:
-        model: what the data should be.
-        fields: its settings by dotted key.
-        data: plain data; whole floats in place of whole numbers are put right in it.
-        listing: the command that lists all settings.
-    """
+    """The model of all good settings in ``data``, its rules not asked yet, and problems of the others."""
     _make_whole(data, fields)
     told = _not_finite(data, fields) + _out_of_bounds(data, fields)
     made, wrong = _validated(model, fields, data, listing)

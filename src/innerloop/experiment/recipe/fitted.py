@@ -34,23 +34,14 @@ WORDS = {'on_bad="skip"': "data.on_bad=skip", "leave_out": "data.leave_out"}
 
 
 class Fit(NamedTuple):
-    """What follows from pictures.
-
-    Attributes:
-        settings: by section and key.
-        lines: what is said of the pictures and of the settings.
-    """
+    """What follows from pictures."""
 
     settings: dict[str, dict[str, Any]]
     lines: list[str]
 
 
 def pictures_of(data: Data) -> Survey:
-    """The pictures of a recipe.
-
-    Raises:
-        UserError: with a line for everything that is wrong with a folder.
-    """
+    """The pictures of a recipe."""
     from innerloop.data.survey import survey
 
     with spelling(WORDS):
@@ -64,15 +55,7 @@ def pictures_of(data: Data) -> Survey:
 
 
 def fit(recipe: Recipe, said: Collection[str]) -> Fit:
-    """Settings of a recipe that follow from its pictures.
-
-    Args:
-        recipe: with everything that is said applied.
-        said: keys that the recipe's file or the user says: they stay.
-
-    Raises:
-        UserError: with a line for everything that is wrong with the pictures; or there are too few classes.
-    """
+    """Settings of a recipe that follow from its pictures."""
     seen = pictures_of(recipe.data)
     _check_classes(seen)
     pictures = sum(seen.counts[name] for name in seen.splits["train"])
@@ -119,11 +102,6 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Mapping[str, Any]]) -> 
 def fitted_shape(seen: Survey, recipe: Recipe, said: Collection[str]) -> dict[str, int]:
     """Ways, shots and queries that all classes allow, apart from those that are said.
 
-    Args:
-        seen: the pictures.
-        recipe: with everything that is said applied.
-        said: keys that stay as they are.
-
     >>> from innerloop.data.survey import Survey
     >>> parts = {"train": ["a", "b", "c"], "validation": ["d", "e"], "test": ["f", "g"]}
     >>> seen = Survey("pets", dict.fromkeys("abcdefg", 8), parts, 84, False, True)
@@ -155,11 +133,7 @@ def _counts(seen: Survey) -> list[int]:
 
 
 def _check_classes(seen: Survey) -> None:
-    """Refuses pictures of which no tasks can be made for training, validation and tests.
-
-    Raises:
-        UserError: says what is needed, and what goes without training.
-    """
+    """Refuses pictures of which no tasks can be made for training, validation and tests."""
     classes = len(seen.counts)
     if seen.divided and classes < 6:
         raise UserError(
@@ -221,11 +195,6 @@ def _hint(seen: Survey, least: int, said: Collection[str]) -> list[str]:
 def number(count: int, one: str, several: str) -> str:
     """A number of things.
 
-    Args:
-        count: how many.
-        one: what one of them is called.
-        several: what several are called.
-
     >>> number(1, "class", "classes"), number(2, "class", "classes")
     ('1 class', '2 classes')
     """
@@ -233,11 +202,7 @@ def number(count: int, one: str, several: str) -> str:
 
 
 def refuse_unfitted(recipe: Recipe) -> None:
-    """Refuses to train a recipe that fits any pictures on none.
-
-    Raises:
-        UserError: says how to name them.
-    """
+    """Refuses to train a recipe that fits any pictures on none."""
     if recipe.data.auto and recipe.tasks.family in PICTURES:
         raise UserError(
             f"{recipe.name} trains on pictures of yours: add data.name=FOLDER, a folder with one folder of "

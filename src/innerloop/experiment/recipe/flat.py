@@ -1,7 +1,7 @@
 """Flat ``key=value`` settings of a command that is no recipe: a pydantic model says what there is.
 
-Grammar and complaints are those of recipes (:mod:`innerloop.experiment.recipe.grammar`). Importing this file does not
-import torch.
+Grammar and complaints are those of recipes (:mod:`innerloop.experiment.recipe.grammar`). Importing this file
+does not import torch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,7 @@ from innerloop.experiment.recipe.schema import Recipe
 
 
 class FlatSettings(Ruled):
-    """What a command takes: subclasses list their keys, each with a default and a description.
-
-    Attributes:
-        RULES: rules between settings (:class:`~innerloop.experiment.recipe.rules.Ruled`).
-        READERS: when which key is read; predicates of these settings and of the recipe (None without one).
-        OF_RECIPES: keys that are not read where there is a recipe, and its own settings for the same.
-        NO_RECIPE: what to say where a recipe is named; empty if one may be.
-    """
+    """What a command takes: subclasses list their keys, each with a default and a description."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     READERS: ClassVar[Readers] = {}
@@ -41,12 +34,6 @@ Model = TypeVar("Model", bound=FlatSettings)
 def read_flat(model: type[Model], items: Sequence[str], command: str, recipe: Recipe | None = None) -> Model:
     """The settings in ``items``, checked against ``model``.
 
-    Args:
-        model: what there is.
-        items: ``key=value`` texts.
-        command: named in messages, such as ``analyze rate``.
-        recipe: what the settings are applied to, if anything.
-
     >>> class Rate(FlatSettings):
     ...     dim: int = 3
     >>> read_flat(Rate, ["dim=5"], "analyze rate").dim
@@ -55,9 +42,6 @@ def read_flat(model: type[Model], items: Sequence[str], command: str, recipe: Re
     Traceback (most recent call last):
     innerloop.core.errors.UserError: unknown setting 'dims' (did you mean 'dim'?)
     dim must be a whole number, not 'x'
-
-    Raises:
-        UserError: with one line for every problem; a setting that nothing would read is one.
     """
     reading = flat_reading(model, items, command, recipe)
     if reading.model is None or reading.problems:
@@ -68,14 +52,7 @@ def read_flat(model: type[Model], items: Sequence[str], command: str, recipe: Re
 def flat_reading(
     model: type[Model], items: Sequence[str], command: str, recipe: Recipe | None = None
 ) -> Reading[Model]:
-    """As :func:`read_flat`, with what is wrong and not as an error.
-
-    Args:
-        model: says which settings there are.
-        items: ``key=value`` texts.
-        command: the command whose settings they are, for messages.
-        recipe: what the command is given besides; settings may be read or not because of it.
-    """
+    """As :func:`read_flat`, with what is wrong and not as an error."""
     fields = settings_of(model)
     first = next(iter(fields))
     grammar = Grammar(

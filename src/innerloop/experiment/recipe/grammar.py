@@ -35,16 +35,7 @@ class Assignment(NamedTuple):
 
 
 class Grammar(NamedTuple, Generic[Model]):
-    """What may be typed.
-
-    Attributes:
-        model: what the settings are of.
-        fields: its settings by key.
-        example: a setting, for messages.
-        listing: the command that lists all settings.
-        short: other names of settings.
-        nearby: keys that are not of this model but may have been meant.
-    """
+    """What may be typed."""
 
     model: type[Model]
     fields: Mapping[str, FieldInfo]
@@ -55,14 +46,7 @@ class Grammar(NamedTuple, Generic[Model]):
 
 
 class Reading(NamedTuple, Generic[Model]):
-    """What was understood.
-
-    Attributes:
-        model: with everything that is good; None where not even the rest makes a model.
-        typed: what was typed, by key.
-        problems: one sentence each.
-        doubtful: keys that are wrong or may have been meant by one that is: no more is said about them.
-    """
+    """What was understood."""
 
     model: Model | None
     typed: dict[str, Assignment]
@@ -129,16 +113,7 @@ def read(
     *,
     alone: bool = False,
 ) -> Reading[Model]:
-    """Settings on top of plain data, with all that is wrong.
-
-    Args:
-        grammar: what there is.
-        items: ``key=value`` texts, which win over ``base``.
-        base: plain data of the model; it is not changed.
-        source: where ``base`` comes from, named in problems of what was not typed.
-        further: more checks of the good settings.
-        alone: whether the data that the items are for is not known: rules between settings are not asked.
-    """
+    """Settings on top of plain data, with all that is wrong."""
     data = copy.deepcopy(dict(base or {}))
     typed, told = parse(items, grammar)
     for assignment in typed.values():

@@ -48,15 +48,7 @@ def has_hard_tasks(recipe: Recipe) -> bool:
 
 
 def refuse_mixed_ways(recipe: Recipe, training: bool) -> None:
-    """Refuses a mixture of unequal ways where the network's own last layer, with a row per class, predicts.
-
-    Args:
-        recipe: which tasks, and who learns them.
-        training: whether it is to be trained too, and not only judged.
-
-    Raises:
-        UserError: with the settings to change.
-    """
+    """Refuses a mixture of unequal ways where the network's own last layer predicts."""
     tasks, method = recipe.tasks, recipe.inner.method
     ways = sorted({kind.ways for kind in tasks.mixture})
     if tasks.family not in IMAGE_FAMILIES or len(ways) < 2 or not uses_head(method):
@@ -75,14 +67,7 @@ def refuse_mixed_ways(recipe: Recipe, training: bool) -> None:
 
 
 def pictures_asked(recipe: Recipe, split: str, pictures: str, grouping: str | None) -> Episodes:
-    """The held-out episodes of a recipe whose tasks are drawn from pictures.
-
-    Args:
-        recipe: which tasks.
-        split: ``test`` or ``validation``.
-        pictures: stands for the classes and pictures of the split.
-        grouping: stands for which class is in which group.
-    """
+    """The held-out episodes of a recipe whose tasks are drawn from pictures."""
     kinds = tuple(
         TaskKind(kind.shots, kind.queries, kind.ways, kind.choice, tuple(kind.groups), kind.share)
         for kind in kinds_asked(recipe, training=False)
@@ -118,14 +103,7 @@ def shapes_asked(recipe: Recipe) -> dict[str, Any]:
 
 
 def family_asked(recipe: Recipe, split: str, family: str, settings: Mapping[str, Any]) -> Episodes:
-    """The held-out episodes of a recipe whose tasks come from a family of functions.
-
-    Args:
-        recipe: which tasks.
-        split: ``test`` or ``validation``.
-        family: what it is called.
-        settings: the family's, with its defaults filled in.
-    """
+    """The held-out episodes of a recipe whose tasks come from a family of functions."""
     shots = recipe.eval.shots or recipe.tasks.shots
     queries = recipe.eval.queries or recipe.tasks.queries
     return Episodes(

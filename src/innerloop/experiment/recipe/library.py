@@ -59,15 +59,8 @@ class Named(NamedTuple):
 def named(source: str) -> Named:
     """What a word names: the one way to name a problem, for every command and in Python.
 
-    Args:
-        source: a recipe, its file or a run; a dataset, a folder of pictures or an .npz file; or a family of
-            tasks, built in or ``package.module:function``.
-
     >>> [named(word).kind for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine", "mine:lines")]
     ['recipe', 'recipe', 'pictures', 'family', 'family']
-
-    Raises:
-        UserError: it is none of these.
     """
     path = user_path(source)
     if source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path):
@@ -149,14 +142,7 @@ def header(text: str) -> str:
 
 
 def recipe_text(source: str) -> tuple[str, str]:
-    """The TOML that ``source`` names, and the name of a recipe that does not name itself.
-
-    Args:
-        source: a shipped recipe, a TOML file, or the path of a run or ``last``, whose recipe is meant.
-
-    Raises:
-        UserError: it is none of these.
-    """
+    """The TOML that ``source`` names, and the name of a recipe that does not name itself."""
     if source in shipped_names():
         return shipped_text(source), source
     path = find_run(source) if source == "last" else user_path(source)
@@ -200,11 +186,6 @@ def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) 
     """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built.
 
     ``fresh`` is as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
-
-    Args:
-        source: a shipped recipe, a TOML file, or a run.
-        items: ``key=value`` texts, which win over the recipe's own.
-        fresh: as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
     """
     return _read(source, items, fresh=fresh)[0]
 
@@ -233,20 +214,7 @@ def _read(
 def fitted_recipe(
     data: dict[str, Any], items: Sequence[str], source: str, *, fresh: bool = True
 ) -> tuple[Recipe, list[str]]:
-    """A recipe from plain data, fitted to its pictures where it leaves things open (``data.auto``).
-
-    Args:
-        data: sections and what is in them.
-        items: ``key=value`` settings, which win.
-        source: what messages call the recipe.
-        fresh: as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
-
-    Returns:
-        The recipe, and what is to be said of how it was fitted.
-
-    Raises:
-        UserError: with a line for everything that is wrong with the settings or the pictures.
-    """
+    """A recipe from plain data, fitted to its pictures where it leaves things open (``data.auto``)."""
     problems = Problems()
     with problems.collect():
         recipe = make_recipe(data, items, source=source, fresh=fresh)

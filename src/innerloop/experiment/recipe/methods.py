@@ -13,10 +13,6 @@ from innerloop.learners.table import LEARNERS, estimated_rates
 def method_problems(inner: Mapping[str, Any], objective: str) -> Iterator[str]:
     """What is wrong with the settings of a learner, one sentence each.
 
-    Args:
-        inner: the ``inner`` section as plain values.
-        objective: ``outer.objective``.
-
     >>> inner = {"method": "none", "lr": "auto", "online": "off", "head_start": "learned", "settings": {}}
     >>> list(method_problems(inner, "erm"))
     ['inner.method=none has no inner rate: leave inner.lr=auto out.']

@@ -23,13 +23,6 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
     All classes of the folder are tested on, unless it is divided into ``train`` and ``test`` itself; pictures
     are brought to what the network was trained on, and tasks have no more ways, shots and queries than the
     folder allows. The folder that the run was trained on changes nothing: its test classes are meant anyway.
-
-    Args:
-        run: its directory.
-        words: ``key=value`` settings, and perhaps a folder.
-
-    Raises:
-        UserError: the run knows no pictures, or with a line for everything that is wrong with the folder.
     """
     folders = folders_among(words)
     items = [word for word in words if word not in folders]
@@ -65,13 +58,7 @@ def folders_among(words: Sequence[str]) -> dict[str, str]:
 
 
 def judged_on(recipe: Recipe, name: str, items: list[str]) -> tuple[list[str], list[str]]:
-    """Settings for a folder that the run has not seen; size and colour are brought to the run's later.
-
-    Args:
-        recipe: of the run.
-        name: the folder, as ``data.name`` has it.
-        items: ``key=value`` texts that were typed; they stay.
-    """
+    """Settings for a folder that the run has not seen; size and colour are brought to the run's later."""
     typed = typed_keys(items)
     free: dict[str, Any] = {"splits": None, "split_file": None, "on_bad": "refuse", "leave_out": 0}
     free = {key: value for key, value in free.items() if f"data.{key}" not in typed}

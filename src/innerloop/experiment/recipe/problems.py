@@ -136,11 +136,6 @@ def near(key: str, known: Iterable[str]) -> list[str]:
 def suggest(key: str, known: Iterable[str], listing: str = "innerloop show sine-maml --schema") -> str:
     """Up to two settings that ``key`` may have meant, or the command that lists them all.
 
-    Args:
-        key: what was typed.
-        known: all settings that there are.
-        listing: a command that lists them.
-
     >>> suggest("inner.step", known_settings())
     " (did you mean 'inner.steps'?)"
     >>> suggest("zebra", known_settings())

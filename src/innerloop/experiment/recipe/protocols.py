@@ -52,10 +52,6 @@ def own_evaluation(
     """The evaluation that a run is known by, and whether it is by the recipe's own protocol.
 
     The newest one by that protocol; where there is none, the oldest by any other.
-
-    Args:
-        recipe: ``recipe.toml`` as plain values; what is left out has its default.
-        evaluations: oldest first.
     """
     own = [evaluation for evaluation in evaluations if is_own(recipe, evaluation)]
     wanted = (_flat(recipe).get("eval.weights") or "best") + " "

@@ -27,11 +27,6 @@ def as_items(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
 def in_section(settings: Mapping[str, Any], section: str, keys: Collection[str]) -> dict[str, Any]:
     """Settings with those of one section told by their own names put into it.
 
-    Args:
-        settings: sections and their settings, and settings without a section.
-        section: where the latter belong.
-        keys: names of the settings that the section has.
-
     >>> in_section({"episodes": 600, "inner": {"lr": 0.1}}, "eval", ["episodes"])
     {'eval': {'episodes': 600}, 'inner': {'lr': 0.1}}
     """

@@ -10,12 +10,7 @@ from typing import Any, NamedTuple
 
 
 class When(NamedTuple):
-    """A condition under which a setting is read.
-
-    Attributes:
-        words: what the setting is for, such as ``model.kind=conv4``.
-        holds: the same as a predicate of what the table is about.
-    """
+    """A condition under which a setting is read."""
 
     words: str
     holds: Callable[..., bool]

@@ -116,7 +116,10 @@ class Run(Section):
 
 
 class Recipe(Section):
-    """A complete recipe: training it again repeats the run. What fits together is in ``experiment/recipe/rules.py``."""
+    """A complete recipe.
+
+    Training it again repeats the run. What fits together is in ``experiment/recipe/rules.py``.
+    """
 
     RULES: ClassVar[Rules] = RECIPE_RULES
 

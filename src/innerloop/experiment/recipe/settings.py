@@ -33,9 +33,6 @@ def parse_assignments(items: Sequence[str]) -> dict[str, Any]:
 
     >>> parse_assignments(["inner.lr=1e-3", "seed=1"])
     {'inner.lr': 0.001, 'run.seed': 1}
-
-    Raises:
-        UserError: with one line for every item that is not ``key=value`` or is given twice.
     """
     typed, problems = parse(items, RECIPE)
     if problems:

@@ -24,18 +24,7 @@ class ChangedRecipeError(UserError):
 
 
 def recipe_of(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
-    """The recipe of a run, changed by ``key=value`` settings.
-
-    Args:
-        run: the run's directory.
-        items: ``key=value`` texts, which win over the recipe's own. Code that they name may be imported.
-        trust: whether code that the recipe names may be imported as well.
-
-    Raises:
-        UserError: there is none, or it cannot be read.
-        ChangedRecipeError: ``recipe.toml`` was cut or edited since the run was started.
-        UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
-    """
+    """The recipe of a run, changed by ``key=value`` settings."""
     _check(run)
     return recipe_from_toml(run / RECIPE, items, trust=trust)
 
@@ -54,12 +43,7 @@ def _check(run: Path) -> None:
 
 
 def check_unchanged(run: Path) -> None:
-    """Compares ``recipe.toml`` with what the manifest says of it; older manifests may say nothing.
-
-    Raises:
-        UserError: the manifest is damaged.
-        ChangedRecipeError: names the settings that differ, where the manifest keeps them.
-    """
+    """Compares ``recipe.toml`` with what the manifest says of it; older manifests may say nothing."""
     if not (run / MANIFEST).is_file():  # killed before it had one: nothing was trained yet
         return
     manifest = read_manifest(run)

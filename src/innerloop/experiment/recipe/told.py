@@ -37,13 +37,7 @@ _OF_PROTOCOL = {
 def told_episodes(
     recipe: Mapping[str, Any], evaluation: Mapping[str, Any], manifest: Mapping[str, Any]
 ) -> Episodes | None:
-    """The episodes of an evaluation; None where its file does not tell them.
-
-    Args:
-        recipe: ``recipe.toml`` of its run, as plain values.
-        evaluation: a file of the run's ``eval`` folder.
-        manifest: of the run.
-    """
+    """The episodes of an evaluation; None where its file does not tell them."""
     drawn = evaluation.get(DRAWN)
     if isinstance(drawn, Mapping):
         try:

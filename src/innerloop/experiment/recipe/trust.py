@@ -36,29 +36,12 @@ def foreign_code(recipe: Recipe) -> dict[str, str]:
 
 
 def admit(recipe: Recipe, typed: Collection[str], source: str, trust: bool) -> Recipe:
-    """The recipe, with what it names trusted, if nothing in it would import code that only its file names.
-
-    Args:
-        recipe: with typed settings applied.
-        typed: the keys of these settings: the user named them.
-        source: the file or the run, for messages.
-        trust: whether the user trusts the file; what it names is then told on standard error.
-
-    Raises:
-        UntrustedCodeError: it names code, and is not trusted.
-    """
+    """The recipe, with what it names trusted, if nothing in it would import code that only its file names."""
     return admit_all([recipe], typed, source, trust)[0]
 
 
 def admit_all(recipes: list[Recipe], typed: Collection[str], source: str, trust: bool) -> list[Recipe]:
-    """As :func:`admit`, for the recipes that a sweep makes of one file: what they name is reported once.
-
-    Args:
-        recipes: what the sweep makes of the file.
-        typed: keys that the user typed.
-        source: what messages call the file.
-        trust: whether code that the file names may be imported as well.
-    """
+    """As :func:`admit`, for the recipes that a sweep makes of one file: what they name is reported once."""
     named = {
         key: name
         for recipe in recipes

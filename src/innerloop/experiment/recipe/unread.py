@@ -202,11 +202,6 @@ JUDGED: Readers = {
 def unread(recipe: Recipe, typed: Iterable[str], *, judging: bool = False) -> list[str]:
     """Sentences on settings that were typed and that this recipe does not read.
 
-    Args:
-        recipe: with the settings applied.
-        typed: their keys (:func:`innerloop.experiment.recipe.settings.typed_keys`).
-        judging: whether a finished run is judged, and not trained.
-
     >>> unread(Recipe(), ["model.hidden", "model.filters"])
     ['model.filters is not read: it is for model.kind=conv4.']
     >>> unread(Recipe(), ["outer.lr"]), unread(Recipe(), ["outer.lr"], judging=True)
@@ -247,11 +242,7 @@ def _stray(table: str, settings: Mapping[str, Any], why: str) -> dict[str, str]:
 
 
 def refuse_stray_tables(recipe: Recipe) -> None:
-    """Refuses a recipe that is to be trained and has settings in its free tables that nothing reads.
-
-    Raises:
-        UserError: with one line for every such setting.
-    """
+    """Refuses a recipe that is to be trained and has settings in its free tables that nothing reads."""
     if told := stray_tables(recipe):
         raise UserError("\n".join(told.values()))
 

@@ -46,11 +46,7 @@ class SweepSpace(NamedTuple):
     ranges: dict[str, Range]
 
     def cell(self, number: int, settings: dict[str, Any]) -> Cell:
-        """The run of a drawn point; the number makes its name unlike all others.
-
-        Raises:
-            UserError: the values do not go together.
-        """
+        """The run of a drawn point; the number makes its name unlike all others."""
         recipe = make_recipe(self.base.model_dump(), _texts(settings), fresh=True)
         return Cell(f"{number:04d}+{_label(settings)}", settings, recipe)
 
@@ -102,17 +98,7 @@ def _read(assignments: list[str], problems: Problems) -> _Asked:
 def make_cells(
     source: str, assignments: list[str], trust: bool = False, problems: Problems | None = None
 ) -> list[Cell]:
-    """Every run of the sweep, checked before any of them starts, also for code that nobody trusts.
-
-    Args:
-        source: a recipe's name or file.
-        assignments: ``key=value``, where lists are swept.
-        trust: whether code that the recipe's file names may be imported.
-        problems: what is wrong with the command beside the settings, told together with them.
-
-    Raises:
-        UserError: with one line for every problem in any of the runs.
-    """
+    """Every run of the sweep, checked before any of them starts, also for code that nobody trusts."""
     problems = Problems() if problems is None else problems
     asked = _read(assignments, problems)
     for key in asked.ranges:
@@ -129,17 +115,7 @@ def make_cells(
 def make_space(
     source: str, assignments: list[str], trust: bool = False, problems: Problems | None = None
 ) -> tuple[SweepSpace, list[Cell]]:
-    """The space of a sweep that draws its runs, and the runs that it was tried with; arguments as above.
-
-    Args:
-        source: the recipe.
-        assignments: ``key=value`` texts, some of them lists or ranges.
-        trust: whether code that the recipe names may be imported.
-        problems: where what is wrong is collected; refused here if omitted.
-
-    Raises:
-        UserError: with one line for every problem, also where an end of a range is no good value.
-    """
+    """The space of a sweep that draws its runs, and the runs that it was tried with; arguments as above."""
     problems = Problems() if problems is None else problems
     asked = _read(assignments, problems)
     if not (asked.lists or asked.ranges or asked.wrong):

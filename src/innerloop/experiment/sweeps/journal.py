@@ -37,11 +37,7 @@ def optuna_problem() -> str:
 
 
 def open_journal(path: Path) -> Any:
-    """Optuna's storage in a file, which is made if it is not there.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Optuna's storage in a file, which is made if it is not there."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 

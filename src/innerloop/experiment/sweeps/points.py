@@ -15,12 +15,7 @@ FIRST = "first"
 
 
 class Points:
-    """How the values of a trial and the settings of a run belong together.
-
-    Args:
-        space: what values may be.
-        cells: the runs of a grid; None where runs are drawn.
-    """
+    """How the values of a trial and the settings of a run belong together."""
 
     def __init__(self, space: SweepSpace, cells: list[Cell] | None = None) -> None:
         self.space = space
@@ -76,24 +71,14 @@ class Points:
         return self.drawn or _key(settings) in self.cells
 
     def identity(self, number: int, params: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
-        """What a run that failed and the trial that repeats it have in common.
-
-        Args:
-            number: of the trial.
-            params: its values.
-            attributes: what was noted beside it.
-        """
+        """What a run that failed and the trial that repeats it have in common."""
         if not self.drawn:
             return _key(self.settings(params) or {})
         first = attributes.get(FIRST)
         return first if isinstance(first, int) and 0 <= first <= number else number
 
     def cell(self, identity: Any, params: Mapping[str, Any]) -> Cell | None:
-        """The run of a trial; None if the command does not ask for such a run.
-
-        Raises:
-            UserError: the drawn values do not go together.
-        """
+        """The run of a trial; None if the command does not ask for such a run."""
         settings = self.settings(params)
         if settings is None:
             return None

@@ -76,16 +76,8 @@ def _takes_text(key: str) -> bool:
 def read_range(key: str, how: str, inside: str) -> Range:
     """The range that ``how(inside)`` means.
 
-    Args:
-        key: the setting.
-        how: ``log``, ``int`` or another kind of range.
-        inside: its two ends, as typed.
-
     >>> read_range("inner.steps", "int", "1, 10")
     Range(how='int', low=1, high=10)
-
-    Raises:
-        UserError: it means none; the message has one that does.
     """
     typed = f"{key}={how}({inside})"
     if how not in EXAMPLES:

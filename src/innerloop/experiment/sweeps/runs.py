@@ -72,20 +72,7 @@ class Validated(NamedTuple):
 def run_cell(
     cell: Cell, folder: Path, share: int, say: Say, running: set[Child], watch: Watch | None = None
 ) -> Path:
-    """Trains, resumes, or finds finished one run, in a process of its own.
-
-    Args:
-        cell: which.
-        folder: of the sweep.
-        share: cores for it.
-        say: receives lines for people.
-        running: gets the process while it is under way.
-        watch: is called with the process every half second; it may end it.
-
-    Raises:
-        FailedRunError: it ended in an error.
-        InterruptedRunError: it was interrupted.
-    """
+    """Trains, resumes, or finds finished one run, in a process of its own."""
     earlier = list_runs_of(folder, cell.label)
     if has_ended(earlier):
         say(f"{cell.label}: {read_status(earlier[-1])} before")

@@ -45,18 +45,7 @@ class Team(NamedTuple):
 
 
 def work_on(study: SharedStudy, jobs: int | None, prune: bool, notes: list[str], show: bool) -> list[Ended]:
-    """Works until every run of the study has come to its end, here or elsewhere; gives all of them.
-
-    Args:
-        study: with the runs that are asked for.
-        jobs: runs at a time; by default as many as there are cores. Each gets its share of the cores.
-        prune: whether runs that are clearly worse than others are stopped.
-        notes: warnings to give first.
-        show: whether to show progress on standard error.
-
-    Raises:
-        UserError: a run failed here. Other processes go on with the other runs.
-    """
+    """Works until every run of the study has come to its end, here or elsewhere; gives all of them."""
     study.fill()
     left, ended = len(study.unfinished()), len(study.ended())
     jobs = max(1, min(jobs or available_cores(), left))

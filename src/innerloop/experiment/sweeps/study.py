@@ -46,16 +46,7 @@ class Ended(NamedTuple):
 
 
 class SharedStudy:
-    """The runs of one sweep, in a folder that any number of processes share. Threads may share it, too.
-
-    Args:
-        storage: the shared folder.
-        name: of the study; the same command has the same name everywhere.
-        score: ``accuracy``, or an error, which is to be small.
-        points: what its trials may be.
-        trials: how many runs are drawn, if they are.
-        sampler: how they are drawn: one of ``SAMPLERS``.
-    """
+    """The runs of one sweep, in a folder that any number of processes share. Threads may share it, too."""
 
     def __init__(
         self, storage: Path, name: str, score: str, points: Points, trials: int = 0, sampler: str = "tpe"
@@ -176,14 +167,7 @@ class SharedStudy:
         return bool(self._pruner.prune(self._study, trial))
 
     def end(self, piece: Piece, run: str, value: float | None, reason: str = "") -> None:
-        """Tells the study that a run has come to its end; without a value it was pruned, or diverged.
-
-        Args:
-            piece: the run, as the study knows it.
-            run: its directory.
-            value: its score; None if it has none.
-            reason: why it has none.
-        """
+        """Tells the study that a run has come to its end; without a value it was pruned, or diverged."""
         self._storage.set_trial_user_attr(piece.trial_id, RUN, run)
         self._end(piece.number, piece.trial_id, value, reason)
 

@@ -22,15 +22,7 @@ _LOST = {"diverged": "not finite", "pruned": "stopped early", "failed": "not run
 
 
 class SweptRun(NamedTuple):
-    """A run of a sweep.
-
-    Attributes:
-        settings: those that were swept.
-        evaluation: without a mean where the run was lost.
-        drawn: the episodes that it saw, where told.
-        lost: ``diverged``, ``pruned`` or ``failed``; empty for a run that has an evaluation.
-        validation: the best one on its way.
-    """
+    """A run of a sweep."""
 
     settings: dict[str, Any]
     evaluation: dict[str, Any]
@@ -114,11 +106,6 @@ def table_of(results: list[SweptRun], by_validation: bool = False) -> list[Sweep
     rows were judged on the same episodes; else ``reason`` says why there is none. Rows with a run that
     diverged, or was stopped early, have no mean and stand last.
 
-    Args:
-        results: every run of the sweep.
-        by_validation: whether the best is the one with the best validation, as where runs were drawn: the
-            best of many test scores is better than it would be on other tasks.
-
     >>> from innerloop.evaluation.episodes import TaskKind
     >>> sine = Episodes("sine", (TaskKind(10, 10),), count=2, seed=0)
     >>> easy = {"score": "mse", "mean": 1.0, "ci95": 0.1, "scores": [1.0, 1.0]}
@@ -197,12 +184,6 @@ def _row(group: list[SweptRun]) -> SweepRow:
 
 
 def check_scores(rows: list[SweepRow], runs: int, folder: Path) -> None:
-    """Refuses a table in which nothing has a score.
-
-    Args:
-        rows: of the table.
-        runs: how many there are.
-        folder: where they live, for the message.
-    """
+    """Refuses a table in which nothing has a score."""
     if all(row.mean is None for row in rows):
         raise UserError(f"none of the {runs} runs in {folder} has a finite score: sweep over smaller rates.")

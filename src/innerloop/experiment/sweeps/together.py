@@ -25,15 +25,7 @@ RESULT = "sweep.json"
 
 
 class How(NamedTuple):
-    """How a process works on a sweep.
-
-    Attributes:
-        trials: how many runs are drawn; None for a grid.
-        sampler: how they are drawn.
-        prune: whether runs that are clearly worse are stopped.
-        jobs: runs at a time; one per core if None.
-        show: whether to show progress.
-    """
+    """How a process works on a sweep."""
 
     trials: int | None
     sampler: str
@@ -45,15 +37,7 @@ class How(NamedTuple):
 def sweep_together(
     where: Path, space: SweepSpace, cells: list[Cell], notes: list[str], how: How
 ) -> SweepResult:
-    """Works on a sweep beside any number of other processes.
-
-    Args:
-        where: the shared folder.
-        space: what the values of runs may be.
-        cells: the runs of a grid; where runs are drawn, those that the space was tried with.
-        notes: warnings.
-        how: what else was asked for.
-    """
+    """Works on a sweep beside any number of other processes."""
     scores = sorted({score_of(cell.recipe) for cell in cells})
     if len(scores) > 1:
         raise UserError(f"some runs are judged by {' and some by '.join(scores)}: sweep them apart.")

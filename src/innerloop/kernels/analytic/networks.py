@@ -200,12 +200,6 @@ def conv_kernel(
 
 
 def check_depth(depth: int, least: int, name: str = "depth") -> None:
-    """Refuses networks that cannot be.
-
-    Args:
-        depth: what was asked for.
-        least: the least that makes a network.
-        name: what the message calls it.
-    """
+    """Refuses networks that cannot be."""
     if depth < least:
         raise UserError(f"{name}={depth}: give at least {least} (depth counts the readout).")

@@ -50,13 +50,7 @@ class Layer(NamedTuple):
 
 
 def over_pairs(a: Tensor, b: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Views of values per input (and pixel) that broadcast to the pairs in ``like``.
-
-    Args:
-        a: values of the first inputs.
-        b: values of the second inputs.
-        like: a kernel between them, with or without pixels.
-    """
+    """Views of values per input (and pixel) that broadcast to the pairs in ``like``."""
     if like.ndim == 6:
         return a[:, None, :, :, None, None], b[None, :, None, None, :, :]
     return a[:, None], b[None]
@@ -74,11 +68,7 @@ def same_pairs(state: State) -> Tensor:
 
 
 def variances(state: State) -> tuple[Tensor, Tensor]:
-    """Both inputs' variances.
-
-    Raises:
-        UserError: after global pooling, which needs covariances between pixels of one picture to know them.
-    """
+    """Both inputs' variances."""
     if state.var1 is None or state.var2 is None:
         raise UserError(
             "only dense layers may follow global average pooling: put the activation before the pooling."
@@ -88,12 +78,6 @@ def variances(state: State) -> tuple[Tensor, Tensor]:
 
 def initial_state(x1: Tensor, x2: Tensor, pixels: Pixels) -> State:
     """The inputs' own covariances: inner products over features or channels, divided by their number.
-
-    Args:
-        x1: first inputs.
-        x2: second inputs.
-        pixels: which pairs of pixels the layers need: ``none`` (features are flattened), ``diagonal`` (equal
-            places) or ``full`` (all pairs).
 
     >>> x = torch.tensor([[1.0, 2.0], [0.0, 2.0]])
     >>> initial_state(x, x, "none").nngp

@@ -70,14 +70,7 @@ def _is_mirrored(x: Tensor, call: Convolution) -> bool:
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, call: Convolution) -> Tensor:
-    """The convolution of ``x``, through which derivatives by ``x`` flow, and by nothing else.
-
-    Args:
-        x: maps, samples first.
-        weight: the kernels; a constant here.
-        bias: one for every filter, or None; a constant here.
-        call: stride, padding, dilation and groups.
-    """
+    """The convolution of ``x``, through which derivatives by ``x`` flow, and by nothing else."""
     if x.device.type == "cpu" and is_pointwise(call) and x.ndim == 4:
         matrix = weight.reshape(1, *call.shape[:2]).expand(len(x), -1, -1)
         y = torch.bmm(matrix, x.flatten(2)).view(len(x), call.shape[0], *x.shape[2:])

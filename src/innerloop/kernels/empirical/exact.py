@@ -19,11 +19,6 @@ MetaOutput = Callable[[Params, Task], Tensor]
 def jacobian(outputs: Callable[[Params], Tensor], params: Params, chunk: int | None = None) -> Tensor:
     """Derivatives of all entries of ``outputs(params)`` (rows) by all parameters (columns).
 
-    Args:
-        outputs: any differentiable function of the parameters.
-        params: where to take it.
-        chunk: rows at a time, to bound memory; all at once if omitted.
-
     >>> jacobian(lambda p: p["w"] ** 2, {"w": torch.tensor([1.0, 2.0])})
     tensor([[2., 0.],
             [0., 4.]])
@@ -34,29 +29,13 @@ def jacobian(outputs: Callable[[Params], Tensor], params: Params, chunk: int | N
 
 
 def jacobian_kernel(outputs: Callable[[Params], Tensor], params: Params, chunk: int | None = None) -> Tensor:
-    """The Gram of :func:`jacobian`: the tangent kernel of any function, with many heads or inner loops.
-
-    Args:
-        outputs: any differentiable function of the parameters.
-        params: where to take it.
-        chunk: rows of the Jacobian at a time, to bound memory; all at once if omitted.
-    """
+    """The Gram of :func:`jacobian`: the tangent kernel of any function, with many heads or inner loops."""
     rows = jacobian(outputs, params, chunk)
     return rows @ rows.mT
 
 
 def meta_jacobian(meta_output: MetaOutput, params: Params, tasks: Batch, chunk: int | None = None) -> Tensor:
-    r""":math:`J(\theta) = \nabla_\theta F_\theta(\mathcal X,\mathcal X',\mathcal Y')`, inner loop included.
-
-    Args:
-        meta_output: usually ``learner.predict(learner.adapt(…))`` of a second-order learner.
-        params: θ.
-        tasks: N of them.
-        chunk: rows at a time.
-
-    Returns:
-        ``(N·n·k, parameters)``: task by task, sample by sample, outputs together.
-    """
+    r""":math:`J(\theta) = \nabla_\theta F_\theta(\mathcal X,\mathcal X',\mathcal Y')`."""
 
     def one(task: Task) -> Tensor:
         """The rows of one task."""

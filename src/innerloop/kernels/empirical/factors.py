@@ -36,18 +36,7 @@ class Convolution(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """What one layer contributes for ``n`` samples and ``R`` rows (outputs, or their sum).
-
-    Attributes:
-        inputs: ``(n, places, p)``, or ``(n, channels, *picture)`` for a convolution; None if ``grads`` are
-            finished gradients.
-        grads: derivatives of the rows by the layer's output, ``(R, n, places, o)`` or ``(R, n, o,
-        *picture)``;
-            or the gradients themselves, ``(R, n, parameters)``.
-        conv: how the convolution was called.
-        weight: the weight is this multiple of the parameter.
-        bias: likewise, where there is one place only; elsewhere biases are factors of their own.
-    """
+    """What one layer contributes for ``n`` samples and ``R`` rows (outputs, or their sum)."""
 
     inputs: Tensor | None
     grads: Tensor
@@ -93,13 +82,7 @@ def room(f: Factor, samples: int) -> Factor:
 
 
 def put(whole: Factor, part: slice, f: Factor) -> None:
-    """Writes the factor of some samples to its place.
-
-    Args:
-        whole: the factor of all samples.
-        part: the place of some of them.
-        f: their factor.
-    """
+    """Writes the factor of some samples to its place."""
     whole.grads[:, part] = f.grads
     if whole.inputs is not None and f.inputs is not None:
         whole.inputs[part] = f.inputs

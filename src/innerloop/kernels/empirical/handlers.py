@@ -23,11 +23,6 @@ Kwargs = dict[str, Any]
 def bound(names: tuple[str, ...], args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """The arguments of a call by name.
 
-    Args:
-        names: those that the function takes, in order.
-        args: given by place.
-        kwargs: given by name.
-
     >>> bound(("input", "weight"), (1,), {"weight": 2})
     {'input': 1, 'weight': 2}
     """

@@ -13,14 +13,7 @@ from innerloop.kernels.empirical.tangent import Output, Tangent, contract
 
 
 def jacobian(t: Tangent, x: Tensor, summed: bool, chunk: int | None = None) -> Params:
-    """Derivatives of every sample's outputs, ``(samples, outputs, *parameter)``; one row if ``summed``.
-
-    Args:
-        t: the function.
-        x: inputs.
-        summed: whether to differentiate the sum of the outputs instead of each.
-        chunk: samples at a time.
-    """
+    """Derivatives of every sample's outputs, ``(samples, outputs, *parameter)``; one row if ``summed``."""
     if t.mixes:
         return _whole_batch(t, x, summed)
     weights = _cotangents(t, x, summed)
@@ -57,15 +50,7 @@ def _whole_batch(t: Tangent, x: Tensor, summed: bool) -> Params:
 
 
 def jacobian_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
-    """Θ from Jacobians, which are held for as many samples as ``memory`` allows.
-
-    Args:
-        t: the function.
-        x1: first inputs.
-        x2: second inputs; the first if None.
-        output: what to make of several outputs (:func:`~innerloop.kernels.empirical.kernel.empirical_ntk`).
-        memory: bytes that may be used.
-    """
+    """Θ from Jacobians, which are held for as many samples as ``memory`` allows."""
     summed = output == "sum"
     rows = 1 if summed else t.outputs
     per_sample = rows * sum(p.numel() * p.element_size() for p in t.params.values())

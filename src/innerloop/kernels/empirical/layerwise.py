@@ -31,14 +31,7 @@ UNDER_WAY = 16
 
 
 class Plan(NamedTuple):
-    """What is known before the kernel is computed.
-
-    Attributes:
-        left: parameters that are left to Jacobians.
-        saved: bytes that one sample's pass holds, per row.
-        kept: bytes of one sample's factors, per row, if they are kept.
-        widest: bytes of the largest tensor that one sample's pass holds.
-    """
+    """What is known before the kernel is computed."""
 
     left: frozenset[str]
     saved: int
@@ -54,19 +47,7 @@ def record(
     left: frozenset[str] = frozenset(),
     rehearsal: bool = False,
 ) -> frozenset[str]:
-    """One forward and one backward pass; factors are emitted on the way back.
-
-    Args:
-        t: the function.
-        x: inputs.
-        rows: combinations of outputs to differentiate, ``(R, outputs)``.
-        emit: receives every layer's number and factor.
-        left: parameters to pass over.
-        rehearsal: without the backward pass; factors have the right shapes and wrong values.
-
-    Returns:
-        Parameters that were not understood.
-    """
+    """One forward and one backward pass; factors are emitted on the way back."""
     recorder = Recorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS, FASTER, rehearsal)
     recorder.left |= left
     with torch.enable_grad():
@@ -88,13 +69,7 @@ _PLANS_KEPT = 64
 
 
 def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
-    """:func:`make_plan`; a layered network of the same layers has the same, and is met again in a search.
-
-    Args:
-        t: the function.
-        x: some inputs.
-        rows: weights of the outputs, a row for each derivative that is taken.
-    """
+    """:func:`make_plan`; a layered network of the same layers has the same, and is met again in a search."""
     if not t.layers:
         return make_plan(t, x, rows)
     key = (t.layers, frozenset(t.params), tuple(x.shape[1:]), len(x[:2]), x.dtype)
@@ -106,13 +81,7 @@ def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
 
 
 def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
-    """Rehearses with two samples (with one, their axis could be mistaken for another), and measures.
-
-    Args:
-        t: the function.
-        x: some inputs; two are used.
-        rows: weights of the outputs; the first row is used.
-    """
+    """Rehearses with two samples (with one, their axis could be mistaken for another), and measures."""
     kept, held = 0, 0
     saved: dict[int, int] = {}
 
@@ -129,18 +98,7 @@ def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
 
 
 def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
-    """Θ layer by layer; parameters that are used in other ways than in layers are added by Jacobians.
-
-    Args:
-        t: the function.
-        x1: first inputs.
-        x2: second inputs; the first if None.
-        output: what to make of several outputs (:func:`~innerloop.kernels.empirical.kernel.empirical_ntk`).
-        memory: bytes that may be used.
-
-    Raises:
-        NotUnderstoodError: if a number that plain gradients give too comes out differently.
-    """
+    """Θ layer by layer; parameters that are used in other ways than in layers are added by Jacobians."""
     like = next(iter(t.params.values()))
     unit = torch.eye(t.outputs, dtype=like.dtype, device=like.device)
     plan = find_plan(t, x1, unit)

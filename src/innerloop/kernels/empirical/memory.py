@@ -51,14 +51,6 @@ def saved_bytes(t: Tangent, x: Tensor) -> int:
 def block_size(per_sample: int, memory: int, most: int) -> int:
     """How many samples fit.
 
-    Args:
-        per_sample: bytes that one sample needs.
-        memory: bytes that there are.
-        most: number of samples.
-
-    Raises:
-        UserError: if not even one does.
-
     >>> block_size(100, 1000, 50), block_size(1, 1000, 50)
     (10, 50)
     """

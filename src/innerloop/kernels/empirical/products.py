@@ -16,12 +16,6 @@ from innerloop.kernels.empirical.tangent import Output, Tangent
 def ntk_times(t: Tangent, x1: Tensor, x2: Tensor, vectors: Tensor) -> Tensor:
     """Θ(x1, x2) times a vector over (samples, outputs), without Θ: ``(m, k) -> (n, k)``.
 
-    Args:
-        t: the function.
-        x1: first inputs, n of them.
-        x2: second inputs, m of them.
-        vectors: a number for every sample and output of ``x2``.
-
     >>> from innerloop.kernels.empirical.tangent import tangent
     >>> from innerloop import mlp
     >>> t = tangent(mlp(1, [], 1, bias=False), {"layer0.weight": torch.ones(1, 1)}, torch.ones(1, 1))
@@ -34,15 +28,7 @@ def ntk_times(t: Tangent, x1: Tensor, x2: Tensor, vectors: Tensor) -> Tensor:
 
 
 def products_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
-    """Θ column by column; columns are taken together as far as ``memory`` allows.
-
-    Args:
-        t: the function.
-        x1: first inputs.
-        x2: second inputs; the first if None.
-        output: what to make of several outputs (:func:`~innerloop.kernels.empirical.kernel.empirical_ntk`).
-        memory: bytes that may be used.
-    """
+    """Θ column by column; columns are taken together as far as ``memory`` allows."""
     x2 = x1 if x2 is None else x2
     k = t.outputs
     n, m = len(x1), len(x2)

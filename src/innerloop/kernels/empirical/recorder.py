@@ -47,16 +47,7 @@ class _Anchor(torch.autograd.Function):
 
 
 class Recorder(TorchFunctionMode):
-    """Use as a context around a forward pass on :attr:`params`; the backward pass then emits the factors.
-
-    Attributes:
-        params: what the forward pass is to be given.
-        anchor: differentiate the outputs by it.
-        left: parameters used in ways that are not understood, or more than once.
-        rectified: what came out of the last ReLU, what went in, and their versions.
-        waiting: in a rehearsal, what the backward pass would call.
-        shared_results: what was computed and may be asked for again.
-    """
+    """Use as a context around a forward pass on :attr:`params`; the backward pass then emits the factors."""
 
     def __init__(
         self,
@@ -170,13 +161,7 @@ class Recorder(TorchFunctionMode):
         self.tags.clear()
 
     def emit_vector(self, number: int, tag: Tag, grads: Tensor) -> None:
-        """Finished gradients ``(rows · samples, parameters)`` by a multiple of a parameter.
-
-        Args:
-            number: which use of a parameter it is.
-            tag: the parameter, and the multiple of it that is used.
-            grads: gradients by that multiple.
-        """
+        """Finished gradients ``(rows · samples, parameters)`` by a multiple of a parameter."""
         scale = tag.scale.reshape(1, -1) if isinstance(tag.scale, Tensor) else tag.scale
         gradients = grads.reshape(self.samples, -1) * scale
         self.emit(number, Factor(None, gradients.unflatten(0, (self.rows, -1))))
@@ -190,16 +175,7 @@ class Recorder(TorchFunctionMode):
         x: Tensor,
         g: Tensor,
     ) -> None:
-        """A layer's inputs and derivatives, of which inputs are the same for every row.
-
-        Args:
-            number: which use of a parameter it is.
-            weight: the weight's tag; None if it is a constant.
-            bias: the bias's tag; None if it is a constant or there is none.
-            conv: what kind of convolution it is; None for a linear layer.
-            x: what entered the layer.
-            g: the derivative by what it gave.
-        """
+        """A layer's inputs and derivatives, of which inputs are the same for every row."""
         multiples = [
             float(tag.scale) if tag is not None and self.counts(tag) else None for tag in (weight, bias)
         ]

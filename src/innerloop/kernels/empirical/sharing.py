@@ -33,11 +33,7 @@ class _Made(NamedTuple):
 
 
 class Shared:
-    """Results by function, input and arguments, for as long as inputs live and nobody writes into them.
-
-    Attributes:
-        pooled: results of poolings; their normalisations are worth sharing.
-    """
+    """Results by function, input and arguments, for as long as inputs live and nobody writes into them."""
 
     def __init__(self) -> None:
         self.made: dict[Hashable, _Made] = {}
@@ -47,15 +43,7 @@ class Shared:
     def once(
         self, func: Any, x: Tensor, rest: tuple[Any, ...], make: Callable[[], Tensor], keep: bool = True
     ) -> Tensor:
-        """What ``make`` gives, or gave before for the same arguments.
-
-        Args:
-            func: what is computed.
-            x: of which tensor.
-            rest: further arguments, numbers and small constant tensors.
-            make: computes it.
-            keep: whether the result is to be held; else it is shared while somebody else holds it.
-        """
+        """What ``make`` gives, or gave before for the same arguments."""
         key = _key((func, id(x), *rest))
         if key is None:
             return make()
@@ -70,16 +58,7 @@ class Shared:
         return out
 
     def refuse_writing(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A tensor that was given out twice must not be written into: the other holder would see it.
-
-        Args:
-            func: what is called.
-            args: its arguments by place.
-            kwargs: its arguments by name.
-
-        Raises:
-            NotUnderstoodError: that is what the network does.
-        """
+        """A tensor that was given out twice must not be written into: the other holder would see it."""
         if self.given and args and id(args[0]) in self.given and _writes(func, args, kwargs):
             name = getattr(func, "__name__", "a function")
             raise NotUnderstoodError(

@@ -23,16 +23,7 @@ MEMORY = 2**30
 
 
 class Tangent(NamedTuple):
-    """A function of some parameters, the others fixed.
-
-    Attributes:
-        forward: ``(params, x) -> (samples, outputs)``.
-        params: those whose kernel it is.
-        outputs: how many there are.
-        mixes: whether a sample's output depends on the samples beside it (batch statistics).
-        layers: names and shapes of all parameters, those of a layered network (see
-            :class:`~innerloop.nets.network.Network`); else empty.
-    """
+    """A function of some parameters, the others fixed."""
 
     forward: Callable[[Params, Tensor], Tensor]
     params: Params
@@ -47,12 +38,6 @@ def as_network(
     """A network with its parameters: a module's own where none are given, batch norms as in evaluation.
 
     Unless ``divided``, a module is taken whole: whatever it does last, without a last layer of its own.
-
-    Args:
-        network: a network, or a module.
-        params: its parameters; a module's own if None.
-        buffers: its buffers; a module's own, or none, if None.
-        divided: whether a module has to be divided into features and last layer.
     """
     if isinstance(network, nn.Module):
         made = from_module(network, norm="running") if divided else whole_module(network, norm="running")
@@ -73,16 +58,7 @@ def tangent(
     names: Collection[str] | None = None,
     statistics: Statistics = "stored",
 ) -> Tangent:
-    """The function to differentiate, after a look at what it does to a few of the inputs.
-
-    Args:
-        network: or any module.
-        params: all parameters.
-        x: some inputs; the first two are tried.
-        buffers: the network's buffers.
-        names: the parameters whose kernel is wanted; all if omitted.
-        statistics: where normalisation layers take theirs from.
-    """
+    """The function to differentiate, after a look at what it does to a few of the inputs."""
     network, params, buffers = as_network(network, params, buffers, divided=False)
     wanted = list(params) if names is None else list(names)
     for name in wanted:
@@ -134,11 +110,6 @@ def check_output(output: str) -> None:
 
 def contract(a: Tensor, b: Tensor, output: Output) -> Tensor:
     """The kernel of Jacobians ``(n, rows, p)`` and ``(m, rows, p)``, whose rows are outputs or their sum.
-
-    Args:
-        a: derivatives of the first samples.
-        b: derivatives of the second samples.
-        output: ``sum``, ``trace`` or ``full``.
 
     >>> a = torch.tensor([[[1.0], [2.0]]])
     >>> contract(a, a, "trace"), contract(a, a, "full")[0, 0]

@@ -101,13 +101,6 @@ def response(gram: Tensor, descent: Descent) -> Tensor:
     K⁻¹ for s = ∞, 0 for s = 0; for τ real steps of size λ :math:`K^{-1}(I-(I-\lambda K)^\tau)`. By
     eigendecomposition: an inverse is never formed.
 
-    Args:
-        gram: symmetric positive semi-definite K ``(…, m, m)``.
-        descent: how far.
-
-    Returns:
-        T ``(…, m, m)``.
-
     >>> response(torch.diag(torch.tensor([1.0, 4.0])), Descent())
     tensor([[1.0000, 0.0000],
             [0.0000, 0.2500]])
@@ -134,11 +127,6 @@ def respond(gram: Tensor, labels: Tensor, descent: Descent) -> Tensor:
 
     At convergence a Cholesky factorisation, twenty times cheaper than eigenvectors; they are the way for
     finite times and for kernels that are singular to working precision.
-
-    Args:
-        gram: K ``(rows, rows)``.
-        labels: y ``(rows, outputs)``.
-        descent: how far.
 
     >>> respond(2 * torch.eye(2), torch.ones(2, 1), Descent()).flatten()
     tensor([0.5000, 0.5000])

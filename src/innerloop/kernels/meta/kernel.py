@@ -26,27 +26,12 @@ def adaptation(query_support: Tensor, support: Tensor, inner: Descent) -> Tensor
     r"""What adapting does to labels, task by task: :math:`A_i = K(X_i, X'_i)\,T_K^s(X'_i)`.
 
     :math:`A_i Y'_i` is :math:`G_s(X_i, X'_i, Y'_i)`, the prediction after adapting from zero.
-
-    Args:
-        query_support: ``(tasks, n, m)``.
-        support: ``(tasks, m, m)``.
-        inner: how far the inner loop goes.
-
-    Returns:
-        ``(tasks, n, m)``.
     """
     return query_support @ response(support, inner)
 
 
 def adaptation_of(gram: Tensor, tasks: int, queries: int, inner: Descent) -> Tensor:
-    """:func:`adaptation` from a Gram over all queries, then all supports (``queries`` per task).
-
-    Args:
-        gram: kernel of all queries, task by task, followed by all supports.
-        tasks: how many.
-        queries: per task.
-        inner: the inner loop.
-    """
+    """:func:`adaptation` from a Gram over all queries, then all supports (``queries`` per task)."""
     first = tasks * queries
     return adaptation(
         diagonal_blocks(gram[:first, first:], tasks), diagonal_blocks(gram[first:, first:], tasks), inner
@@ -54,11 +39,9 @@ def adaptation_of(gram: Tensor, tasks: int, queries: int, inner: Descent) -> Ten
 
 
 def split_kernel(gram: Tensor, blocks: Tensor) -> Tensor:
-    r""":math:`M\,\Theta\,M^\top` with :math:`M = [I, -\mathrm{blockdiag}(A_i)]`: two block-diagonal products.
+    r""":math:`M\,\Theta\,M^\top` with :math:`M = [I, -\mathrm{blockdiag}(A_i)]`.
 
-    Args:
-        gram: over all queries, then all supports.
-        blocks: :math:`A_i` ``(tasks, n, m)``.
+    Two block-diagonal products.
     """
     return project_rows(blocks, project_rows(blocks, gram).mT)
 
@@ -155,12 +138,6 @@ def mtl_cross_kernel(ntk: Tensor, nngp: Tensor, blocks: Tensor, heads: Heads = "
 
     .. math:: \Phi' = (\Theta-K)(X,\mathcal X) - B\,(\Theta-K)(X',\mathcal X),
               \quad B = K(X,X')\,T_K^{\hat s}(X')
-
-    Args:
-        ntk: Θ between all test queries, then all test supports (rows), and training samples (columns).
-        nngp: K between the same.
-        blocks: B of the test tasks ``(tests, q, m)``, from :func:`adaptation` with the test-time descent.
-        heads: ``independent`` makes it zero: the test head then has nothing to do with the trained ones.
     """
     check_heads(heads)
     cross = project_rows(blocks, ntk - nngp)
@@ -182,15 +159,6 @@ def anil_cross_kernel(
 
     ``test_head="initial"`` resets the head to its first draw before a test task; ``"trained"`` keeps the
     one that ANIL trained, and Θ stands for Θ − K (what Bridge's Lemma 1 prints).
-
-    Args:
-        ntk: Θ between test queries, then test supports (rows) and the training samples (columns).
-        nngp: K between the same.
-        blocks: B of the test tasks, as in :func:`mtl_cross_kernel`.
-        train_blocks: without a split :math:`e^{-sK(X_i,X_i)}` ``(tasks, n, n)``, columns being the training
-            samples; with a split :math:`A_i` ``(tasks, n, m)``, columns being queries, then supports.
-        test_head: see above.
-        heads: ``independent`` with ``test_head="initial"`` draws a new head for the test task: zero.
     """
     check_heads(heads)
     check_test_head(test_head)
@@ -203,13 +171,7 @@ def anil_cross_kernel(
 
 
 def maml_cross_kernel(ntk: Tensor, blocks: Tensor, train_blocks: Tensor) -> Tensor:
-    r""":math:`\Phi((X,X'),(\mathcal X,\mathcal X'))` (MetaNTK, eq. 107): across two sets of tasks.
-
-    Args:
-        ntk: Θ between test queries, then supports (rows), and training queries, then supports (columns).
-        blocks: :math:`\Theta(X,X')T_\Theta^{\hat s}(X')` of the test tasks.
-        train_blocks: :math:`A_i` of the training tasks.
-    """
+    r""":math:`\Phi((X,X'),(\mathcal X,\mathcal X'))` (MetaNTK, eq. 107): across two sets of tasks."""
     return project_rows(train_blocks, project_rows(blocks, ntk).mT).mT
 
 

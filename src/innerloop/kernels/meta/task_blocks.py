@@ -56,13 +56,6 @@ def times_rows(blocks: Tensor, matrix: Tensor) -> Tensor:
 def project_rows(blocks: Tensor, matrix: Tensor) -> Tensor:
     r"""``[I, −blockdiag(A)] @ matrix``: what adaptation leaves of the query rows.
 
-    Args:
-        blocks: A ``(tasks, n, m)``.
-        matrix: ``tasks·n`` query rows, then ``tasks·m`` support rows.
-
-    Returns:
-        ``(tasks·n, columns)``.
-
     >>> project_rows(torch.tensor([[[0.5]]]), torch.tensor([[3.0], [2.0]]))  # 3 − ½·2
     tensor([[2.]])
     """

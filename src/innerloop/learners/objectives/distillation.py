@@ -45,11 +45,6 @@ def divergence(outputs: Tensor, taught: Tensor, temperature: float) -> Tensor:
 
     The factor :math:`T^2` keeps its gradient of the size of cross-entropy's (Hinton et al. 2015).
 
-    Args:
-        outputs: the student's logits ``(n, classes)``.
-        taught: the teacher's.
-        temperature: T; a larger one softens both.
-
     >>> import torch
     >>> float(divergence(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0]]), 4.0))
     0.0

@@ -36,9 +36,6 @@ def in_bfloat16(objective: Objective, device: str = "cpu") -> Objective:
     Parameters, their gradients, statistics, features and losses stay float32, and no loss scaling is needed:
     bfloat16 has float32's range. Whether it is any faster depends on the processor: see
     :func:`bfloat16_pays`. For ResNet-12 and wide ResNets (Conv4 has float32 kernels of its own).
-
-    Raises:
-        UserError: the objective has no loss, or bfloat16 products would end the process on this machine.
     """
     check_bfloat16(device)
     if objective.loss is None:
@@ -57,11 +54,7 @@ def in_bfloat16(objective: Objective, device: str = "cpu") -> Objective:
 
 
 def check_bfloat16(device: str = "cpu") -> None:
-    """Refuses bfloat16 where it does not work; a process of its own tries it, once per machine and torch.
-
-    Raises:
-        UserError: in one sentence.
-    """
+    """Refuses bfloat16 where it does not work; a process of its own tries it, once per machine and torch."""
     outcome = bfloat16_works(device)
     if not outcome.works:
         raise UserError(
@@ -90,10 +83,6 @@ def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Verdict:
 
     Processors without bfloat16 arithmetic emulate it, ten times slower than float32 and more; where it does
     not work at all, nothing is measured.
-
-    Args:
-        device: where.
-        threads: part of the key: the answer may change with the number of threads in use.
     """
     del threads
     outcome = bfloat16_works(device)

@@ -133,12 +133,6 @@ def released_rows(generator: torch.Generator, classes: int, features: int, ways:
 
     for :math:`C` training classes, tasks of :math:`N` ways and :math:`d` features.
 
-    Args:
-        generator: where the numbers are from.
-        classes: C.
-        features: d.
-        ways: N.
-
     >>> rows = released_rows(torch.Generator().manual_seed(0), classes=64, features=640, ways=5)
     >>> round(head_scale(64, 5), 2), bool(rows.abs().max() <= head_scale(64, 5) / 640**0.5)
     (3.58, True)

@@ -9,16 +9,7 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """What is minimised across tasks.
-
-    Attributes:
-        title: what people call it.
-        paper: where it comes from, and the equation that it is in Bridge.
-        minimises: what it minimises.
-        per_task: what a task has to itself in training.
-        differentiated: how its gradient passes that.
-        code: the function that makes it.
-    """
+    """What is minimised across tasks."""
 
     title: str
     paper: str

@@ -64,11 +64,7 @@ class Choices(NamedTuple):
 
 
 def check_genotype(genotype: Genotype) -> Genotype:
-    """The genotype itself.
-
-    Raises:
-        UserError: it has other nodes or edges than cells have, or an operator that there is not.
-    """
+    """The genotype itself."""
     for kind, cell in zip(KINDS, genotype, strict=True):
         if len(cell) != NODES:
             raise UserError(f"the {kind} cell has {len(cell)} nodes: give the edges of {NODES}.")
@@ -97,11 +93,7 @@ def check_operator(operator: str, where: str) -> None:
 
 
 def check_choices(choices: Choices) -> Choices:
-    """The choices themselves.
-
-    Raises:
-        UserError: an operator is not known, or nothing flows from the inputs through some node to the output.
-    """
+    """The choices themselves."""
     for kind, cell in zip(KINDS, choices, strict=True):
         if len(cell) != len(EDGES):
             raise UserError(f"the {kind} cell has {len(cell)} edges: give the operators of {len(EDGES)}.")

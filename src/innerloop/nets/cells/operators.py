@@ -79,11 +79,6 @@ def stem() -> Program:
 def program(operator: str, stride: int, dense: bool = False) -> Program:
     """The steps of an operator; none at all is the identity.
 
-    Args:
-        operator: its name.
-        stride: 1, or 2 where the cell halves its maps.
-        dense: whether ``conv_3x3`` is a full convolution instead of a separable one.
-
     >>> program("skip_connect", stride=1)
     ()
     >>> [step.name for step in program("conv_1x5_5x1", stride=2) if isinstance(step, Conv)]
@@ -106,12 +101,6 @@ def program(operator: str, stride: int, dense: bool = False) -> Program:
 
 def kernels(steps: Program, prefix: str, n_in: int, n_out: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the convolutions' kernels by name; the number of channels changes in the last of them.
-
-    Args:
-        steps: the operator.
-        prefix: what the names begin with.
-        n_in: channels of its input.
-        n_out: channels of its output.
 
     >>> kernels(program("dil_conv_3x3", 1), "edge", 4, 4)
     {'edge.depthwise.weight': (4, 1, 3, 3), 'edge.pointwise.weight': (4, 4, 1, 1)}
@@ -144,17 +133,7 @@ def run(
     x: Tensor,
     statistics: Statistics,
 ) -> tuple[Tensor, Buffers]:
-    """The operator on ``x``, and what its norm layers saw. ``x`` is left as it is.
-
-    Args:
-        steps: the operator.
-        prefix: what the names of its parameters begin with.
-        policy: the norm policy.
-        params: parameters of the network.
-        buffers: buffers of the network.
-        x: its input.
-        statistics: whose statistics normalise.
-    """
+    """The operator on ``x``, and what its norm layers saw. ``x`` is left as it is."""
     changed: Buffers = {}
     for place, step in enumerate(steps):
         if step == "relu":
@@ -193,14 +172,7 @@ def _halved(x: Tensor, params: Params, name: str) -> Tensor:
 
 
 def norm_parameters(steps: Program, prefix: str, channels: int, policy: str) -> tuple[Params, Buffers]:
-    """First values of the norm layers.
-
-    Args:
-        steps: the operator.
-        prefix: what the names begin with.
-        channels: channels that its norm layers see.
-        policy: the norm policy.
-    """
+    """First values of the norm layers."""
     params: Params = {}
     buffers: Buffers = {}
     for name in norm_layers(steps, prefix):

@@ -19,12 +19,7 @@ class Piece(NamedTuple):
 
 
 class CellPlan(NamedTuple):
-    """One cell: what is done to its two inputs, and the operators on its nine edges.
-
-    Attributes:
-        before: on the output of the cell before the last, and of the last.
-        edges: on each of :data:`~innerloop.nets.cells.genotype.EDGES`.
-    """
+    """One cell: what is done to its two inputs, and the operators on its nine edges."""
 
     before: tuple[Piece, Piece]
     edges: tuple[tuple[Piece, ...], ...]
@@ -65,15 +60,6 @@ def stack(
 ) -> StackPlan:
     """The network that stacks cells; every reduction halves the side and doubles the channels.
 
-    Args:
-        choices: the operators on every edge.
-        pictures: channels of the pictures.
-        cells: how many.
-        channels: of the first cell, before it may double them.
-        reductions: places of the cells that reduce.
-        with_stem: whether a convolution stands before the first cell.
-        dense: whether ``conv_3x3`` is a full convolution instead of a separable one.
-
     >>> from innerloop.nets.cells import read_choices
     >>> stack(read_choices("metanas"), 3, 5, 48, (1, 3)).n_out
     576
@@ -113,13 +99,7 @@ def _edges(
 
 
 def check_stack(cells: int, channels: int, reductions: tuple[int, ...]) -> None:
-    """Refuses numbers of which no network can be made.
-
-    Args:
-        cells: how many.
-        channels: of the first cell.
-        reductions: places of the cells that reduce.
-    """
+    """Refuses numbers of which no network can be made."""
     for name, value in (("cells", cells), ("channels", channels)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UserError(f"a network of cells cannot have {name}={value}: give a whole number from 1 up.")

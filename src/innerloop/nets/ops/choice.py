@@ -34,13 +34,7 @@ def layout(x: Tensor) -> Tensor:
 
 
 def conv2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
-    """Convolution without bias; odd kernels keep the size of the map (before striding).
-
-    Args:
-        x: maps ``(samples, channels, height, width)``.
-        weight: kernels ``(filters, channels, k, k)``.
-        stride: 1 keeps the size, 2 halves it.
-    """
+    """Convolution without bias; odd kernels keep the size of the map (before striding)."""
     padding = weight.shape[-1] // 2
     if stride > 1 and padding == 0 and x.shape[1] < UNSAFE_CHANNELS:
         x, stride = x[:, :, ::stride, ::stride], 1  # what a 1×1 kernel sees of it
@@ -84,16 +78,6 @@ def conv_norm_relu(
     Mean and variance are for running averages: they are not to be differentiated. The convolution's bias
     moves the mean only, since batch normalisation takes it out again; its gradient is zero.
 
-    Args:
-        x: (samples, channels, height, width).
-        weight: (filters, channels, k, k).
-        bias: of the convolution, or None.
-        scale: of the normalisation.
-        shift: of the normalisation.
-        eps: added to the variance.
-        stride: of the convolution.
-        padding: of the convolution.
-
     >>> x, w, one, zero = torch.randn(4, 1, 8, 8), torch.randn(2, 1, 3, 3), torch.ones(2), torch.zeros(2)
     >>> conv_norm_relu(x, w, None, one, zero, 1e-5, stride=2, padding=1)[0].shape
     torch.Size([4, 2, 4, 4])
@@ -109,13 +93,6 @@ def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float)
     """As :func:`innerloop.nets.ops.reference.group_norm`, by torch's kernel where that is right.
 
     Of groups of one value the kernel's derivatives are noise, if it takes them at all.
-
-    Args:
-        x: maps ``(samples, channels, …)``.
-        groups: number of groups of channels.
-        weight: scale of every channel.
-        bias: shift of every channel.
-        eps: what is added to the variance.
     """
     if is_untransformed() and x[0].numel() >= groups * KERNEL_GROUP:
         return F.group_norm(x, groups, weight, bias, eps)
@@ -127,11 +104,6 @@ def norm_kernels_suit(policy: str, batch: bool, x: Tensor) -> bool:
 
     They may not under ``torch.func``; for stored statistics, through which gradients may flow; for the policy
     ``support``, whose statistics are handed on with their graph; and for a single value per channel.
-
-    Args:
-        policy: of normalisation.
-        batch: whether the statistics are those of the batch, and stay in it.
-        x: what is normalised.
     """
     forward_only = is_untransformed() and not torch.is_grad_enabled()  # patterns are counted that way
     suits = ((batch or policy == "group") and is_plain()) or (batch and forward_only and x.ndim == 4)
@@ -139,13 +111,7 @@ def norm_kernels_suit(policy: str, batch: bool, x: Tensor) -> bool:
 
 
 def activate(x: Tensor, slope: float, fresh: bool = True) -> Tensor:
-    """ReLU, or leaky ReLU for a slope above zero.
-
-    Args:
-        x: what to activate.
-        slope: of the negative side.
-        fresh: whether nobody else holds ``x``, so that plain autograd may write the result over it.
-    """
+    """ReLU, or leaky ReLU for a slope above zero."""
     over = fresh and is_plain()
     return F.leaky_relu(x, slope, inplace=over) if slope else F.relu(x, inplace=over)
 

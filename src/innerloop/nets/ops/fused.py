@@ -47,15 +47,6 @@ def conv_norm_relu(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``relu(batch_norm(conv2d(x)))`` with batch statistics, and these (not differentiable).
 
-    Args:
-        x: maps ``(samples, channels, height, width)``.
-        weight: kernels ``(filters, channels, k, k)``.
-        scale: scale of every filter after normalisation.
-        shift: shift of every filter after normalisation.
-        eps: what is added to the variance.
-        stride: of the convolution.
-        padding: zeros on every side.
-
     >>> x, weight, one = torch.arange(4.0).view(1, 1, 2, 2), torch.ones(1, 1, 1, 1), torch.ones(1)
     >>> y, mean, var = conv_norm_relu(x, weight, one, 0 * one, 1e-5, stride=1, padding=0)
     >>> [round(v, 2) for v in y.flatten().tolist()], mean.item(), round(var.item(), 3)

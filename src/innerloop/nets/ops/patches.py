@@ -52,14 +52,7 @@ class Geometry(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """A convolution as three products of matrices; ``rows`` are (pixels, filters).
-
-    Attributes:
-        patches: ``x -> p``, whatever of ``x`` the products need.
-        rows: ``(p, weight) -> rows``, the convolution.
-        to_weight: ``(p, rows) ->`` its adjoint in the weight.
-        to_input: ``(rows, weight) ->`` its adjoint in ``x``.
-    """
+    """A convolution as three products of matrices; ``rows`` are (pixels, filters)."""
 
     patches: Callable[[Tensor], Tensor]
     rows: Callable[[Tensor, Tensor], Tensor]

@@ -19,14 +19,6 @@ def _per_channel(v: Tensor, x: Tensor) -> Tensor:
 def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     r"""Normalises (samples, channels, …) by given statistics: :math:`w(x-\mu)(\sigma^2+\epsilon)^{-1/2} + b`.
 
-    Args:
-        x: what is normalised.
-        mean: mean of every channel.
-        var: variance of every channel.
-        weight: scale of every channel.
-        bias: shift of every channel.
-        eps: what is added to the variance.
-
     >>> one, zero = torch.ones(2), torch.zeros(2)
     >>> normalise(torch.tensor([[3.0, 5.0]]), mean=one, var=4 * one, weight=one, bias=zero, eps=0.0)
     tensor([[1., 2.]])
@@ -37,12 +29,6 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor
 
 def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """Normalises by the batch's own statistics; returns them too (the variance is the biased one).
-
-    Args:
-        x: ``(samples, channels, …)``.
-        weight: scale of every channel.
-        bias: shift of every channel.
-        eps: what is added to the variance.
 
     >>> y, mean, var = batch_norm(torch.tensor([[1.0], [3.0]]), torch.ones(1), torch.zeros(1), eps=0.0)
     >>> y.flatten().tolist(), mean.item(), var.item()
@@ -59,13 +45,6 @@ def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Ten
 def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """Normalises every sample by the statistics of its own groups of channels.
 
-    Args:
-        x: ``(samples, channels, …)``.
-        groups: number of groups; it divides the number of channels.
-        weight: scale of every channel.
-        bias: shift of every channel.
-        eps: what is added to the variance.
-
     >>> x = torch.tensor([[1.0, 3.0, 10.0, 30.0]])
     >>> group_norm(x, 2, torch.ones(4), torch.zeros(4), eps=0.0)
     tensor([[-1.,  1., -1.,  1.]])
@@ -79,13 +58,6 @@ def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float)
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
     """Convolution of (samples, channels, height, width) with (filters, channels, k, k).
-
-    Args:
-        x: the maps.
-        weight: the kernels.
-        bias: one for every filter, or None.
-        stride: pixels from one place of the kernel to the next.
-        padding: zeros on every side.
 
     >>> conv2d(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 3, 3), None, stride=1, padding=1).flatten().tolist()
     [4.0, 4.0, 4.0, 4.0]

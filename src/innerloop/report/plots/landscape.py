@@ -93,14 +93,7 @@ def bars_figure(
     unit: str = "%",
     columns: int | None = None,
 ) -> Figure:
-    """Draws one panel per group: a horizontal bar per method with its interval and its number.
-
-    Args:
-        groups: by panel, by method: its value and the half-width of its interval.
-        title: of the figure.
-        unit: of all values.
-        columns: panels in a row; all of them if omitted.
-    """
+    """Draws one panel per group: a horizontal bar per method with its interval and its number."""
     height = 0.55 + 0.34 * max(len(group) for group in groups.values())
     columns = columns or len(groups)
     figure, axes = side_by_side(len(groups), columns, 3.5, height)

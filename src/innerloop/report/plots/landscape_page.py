@@ -15,15 +15,7 @@ GEOGRAPHY = ("dim", "inner_shots", "rho_hard", "rho_easy", "R", "r_hard", "r_eas
 
 
 def landscape_page(result: Mapping[str, Any]) -> str:
-    """A self-contained HTML page, started at the settings of a result.
-
-    Args:
-        result: of ``analyze landscape`` without a recipe: ``source``, ``settings``, ``inner_lr`` and
-            ``inner_shots``. It may come from a file that somebody sent: nothing but numbers is taken from it.
-
-    Raises:
-        ValueError: it is of a recipe's tasks, or a number is missing.
-    """
+    """A self-contained HTML page, started at the settings of a result."""
     if result.get("source") != "closed form":
         raise ValueError("the page shows the closed form")
     given = result.get("settings")

@@ -74,15 +74,6 @@ def line(
 ) -> Line:
     """A series, ``half`` the half-width of its band.
 
-    Args:
-        name: what the legend calls it.
-        x: places along the x axis.
-        y: values there.
-        half: half-width of a band around the line at every place; no band if omitted.
-        dots: whether every place gets a dot.
-        ink: colour; chosen by the position in the panel if omitted.
-        points: measured places to draw in the same colour.
-
     >>> line("a", [1, 2], [3.0, 4.0], half=[0.5, 0.5])["low"]
     [2.5, 3.5]
     """
@@ -101,13 +92,7 @@ def line(
 
 
 def points(x: Sequence[float], y: Sequence[float], half: Sequence[float] | None = None) -> Points:
-    """Measured places, ``half`` the half-length of their bars.
-
-    Args:
-        x: places along the x axis.
-        y: values there.
-        half: half-length of an error bar at every place; no bars if omitted.
-    """
+    """Measured places, ``half`` the half-length of their bars."""
     return {"x": list(x), "y": list(y), "half": list(half or ())}
 
 
@@ -123,20 +108,7 @@ def panel(
     limits: tuple[float, float] | None = None,
     ticks: Sequence[str] = (),
 ) -> Panel:
-    """A panel with its axes named; see :class:`Panel`.
-
-    Args:
-        x: name of the x axis.
-        y: name of the y axis.
-        lines: the series.
-        marks: marked places.
-        span: the part of the x axis to shade, from where to where; none by default.
-        log_x: whether the x axis is logarithmic.
-        log_y: whether the y axis is logarithmic.
-        heights: horizontal lines, by name; none by default.
-        limits: ends of the y axis; from the data if omitted.
-        ticks: words in place of the numbers 0, 1, … on the x axis.
-    """
+    """A panel with its axes named; see :class:`Panel`."""
     return {
         "x": x,
         "y": y,
@@ -152,25 +124,12 @@ def panel(
 
 
 def mark(name: str, x: float, y: float | None = None) -> Mark:
-    """A marked place.
-
-    Args:
-        name: what is written beside it.
-        x: where it is along the x axis.
-        y: where it is along the y axis; a vertical line if omitted.
-    """
+    """A marked place."""
     return {"name": name, "x": x, "y": y}
 
 
 def side_by_side(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of ``count`` empty panels in rows of ``columns``, each ``width`` by ``height`` inches.
-
-    Args:
-        count: number of panels.
-        columns: panels in a row, at most.
-        width: width of a panel in inches.
-        height: height of a panel in inches.
-    """
+    """A figure of ``count`` empty panels in rows of ``columns``, each ``width`` by ``height`` inches."""
     columns = min(columns, count)
     rows = -(-count // columns)
     figure = blank_figure(width * columns, height * rows)
@@ -187,15 +146,7 @@ def panels_figure(
     height: float = 3.2,
     shared_legend: bool = False,
 ) -> Figure:
-    """Draws the panels in rows of ``columns``, each with a legend, or one below for all of them.
-
-    Args:
-        panels: what to draw (:func:`panel`).
-        columns: panels in a row.
-        width: width of a panel in inches.
-        height: height of a panel in inches.
-        shared_legend: whether one legend below the figure serves all panels, instead of one in each.
-    """
+    """Draws the panels in rows of ``columns``, each with a legend, or one below for all of them."""
     figure, places = side_by_side(len(panels), columns, width, height)
     for axes, one in zip(places, panels, strict=True):
         _draw(axes, one)

@@ -13,10 +13,6 @@ def content_policy(style: str, script: str | None = None) -> str:
     somebody's files has another hash, and does not run.
     Style attributes are allowed, since matplotlib draws with them: without a network they can only look.
 
-    Args:
-        style: what stands between ``<style>`` and ``</style>``, to the letter.
-        script: the same of the script.
-
     >>> content_policy("a", "b").split("; ")[:2]
     ["default-src 'none'", 'img-src data:']
     """

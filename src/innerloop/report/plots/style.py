@@ -62,13 +62,7 @@ def blank_figure(width: float, height: float) -> Figure:
 
 
 def new_figure(rows: int = 1, width: float = 5.0, height: float = 3.1) -> tuple[Figure, list[Axes]]:
-    """An empty figure of ``rows`` panels with a common x axis (inches; 5 inches are 480 px in a page).
-
-    Args:
-        rows: number of panels, one below the other.
-        width: width of the figure in inches.
-        height: its height in inches.
-    """
+    """An empty figure of ``rows`` panels with a common x axis (inches; 5 inches are 480 px in a page)."""
     figure = blank_figure(width, height)
     axes = [figure.add_subplot(rows, 1, 1)]
     axes += [figure.add_subplot(rows, 1, i + 1, sharex=axes[0]) for i in range(1, rows)]
@@ -94,13 +88,7 @@ def dress(axes: Axes) -> None:
 
 
 def label(axes: Axes, x: str = "", y: str = "") -> None:
-    """Names the axes; y reads horizontally above its axis, where there is room for words.
-
-    Args:
-        axes: the panel.
-        x: name of the x axis; not named if empty.
-        y: name of the y axis; not named if empty.
-    """
+    """Names the axes; y reads horizontally above its axis, where there is room for words."""
     if x:
         axes.set_xlabel(x, color=INK, fontsize=TEXT)
     if y:
@@ -117,13 +105,7 @@ def legend(axes: Axes, **options: Any) -> None:
 
 
 def log_scale(axes: Axes, values: list[float], which: str = "y") -> None:
-    """A logarithmic axis for ``values``, with plain numbers (0.1, 1, 10) that every screen can show.
-
-    Args:
-        axes: the panel.
-        values: what is drawn, all above 0; their range decides how many numbers the axis shows.
-        which: ``x`` or ``y``.
-    """
+    """A logarithmic axis for ``values``, with plain numbers (0.1, 1, 10) that every screen can show."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     getattr(axes, f"set_{which}scale")("log")

@@ -16,14 +16,7 @@ from innerloop.nets.norms import statistics_for
 
 
 class Stacks(NamedTuple):
-    """Features and targets of many tasks.
-
-    Attributes:
-        support: ``(tasks, k1, d)``.
-        query: ``(tasks, k2, d)``.
-        support_targets: numbers ``(tasks, k1, k)`` or labels ``(tasks, k1)``.
-        query_targets: likewise.
-    """
+    """Features and targets of many tasks."""
 
     support: Tensor
     query: Tensor
@@ -51,12 +44,6 @@ def head_stacks(network: Network, params: Params, buffers: Buffers, batch: Batch
     weights (and the bias) that make it, so a bias adds a constant column and a scaled parametrisation
     scales its columns.
 
-    Args:
-        network: whose last layer adapts.
-        params: its parameters.
-        buffers: its buffers, among them running statistics.
-        batch: tasks, whose samples are the rows.
-
     >>> from innerloop import mlp
     >>> from innerloop.core import stack_tasks
     >>> net = mlp(1, [8], 2)
@@ -81,14 +68,7 @@ def head_stacks(network: Network, params: Params, buffers: Buffers, batch: Batch
 
 
 def task_features(network: Network, params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
-    """Support and query features of one task, with the statistics that training would use.
-
-    Args:
-        network: what computes the features.
-        params: its parameters.
-        buffers: its buffers; the query set is normalised with what the support set left in them.
-        task: the task.
-    """
+    """Support and query features of one task, with the statistics that training would use."""
     support = statistics_for(network.norm, "support", training=True)
     z_s, buffers = network.features(params, buffers, task.x_support, support)
     query = statistics_for(network.norm, "query", training=True)
@@ -97,16 +77,7 @@ def task_features(network: Network, params: Params, buffers: Buffers, task: Task
 
 
 def head_scales(network: Network, params: Params, dim: int) -> tuple[float, float | None]:
-    """How the last layer scales its weights and its bias at use (1 in the standard parametrisation).
-
-    Args:
-        network: whose last layer is looked at.
-        params: its parameters.
-        dim: the number of features that the last layer takes.
-
-    Raises:
-        UserError: the last layer is not linear in its parameters, or not of the form ``W z + b``.
-    """
+    """How the last layer scales its weights and its bias at use (1 in the standard parametrisation)."""
     own = {n: p.detach().clone().requires_grad_() for n, p in select(params, network.head_names).items()}
     matrices = [n for n, p in own.items() if p.ndim == 2]
     vectors = [n for n, p in own.items() if p.ndim == 1]

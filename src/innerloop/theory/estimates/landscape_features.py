@@ -112,15 +112,7 @@ def has_constant(network: Network) -> bool:
 
 
 def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
-    """Features ``(T, n, D)`` of inputs ``(T, n, …)`` in float64, at most :data:`PROJECTED` of them.
-
-    Args:
-        x: inputs.
-        kind: ``raw``, ``affine`` (the inputs and a constant), ``network`` (last hidden layer, with a constant
-            if the head has a bias) or ``tangent`` (derivatives of the one output by all parameters).
-        network: untrained; drawn from ``seed``.
-        seed: of the network and of the projection.
-    """
+    """Features ``(T, n, D)`` of inputs ``(T, n, …)`` in float64, at most :data:`PROJECTED` of them."""
     if kind == "raw":
         return _projected(x.flatten(2).double(), seed)
     if kind == "affine":

@@ -36,14 +36,7 @@ Outputs = Callable[[Params], Tensor]
 
 
 def task_outputs(network: Network, params: Params, buffers: Buffers, task: Task) -> tuple[Outputs, Outputs]:
-    """Support and query outputs as functions of the moving parameters; statistics as in training.
-
-    Args:
-        network: the network.
-        params: all its parameters; the functions replace those that they are given.
-        buffers: its buffers; the query set is normalised with what the support set left in them.
-        task: the task.
-    """
+    """Support and query outputs as functions of the moving parameters; statistics as in training."""
     support = statistics_for(network.norm, "support", training=True)
     query = statistics_for(network.norm, "query", training=True)
     with torch.no_grad():
@@ -59,14 +52,7 @@ def task_outputs(network: Network, params: Params, buffers: Buffers, task: Task)
 
 
 def pull(outputs: Outputs, moving: Params, cotangent: Tensor, keep: bool = False) -> Params:
-    r""":math:`J^\top u`.
-
-    Args:
-        outputs: a function of the moving parameters.
-        moving: the parameters at which its Jacobian J is taken.
-        cotangent: u, of the shape of the outputs.
-        keep: whether the product can be differentiated again.
-    """
+    r""":math:`J^\top u`."""
     with torch.enable_grad():
         at = {n: p.detach().requires_grad_() for n, p in moving.items()}
         grads = torch.autograd.grad(
@@ -80,11 +66,6 @@ def push(outputs: Outputs, moving: Params, tangent: Params) -> Tensor:
 
     Two backward passes instead of forward mode, which the fused layers do not have; second-order MAML needs
     the same.
-
-    Args:
-        outputs: a function of the moving parameters.
-        moving: the parameters at which its Jacobian J is taken.
-        tangent: v, a tensor for every moving parameter.
     """
     with torch.enable_grad():
         at = {n: p.detach().requires_grad_() for n, p in moving.items()}
@@ -108,19 +89,7 @@ def tangent_trace_moments(
     seed: int = 0,
     classes: int | None = None,
 ) -> Moments:
-    """Moments of H.1 on the tangent features of the ``moving`` parameters, by random probes.
-
-    Args:
-        network: the network.
-        loss: the inner loss, which fixes the convention.
-        params: where the features are taken: at initialisation, for advice.
-        buffers: running statistics.
-        batch: tasks.
-        moving: names of the parameters that adapt.
-        probes: random vectors per task; their error averages out over tasks too.
-        seed: of the probes.
-        classes: for cross-entropy.
-    """
+    """Moments of H.1 on the tangent features of the ``moving`` parameters, by random probes."""
     whole = whole_batch(batch)
     own, made = select(params, moving), generator(seed, "rate-probes")
     numerator, denominator = [], []
@@ -155,15 +124,6 @@ def tangent_gram_moments(
     :math:`\|\Theta_{ut}\|_F^2` and :math:`\langle\Theta_{uu}\Theta_{ut}, \Theta_{ut}\rangle`, with
     :math:`\Theta` summed layer by layer (:func:`innerloop.kernels.empirical_ntk`). For networks in which
     samples do not see each other; its cost grows with the square of the number of outputs.
-
-    Args:
-        network: the network.
-        loss: the inner loss, which fixes the convention.
-        params: where the features are taken: at initialisation, for advice.
-        buffers: running statistics.
-        batch: tasks.
-        moving: names of the parameters that adapt.
-        classes: for cross-entropy.
     """
     whole = whole_batch(batch)
     numerator, denominator = [], []
@@ -190,14 +150,6 @@ def tangent_gradient_moments(
     r"""Moments of the gradient form for the ``moving`` parameters.
 
     :math:`\langle g_u, g_t\rangle` and :math:`g_u^\top G_tg_u` of every task.
-
-    Args:
-        network: the network.
-        loss: the inner loss, whose gradients are taken.
-        params: where they are taken: at initialisation, for advice.
-        buffers: running statistics.
-        batch: tasks.
-        moving: names of the parameters that adapt.
     """
     whole = whole_batch(batch)
     own = select(params, moving)
@@ -227,16 +179,7 @@ def _loss_gradient(loss: Loss, outputs: Outputs, own: Params, targets: Tensor) -
 def gradient_size(
     network: Network, loss: Loss, params: Params, buffers: Buffers, batch: Batch, moving: Sequence[str]
 ) -> float:
-    """The root mean square of a support gradient's entries: what Adam divides its first step by.
-
-    Args:
-        network: the network.
-        loss: the inner loss, whose gradients are taken.
-        params: where they are taken: at initialisation, for advice.
-        buffers: running statistics.
-        batch: tasks.
-        moving: names of the parameters that adapt.
-    """
+    """The root mean square of a support gradient's entries: what Adam divides its first step by."""
     own = select(params, moving)
     sizes = []
     with plain_autograd():

@@ -110,13 +110,7 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sample_curvature(fits: TaskFits, lr: float, samples: float) -> Tensor:
-    r""":math:`\hat Q_i^{(s)}`, ``(T, d, d)``, without bias; see the head of this file.
-
-    Args:
-        fits: what samples say about the tasks.
-        lr: α, the inner rate.
-        samples: s, the number of samples that a step is taken on.
-    """
+    r""":math:`\hat Q_i^{(s)}`, ``(T, d, d)``, without bias; see the head of this file."""
     eye = torch.eye(fits.halves.shape[-1], dtype=fits.halves.dtype, device=fits.halves.device)
     left = eye - lr * fits.halves
     crossed = (left @ fits.halves.flip(0) @ left).mean(0)
@@ -151,13 +145,7 @@ def estimated_dimension(fits: TaskFits) -> Tensor:
 
 
 def solutions(fits: TaskFits, lr: float, inner_shots: float) -> tuple[Tensor, Tensor]:
-    """The solutions of NAL and MAML for equally frequent tasks, each ``(d, k)``.
-
-    Args:
-        fits: what samples say about the tasks.
-        lr: α, the inner rate.
-        inner_shots: samples that MAML adapts to in training.
-    """
+    """The solutions of NAL and MAML for equally frequent tasks, each ``(d, k)``."""
     nal, maml = (
         torch.linalg.solve(c.mean(0), (c @ fits.optima).mean(0))
         for c in (fits.covariances, sample_curvature(fits, lr, inner_shots))

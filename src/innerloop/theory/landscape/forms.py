@@ -95,13 +95,7 @@ def maml_solution(
 
 
 def weighted_optimum(curvatures: Tensor, optima: Tensor, weights: Tensor | None = None) -> Tensor:
-    r""":math:`E[C_i]^{-1}E[C_iw_i^*]`, ``(…, d)``: the minimiser of :math:`E\|w-w_i^*\|^2_{C_i}`.
-
-    Args:
-        curvatures: ``(…, tasks, d, d)``.
-        optima: ``(…, tasks, d)``.
-        weights: how frequent the tasks are, ``(…, tasks)``; all alike if omitted.
-    """
+    r""":math:`E[C_i]^{-1}E[C_iw_i^*]`, ``(…, d)``: the minimiser of :math:`E\|w-w_i^*\|^2_{C_i}`."""
     shares = normalised(weights, optima)
     pull = (shares[..., None] * (curvatures @ optima[..., None])[..., 0]).sum(-2)
     return solve((shares[..., None, None] * curvatures).sum(-3), pull)
@@ -179,11 +173,7 @@ def irreducible(
 
 
 def solve(matrices: Tensor, right: Tensor) -> Tensor:
-    """The smallest minimiser ``A⁻¹ b`` for symmetric positive semidefinite ``A``.
-
-    Raises:
-        UserError: where ``A`` is zero, so that every vector is as good as any other.
-    """
+    """The smallest minimiser ``A⁻¹ b`` for symmetric positive semidefinite ``A``."""
     inverse = spd_inverse(matrices)
     minimiser = (inverse @ right[..., None])[..., 0]
     rest = right - (matrices @ minimiser[..., None])[..., 0]
@@ -199,11 +189,7 @@ def solve(matrices: Tensor, right: Tensor) -> Tensor:
 
 
 def normalised(weights: Tensor | None, optima: Tensor) -> Tensor:
-    """Mixture weights that sum to one; equal ones if omitted.
-
-    Raises:
-        UserError: for negative weights, or none that is positive.
-    """
+    """Mixture weights that sum to one; equal ones if omitted."""
     tasks = optima.shape[-2]
     if weights is None:
         return optima.new_full((tasks,), 1.0 / tasks)

@@ -80,12 +80,6 @@ def step_curvature(
 
     Eqs. 21 and 22.
 
-    Args:
-        rho: ρ, the curvature of the task.
-        lr: α, the inner rate.
-        samples: s, the samples of the step.
-        dim: d.
-
     >>> step_curvature(0.1, lr=1.0, samples=500, dim=10)
     tensor(0.0810, dtype=torch.float64)
     """
@@ -201,14 +195,7 @@ def condition(env: Geography, shots: float | Tensor) -> Condition:
 
 
 def condition_of(ratio: Tensor, dim: Tensor, effective: Tensor, shots: Tensor) -> Condition:
-    r"""The condition from :math:`\rho_H/\rho_E`, the dimension, the effective dimension and ``m``.
-
-    Args:
-        ratio: :math:`\rho_H/\rho_E`.
-        dim: d.
-        effective: the effective dimension.
-        shots: m, the samples of the inner step.
-    """
+    r"""The condition from :math:`\rho_H/\rho_E`, the dimension, the effective dimension and ``m``."""
     left, right = ratio * (1 - ratio).square(), dim / shots
     return Condition(left, right, left / right, effective, effective / shots)
 

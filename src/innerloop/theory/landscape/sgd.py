@@ -35,13 +35,6 @@ class LinearTasks(NamedTuple):
 def draw_moments(rho: Tensor, dim: int, samples: int, noise: float, generator: torch.Generator) -> Moments:
     r"""Moments of ``samples`` inputs :math:`x\sim N(0,\rho I_d)` with noise, for every entry of ``rho``.
 
-    Args:
-        rho: variance of every coordinate, one for each draw.
-        dim: d.
-        samples: of every draw; at least ``dim``.
-        noise: standard deviation of the targets' noise.
-        generator: where the numbers are from.
-
     >>> rho = torch.ones(20000, dtype=torch.float64)
     >>> moments = draw_moments(rho, 2, 5, 1.0, torch.Generator().manual_seed(0))
     >>> [round(abs(float(x)), 1) for x in moments.gram.mean(0).flatten()]
@@ -61,26 +54,12 @@ def draw_moments(rho: Tensor, dim: int, samples: int, noise: float, generator: t
 
 
 def nal_gradient(w: Tensor, optima: Tensor, data: Moments) -> Tensor:
-    r""":math:`G(w-w^*)-c`: the gradient of half the mean squared error, ``(…, tasks, d)``.
-
-    Args:
-        w: where, ``(…, d)``.
-        optima: of the tasks, ``(…, tasks, d)``.
-        data: moments of their samples.
-    """
+    r""":math:`G(w-w^*)-c`: the gradient of half the mean squared error, ``(…, tasks, d)``."""
     return (data.gram @ (w[..., None, :] - optima)[..., None])[..., 0] - data.pull
 
 
 def maml_gradient(w: Tensor, optima: Tensor, inner: Moments, outer: Moments, lr: float) -> Tensor:
-    r""":math:`\hat P\big(G_{out}(w'-w^*)-c_{out}\big)` with :math:`w'=w-\alpha(G_{in}(w-w^*)-c_{in})`.
-
-    Args:
-        w: where adaptation starts, ``(…, d)``.
-        optima: of the tasks, ``(…, tasks, d)``.
-        inner: moments of the samples that are adapted to.
-        outer: moments of the samples that are judged on.
-        lr: α, the inner rate.
-    """
+    r""":math:`\hat P\big(G_{out}(w'-w^*)-c_{out}\big)` with :math:`w'=w-\alpha(G_{in}(w-w^*)-c_{in})`."""
     adapted = w[..., None, :] - lr * nal_gradient(w, optima, inner)
     outer_gradient = (outer.gram @ (adapted - optima)[..., None])[..., 0] - outer.pull
     return outer_gradient - lr * (inner.gram @ outer_gradient[..., None])[..., 0]

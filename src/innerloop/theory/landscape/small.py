@@ -15,16 +15,7 @@ Number = float | Tensor
 def compare_small(
     s: Tensor, optima: Tensor, shares: Tensor, lr: Number, shots: Number, inner_shots: Number
 ) -> tuple[Tensor, Tensor]:
-    """Solutions ``(B, 2, d)`` and task risks ``(B, 2, T)`` of NAL and MAML.
-
-    Args:
-        s: covariances ``(B, T, d, d)``.
-        optima: ``(B, T, d)``.
-        shares: mixture weights ``(B, T)``, normalised.
-        lr: α, a number or ``(B,)``.
-        shots: m, the same.
-        inner_shots: n₂, the same.
-    """
+    """Solutions ``(B, 2, d)`` and task risks ``(B, 2, T)`` of NAL and MAML."""
     d = s.shape[-1]
     s = s.permute(2, 3, 1, 0).contiguous()  # (d, d, T, B)
     w = optima.permute(2, 1, 0).contiguous()  # (d, T, B)

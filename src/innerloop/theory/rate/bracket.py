@@ -53,11 +53,6 @@ class Bracket(NamedTuple):
 def residuals(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
     """The derivative of the loss by the outputs, per task; outputs ``(tasks, K, k)``.
 
-    Args:
-        outputs: what is predicted.
-        targets: labels ``(tasks, K)`` or targets ``(tasks, K, k)``.
-        loss: name of the loss.
-
     >>> residuals(torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.int64), "cross-entropy")
     tensor([[[-0.5000,  0.5000]]])
     """
@@ -71,13 +66,7 @@ def residuals(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
 
 
 def curvature(outputs: Tensor, directions: Tensor, loss: str) -> Tensor:
-    r""":math:`\delta^\top H\delta` of every task, ``H`` the second derivative of the loss by the outputs.
-
-    Args:
-        outputs: ``(tasks, K, k)``.
-        directions: changes δ of the outputs, of the same shape.
-        loss: its name.
-    """
+    r""":math:`\delta^\top H\delta` of every task, ``H`` the second derivative of the loss by the outputs."""
     samples = outputs.shape[1]
     if loss.startswith("cross-entropy"):
         p = outputs.softmax(-1)
@@ -132,11 +121,6 @@ def pooled_head(features: Tensor, targets: Tensor, ridge: float = 1e-6) -> Tenso
     """The one head that fits all tasks at once (ERM), ``(d, k)``.
 
     The ridge is relative to the mean eigenvalue.
-
-    Args:
-        features: ``(tasks, K, d)``.
-        targets: ``(tasks, K, k)``.
-        ridge: penalty, relative to the mean eigenvalue.
 
     >>> x = torch.tensor([[[1.0], [2.0]], [[1.0], [2.0]]], dtype=torch.float64)
     >>> y = torch.tensor([[[1.0], [2.0]], [[3.0], [6.0]]], dtype=torch.float64)

@@ -72,11 +72,6 @@ def polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
     :math:`\operatorname{tr} S^3 = \sum_{abc}S_{ab}S_{bc}S_{ca}` with :math:`S_{ab} = \sum_i x_i^{a+b}`; the
     three samples of a term are one, two or three.
 
-    Args:
-        dim: d.
-        samples: K.
-        variance: :math:`\sigma^2`; a fraction gives exact results.
-
     >>> polynomial_traces(1, 5, 1).rate                       # S = K: ½
     0.5
     """
@@ -93,13 +88,7 @@ def polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
 
 
 def printed_polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
-    r"""Example 1 as E.3 and E.4 print it; the second number is not the trace of a cube.
-
-    Args:
-        dim: d.
-        samples: K.
-        variance: :math:`\sigma^2`; a fraction gives exact results.
-    """
+    r"""Example 1 as E.3 and E.4 print it; the second number is not the trace of a cube."""
     m, k = normal_moments(6 * dim, variance), samples
     cube: Number = 0
     for a, b, c in product(range(dim), repeat=3):
@@ -114,11 +103,6 @@ def independent_traces(moments: Sequence[Number], samples: int, dim: int) -> Tra
     :math:`\operatorname{tr} S^p` is a sum of products of 2p entries, along a closed walk that visits p rows
     and p columns. Which of those coincide is a partition of each; a partition into r blocks is met by
     :math:`K(K-1)\cdots(K-r+1)` choices.
-
-    Args:
-        moments: :math:`E[Y^k]` for k from 0 to 6.
-        samples: K.
-        dim: d.
 
     >>> independent_traces([1, 0, 1, 0, 3, 0, 15], 1, 1)      # Y² of a normal number: E Y⁴, E Y⁶
     Traces(square=3, cube=15, samples=1)

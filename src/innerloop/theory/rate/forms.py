@@ -161,12 +161,6 @@ def risk_curve(train: Sums, rates: Sequence[float], test: Sums | None = None) ->
 def minimise(value: Callable[[float], float], low: float, high: float, tolerance: float = 1e-6) -> float:
     """The least of a function on an interval: 64 grid points, then golden section around the best.
 
-    Args:
-        value: the function.
-        low: lower end of the interval.
-        high: upper end.
-        tolerance: relative precision of the place.
-
     >>> round(minimise(lambda x: (x - 0.3) ** 2, 0.0, 1.0), 5)
     0.3
     """
@@ -240,11 +234,6 @@ def expected_distance(features: Tensor, rate: float, shrinkage: Tensor) -> float
     :math:`w_m = \sum_j\Lambda_j a_j` with :math:`\Lambda_j = (\sum M_i)^{-1}M_j`, so this is
     :math:`\operatorname{tr}(Q\sum_j\Lambda_j\Lambda_j^\top)`. With :math:`Q = E(I - \tfrac{2\eta}{K}S)^{2t}`
     it is the part of :math:`E F_t(w_m(\alpha))` that depends on α, which Theorem 2 compares with α = 0.
-
-    Args:
-        features: ``(N, K, d)``, of the training tasks.
-        rate: α.
-        shrinkage: ``Q``, ``(d, d)``.
     """
     k = features.shape[1]
     s = features.mT @ features
@@ -255,14 +244,7 @@ def expected_distance(features: Tensor, rate: float, shrinkage: Tensor) -> float
 
 
 def theorem2_range(least: float, largest: float, constant: float, k: int) -> float:
-    r"""The largest α for which Theorem 2 is proved (as printed before eq. 3.8).
-
-    Args:
-        least: :math:`\lambda_I`, lower bound of the eigenvalues of ``S``.
-        largest: :math:`\lambda_S`, upper bound.
-        constant: :math:`\tilde c`: a lower bound of :math:`E[\lambda^3]E[\lambda] - E[\lambda^2]^2` (G.29).
-        k: samples per task.
-    """
+    r"""The largest α for which Theorem 2 is proved (as printed before eq. 3.8)."""
     gap = 4 * largest**6 - least**6
     root = (4 * largest**8 + 1.5 * constant * least**4 * gap / largest**3) ** 0.5
     return k * (root - 2 * largest**4) / (least**2 * gap)

@@ -34,15 +34,7 @@ def adapted(features: Tensor, rate: float) -> Tensor:
 def risks(
     matrices: Tensor, optima: Tensor, population: Tensor, samples: int, variance: float
 ) -> tuple[float, float]:
-    r""":math:`L_m(w_m)` of one draw (C.4) and :math:`\bar L_m` (C.5), its mean over optima.
-
-    Args:
-        matrices: ``(N, d, d)``, of the training tasks.
-        optima: ``(N, d)``, theirs.
-        population: ``(d, d)``, the expectation of the matrices.
-        samples: K.
-        variance: :math:`\sigma_a^2`, of one coordinate of an optimum.
-    """
+    r""":math:`L_m(w_m)` of one draw (C.4) and :math:`\bar L_m` (C.5), its mean over optima."""
     total = matrices.sum(0)
     w = torch.linalg.solve(total, torch.einsum("nij,nj->i", matrices, optima))
     shared = torch.linalg.solve(total, torch.linalg.solve(total, population).mT)  # A⁻¹MA⁻¹
@@ -82,11 +74,6 @@ class Eigenvalues(NamedTuple):
 def epsilon(known: Eigenvalues, rate: float, samples: int) -> float:
     r""":math:`\varepsilon(\alpha, K)` of Proposition 1; infinite at the ends of B.13.
 
-    Args:
-        known: the two eigenvalues that the bound depends on.
-        rate: α.
-        samples: K.
-
     >>> epsilon(Eigenvalues(2.0, 3.0), 0.0, 10)                # λ_S/λ_I²
     0.75
     """
@@ -122,16 +109,6 @@ def gap_bound(
 
     .. math:: \frac{L^2}K\max\Big\{\sqrt{\frac{d\,\varepsilon}{N^2}\log\frac2\delta},\;
         \frac{\varepsilon}N\log\frac2\delta\Big\}
-
-    Args:
-        known: bounds of the eigenvalues.
-        rate: α.
-        samples: K.
-        dim: d.
-        tasks: N.
-        norm: ``L``, of :func:`sub_gaussian_norm`.
-        chance: δ.
-        squared: ε² under the root, which is what the proof gives (C.18).
     """
     e, log = epsilon(known, rate, samples), math.log(2 / chance)
     root = math.sqrt(dim * (e**2 if squared else e) * log) / tasks

@@ -52,12 +52,6 @@ def power_traces(features: Tensor) -> tuple[Tensor, Tensor]:
 
     They are :math:`\|G\|_F^2` and :math:`\langle G^2, G\rangle`.
 
-    Args:
-        features: ``(tasks, K, d)``.
-
-    Returns:
-        Two tensors ``(tasks,)`` in float64; the products are taken in the dtype of the features.
-
     >>> eye = torch.eye(3).expand(2, 3, 3)
     >>> power_traces(2 * eye)                       # S = 4 I
     (tensor([48., 48.], dtype=torch.float64), tensor([192., 192.], dtype=torch.float64))
@@ -75,10 +69,6 @@ def split_traces(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
     With :math:`C = \Phi_u\Phi_t^\top` these are :math:`\|C\|_F^2` and
     :math:`\langle CC^\top, \Phi_u\Phi_u^\top\rangle`: nothing of size ``d × d`` is formed unless ``d`` is
     smaller than both numbers of samples.
-
-    Args:
-        support: ``(tasks, k1, d)``, the features adapted to.
-        query: ``(tasks, k2, d)``, the features judged on.
     """
     check_stack(support, "support features")
     check_stack(query, "query features")
@@ -154,12 +144,6 @@ def bootstrap(
 
     It does not know whether the formula is right for the problem; that uncertainty is larger and stated
     apart.
-
-    Args:
-        estimates: weights ``(draws, tasks)`` (how often each task was drawn) → one estimate per draw.
-        tasks: how many there are.
-        draws: bootstrap samples.
-        seed: of the draws.
 
     >>> values = torch.arange(100, dtype=torch.float64)
     >>> low, high = bootstrap(lambda w: (w @ values) / w.sum(1), 100)

@@ -62,10 +62,6 @@ class Arena:
     """A block of shared memory, for the process that makes it and for those that it starts afterwards.
 
     It has no name in the file system, so that nothing is left behind, however the processes end.
-
-    Args:
-        context: how processes are started.
-        size: bytes.
     """
 
     def __init__(self, context: BaseContext, size: int) -> None:

@@ -207,12 +207,6 @@ def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tupl
 def expected_speedup(wanted: str, steps: int, eager: float, images: bool) -> float:
     """How many times faster than eager steps those of a run will be, if it is compiled: for budgets only.
 
-    Args:
-        wanted: ``compile`` of :func:`choose_plan`.
-        steps: of the run.
-        eager: seconds of an eager step.
-        images: whether inputs are pictures.
-
     >>> expected_speedup("off", 1000, 0.1, False)
     1.0
     """

@@ -46,12 +46,7 @@ _ABANDONED: list[Worker] = []  # killed, and not waited for yet
 
 
 class Crew:
-    """Processes that run one function on tasks in shared memory.
-
-    Args:
-        function: ``(params, buffers, task) -> tensors``.
-        count: how many processes at most; there are never more than tasks.
-    """
+    """Processes that run one function on tasks in shared memory."""
 
     def __init__(self, function: Callable[..., Any], count: int) -> None:
         method = start_method()

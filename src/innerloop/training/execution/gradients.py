@@ -111,12 +111,7 @@ def _gathered(results: list[tuple[Tensor, Params, Buffers]], weights: Tensor | N
 
 
 class InProcesses:
-    """The same in worker processes, which end with this object; the results are the same to the last bit.
-
-    Args:
-        loss: the loss of one task.
-        count: how many processes.
-    """
+    """The same in worker processes, which end with this object; the results are the same to the last bit."""
 
     def __init__(self, loss: TaskLoss, count: int) -> None:
         self.processes = Processes(_gradient_of_one(loss), count, weights=True)
@@ -133,13 +128,7 @@ class InProcesses:
         return Gradient(gradient.losses, *({k: v.clone() for k, v in t.items()} for t in gradient[1:]))
 
     def start(self, params: Params, buffers: Buffers, batch: Batch) -> None:
-        """Starts the processes, so that the first call is as any other.
-
-        Args:
-            params: parameters of the shapes that calls will have.
-            buffers: buffers of the shapes that calls will have.
-            batch: a batch of the size that calls will have.
-        """
+        """Starts the processes, so that the first call is as any other."""
         self.processes.start(detach(params), detach(buffers), batch)
 
 

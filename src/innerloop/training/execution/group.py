@@ -32,15 +32,7 @@ _TELL = 1.0  # seconds between notes of how far a rank is
 
 
 class Group:
-    """This process among those that share the work, made by :func:`join`.
-
-    Attributes:
-        rank: its number.
-        size: how many there are.
-        timeout: seconds after which a rank that does not answer is given up.
-        busy: whether all ranks are at the same work now, so that it need not be announced.
-        whole: false once this rank may have missed an exchange: no other will fit then.
-    """
+    """This process among those that share the work, made by :func:`join`."""
 
     def __init__(self, place: Place, base: Any, store: Any) -> None:
         self.rank, self.size, self.place = place.rank, place.size, place

@@ -23,12 +23,6 @@ def plain_out(
 
     Numbers arrive bit by bit, infinite ones too.
 
-    Args:
-        work: some of the items → what is found for each.
-        items: the same on all ranks.
-        ranks: how many there are; 1 does it all here.
-        together: items that a rank is given at a time; its whole share if omitted.
-
     >>> plain_out(lambda numbers: [{"square": n * n} for n in numbers], [3, 4], 1)
     [{'square': 9}, {'square': 16}]
     """
@@ -43,13 +37,6 @@ def plain_out(
 
 def from_leader(make: Callable[[], Any], ranks: int) -> Any:
     """What rank 0 makes, on all ranks; the others wait for it.
-
-    Args:
-        make: makes plain data; called on rank 0 only.
-        ranks: how many there are; with 1 it is made here.
-
-    Raises:
-        AllRanksError: on all ranks, if ``make`` raises a user error.
 
     >>> from_leader(lambda: {"steps": 3}, 1)
     {'steps': 3}

@@ -127,11 +127,7 @@ def bfloat16_works(device: str = "cpu") -> Outcome:
 
 
 def check_compiler(wanted: str) -> None:
-    """Refuses ``compile="full"`` where there is no compiler, or none that works.
-
-    Raises:
-        UserError: with what to install, or what to set.
-    """
+    """Refuses ``compile="full"`` where there is no compiler, or none that works."""
     if wanted != "full":
         return
     if cpp_compiler() is None:

@@ -28,12 +28,6 @@ class Processes:
     function itself is sent once, when they start: it must not depend on what changes afterwards. Tensors of
     the results are views of that memory, good until the next call.
 
-    Args:
-        function: ``(params, buffers, task) -> tensors`` (a tensor, or tuples and dicts of them).
-        count: processes, with one thread each; never more than tasks.
-        weights: whether it returns as much as parameters and buffers take, as gradients do: room is kept for
-            that. Other results travel with the answers.
-
     >>> from innerloop.core import stack_tasks
     >>> one = Task(*(torch.ones(2, 1) for _ in range(4)), torch.tensor(0))
     >>> total = Processes(lambda p, b, task: task.x_query.sum(), 2)
@@ -46,11 +40,7 @@ class Processes:
         self._ending = weakref.finalize(self, self.crew.abandon)
 
     def __call__(self, params: Params, buffers: Buffers, batch: Batch) -> list[Any]:
-        """The results, in the order of the tasks.
-
-        Raises:
-            WorkersError: three died at the same task, none can be started, or a tensor is on another device.
-        """
+        """The results, in the order of the tasks."""
         tasks = batch.tasks()
         setting, jobs, size = self._layout(params, buffers, tasks)
         arena = self.crew.arena(size, len(tasks))
@@ -75,13 +65,7 @@ class Processes:
         self.crew.stop()
 
     def start(self, params: Params, buffers: Buffers, batch: Batch) -> None:
-        """Starts the workers for batches of this size, which a first call would else do.
-
-        Args:
-            params: parameters of the shapes that calls will have.
-            buffers: buffers of the shapes that calls will have.
-            batch: a batch of the size that calls will have.
-        """
+        """Starts the workers for batches of this size, which a first call would else do."""
         self.crew.arena(self._layout(params, buffers, batch.tasks())[2], batch.size)
 
     def _layout(self, params: Params, buffers: Buffers, tasks: list[Task]) -> tuple[Setting, list[Job], int]:

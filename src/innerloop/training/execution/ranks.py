@@ -35,11 +35,6 @@ class AllRanksError(UserError):
 def share_of(total: int, rank: int, size: int) -> tuple[int, int]:
     """The tasks ``start … stop − 1`` of a rank: neighbours, and nobody has two more than another.
 
-    Args:
-        total: number of tasks.
-        rank: the rank whose share is wanted, from 0.
-        size: number of ranks.
-
     >>> [share_of(7, rank, 3) for rank in range(3)], share_of(1, 1, 2)
     ([(0, 3), (3, 5), (5, 7)], (1, 1))
     """
@@ -54,12 +49,7 @@ class _Undrawn(NamedTuple):
 
 
 def undrawn(size: int, draw: Callable[[int, int], Batch]) -> Batch:
-    """A batch of which a rank draws its own tasks only: :func:`ranked` asks it for its size and slices.
-
-    Args:
-        size: tasks in all.
-        draw: ``(start, stop)`` → those tasks.
-    """
+    """A batch of which a rank draws its own tasks only: :func:`ranked` asks it for its size and slices."""
     return cast("Batch", _Undrawn(size, draw))
 
 
@@ -71,10 +61,6 @@ def ranked(run: MetaGradient, ranks: int) -> MetaGradient:
     .. math:: \nabla\frac1T\sum_tL_t = \sum_r\frac{T_r}{T}\,\nabla\frac1{T_r}\sum_{t\in r}L_t,
 
     and statistics are averaged likewise. Losses stand at their task's place: their sums have one term.
-
-    Args:
-        run: the meta-gradient of one process.
-        ranks: how many processes there are; all call this with the same arguments.
     """
     calls = 0
 
@@ -171,15 +157,6 @@ def shared_out(
     """``work`` on a list of items, divided among ranks; every rank gets all results, in the items' order.
 
     An item is never divided, so what depends on its size does not depend on the number of ranks.
-
-    Args:
-        work: some of the items → a tuple of tensors for each, always as many.
-        items: the same on all ranks.
-        ranks: how many there are; 1 does it all here.
-        together: items that a rank is given at a time.
-
-    Raises:
-        AllRanksError: on all ranks, if ``work`` raises a user error on any.
 
     >>> shared_out(lambda numbers: [(torch.tensor(n),) for n in numbers], [3, 4], 1)
     [(tensor(3),), (tensor(4),)]

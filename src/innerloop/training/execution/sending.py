@@ -21,13 +21,6 @@ class Parcel:
 
     Forked processes have it already. For others it is pickled by value, closures included, which pickle
     itself does not do; locks and thread-local values are made anew.
-
-    Args:
-        function: what to send.
-        method: ``fork`` or ``spawn``.
-
-    Raises:
-        WorkersError: it holds something that cannot be sent.
     """
 
     def __init__(self, function: Callable[..., Any], method: str) -> None:

@@ -46,16 +46,7 @@ def start_method() -> str:
 
 @contextlib.contextmanager
 def process_pool(workers: int, begin: Callable[..., None], *given: Any) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes while the context lasts; after an error or an interrupt they are ended at once.
-
-    Args:
-        workers: how many.
-        begin: runs first in every one of them; a function of a module, as whatever the pool is given.
-        given: its arguments.
-
-    Raises:
-        UserError: one of them was killed from outside.
-    """
+    """A pool of processes while the context lasts; after an error or an interrupt they are ended at once."""
     pool = new_pool(workers, begin, *given)
     with ended_by_errors(pool):
         yield pool
@@ -66,11 +57,6 @@ def new_pool(workers: int, begin: Callable[..., None], *given: Any) -> ProcessPo
     """A pool of processes that are started as :func:`start_method` says, and leave interrupts to this one.
 
     Jobs are submitted to it within :func:`beginning`; :func:`ended_by_errors` ends it, or ``shutdown``.
-
-    Args:
-        workers: how many.
-        begin: runs first in every one of them; a function of a module, as whatever the pool is given.
-        given: its arguments.
     """
     context = multiprocessing.get_context(start_method())
     return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(begin, *given))
@@ -104,10 +90,9 @@ def _begin(begin: Callable[..., None], *given: Any) -> None:
 
 @contextlib.contextmanager
 def ended_by_errors(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """After an error or an interrupt the processes of a pool end at once: what they were at work on is lost.
+    """After an error or an interrupt the processes of a pool end at once.
 
-    Raises:
-        UserError: one of them was killed from outside.
+    What they were at work on is lost.
     """
     try:
         yield

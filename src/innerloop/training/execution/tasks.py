@@ -54,14 +54,7 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
 def in_processes(
     fn: TaskFunction[Any], plan: Plan, weights: bool = False
 ) -> Callable[[Params, Buffers, Batch], Any]:
-    """:func:`map_tasks` in worker processes, which end with the returned function; ``weights`` as there.
-
-    Args:
-        fn: what is done with a task.
-        plan: its number of threads is the number of processes.
-        weights: whether ``fn`` returns as much as parameters and buffers take, as gradients do; memory is
-            then kept for it.
-    """
+    """:func:`map_tasks` in worker processes, which end with the returned function; ``weights`` as there."""
 
     def one(params: Params, buffers: Buffers, task: Task) -> Any:
         """``fn`` on one task, as it runs in a worker."""

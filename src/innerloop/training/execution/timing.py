@@ -41,13 +41,7 @@ class Timed(NamedTuple):
 
 
 def seconds_per_call(call: Callable[[], Any], budget: float = 1.0, best: float = float("inf")) -> float:
-    """The fastest of up to five calls after a warm-up; one call if it is long, fewer if another way wins.
-
-    Args:
-        call: what is timed.
-        budget: seconds after which nothing is repeated.
-        best: seconds of another way: a call that takes 1.5 times as long is not repeated.
-    """
+    """The fastest of up to five calls after a warm-up; one call if it is long, fewer if another way wins."""
     start = time.perf_counter()
     call()
     spent = time.perf_counter() - start
@@ -83,16 +77,6 @@ def time_plans(
     All are tried on a part of the batch; then the whole is run in the order of what that took, while the
     budget lasts: 2 % of the run, at least 5 s and at most 20 s. If not even one whole step fits, the fastest
     part decides, and what a step takes is estimated from it.
-
-    Args:
-        plans: the ways there are.
-        batch: what a step has to do.
-        measure: takes the time.
-        steps: of the run.
-        say: told of every way while it is measured, once that has taken a second.
-
-    Raises:
-        RuntimeError: none of them is possible; the first one's reason.
     """
     timing = _Timing(batch, measure, steps, say)
     timing.try_parts(plans)

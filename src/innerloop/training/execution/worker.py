@@ -23,13 +23,7 @@ from innerloop.training.execution.sending import Parcel
 
 
 class Setting(NamedTuple):
-    """What is the same for all tasks of a call.
-
-    Attributes:
-        params: where they are.
-        buffers: likewise.
-        grad: whether gradients are recorded outside of the function.
-    """
+    """What is the same for all tasks of a call."""
 
     params: dict[str, Place]
     buffers: dict[str, Place]
@@ -37,13 +31,7 @@ class Setting(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One task.
-
-    Attributes:
-        number: which of the batch.
-        task: where its fields are.
-        slot: first and last byte (exclusive) for what comes out.
-    """
+    """One task."""
 
     number: int
     task: tuple[Place, ...]
@@ -77,15 +65,7 @@ class Ours(NamedTuple):
 def serve(
     parcel: Parcel, arena: Arena, connection: Connection, inherited: Sequence[Connection], ours: Ours
 ) -> None:
-    """Runs what it is sent until it is told to end, or the other side is gone.
-
-    Args:
-        parcel: the function of a task.
-        arena: shared memory.
-        connection: to the process that asks.
-        inherited: ends of other workers' connections that a forked process has, and must not keep open.
-        ours: settings of torch to take over.
-    """
+    """Runs what it is sent until it is told to end, or the other side is gone."""
     for other in inherited:
         other.close()
     _prepare(ours)

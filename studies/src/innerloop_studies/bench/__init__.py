@@ -26,13 +26,7 @@ class Measure(Protocol):
 
 
 class Benchmark(NamedTuple):
-    """What the command knows of a benchmark.
-
-    Attributes:
-        what: what it measures, in a line.
-        run: measures.
-        figure: draws what ``run`` returned; None if there is no picture of it.
-    """
+    """What the command knows of a benchmark."""
 
     what: str
     run: Measure
@@ -106,11 +100,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def find(name: str) -> Benchmark:
-    """The benchmark of a name.
-
-    Raises:
-        UserError: there is none of this name.
-    """
+    """The benchmark of a name."""
     if name not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
         raise UserError(f"unknown benchmark '{name}'{did_you_mean(name, BENCHMARKS)}: there are {known}.")
@@ -118,16 +108,5 @@ def find(name: str) -> Benchmark:
 
 
 def run(name: str, *, quick: bool = False, say: Callable[[str], None] = print) -> Report:
-    """Runs a benchmark.
-
-    Args:
-        name: one of :data:`BENCHMARKS`.
-        quick: few repeats: to see that it runs, not to quote.
-        say: receives lines for people while it runs.
-
-    Returns:
-        ``name``, ``machine`` and ``cases``: each with ``case``, ``peer``, ``ours_ms``, ``peer_ms``, ``ratio``
-        (peer's time over ours), ``ours_mb``, ``peer_mb`` (peak resident memory of the process), ``threads``,
-        ``repeats``, ``gflops``, ``sgemm_share``, ``at_least`` (the ratio we promise) and ``notes``.
-    """
+    """Runs a benchmark."""
     return {"name": name, **find(name).run(quick=quick, say=say)}

@@ -16,13 +16,7 @@ WORKER = "innerloop_studies.bench.worker"
 
 
 class Child:
-    """A worker process; use as a context.
-
-    Args:
-        name: for people.
-        module: what it runs: the common worker, or a benchmark's own.
-        environment: variables on top of ours, such as the thread counts of libraries that read them once.
-    """
+    """A worker process; use as a context."""
 
     def __init__(self, name: str, module: str = WORKER, environment: dict[str, str] | None = None) -> None:
         self.name = name
@@ -52,11 +46,7 @@ class Child:
         self.errors.close()
 
     def ask(self, do: str, **request: Any) -> Answer:
-        """One request, one answer.
-
-        Raises:
-            RuntimeError: with the end of the worker's error output, if it died.
-        """
+        """One request, one answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:

@@ -22,14 +22,7 @@ import numpy as np
 
 
 class Step(NamedTuple):
-    """What a meta-step costs, in seconds of one core.
-
-    Attributes:
-        task: of one task.
-        fixed: what every rank does whatever its share is: laying out the buffer, the meta-optimiser.
-        spread: the standard deviation of a task's time.
-        size: bytes that ranks exchange.
-    """
+    """What a meta-step costs, in seconds of one core."""
 
     task: float
     fixed: float
@@ -55,11 +48,6 @@ class Exchange(NamedTuple):
 def all_reduce_seconds(ranks: int, size: float, link: Link) -> float:
     """The time of a ring: every rank sends ``size / ranks`` bytes to its neighbour, 2 (ranks − 1) times.
 
-    Args:
-        ranks: how many.
-        size: bytes that every rank has.
-        link: latency and bandwidth between neighbours.
-
     >>> all_reduce_seconds(1, 1e6, Link(1e-3, 1e9)), all_reduce_seconds(2, 1e6, Link(1e-3, 1e9))
     (0.0, 0.003)
     """
@@ -69,11 +57,6 @@ def all_reduce_seconds(ranks: int, size: float, link: Link) -> float:
 def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
     """The most tasks that one core has to do.
 
-    Args:
-        tasks: of a step.
-        ranks: how many.
-        cores: of every rank.
-
     >>> busiest(10, 4), busiest(10, 2, cores=4), busiest(4, 64)
     (3, 2, 1)
     """
@@ -81,25 +64,12 @@ def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
 
 
 def waiting_seconds(step: Step, share: int, cores: int) -> float:
-    """How much longer than the average the slowest of this many cores takes for ``share`` tasks, at most.
-
-    Args:
-        step: what a step costs.
-        share: tasks of a core.
-        cores: how many.
-    """
+    """How much longer than the average the slowest of this many cores takes for ``share`` tasks, at most."""
     return step.spread * math.sqrt(2 * share * math.log(cores))
 
 
 def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
     """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each.
-
-    Args:
-        step: what a step costs.
-        link: latency and bandwidth between neighbours.
-        tasks: of a step.
-        ranks: how many.
-        cores: of every rank.
 
     >>> round(step_seconds(Step(0.1, 0.01, 0.0, 1e6), Link(0.0, 1e9), tasks=4, ranks=2), 6)
     0.211
@@ -113,13 +83,6 @@ def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1)
 def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
     """How many times faster the same step is than on one core.
 
-    Args:
-        step: what a step costs.
-        link: latency and bandwidth between neighbours.
-        tasks: of a step.
-        ranks: how many.
-        cores: of every rank.
-
     >>> speed_up(Step(0.1, 0.0, 0.0, 0.0), Link(0.0, 1e9), tasks=64, ranks=8, cores=8)
     64.0
     """
@@ -127,23 +90,12 @@ def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> 
 
 
 def efficiency(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
-    """The speed-up per core.
-
-    Args:
-        step: what a step costs.
-        link: latency and bandwidth between neighbours.
-        tasks: of a step.
-        ranks: how many.
-        cores: of every rank.
-    """
+    """The speed-up per core."""
     return speed_up(step, link, tasks, ranks, cores) / (ranks * cores)
 
 
 def fitted(exchanges: Sequence[Exchange]) -> Link:
     r"""The link whose ring is nearest to what was measured: least squares of :math:`t_\text{ring}/t - 1`.
-
-    Args:
-        exchanges: of two ranks or more, and of two sizes or more.
 
     >>> link = Link(50e-6, 2e9)
     >>> measured = [Exchange(2, n, all_reduce_seconds(2, n, link)) for n in (1e3, 1e6)]

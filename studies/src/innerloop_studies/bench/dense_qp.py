@@ -27,17 +27,7 @@ class DenseQP(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Q: Tensor, p: Tensor, G: Tensor, h: Tensor, A: Tensor, b: Tensor) -> Tensor:
-        """Steps until residuals and complementarity are small.
-
-        Args:
-            ctx: autograd's.
-            Q: the quadratic part of ½xᵀQx + pᵀx.
-            p: its linear part.
-            G: rows of the inequalities Gx ≤ h.
-            h: their bounds.
-            A: rows of the equations Ax = b.
-            b: their right-hand sides.
-        """
+        """Steps until residuals and complementarity are small."""
         x, slack, multiplier = interior_point(Q, p, G, h, A, b)
         ctx.save_for_backward(x, slack, multiplier, Q, G, A)
         return x
@@ -76,14 +66,6 @@ def interior_point(
     Q: Tensor, p: Tensor, G: Tensor, h: Tensor, A: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solution, slacks and multipliers of the inequalities.
-
-    Args:
-        Q: the quadratic part of ½xᵀQx + pᵀx.
-        p: its linear part.
-        G: rows of the inequalities Gx ≤ h.
-        h: their bounds.
-        A: rows of the equations Ax = b.
-        b: their right-hand sides.
 
     >>> one = torch.ones(1, 1, dtype=torch.float64)  # ½x² − 2x with x ≤ 1
     >>> none = torch.zeros(0, 1, dtype=torch.float64)

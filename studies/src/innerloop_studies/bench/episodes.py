@@ -91,13 +91,7 @@ class EpisodesWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """All sides take turns, each in a process of its own with one thread.
-
-    Args:
-        quick: few repeats.
-        say: receives lines for people.
-        sizes: ``classes``, for tests.
-    """
+    """All sides take turns, each in a process of its own with one thread."""
     base = {"threads": 1, **(sizes or {})}
     sides = [Side("numpy", {"side": "numpy", **base})]
     for name, batch in zip(AT_LEAST, (1, BATCH), strict=True):

@@ -34,14 +34,7 @@ SLOW = 5.0
 
 
 class Started(NamedTuple):
-    """Sides that are built and have run once.
-
-    Attributes:
-        sides: who takes part.
-        children: their processes.
-        answers: what each said when it was built; ``first_call_s`` at least.
-        results: what each computed, where its worker writes that down.
-    """
+    """Sides that are built and have run once."""
 
     sides: Sequence[Side]
     children: dict[str, Child]
@@ -72,14 +65,7 @@ def started(
     environment: Callable[[Side], dict[str, str]] | None = None,
     say: Say | None = None,
 ) -> Iterator[Started]:
-    """Every side in a process of its own, built and run once, until the context ends.
-
-    Args:
-        sides: who takes part.
-        module: the worker.
-        environment: variables of a side's process on top of ours.
-        say: told of slow first calls.
-    """
+    """Every side in a process of its own, built and run once, until the context ends."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         variables = {side.name: environment(side) if environment else None for side in sides}
@@ -104,16 +90,7 @@ def measured(
     scale: Callable[[Side], float] = lambda _: 1.0,
     warm: int = WARM,
 ) -> Measured:
-    """Lets the sides take turns (see :func:`take_turns`); ``scale`` as in :func:`rows.timing`, by side.
-
-    Args:
-        run: the sides, built.
-        rounds: how many turns each gets.
-        block_seconds: about how long one turn lasts.
-        patience: seconds to wait for a quiet machine.
-        scale: factor on a side's times, as in :func:`rows.timing`.
-        warm: calls before the first that counts.
-    """
+    """Lets the sides take turns (see :func:`take_turns`); ``scale`` as in :func:`rows.timing`, by side."""
     blocks = take_turns(run.children, rounds, block_seconds, patience, warm)
     timings = {
         s.name: timing(s, blocks[s.name], float(run.answers[s.name]["first_call_s"]), scale(s))
@@ -133,19 +110,7 @@ def compare(
     warm: int = WARM,
     exact: Spec | None = None,
 ) -> Comparison:
-    """Builds all sides, makes sure that they compute the same, then lets them take turns.
-
-    Args:
-        sides: who takes part.
-        rounds: how many turns each gets.
-        block_seconds: about how long one turn lasts.
-        say: receives lines for people.
-        reference: name of the side whose gradient the others' must equal.
-        patience: see :func:`take_turns`.
-        warm: calls before the first that counts.
-        exact: settings under which gradients are compared in float64, for networks whose maxima and kinks
-            turn rounding into other gradients; in float32, which is timed, they are then not.
-    """
+    """Builds all sides, makes sure that they compute the same, then lets them take turns."""
     off = None if exact is None else _off_in_float64(sides, exact, reference)
     with started(sides, say=say) as run:
         if off is None:
@@ -168,11 +133,7 @@ def _off_in_float64(sides: Sequence[Side], exact: Spec, reference: str) -> float
 
 
 def disagreement(gradients: dict[str, Array], reference: str) -> float:
-    """The largest relative distance from the reference gradient.
-
-    Raises:
-        RuntimeError: if it exceeds :data:`AGREE`; a faster wrong answer is no result.
-    """
+    """The largest relative distance from the reference gradient."""
     norm = float(np.linalg.norm(gradients[reference]))
     worst = 0.0
     for name, gradient in gradients.items():
@@ -196,13 +157,6 @@ def take_turns(
 
     While ``patience`` lasts (seconds; :data:`PATIENCE` if omitted), a round waits for the machine to be quiet
     and is taken again if others disturbed it. Every turn says how many cores ``others`` kept busy.
-
-    Args:
-        children: the processes, by name.
-        rounds: how many turns each gets.
-        block_seconds: about how long one turn lasts.
-        patience: seconds to wait for a quiet machine; :data:`PATIENCE` if omitted.
-        warm: calls before the first that counts.
     """
     names = list(children)
     repeats, pids = {}, {child.process.pid for child in children.values()}

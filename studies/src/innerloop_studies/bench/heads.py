@@ -61,12 +61,6 @@ def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
     """A loop of scikit-learn's estimators, in a process without torch, on exactly this many threads.
 
     The limit is set after all of its libraries are loaded: one that is loaded later would not obey it.
-
-    Args:
-        head: which estimator.
-        x: features of all problems.
-        y: their labels.
-        threads: how many.
     """
     from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
@@ -103,13 +97,7 @@ class HeadsWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Logistic regression on features of unit length and as they come; then the support vector machines.
-
-    Args:
-        quick: few repeats, and only logistic regression.
-        say: receives lines for people.
-        sizes: ``problems``, ``looped`` and ``dimensions``, for tests.
-    """
+    """Logistic regression on features of unit length and as they come; then the support vector machines."""
     cases = [("logistic", True), ("logistic", False)]
     if not quick:
         cases += [("svm", True), ("svc", True), ("crammer-singer", True)]
@@ -118,15 +106,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Row]:
-    """Ours in float32 and float64 against scikit-learn, each at its better thread count.
-
-    Args:
-        head: which head.
-        normalise: whether features have length one.
-        quick: few repeats.
-        say: receives lines for people.
-        sizes: other sizes, for tests.
-    """
+    """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
     from innerloop.core.cores import available_cores
 
     base, counts = {"head": head, "normalise": normalise, "sizes": sizes}, sorted({1, available_cores()})

@@ -19,14 +19,7 @@ DTYPES = ("float32", "float64")
 
 
 def problems(count: int, normalise: bool, dimensions: int, queries: int = 0) -> tuple[Array, Array, Array]:
-    """Non-negative features around overlapping class means: support, its labels, and queries; float32.
-
-    Args:
-        count: how many.
-        normalise: whether features have length one.
-        dimensions: of the features.
-        queries: per class.
-    """
+    """Non-negative features around overlapping class means: support, its labels, and queries; float32."""
     rng = np.random.default_rng(0)
     means = np.float32(0.3) * rng.standard_normal((count, WAYS, 1, dimensions), np.float32)
 
@@ -82,14 +75,7 @@ def solutions(normalise: bool, sizes: dict[str, int]) -> dict[str, float]:
 
 
 def objective(x: Any, y: Any, weights: Any, bias: Any) -> Any:
-    """Logistic regression's, per problem, in float64.
-
-    Args:
-        x: features of all problems.
-        y: their labels.
-        weights: one matrix for each.
-        bias: likewise.
-    """
+    """Logistic regression's, per problem, in float64."""
     import torch
 
     outputs = x.double() @ weights.mT + bias[:, None]

@@ -27,13 +27,7 @@ MODULE = "innerloop_studies.bench.landscape"
 
 
 def environments(count: int, tasks: int, dim: int) -> tuple[Array, Array]:
-    """Covariances of random directions with eigenvalues between 0.1 and 1, and optima; float64.
-
-    Args:
-        count: how many.
-        tasks: of each.
-        dim: d.
-    """
+    """Covariances of random directions with eigenvalues between 0.1 and 1, and optima; float64."""
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.standard_normal((count, tasks, dim, dim)))[0]
     values = 0.1 + 0.9 * rng.random((count, tasks, 1, dim))
@@ -86,26 +80,13 @@ class LandscapeWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Solutions, risks and gains of 10,000 environments of two and of ten tasks at d = 10.
-
-    Args:
-        quick: few repeats, and two tasks only.
-        say: receives lines for people.
-        sizes: ``environments`` and ``dim``, for tests.
-    """
+    """Solutions, risks and gains of 10,000 environments of two and of ten tasks at d = 10."""
     rows = [one_case(tasks, quick, say, sizes or {}) for tasks in (TASKS[:1] if quick else TASKS)]
     return {"cases": rows, "machine": harness.machine(0.0 if quick else None)}
 
 
 def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
-    """Both sides on one thread and on all; each at its better count.
-
-    Args:
-        tasks: of an environment.
-        quick: few repeats.
-        say: receives lines for people.
-        sizes: other sizes, for tests.
-    """
+    """Both sides on one thread and on all; each at its better count."""
     count, dim = sizes.get("environments", ENVIRONMENTS), sizes.get("dim", DIM)
     base = {"environments": count, "tasks": tasks, "dim": dim}
     counts = sorted({1, available_cores()})
@@ -126,11 +107,7 @@ def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
 
 
 def disagreement(gains: list[Array]) -> float:
-    """The largest relative difference between sides.
-
-    Raises:
-        RuntimeError: if it exceeds :data:`AGREE`; a faster wrong answer is no result.
-    """
+    """The largest relative difference between sides."""
     worst = float(np.max([np.abs(g / gains[-1] - 1) for g in gains]))
     if not worst <= AGREE:
         raise RuntimeError(f"the sides disagree: gains differ by {worst:.1g}")

@@ -13,17 +13,7 @@ QUIET = 0.1
 
 
 class Machine(TypedDict):
-    """A machine, in the JSON of every benchmark.
-
-    Attributes:
-        cpu: its own name.
-        cores: that may be used.
-        torch: version.
-        python: version.
-        compiler: whether ``torch.compile`` works.
-        bfloat16: whether its products work.
-        sgemm_gflops: the best matrix product, in GFLOP/s, by threads.
-    """
+    """A machine, in the JSON of every benchmark."""
 
     cpu: str
     cores: int
@@ -54,13 +44,7 @@ def describe() -> Machine:
 
 
 def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
-    """The fastest of some products of two square float32 matrices.
-
-    Args:
-        threads: how many.
-        size: side of the matrices.
-        repeats: how many products.
-    """
+    """The fastest of some products of two square float32 matrices."""
     import torch
 
     torch.set_num_threads(threads)

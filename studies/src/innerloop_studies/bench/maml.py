@@ -15,14 +15,7 @@ PLAIN = "plain-loop"
 
 
 class Ours(NamedTuple):
-    """One way of ours.
-
-    Attributes:
-        name: for the table.
-        plan: ``mode`` and ``compile`` of the plan.
-        at_least: the ratio that we promise against each peer.
-        threads: thread counts to try; ``None`` tries those that the peers get.
-    """
+    """One way of ours."""
 
     name: str
     plan: Spec
@@ -43,20 +36,7 @@ def run_cases(
     prefix: str = "",
     exact: Spec | None = None,
 ) -> Report:
-    """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all.
-
-    Args:
-        workload: ``sine``, ``conv`` or ``pooled``.
-        cases: inner steps, and our ways.
-        quick: few short blocks, on one thread only.
-        say: receives lines for people.
-        sizes: smaller sizes, for tests.
-        libraries: whether ``higher`` and ``torchopt`` take part.
-        rounds: turns of every side, unless it is to be quick.
-        warm: calls before the first that counts.
-        prefix: of the names of the cases.
-        exact: settings under which gradients are compared in float64 (:func:`harness.compare`).
-    """
+    """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all."""
     patience = 0.0 if quick else None
     machine = harness.machine(patience)
     speeds = ", ".join(f"{g:.0f} on {n}" for n, g in machine["sgemm_gflops"].items())
@@ -103,17 +83,7 @@ def table(
     flops: float,
     prefix: str = "",
 ) -> list[Row]:
-    """One row for every way of ours and every peer.
-
-    Args:
-        steps: inner steps.
-        ways: ours.
-        result: timings of all sides.
-        names: of the peers.
-        machine: what it can do at most.
-        flops: operations of one meta-gradient.
-        prefix: of the names of the cases.
-    """
+    """One row for every way of ours and every peer."""
     rows: list[Row] = []
     for way in ways:
         ours = better(result.timings, f"{way.name}@")
@@ -129,13 +99,7 @@ def table(
 
 
 def notes(ours: Timing, peer: Timing, result: Comparison) -> list[str]:
-    """What a reader should know about a row.
-
-    Args:
-        ours: our timing.
-        peer: theirs.
-        result: of the whole comparison.
-    """
+    """What a reader should know about a row."""
     work = f"memory beyond libraries and data {ours.peak_mb - ours.empty_mb:.0f} MB"
     parts = [
         f"gradients differ by {result.disagreement:.1g}",

@@ -44,15 +44,7 @@ def run(quick: bool = False, say: Say = print) -> Report:
 
 
 def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> Row:
-    """One process, one call of ``fit``: the peak at its end against that after ``every`` steps.
-
-    Args:
-        mode: of execution.
-        compile: whether, and how.
-        steps: of the training.
-        every: steps after which memory is looked at.
-        say: receives lines for people.
-    """
+    """One process, one call of ``fit``: the peak at its end against that after ``every`` steps."""
     spec = {"mode": mode, "compile": compile, "threads": 1, "steps": steps, "every": every}
     with Child("training") as child:
         peaks = {int(step): mb for step, mb in child.ask("train", spec=spec)["peaks"].items()}
@@ -72,13 +64,7 @@ def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> Row:
 
 
 def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
-    """A meta-gradient of Conv4 on four tasks, in a process of its own.
-
-    Args:
-        steps: inner steps.
-        options: of the learner.
-        repeats: how many meta-gradients.
-    """
+    """A meta-gradient of Conv4 on four tasks, in a process of its own."""
     base = {"side": "ours", "workload": "conv", "steps": steps, "mode": "loop", "threads": 1}
     with Child("a meta-gradient") as child:
         child.ask("setup", spec={**base, **options})
@@ -98,15 +84,7 @@ def savings(quick: bool, say: Say) -> list[Row]:
 
 
 def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> Row:
-    """One of :data:`WAYS` at many inner steps against few; we promise something of iMAML only.
-
-    Args:
-        name: one of :data:`WAYS`.
-        few: inner steps.
-        many: inner steps.
-        quick: few repeats.
-        say: receives lines for people.
-    """
+    """One of :data:`WAYS` at many inner steps against few; we promise something of iMAML only."""
     little, much = (measure(steps, WAYS[name], 2 if quick else 5) for steps in (few, many))
     say(f"Conv4, {name}: {little.mb:.0f} MB at {few} inner steps, {much.mb:.0f} MB at {many}")
     row = _row(f"Conv4 {name}, {many} inner steps", f"{few} inner steps", much, little)

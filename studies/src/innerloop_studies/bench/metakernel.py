@@ -118,13 +118,7 @@ class MetakernelWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Both comparisons, then the growth of predictions.
-
-    Args:
-        quick: few repeats and no more than 1,000 samples.
-        say: receives lines for people.
-        sizes: ``tasks``, ``looped`` and ``points`` (the largest), for tests.
-    """
+    """Both comparisons, then the growth of predictions."""
     sizes = sizes or {}
     rows = [one_case(given, quick, say, sizes) for given in (False, True)]
     points = [p for p in POINTS if p <= sizes.get("points", 1000 if quick else POINTS[-1])]
@@ -138,14 +132,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
-    """One comparison, each side at its better thread count.
-
-    Args:
-        given: whether the Gram matrix is there already.
-        quick: few repeats.
-        say: receives lines for people.
-        sizes: other sizes, for tests.
-    """
+    """One comparison, each side at its better thread count."""
     tasks, looped = sizes.get("tasks", TASKS), sizes.get("looped", LOOPED)
     counts = sorted({1, available_cores()})
     sides = [

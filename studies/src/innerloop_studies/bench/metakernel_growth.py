@@ -27,13 +27,7 @@ def inputs(tasks: int) -> tuple[Any, Any]:
 
 
 def predictions(points: int, method: str, shots: int = QUERIES) -> float:
-    """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict.
-
-    Args:
-        points: training samples.
-        method: whose kernel.
-        shots: query samples of a task.
-    """
+    """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict."""
     import torch
 
     from innerloop.core.types import TaskBatch

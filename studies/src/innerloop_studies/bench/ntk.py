@@ -95,26 +95,13 @@ class NtkWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Both networks.
-
-    Args:
-        quick: few repeats.
-        say: receives lines for people.
-        sizes: ``width``, ``samples`` and ``depth``, for tests.
-    """
+    """Both networks."""
     rows = [one_case(case, quick, say, sizes or {}) for case in CASES]
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
 
 
 def one_case(case: str, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
-    """One comparison, each side at its better thread count.
-
-    Args:
-        case: one of :data:`CASES`.
-        quick: few repeats.
-        say: receives lines for people.
-        sizes: other sizes, for tests.
-    """
+    """One comparison, each side at its better thread count."""
     base = {"case": case, "sizes": sizes, "method": "layerwise"}
     counts = sorted({1, available_cores()})
     sides = [side for who in ("ours", PEER) for side in on_threads(who, {**base, "side": who}, counts)]

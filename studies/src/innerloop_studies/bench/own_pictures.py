@@ -59,13 +59,7 @@ def picture_files(count: int) -> Iterator[tuple[list[Path], str]]:
 
 
 def photographs(archive: Path, classes: int, per: int) -> Iterator[tuple[int, int, bytes]]:
-    """Photographs as files of JPEG, with the number of their class and their own.
-
-    Args:
-        archive: a file like :data:`REAL`.
-        classes: how many, at even distances.
-        per: pictures of each, the first ones.
-    """
+    """Photographs as files of JPEG, with the number of their class and their own."""
     with np.load(archive) as tables:
         data, offsets, labels = tables["jpeg"], tables["offsets"], tables["labels"]
         chosen = np.unique(labels)[np.linspace(0, len(np.unique(labels)) - 1, classes).astype(int)]
@@ -141,12 +135,9 @@ class OwnPicturesWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Features from nothing, from the cache and by the script; then episodes on them, and the whole command.
+    """Features from nothing, from the cache and by the script.
 
-    Args:
-        quick: few pictures and rounds.
-        say: receives lines for people.
-        sizes: ``pictures``, ``episodes``, ``looped``, ``shots`` and ``queries``, for tests.
+    Then episodes on them, and the whole command.
     """
     from innerloop.core.cores import available_cores
     from innerloop.nets.pretrained import is_installed
@@ -181,11 +172,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def _distance(features: dict[str, harness.Array]) -> float:
-    """The largest relative distance of our features from the script's.
-
-    Raises:
-        RuntimeError: if it is more than rounding: a faster wrong answer is no result.
-    """
+    """The largest relative distance of our features from the script's."""
     reference = features["script@1"]
     off = max(float(np.linalg.norm(f - reference) / np.linalg.norm(reference)) for f in features.values())
     if not off <= AGREE:

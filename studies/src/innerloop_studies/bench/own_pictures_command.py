@@ -40,13 +40,7 @@ def laid_out(files: Sequence[Path], folder: Path) -> tuple[Path, Path, dict[str,
 
 
 def once(examples: Path, new: Path, truth: dict[str, str]) -> tuple[float, float]:
-    """Seconds that the command takes with nothing kept, and the share of its labels that are right.
-
-    Args:
-        examples: folder of the examples.
-        new: folder of the pictures to label.
-        truth: file name → label.
-    """
+    """Seconds that the command takes with nothing kept, and the share of its labels that are right."""
     with tempfile.TemporaryDirectory() as kept:
         command = python_command("-m", "innerloop", "predict", "--support", str(examples), str(new), "--json")
         start = time.perf_counter()
@@ -67,13 +61,7 @@ def others_seconds() -> float | None:
 
 
 def command_case(files: Sequence[Path], quick: bool, what: str) -> Row:
-    """A row: seconds of the command against those that are promised.
-
-    Args:
-        files: pictures in a folder per class, at least fifteen of each for the whole case.
-        quick: once instead of three times.
-        what: the pictures, in words.
-    """
+    """A row: seconds of the command against those that are promised."""
     from innerloop.core.cores import available_cores
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,7 @@
 """Thousands of episodes on features that are there, against a loop of scikit-learn's estimators.
 
-Run as a module (``python -m innerloop_studies.bench.own_pictures_episodes``) it is the child process of one side.
+Run as a module (``python -m innerloop_studies.bench.own_pictures_episodes``) it is the child process of one
+side.
 """
 
 from __future__ import annotations
@@ -102,13 +103,7 @@ class EpisodesWorker(Worker):
 
 
 def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> None:
-    """The rows of the first episodes, for the loop.
-
-    Args:
-        labels: classes of all pictures.
-        sizes: ``shots``, ``queries`` and ``looped``, the number of episodes.
-        file: where they are written.
-    """
+    """The rows of the first episodes, for the loop."""
     from innerloop.tasks.episodes import Shape
     from innerloop.tasks.few_shot import Kind, few_shot
 
@@ -120,15 +115,7 @@ def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> 
 def episodes_case(
     features: Array, labels: Sequence[str], quick: bool, what: str, given: dict[str, int]
 ) -> Row:
-    """A row: ours against the loop, each at its better number of threads.
-
-    Args:
-        features: of all pictures, class after class.
-        labels: their classes.
-        quick: few repeats.
-        what: the pictures, in words.
-        given: other sizes, for tests.
-    """
+    """A row: ours against the loop, each at its better number of threads."""
     from innerloop.core.cores import available_cores
 
     fewest = int(np.unique(labels, return_counts=True)[1].min())
@@ -164,11 +151,7 @@ def episodes_case(
 
 
 def disagreement(accuracies: dict[str, Array], looped: int) -> float:
-    """How far the mean accuracies on the first episodes differ.
-
-    Raises:
-        RuntimeError: if that is more than queries on a border explain.
-    """
+    """How far the mean accuracies on the first episodes differ."""
     theirs = accuracies["scikit-learn@1"]
     off = max(abs(float(np.mean(a[:looped] - theirs))) for a in accuracies.values())
     if not off <= AGREE:

@@ -29,15 +29,7 @@ class SameConv(nn.Conv2d):
 
 
 def conv(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    """Convolution and batch norm.
-
-    Args:
-        inputs: channels.
-        outputs: channels.
-        kernel: side of the kernels.
-        stride: of the convolution.
-        groups: of channels.
-    """
+    """Convolution and batch norm."""
     return nn.Sequential(
         SameConv(inputs, outputs, kernel, stride, groups=groups, bias=False),
         nn.BatchNorm2d(outputs, eps=1e-3),

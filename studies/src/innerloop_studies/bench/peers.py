@@ -26,15 +26,7 @@ def mlp_module(hidden: int) -> nn.Module:
 
 
 def conv_module(channels: int, filters: int, features: int, ways: int, pooling: bool = False) -> nn.Module:
-    """Conv4 with strides of two or max pooling; batch statistics always, as in MAML.
-
-    Args:
-        channels: of the pictures.
-        filters: of every block.
-        features: that the last layer reads.
-        ways: outputs.
-        pooling: max pooling instead of strides.
-    """
+    """Conv4 with strides of two or max pooling; batch statistics always, as in MAML."""
     blocks: list[nn.Module] = []
     for i in range(4):
         blocks += [
@@ -67,16 +59,7 @@ def module_for(kind: str, params: Params) -> nn.Module:
 def higher_gradient(
     kind: str, loss: Loss, params: Params, lr: float, steps: int, fields: tuple[Tensor, ...]
 ) -> Callable[[], Params]:
-    """``higher.innerloop_ctx``, one task after the other.
-
-    Args:
-        kind: of network.
-        loss: inner and outer.
-        params: where to differentiate.
-        lr: inner rate.
-        steps: inner steps.
-        fields: support x, y and query x, y, stacked over tasks.
-    """
+    """``higher.innerloop_ctx``, one task after the other."""
     import higher
 
     module = module_for(kind, params)
@@ -103,16 +86,7 @@ def higher_gradient(
 def torchopt_gradient(
     kind: str, loss: Loss, params: Params, lr: float, steps: int, fields: tuple[Tensor, ...]
 ) -> Callable[[], Params]:
-    """``torchopt.MetaSGD``, as in its MAML example, but one backward pass per task to spare memory.
-
-    Args:
-        kind: of network.
-        loss: inner and outer.
-        params: where to differentiate.
-        lr: inner rate.
-        steps: inner steps.
-        fields: support x, y and query x, y, stacked over tasks.
-    """
+    """``torchopt.MetaSGD``, as in its MAML example, but one backward pass per task to spare memory."""
     import torchopt
 
     module = module_for(kind, params)

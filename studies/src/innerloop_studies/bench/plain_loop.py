@@ -56,16 +56,7 @@ def task_gradient(
     steps: int,
     task: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> tuple[Tensor, ...]:
-    """The gradient of the query loss after ``steps`` inner steps, in the order of ``params``.
-
-    Args:
-        forward: parameters and inputs → outputs.
-        loss: inner and outer.
-        params: leaves to differentiate by.
-        lr: inner rate.
-        steps: inner steps.
-        task: support x, y and query x, y.
-    """
+    """The gradient of the query loss after ``steps`` inner steps, in the order of ``params``."""
     x_support, y_support, x_query, y_query = task
     names, start = list(params), list(params.values())
     current = start
@@ -80,16 +71,7 @@ def task_gradient(
 def meta_gradient(
     forward: Forward, loss: Loss, params: Params, lr: float, steps: int, fields: tuple[Tensor, ...]
 ) -> Params:
-    """The gradient of the mean query loss over tasks; ``fields`` are support x, y and query x, y, stacked.
-
-    Args:
-        forward: parameters and inputs → outputs.
-        loss: inner and outer.
-        params: where to differentiate.
-        lr: inner rate.
-        steps: inner steps.
-        fields: support x, y and query x, y, stacked over tasks.
-    """
+    """The gradient of the mean query loss over tasks; ``fields`` are support x, y and query x, y, stacked."""
     laid_out = _as_it_is if forward is pooled else _channels_last
     leaves = {name: laid_out(value.detach()).requires_grad_() for name, value in params.items()}
     total: list[Tensor] | None = None

@@ -1,8 +1,8 @@
 """MetaOptNet's and R2D2's heads, forward and backward, against a general solver and a plain linear head.
 
-Run as a module (``python -m innerloop_studies.bench.qp``) it is the child process of one side. ``qpth`` takes part
-where it can be imported, which may be from a folder of its own: ``pip install --no-deps --target DIR qpth``
-and then ``PYTHONPATH=DIR innerloop bench qp``.
+Run as a module (``python -m innerloop_studies.bench.qp``) it is the child process of one side. ``qpth`` takes
+part where it can be imported, which may be from a folder of its own: ``pip install --no-deps --target DIR
+qpth`` and then ``PYTHONPATH=DIR innerloop bench qp``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,7 @@ NAMES = {"qpth": "qpth, one by one", "dense": "dense interior point, one by one"
 
 
 class Part(NamedTuple):
-    """What is measured: a title, who else does it, and the ratio that we promise.
-
-    Attributes:
-        title: what a row calls it.
-        peers: names of their sides.
-        at_least: the promised ratio.
-        same: whether all sides compute the same gradient.
-    """
+    """What is measured: a title, who else does it, and the ratio that we promise."""
 
     title: str
     peers: tuple[str, ...]
@@ -65,13 +58,7 @@ class QPWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) -> Report:
-    """Heads of eight tasks at several sizes; whole, and the programmes alone.
-
-    Args:
-        quick: few repeats.
-        say: receives lines for people.
-        sizes: arguments of :func:`innerloop_studies.bench.qp_sides.drawn` for each case, for tests.
-    """
+    """Heads of eight tasks at several sizes; whole, and the programmes alone."""
     if find_spec("qpth") is None:
         say("qpth is not installed: the general solver is a dense interior point of our own")
     cases = [row for part in PARTS for size in sizes or SIZES for row in one_case(part, size, quick, say)]
@@ -79,14 +66,7 @@ def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) 
 
 
 def one_case(name: str, size: Size, quick: bool, say: Say) -> list[Row]:
-    """Ours against every peer that is there, each at its better thread count.
-
-    Args:
-        name: one of :data:`PARTS`.
-        size: tasks, shots, queries and dimensions.
-        quick: few repeats.
-        say: receives lines for people.
-    """
+    """Ours against every peer that is there, each at its better thread count."""
     from innerloop.core.cores import available_cores
 
     part, counts = PARTS[name], sorted({1, available_cores()})

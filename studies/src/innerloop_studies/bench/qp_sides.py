@@ -46,13 +46,6 @@ def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float =
     """Features like those of a network's last map after a leaky ReLU, around class means.
 
     The further apart the means are, the more margins are not tight: their coefficients stand at bounds.
-
-    Args:
-        tasks: how many.
-        shots: per class.
-        queries: per class.
-        dimensions: of the features.
-        spread: how far class means are apart.
     """
     draw = torch.Generator().manual_seed(0)
     y, y_query = (torch.arange(WAYS).repeat(n) for n in (shots, queries))

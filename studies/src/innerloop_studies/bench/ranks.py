@@ -34,13 +34,7 @@ MEDIAN_GAP = 0.4769
 
 
 class Share(NamedTuple):
-    """What exchanges take of a step: medians over calls.
-
-    Attributes:
-        exchange: share of the all-reduce itself: the time of the rank that comes to it last.
-        waiting: share of the time for which ranks wait for the last, on average.
-        waited_s: the same in seconds.
-    """
+    """What exchanges take of a step: medians over calls."""
 
     exchange: float
     waiting: float
@@ -87,17 +81,7 @@ def sides_of(steps: int, sizes: dict[str, int]) -> list[Side]:
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Conv4-64 at 28×28, four tasks, 5 inner steps and 1; then exchanges alone, and a model of both.
-
-    Args:
-        quick: few repeats.
-        say: receives lines for people.
-        sizes: of the workload, for tests.
-
-    Returns:
-        ``cases`` and ``machine`` as every benchmark; ``exchanges``, and by inner steps ``models``, with what
-        :func:`innerloop_studies.bench.cost_table.cost_figure` draws; ``summary``, sentences for people.
-    """
+    """Conv4-64 at 28×28, four tasks, 5 inner steps and 1; then exchanges alone, and a model of both."""
     machine = harness.machine(0.0 if quick else None)
     say(f"{machine['cpu']}, {machine['cores']} cores")
     if machine["cores"] < COUNT:
@@ -117,14 +101,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> Case:
-    """All ways with this many inner steps, against one rank.
-
-    Args:
-        steps: inner steps.
-        sizes: of the workload.
-        quick: few repeats.
-        say: receives lines for people.
-    """
+    """All ways with this many inner steps, against one rank."""
     sides = sides_of(steps, sizes)
     with harness.started(sides, MODULE, environment=_limits, say=say) as together:
         whole = {name: together.results[name] for name in (ONE, *PEERS)}
@@ -141,15 +118,7 @@ def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> Case:
 
 
 def row_of(steps: int, name: str, timings: dict[str, Timing], share: Share, remarks: Sequence[str]) -> Row:
-    """One way against one rank, with what exchanges take where there are some.
-
-    Args:
-        steps: inner steps.
-        name: of the way.
-        timings: of all ways.
-        share: of exchanges in a step.
-        remarks: to go with the row.
-    """
+    """One way against one rank, with what exchanges take where there are some."""
     ours, peer = timings[name], timings[ONE]
     notes = list(remarks)
     if name == TWO:
@@ -165,13 +134,7 @@ def row_of(steps: int, name: str, timings: dict[str, Timing], share: Share, rema
 
 
 def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[Exchange], float]:
-    """All-reduces alone, and seconds of all of a step but its tasks.
-
-    Args:
-        numbers: of parameters.
-        sizes: of the workload.
-        quick: few repeats.
-    """
+    """All-reduces alone, and seconds of all of a step but its tasks."""
     base = {"workload": "conv", "steps": 1, "sizes": sizes, "part": "fixed"}
     repeats, exchanges = 10 if quick else 60, []
     counts = sorted({numbers, *SIZES})
@@ -188,13 +151,7 @@ def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[Exchan
 
 
 def model(case: Case, link: Link, fixed: float) -> CostModel:
-    """The cost model of a case: what it is made of, what it says of this machine, and of others.
-
-    Args:
-        case: what was measured.
-        link: between ranks.
-        fixed: seconds of a step without its tasks.
-    """
+    """The cost model of a case: what it is made of, what it says of this machine, and of others."""
     timings = {TASKS: ONE, TASKS // 2: f"{SOME}{TASKS // 2}", 1: f"{SOME}1"}
     task, rest = task_and_fixed({n: case.timings[name].ms / 1e3 for n, name in timings.items()})
     spread = case.share.waited_s / MEDIAN_GAP / math.sqrt(TASKS // COUNT)

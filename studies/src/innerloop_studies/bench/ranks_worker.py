@@ -65,13 +65,7 @@ class RanksWorker(Worker):
         }
 
     def parts(self, spec: Spec, numbers: list[int], repeats: int) -> Answer:
-        """Seconds of each call of a team of its own, by ``numbers`` (:meth:`Member.block`).
-
-        Args:
-            spec: of the team.
-            numbers: that are exchanged, one count after the other.
-            repeats: calls for each.
-        """
+        """Seconds of each call of a team of its own, by ``numbers`` (:meth:`Member.block`)."""
         from innerloop_studies.bench.team import Team
 
         with Team(spec["ranks"], spec) as team:

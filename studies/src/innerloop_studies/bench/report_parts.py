@@ -6,15 +6,7 @@ from typing import NotRequired, TypedDict
 
 
 class Growth(TypedDict):
-    """Times of predictions, in the JSON of the benchmark.
-
-    Attributes:
-        points: training samples.
-        seconds: of a fit and its predictions, by method.
-        outputs: of the network.
-        depth: of the network.
-        exponent: the power by which they grow, by method, where that can be told.
-    """
+    """Times of predictions, in the JSON of the benchmark."""
 
     points: list[int]
     seconds: dict[str, list[float]]
@@ -24,19 +16,7 @@ class Growth(TypedDict):
 
 
 class Extrapolated(TypedDict):
-    """One way at one size, in the JSON of the benchmark.
-
-    Attributes:
-        way: name of it.
-        cores: in all.
-        ranks: that share them.
-        tasks: of a step.
-        grows: whether the batch grows with the cores.
-        ms: milliseconds of a step.
-        all_reduce_ms: of them, the exchange.
-        speed_up: over one core.
-        efficiency: speed-up for every core.
-    """
+    """One way at one size, in the JSON of the benchmark."""
 
     way: str
     cores: int
@@ -50,14 +30,7 @@ class Extrapolated(TypedDict):
 
 
 class CostModel(TypedDict):
-    """The cost model of one number of inner steps, in the JSON of the benchmark.
-
-    Attributes:
-        step: a :class:`~innerloop_studies.bench.cost_model.Step` by name.
-        link: a :class:`~innerloop_studies.bench.cost_model.Link` by name.
-        measured_speed_up: on this machine, by ranks.
-        extrapolated: to others.
-    """
+    """The cost model of one number of inner steps, in the JSON of the benchmark."""
 
     step: dict[str, float]
     link: dict[str, float]

@@ -87,14 +87,7 @@ class ResnetWorker(Worker):
         return {"first_call_s": took, "remark": remark}
 
     def accuracy(self, threads: int, precision: str, steps: int, seeds: int) -> Answer:
-        """Held-out accuracy of both sides after a short training (:mod:`innerloop_studies.bench.resnet_accuracy`).
-
-        Args:
-            threads: how many.
-            precision: of ours.
-            steps: of training.
-            seeds: how many.
-        """
+        """Held-out accuracy of both sides after a short training."""
         torch.set_num_threads(threads)
         widths, classes = resnet_accuracy.WIDTHS, resnet_accuracy.CLASSES
         made = resnet_accuracy.compare(lambda: ResNet12(widths, 1, classes), steps, seeds, precision)
@@ -104,17 +97,7 @@ class ResnetWorker(Worker):
 def run(
     quick: bool = False, say: Say = print, precision: str = "auto", sizes: dict[str, Any] | None = None
 ) -> Report:
-    """Alternates all sides, each in its own process; ratios are within rounds.
-
-    Args:
-        quick: few repeats.
-        say: receives lines for people.
-        precision: ours; ``auto`` takes bfloat16 where it works and pays, and says why if it does not.
-        sizes: ``widths`` and ``samples``, for tests.
-
-    Raises:
-        UserError: bfloat16 is asked for where it does not work.
-    """
+    """Alternates all sides, each in its own process; ratios are within rounds."""
     if precision == "bfloat16":
         check_bfloat16()  # here, in one sentence, rather than in the process of a side
     cores, sizes = available_cores(), sizes or {}
@@ -148,11 +131,7 @@ def accuracy_words(trained: ShortTraining) -> str:
 
 
 def distance(gradients: dict[str, harness.Array], precision: str) -> float:
-    """Of our gradient from eager float32's, relative.
-
-    Raises:
-        RuntimeError: if it is more than rounding: a faster wrong answer is no result.
-    """
+    """Of our gradient from eager float32's, relative."""
     reference = next(iter(gradients.values()))
     off = float(np.linalg.norm(gradients["ours"] - reference) / np.linalg.norm(reference))
     if not off <= AGREE[precision]:

@@ -25,16 +25,7 @@ RATE, DECAY = 0.05, 5e-4
 
 
 class ShortTraining(NamedTuple):
-    """Both sides after a short training.
-
-    Attributes:
-        ours: our held-out accuracy, the mean over seeds.
-        eager: that of plain modules.
-        difference: ours minus theirs, within seeds.
-        ci95: half of its interval.
-        seeds: how many.
-        steps: of training.
-    """
+    """Both sides after a short training."""
 
     ours: float
     eager: float
@@ -55,25 +46,13 @@ def drawings() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def minibatches(count: int, steps: int, seed: int) -> list[Tensor]:
-    """The same for both sides.
-
-    Args:
-        count: number of samples.
-        steps: how many minibatches.
-        seed: of the choice.
-    """
+    """The same for both sides."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(count, (SAMPLES,), generator=generator) for _ in range(steps)]
 
 
 def ours(seed: int, steps: int, precision: str = "float32") -> float:
-    """Held-out accuracy of our training.
-
-    Args:
-        seed: of weights and minibatches.
-        steps: of training.
-        precision: float32 or bfloat16.
-    """
+    """Held-out accuracy of our training."""
     x, y, x_test, y_test = drawings()
     network = resnet12(1, 32, CLASSES, widths=WIDTHS, norm="running", drop_rate=0.0)
     params, buffers = network.init(torch.Generator().manual_seed(seed))
@@ -94,13 +73,7 @@ def ours(seed: int, steps: int, precision: str = "float32") -> float:
 
 
 def eager(seed: int, steps: int, model: torch.nn.Module) -> float:
-    """Held-out accuracy of plain modules, from our first weights.
-
-    Args:
-        seed: of weights and minibatches.
-        steps: of training.
-        model: the modules.
-    """
+    """Held-out accuracy of plain modules, from our first weights."""
     x, y, x_test, y_test = drawings()
     network = resnet12(1, 32, CLASSES, widths=WIDTHS, norm="running", drop_rate=0.0)
     params: Params = network.init(torch.Generator().manual_seed(seed))[0]
@@ -123,14 +96,7 @@ def _sgd(params: Sequence[Tensor]) -> torch.optim.Optimizer:
 def compare(
     make_model: Callable[[], torch.nn.Module], steps: int = 80, seeds: int = 5, precision: str = "float32"
 ) -> ShortTraining:
-    """Both sides over seeds, and the difference within seeds with its 95 % interval.
-
-    Args:
-        make_model: makes the modules.
-        steps: of training.
-        seeds: how many.
-        precision: of ours.
-    """
+    """Both sides over seeds, and the difference within seeds with its 95 % interval."""
     mine = [ours(seed, steps, precision) for seed in range(seeds)]
     theirs = [eager(seed, steps, make_model()) for seed in range(seeds)]
     difference = paired_difference(mine, theirs)

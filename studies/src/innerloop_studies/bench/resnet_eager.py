@@ -67,15 +67,7 @@ def sgd(params: Sequence[Tensor]) -> torch.optim.Optimizer:
 
 
 def eager(params: Params, x: Tensor, y: Tensor, widths: Sequence[int], channels_last: bool) -> Step:
-    """Modules, ``backward`` and the same optimiser.
-
-    Args:
-        params: first weights.
-        x: pictures.
-        y: their labels.
-        widths: of the blocks.
-        channels_last: the memory format.
-    """
+    """Modules, ``backward`` and the same optimiser."""
     model = ResNet12(widths)
     model.load_state_dict(params, strict=False)  # running statistics start alike anyway
     if channels_last:

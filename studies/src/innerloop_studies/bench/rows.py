@@ -15,27 +15,7 @@ from innerloop_studies.bench.report_parts import CostModel, Growth
 
 
 class Row(TypedDict, total=False):
-    """What ``innerloop bench`` prints of two sides, and its JSON: a key is missing where it means nothing.
-
-    Attributes:
-        case: what was measured.
-        peer: what it was measured against.
-        ours_ms: milliseconds of ours.
-        peer_ms: those of the peer.
-        ratio: the peer's time over ours, unless the notes say otherwise.
-        ours_mb: peak resident memory of our process; None if it was not looked at.
-        peer_mb: that of the peer's.
-        threads: of both.
-        repeats: how often the less repeated one was timed.
-        gflops: operations per second of ours.
-        sgemm_share: that as a share of what this machine's matrix products reach.
-        memory_ratio: memory that the peer adds, over what ours adds.
-        all_reduce_share: of a step that exchanges between ranks take.
-        waiting_share: of a step that ranks wait for the last one.
-        at_least: the ratio that we promise; None where nothing is promised.
-        at_most: the largest ratio, or share, that we promise.
-        notes: what a reader should know.
-    """
+    """What ``innerloop bench`` prints of two sides, and its JSON: a key is missing where it means nothing."""
 
     case: Required[str]
     peer: Required[str]
@@ -76,14 +56,7 @@ class Side(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One turn of a side.
-
-    Attributes:
-        seconds: of every call.
-        peak_mb: peak resident memory of its process.
-        empty_mb: the same before the first call.
-        others: cores that others kept busy meanwhile; None if that is not known.
-    """
+    """One turn of a side."""
 
     seconds: list[float]
     peak_mb: float
@@ -97,16 +70,7 @@ def block_of(answer: Answer, others: float | None = None) -> Block:
 
 
 class Timing(NamedTuple):
-    """What was measured of one side.
-
-    Attributes:
-        side: which.
-        rounds: milliseconds per call, one median per round.
-        peak_mb: peak resident memory of its process.
-        empty_mb: the same before the first call: interpreter, libraries, parameters and data.
-        repeats: calls that were timed.
-        first_call_s: seconds of the first call, compiling included.
-    """
+    """What was measured of one side."""
 
     side: Side
     rounds: list[float]
@@ -124,11 +88,6 @@ class Timing(NamedTuple):
 def on_threads(name: str, spec: Spec, counts: Iterable[int]) -> list[Side]:
     """The same side once per thread count.
 
-    Args:
-        name: of the side.
-        spec: of the side.
-        counts: of threads.
-
     >>> [side.name for side in on_threads("ours", {"side": "ours"}, (1, 2))]
     ['ours@1', 'ours@2']
     """
@@ -136,14 +95,7 @@ def on_threads(name: str, spec: Spec, counts: Iterable[int]) -> list[Side]:
 
 
 def timing(side: Side, blocks: Sequence[Block], first_call_s: float, scale: float = 1.0) -> Timing:
-    """What a side's blocks amount to.
-
-    Args:
-        side: which.
-        blocks: its turns, one per round.
-        first_call_s: seconds of its first call.
-        scale: on its time, where it was given a part of the work only.
-    """
+    """What a side's blocks amount to."""
     return Timing(
         side,
         [statistics.median(block.seconds) * 1e3 * scale for block in blocks],
@@ -182,16 +134,7 @@ def busy(others: float | None) -> list[str]:
 def comparison(
     case: str, name: str, ours: Timing, peer: Timing, at_least: float | None, notes: Sequence[str]
 ) -> Row:
-    """A row as ``innerloop bench`` prints it.
-
-    Args:
-        case: what was measured.
-        name: of the peer.
-        ours: our timing.
-        peer: the peer's.
-        at_least: the ratio that we promise.
-        notes: what a reader should know.
-    """
+    """A row as ``innerloop bench`` prints it."""
     return {
         "case": case,
         "peer": name,

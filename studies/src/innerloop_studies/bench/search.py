@@ -21,14 +21,7 @@ SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
 
 
 class Part(NamedTuple):
-    """What is measured.
-
-    Attributes:
-        title: what a row calls it.
-        at_least: the promised ratio.
-        threads: thread counts of both sides; 0 is all cores.
-        rounds: of the full and the quick benchmark.
-    """
+    """What is measured."""
 
     title: str
     at_least: float
@@ -71,13 +64,7 @@ class SearchWorker(Worker):
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Every part; whole searches after them.
-
-    Args:
-        quick: few repeats, and a few candidates of a round.
-        say: receives lines for people.
-        sizes: ``channels``, ``cells``, ``side``, ``crops`` and ``candidates``, for tests.
-    """
+    """Every part; whole searches after them."""
     from innerloop_studies.bench.search_modules import has_opacus
     from innerloop_studies.bench.search_whole import whole_searches
 
@@ -94,15 +81,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 
 def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> Row:
-    """Ours against the released manner.
-
-    Args:
-        name: one of :data:`PARTS`.
-        sizes: of the networks and their data.
-        peer: what the table calls the peer.
-        quick: few repeats.
-        say: receives lines for people.
-    """
+    """Ours against the released manner."""
     part, cores = PARTS[name], available_cores()
     spec = {"part": name, "sizes": sizes}
     peer = PAIRS.get(name, peer)

@@ -207,11 +207,6 @@ def released_regions(
 
     The released code multiplies in half precision, which is made for other processors than a CPU; float32
     counts the same and is the faster peer here.
-
-    Args:
-        module: the network.
-        batches: its inputs.
-        precision: in which patterns are multiplied.
     """
     seen: list[Tensor] = []
     hooks = [

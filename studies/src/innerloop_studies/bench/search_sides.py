@@ -40,13 +40,7 @@ SMALL = {"channels": 2, "cells": 2, "side": 8, "crops": 40, "candidates": 1}
 
 
 def noise_draw(repeat: int, side: int, crops: int) -> Draw:
-    """Pictures of smooth noise, 30 of them in three tasks, and crops of one channel.
-
-    Args:
-        repeat: seed of the noise.
-        side: of the pictures.
-        crops: how many.
-    """
+    """Pictures of smooth noise, 30 of them in three tasks, and crops of one channel."""
     draw = torch.Generator().manual_seed(repeat)
     x = F.avg_pool2d(torch.randn(2 * TASKS * WAYS, 3, side + 4, side + 4, generator=draw), 5, 1)
     x = (x / x.std()).view(2, TASKS, WAYS, 3, side, side)
@@ -93,13 +87,7 @@ def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
 
 
 def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype = torch.half) -> Callable[[], Tensor]:
-    """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision.
-
-    Args:
-        ours: whether it is our side.
-        sizes: of the network and its data.
-        precision: in which the peer multiplies patterns.
-    """
+    """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision."""
     batches = noise_draw(0, sizes["side"], sizes["crops"]).crops.split(CROP_BATCH)
     if not ours:
         module = _thin_module(all_choices(), sizes, 2)

@@ -26,24 +26,12 @@ class Robust(NamedTuple):
 
 
 def whole_searches(sizes: dict[str, int], quick: bool, say: Say) -> list[Row]:
-    """A robust search (if quick, by a few candidates of its first round), and one of the embedded glyphs.
-
-    Args:
-        sizes: of the networks and their data.
-        quick: whether the robust one is extrapolated.
-        say: receives lines for people.
-    """
+    """A robust search (if quick, by a few candidates of its first round), and one of the embedded glyphs."""
     return [robust(sizes, quick, say), glyphs(say)]
 
 
 def robust(sizes: dict[str, int], quick: bool, say: Say) -> Row:
-    """A robust search on pictures of noise, in a process of its own.
-
-    Args:
-        sizes: of the networks and their data.
-        quick: whether it is extrapolated.
-        say: receives lines for people.
-    """
+    """A robust search on pictures of noise, in a process of its own."""
     module = "innerloop_studies.bench.search"
     with Child("a robust search", module, thread_limits(1)) as child:
         measured = Robust(**child.ask("whole", sizes=sizes, quick=quick))
@@ -108,9 +96,6 @@ def whole_in_first_candidates(budget: float) -> float:
     """What a search by pruning takes, in measurements of its first round.
 
     An edge has 7 operators at first and one less after every round; a measurement takes time in proportion.
-
-    Args:
-        budget: measurements of every candidate.
     """
     from innerloop.nets.cells.genotype import EDGES, KINDS, OPERATORS
 

@@ -32,13 +32,7 @@ MODULE = "innerloop_studies.bench.team"
 
 
 class Turn(NamedTuple):
-    """What a block of calls took: seconds of every call here, and of its exchange on every rank.
-
-    Attributes:
-        seconds: of each call, on rank 0.
-        exchanges: ``(ranks, calls)``: seconds inside :meth:`Group.add_up`, waiting for others included.
-        peaks: peak memory in MB of what only that rank has, by rank.
-    """
+    """What a block of calls took: seconds of every call here, and of its exchange on every rank."""
 
     seconds: list[float]
     exchanges: list[list[float]]
@@ -46,11 +40,7 @@ class Turn(NamedTuple):
 
 
 class Clock:
-    """Adds up the time that this rank spends in exchanges, seen from inside the group.
-
-    Args:
-        group: its :meth:`Group.add_up` is watched from now on.
-    """
+    """Adds up the time that this rank spends in exchanges, seen from inside the group."""
 
     def __init__(self, group: Group) -> None:
         self.spent, self._inner = 0.0, group.add_up
@@ -63,13 +53,7 @@ class Clock:
 
 
 class Member:
-    """One rank: does what it is told, and times it.
-
-    Args:
-        group: of all ranks.
-        spec: a side of ours (:func:`innerloop_studies.bench.sides.build`); or ``part="fixed"``, all of a step but its
-            tasks (:func:`fixed_part`).
-    """
+    """One rank: does what it is told, and times it."""
 
     def __init__(self, group: Group, spec: Spec) -> None:
         from innerloop_studies.bench import sides
@@ -129,12 +113,7 @@ def fixed_part(spec: Spec, ranks: int) -> Call:
 
 
 class Team:
-    """The ranks of one spec, of which this process is the first; use as a context.
-
-    Args:
-        ranks: how many.
-        spec: what they build.
-    """
+    """The ranks of one spec, of which this process is the first; use as a context."""
 
     def __init__(self, ranks: int, spec: Spec) -> None:
         self.ranks, self.spec = ranks, spec

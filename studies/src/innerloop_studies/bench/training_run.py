@@ -20,12 +20,7 @@ from innerloop_studies.bench.messages import Spec
 
 
 def peaks(spec: Spec, peak_mb: Callable[[], float]) -> dict[int, float]:
-    """Sinusoid MAML by :func:`innerloop.training.loop`; the peak memory so far, every ``every`` steps.
-
-    Args:
-        spec: ``mode``, ``threads``, ``compile``, ``steps`` and ``every``.
-        peak_mb: asked for the peak so far.
-    """
+    """Sinusoid MAML by :func:`innerloop.training.loop`; the peak memory so far, every ``every`` steps."""
     plan = Plan(spec["mode"], spec["threads"], compile=spec["compile"])
     work = workloads.sine(1, torch.float32)
     learner = maml(work.network, work.loss, work.lr, work.steps)

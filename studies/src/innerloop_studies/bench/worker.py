@@ -94,13 +94,7 @@ class Worker:
         return self.begin(sides.build(spec), gradient, lambda grads: [grads[name] for name in sorted(grads)])
 
     def begin(self, call: Callable[[], Any], file: str | None, tensors: Callable[[Any], list[Any]]) -> Answer:
-        """Runs what will be timed once, and writes the tensors that it finds to a file, one after another.
-
-        Args:
-            call: what will be timed.
-            file: where the tensors are written; None writes none.
-            tensors: what ``call`` gives → the tensors in it.
-        """
+        """Runs what will be timed once, and writes the tensors that it finds to a file, one after another."""
         import numpy as np
 
         self.call, self.empty_mb = call, peak_mb()

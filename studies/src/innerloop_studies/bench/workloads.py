@@ -18,17 +18,7 @@ from innerloop_studies.bench.messages import Spec
 
 
 class Workload(NamedTuple):
-    """One meta-gradient to take.
-
-    Attributes:
-        kind: ``mlp``, ``conv`` or ``pooled``: which network the peers have to write.
-        network: ours.
-        params: where the meta-gradient is taken.
-        batch: the tasks.
-        loss: inner and outer loss.
-        lr: inner learning rate.
-        steps: inner steps.
-    """
+    """One meta-gradient to take."""
 
     kind: str
     network: Network
@@ -40,14 +30,7 @@ class Workload(NamedTuple):
 
 
 def sine(steps: int, dtype: torch.dtype, tasks: int = 25, hidden: int = 40) -> Workload:
-    """Finn's sinusoids, 10 support and 10 query points, MLP 1-40-40-1.
-
-    Args:
-        steps: inner steps.
-        dtype: of parameters and data.
-        tasks: how many.
-        hidden: width of the layers.
-    """
+    """Finn's sinusoids, 10 support and 10 query points, MLP 1-40-40-1."""
     network = mlp(1, [hidden, hidden], 1)
     sampler = make_sampler(get_family("sine"), seed=0, shots=10, queries=10, dtype=dtype)
     batch = sampler.batch(0, tasks)
@@ -58,16 +41,7 @@ def sine(steps: int, dtype: torch.dtype, tasks: int = 25, hidden: int = 40) -> W
 def conv(
     steps: int, dtype: torch.dtype, tasks: int = 4, ways: int = 5, queries: int = 15, filters: int = 64
 ) -> Workload:
-    """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two.
-
-    Args:
-        steps: inner steps.
-        dtype: of parameters and data.
-        tasks: how many.
-        ways: classes.
-        queries: per class.
-        filters: of every block.
-    """
+    """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two."""
     network = conv4(1, 28, ways, filters=filters, pooling="stride")
     batch = _noise(tasks, ways, 1, queries, (1, 28, 28), dtype)
     return Workload("conv", network, _initial(network, dtype), batch, get_loss("cross-entropy"), 0.01, steps)
@@ -83,18 +57,7 @@ def pooled(
     filters: int = 32,
     size: int = 84,
 ) -> Workload:
-    """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling.
-
-    Args:
-        steps: inner steps.
-        dtype: of parameters and data.
-        tasks: how many.
-        ways: classes.
-        shots: per class.
-        queries: per class.
-        filters: of every block.
-        size: side of the pictures.
-    """
+    """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
     network = conv4(3, size, ways, filters=filters, pooling="max")
     batch = _noise(tasks, ways, shots, queries, (3, size, size), dtype)
     params = _initial(network, dtype)

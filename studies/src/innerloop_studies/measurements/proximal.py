@@ -51,13 +51,7 @@ class Ended(NamedTuple):
 
 
 def ended(parts: Parts, task: Task, problem: Proximal) -> Ended:
-    """Solves the inner problem of one task, and looks around.
-
-    Args:
-        parts: of the recipe.
-        task: with one label per query.
-        problem: the penalty, and how its problem is descended.
-    """
+    """Solves the inner problem of one task, and looks around."""
     network, buffers = parts.network, parts.buffers
     loss = il.get_loss(parts.recipe.inner.loss)
     inner = network_loss(network, loss, parts.params, buffers, task.x_support, task.y_support, training=False)

@@ -1,6 +1,7 @@
 """How right and how sure a pretrained backbone is on real pictures: the table of docs/backbones.md.
 
-    python -m innerloop_studies.measurements.sureness FOLDER [--backbone NAME] [--classes 40] [--each 20] [--queries 15]
+    python -m innerloop_studies.measurements.sureness FOLDER [--backbone NAME] [--classes 40] [--each 20]
+    [--queries 15]
         [--ways 5] [--shots 5]
 
 It prints a table, with ``--json`` its numbers.

@@ -1,4 +1,4 @@
-"""``python -m innerloop_studies.recorded adopt|run|status|write``, from the root with ``PYTHONPATH=scripts``."""
+"""``python -m innerloop_studies.recorded adopt|run|status|write``."""
 
 from __future__ import annotations
 

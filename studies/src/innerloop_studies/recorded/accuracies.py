@@ -15,12 +15,7 @@ def data_of(name: str) -> dict[str, Any]:
 
 
 def accuracy(name: str, *path: str) -> str:
-    """One accuracy of a reproduction in percent, for a line of text.
-
-    Args:
-        name: of the reproduction.
-        *path: keys of its data.
-    """
+    """One accuracy of a reproduction in percent, for a line of text."""
     value = data_of(name)
     for key in path:
         value = value[key]

@@ -16,12 +16,7 @@ HEAD = (
 
 
 def cases(name: str, *patterns: str) -> str:
-    """Every case of a benchmark, or those that fit a pattern.
-
-    Args:
-        name: of the benchmark.
-        *patterns: of cases; all if there are none.
-    """
+    """Every case of a benchmark, or those that fit a pattern."""
     rows = [
         line(case)
         for case in required("benchmarks", name)["cases"]
@@ -101,34 +96,18 @@ def times(ratio: float) -> str:
 
 
 def ratio(name: str, case: str, peer: str = "*") -> str:
-    """The ratio of one case, for a line of text.
-
-    Args:
-        name: of the benchmark.
-        case: a pattern that fits one case.
-        peer: a pattern for whom it is measured against.
-    """
+    """The ratio of one case, for a line of text."""
     return times(one_case(name, case, peer)["ratio"])
 
 
 def memory(name: str, case: str, peer: str = "*") -> str:
-    """Our peak memory over the other's in one case, for a line of text.
-
-    Args:
-        name: of the benchmark.
-        case: a pattern that fits one case.
-        peer: a pattern for whom it is measured against.
-    """
+    """Our peak memory over the other's in one case, for a line of text."""
     fitting = one_case(name, case, peer)
     return times(fitting["ours_mb"] / fitting["peer_mb"])
 
 
 def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
-    """The case that both patterns fit.
-
-    Raises:
-        SystemExit: none fits, or several do.
-    """
+    """The case that both patterns fit."""
     fitting = [
         one
         for one in required("benchmarks", name)["cases"]

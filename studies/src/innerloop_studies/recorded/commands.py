@@ -29,14 +29,7 @@ NOT_AS_RECORDED = 3
 
 
 class Command(NamedTuple):
-    """A command whose numbers the pages print.
-
-    Attributes:
-        kind: the folder of its file.
-        name: of its file.
-        words: what is typed after ``innerloop``, or after the script of a measurement.
-        module: whose source its numbers depend on.
-    """
+    """A command whose numbers the pages print."""
 
     kind: str
     name: str
@@ -67,15 +60,12 @@ def chosen(patterns: Sequence[str]) -> list[Command]:
 
     >>> [command.name for command in chosen(["landscape-fig[12]"])]
     ['landscape-fig1', 'landscape-fig2']
-
-    Raises:
-        SystemExit: a pattern fits nothing.
     """
     every = list(commands())
     for pattern in patterns:
         if not any(fnmatchcase(one.name, pattern) for one in every):
             raise SystemExit(
-                f"nothing is called '{pattern}': `python -m innerloop_studies.recorded status` lists the names."
+                f"nothing is called '{pattern}'; `python -m innerloop_studies.recorded status` lists names."
             )
     return [one for one in every if not patterns or any(fnmatchcase(one.name, p) for p in patterns)]
 
@@ -98,13 +88,6 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
 
     A file is written as soon as its command ends. What was interrupted goes on where it was, but for
     benchmarks and measurements, which begin anew.
-
-    Args:
-        patterns: names to run; all if there are none.
-        say: receives lines for people.
-
-    Returns:
-        How many failed.
     """
     waiting = [(one, state) for one in chosen(patterns) if (state := state_of(one)) != "up to date"]
     if not waiting:
@@ -153,11 +136,7 @@ def carry_out(command: Command) -> str | None:
 
 
 def judged_again(name: str, run: str | None) -> dict[str, dict[str, Any]]:
-    """Further judgements of what an evaluation has trained, by what they are called.
-
-    Raises:
-        SystemExit: one of them failed; the training is there, so that it can be judged by hand.
-    """
+    """Further judgements of what an evaluation has trained, by what they are called."""
     judged = {}
     for key, words in ALSO.get(name, {}).items():
         asked = ["eval", *(str(run) if word == RUN else word for word in words)]

@@ -27,19 +27,7 @@ def adopt_evaluation(
     also: Mapping[str, Mapping[str, Any]] | None = None,
     timed: bool = True,
 ) -> Path:
-    """Keeps what the runs of a command reached on their test tasks.
-
-    Args:
-        name: one of :data:`innerloop_studies.recorded.trainings.EVALUATIONS`.
-        result: the JSON that ``innerloop train`` or ``innerloop sweep`` printed.
-        made_by: the source that trained; None if it is not known any more.
-        folder: where the command was typed.
-        also: the JSON of further judgements (:data:`innerloop_studies.recorded.trainings.ALSO`), by what they are called.
-        timed: whether its runs were not interrupted, so that the clock tells what they took.
-
-    Raises:
-        SystemExit: there is no such evaluation.
-    """
+    """Keeps what the runs of a command reached on their test tasks."""
     if name not in EVALUATIONS:
         raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(EVALUATIONS)}.")
     runs = [folder / run for run in result.get("runs") or [result["run"]]]
@@ -114,11 +102,7 @@ def reached(name: str) -> list[dict[str, Any]]:
 
 
 def adaptation(*names: str) -> str:
-    """Scores after every inner step, a line for each run; the last one with its interval over tasks.
-
-    Args:
-        *names: of evaluations, each perhaps followed by ``=`` and what to call it.
-    """
+    """Scores after every inner step, a line for each run; the last one with its interval over tasks."""
     lines: list[Sequence[str]] = []
     for name, title in titled(names):
         runs = reached(name)
@@ -152,12 +136,7 @@ def over_seeds(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def score(name: str, which: str = "") -> str:
-    """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run.
-
-    Args:
-        name: of the evaluation.
-        which: of its further judgements (:data:`innerloop_studies.recorded.trainings.ALSO`); that of the training if omitted.
-    """
+    """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run."""
     if which:
         return one_score(further(name, which))
     runs = reached(name)
@@ -187,12 +166,7 @@ def lead(name: str, which: str) -> str:
 
 
 def untrained(name: str, which: str) -> str:
-    """What needs no training, on the first tasks of an evaluation.
-
-    Args:
-        name: of the evaluation.
-        which: one of its baselines, such as ``pixels`` or ``colours``.
-    """
+    """What needs no training, on the first tasks of an evaluation."""
     told = {one["name"]: one for one in reached(name)[0]["baselines"]}
     return f"{interval(told[which], 100)} %"
 

@@ -35,11 +35,7 @@ def read(kind: str, name: str) -> dict[str, Any] | None:
 
 
 def required(kind: str, name: str) -> dict[str, Any]:
-    """What is recorded, for a table that cannot do without it.
-
-    Raises:
-        SystemExit: there is no file.
-    """
+    """What is recorded, for a table that cannot do without it."""
     kept = read(kind, name)
     if kept is None:
         raise SystemExit(f"results/{kind}/{name}.json is missing: run or adopt {name} first.")
@@ -60,14 +56,7 @@ def keep(kind: str, name: str, content: dict[str, Any]) -> Path:
 
 
 def adopt_run(run: Path) -> Path:
-    """Keeps what a finished ``innerloop reproduce NAME --scale cpu`` has found.
-
-    Args:
-        run: its directory.
-
-    Raises:
-        SystemExit: it is no such run, or has not finished.
-    """
+    """Keeps what a finished ``innerloop reproduce NAME --scale cpu`` has found."""
     manifest = read_manifest(run)
     if manifest.get("kind") != "reproduce" or manifest["status"] != "finished":
         raise SystemExit(f"{run} is no finished reproduction: it is {manifest['status']}.")
@@ -90,16 +79,7 @@ def adopt_run(run: Path) -> Path:
 def adopt_benchmark(
     result: dict[str, Any], made_by: dict[str, str | None] | None, ended: str | None = None
 ) -> Path:
-    """Keeps what ``innerloop bench NAME --json`` has printed.
-
-    Args:
-        result: the JSON.
-        made_by: the source that measured; None if it is not known any more.
-        ended: when; now if omitted.
-
-    Raises:
-        SystemExit: it is no whole result.
-    """
+    """Keeps what ``innerloop bench NAME --json`` has printed."""
     if "cases" not in result or "machine" not in result:
         raise SystemExit(f"this is no result of a benchmark: {str(result)[:80]}")
     content = {key: short(value) for key, value in result.items() if key != "figure"}

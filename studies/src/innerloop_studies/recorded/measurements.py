@@ -17,14 +17,7 @@ DATA = "INNERLOOP_TEST_DATA"
 
 
 class Measurement(NamedTuple):
-    """A module to run and its arguments.
-
-    Attributes:
-        script: its dotted name.
-        words: what follows it.
-        module: whose source its numbers depend on.
-        folder: whether the folder of pictures that :data:`DATA` names comes first.
-    """
+    """A module to run and its arguments."""
 
     script: str
     words: Sequence[str]

@@ -14,14 +14,6 @@ def write_photographs(folder: Path, classes: int = CLASSES, each: int = EACH) ->
     """Writes photographs of Tiny-ImageNet as JPEG files, a folder for each class, at even distances.
 
     What is there already is left as it is.
-
-    Args:
-        folder: where to.
-        classes: how many.
-        each: pictures of a class, its first ones.
-
-    Raises:
-        SystemExit: the photographs are not on this machine.
     """
     archive = Path(os.environ.get("INNERLOOP_TEST_DATA", ""), REAL)
     if folder.is_dir():

@@ -36,10 +36,9 @@ def adopt_prediction(name: str, result: Mapping[str, Any], made_by: Mapping[str,
 
 
 def predictions(*names: str) -> str:
-    """A line for each score, those with the highest mean ρ first; pairs of numbers are in the order of names.
+    """A line for each score, those with the highest mean ρ first.
 
-    Args:
-        *names: of validations, each perhaps followed by ``=`` and what to call it.
+    Pairs of numbers are in the order of names.
     """
     kept = {title: rows_of(name) for name, title in titled(names)}
     scores = [score for score in next(iter(kept.values())) if all(score in rows for rows in kept.values())]
@@ -92,11 +91,7 @@ def repeatable(name: str) -> str:
 
 
 def beyond_chance(*names: str) -> str:
-    """Which scores predict beyond chance: those whose interval of ρ lies above zero, for a line of text.
-
-    Args:
-        *names: of validations, each perhaps followed by ``=`` and what to call it.
-    """
+    """Which scores predict beyond chance: those whose interval of ρ lies above zero, for a line of text."""
     told = []
     for name, title in titled(names):
         good = [f"`{score}`" for score, row in rows_of(name).items() if row["spearman"]["low"] > 0]
@@ -105,13 +100,7 @@ def beyond_chance(*names: str) -> str:
 
 
 def score_of(name: str, score: str, what: str) -> str:
-    """One number of a validation, for a line of text.
-
-    Args:
-        name: of the validation.
-        score: of a score.
-        what: ``regret`` in points, or ``spearman`` with its interval.
-    """
+    """One number of a validation, for a line of text."""
     estimate = rows_of(name)[score][what]
     return f"{100 * estimate['value']:.1f}" if what == "regret" else bounded(estimate)
 

@@ -16,12 +16,7 @@ MODULE = "innerloop.cli.advise"
 
 
 def record(name: str, made_by: Mapping[str, str | None]) -> str | None:
-    """Runs a command and keeps what it prints; returns what went wrong.
-
-    Args:
-        name: one of :data:`PRINTED`.
-        made_by: the source, and its libraries.
-    """
+    """Runs a command and keeps what it prints; returns what went wrong."""
     words = PRINTED[name]
     called = [sys.executable, "-m", "innerloop", *words]
     ended = subprocess.run(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -34,12 +29,7 @@ def record(name: str, made_by: Mapping[str, str | None]) -> str | None:
 
 
 def printed(name: str, until: str | None = None) -> str:
-    """A command and what it printed, as a block of text.
-
-    Args:
-        name: of what was recorded.
-        until: the title of the first part that is left out; nothing is if omitted.
-    """
+    """A command and what it printed, as a block of text."""
     kept = required("printed", name)
     lines = kept["lines"] if until is None else [*kept["lines"][: kept["lines"].index(until)], "…"]
     return "\n".join(["```text", f"$ {kept['command']}", *lines, "```"])

@@ -11,11 +11,7 @@ from innerloop_studies.recorded.text import table
 
 
 def races(name: str) -> str:
-    """Problem by problem: the choice, what it loses by, and all methods after long training.
-
-    Args:
-        name: ``advice-race`` or ``advice-numbers``.
-    """
+    """Problem by problem: the choice, what it loses by, and all methods after long training."""
     problems = data_of(name)["problems"]
     methods = list(dict.fromkeys(method for one in problems for method in one["long"]))
     errors = name == "advice-numbers"
@@ -25,11 +21,6 @@ def races(name: str) -> str:
 
 def line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequence[str]:
     """A problem as the cells of a table; the best method stands out.
-
-    Args:
-        one: the problem, as the reproduction keeps it.
-        methods: the columns.
-        errors: whether lower is better.
 
     >>> one = {"problem": "x", "chosen": "a", "best": "b", "decided": True, "regret": 0.012}
     >>> line({**one, "long": {"a": 0.488, "b": 0.5}}, ["a", "b"], False)

@@ -12,12 +12,7 @@ from innerloop_studies.recorded.text import table
 
 
 def rates(name: str, pattern: str = "*") -> str:
-    """Accuracies in percent at ``auto`` and at every rate of the grid, and what ``auto`` loses.
-
-    Args:
-        name: of the reproduction.
-        pattern: which of its problems.
-    """
+    """Accuracies in percent at ``auto`` and at every rate of the grid, and what ``auto`` loses."""
     grid = [f"{rate:g}" for rate in required("reproductions", name)["protocol"]["grid"]]
     chosen = [one for one in data_of(name)["table"] if fnmatchcase(one["case"], pattern)]
     return table(("case", "`auto`", *grid, "regret"), [line(one) for one in chosen])

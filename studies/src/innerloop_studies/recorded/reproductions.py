@@ -18,11 +18,7 @@ HEAD = ("name", "statement", "paper", "here", "holds")
 
 
 def rows(*words: str) -> str:
-    """What was found, statement by statement, of the reproductions that are recorded.
-
-    Args:
-        *words: names and patterns.
-    """
+    """What was found, statement by statement, of the reproductions that are recorded."""
     lines: list[Sequence[str]] = []
     for name in select(words):
         known = read("reproductions", name)
@@ -35,15 +31,7 @@ def rows(*words: str) -> str:
 
 
 def found(name: str, statement: str) -> str:
-    """What was found of one statement, for a line of text.
-
-    Args:
-        name: of the reproduction.
-        statement: a pattern that fits one of its statements.
-
-    Raises:
-        SystemExit: none fits, or several do.
-    """
+    """What was found of one statement, for a line of text."""
     recorded = read("reproductions", name)
     fitting = [
         row["ours"] for row in (recorded or {"rows": ()})["rows"] if fnmatchcase(row["what"], statement)

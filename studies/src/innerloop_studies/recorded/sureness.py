@@ -1,4 +1,7 @@
-"""How right and how sure a pretrained backbone is: what ``innerloop_studies.measurements.sureness`` has measured."""
+"""How right and how sure a pretrained backbone is.
+
+What ``innerloop_studies.measurements.sureness`` has measured.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,7 @@ def sureness(name: str) -> str:
 
 
 def sure(name: str, pictures: str, what: str) -> str:
-    """One number with its interval, in per cent, for a line of text.
-
-    Args:
-        name: of the measurement.
-        pictures: how the title of the set begins.
-        what: a column, such as ``inside``.
-    """
+    """One number with its interval, in per cent, for a line of text."""
     rows = required("measurements", name)["rows"]
     (one,) = (row[what] for title, row in rows.items() if title.startswith(pictures))
     return f"{interval(one, 100)} %"

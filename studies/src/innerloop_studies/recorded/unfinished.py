@@ -20,11 +20,6 @@ def begin(name: str, words: Sequence[str], made_by: Mapping[str, str | None]) ->
     """Says which run to go on with; None if there is none, and notes which source begins one.
 
     A run that another source began is left alone: its beginning and its end would not belong together.
-
-    Args:
-        name: of the file in ``results/``.
-        words: what is typed after ``innerloop``.
-        made_by: the source that would go on, and its libraries.
     """
     if words[0] not in RESUMABLE:
         return None

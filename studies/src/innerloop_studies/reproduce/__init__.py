@@ -76,11 +76,7 @@ REPRODUCTIONS: dict[str, str] = {
 
 
 def check(name: str, scale: str = SCALES[0]) -> None:
-    """Complains about a name or a scale that there is not.
-
-    Raises:
-        UserError: with what was probably meant.
-    """
+    """Complains about a name or a scale that there is not."""
     if name not in REPRODUCTIONS:
         hint = did_you_mean(name, REPRODUCTIONS)
         raise UserError(f"there is no reproduction '{name}'{hint}: `innerloop reproduce ls` lists them.")
@@ -89,11 +85,7 @@ def check(name: str, scale: str = SCALES[0]) -> None:
 
 
 def find(name: str) -> Run:
-    """The function that redoes it: ``(scale, say) -> Reproduction``.
-
-    Raises:
-        UserError: there is none of this name.
-    """
+    """The function that redoes it: ``(scale, say) -> Reproduction``."""
     check(name)
     run: Run = import_module(module_name(name)).run
     return run

@@ -42,9 +42,6 @@ def select(words: Sequence[str]) -> list[str]:
 
     >>> select(["landscape-fig*", "bridge-fig1"])
     ['bridge-fig1', 'landscape-fig1', 'landscape-fig2', 'landscape-fig3', 'landscape-fig4', 'landscape-fig8']
-
-    Raises:
-        UserError: a name is unknown, or a pattern fits nothing.
     """
     chosen: set[str] = set()
     for word in words:
@@ -63,13 +60,6 @@ def begin_batch(
     """The directory of a batch: that of the same one if it was interrupted, else a new one.
 
     Processes that share a folder have a directory each, and find what is finished by itself.
-
-    Args:
-        names: of the reproductions.
-        scale: at which they are redone.
-        argv: the command as typed.
-        folder: where runs live.
-        shared: whether other processes do the same batch at the same time.
     """
     about = {"kind": "reproduce-all", "names": names, "scale": scale}
     for run in sorted((folder / FOLDER).glob("*"), reverse=True) if not shared else ():
@@ -90,14 +80,7 @@ def _same(run: Path, about: Mapping[str, object]) -> bool:
 
 
 def carry_out_batch(batch: Path, argv: list[str] | None, say: Say, sharing: Sharing | None = None) -> Summary:
-    """Redoes the members that have not finished yet.
-
-    Args:
-        batch: from :func:`begin_batch`.
-        argv: the command as typed.
-        say: receives lines for people.
-        sharing: of processes that do this batch together; None for one alone.
-    """
+    """Redoes the members that have not finished yet."""
     manifest, folder = read_manifest(batch), batch.parent.parent
     names, scale = [str(name) for name in manifest["names"]], str(manifest["scale"])
     done = {entry["name"]: entry for entry in _entries(batch) if _is_kept(entry, folder)}
@@ -199,13 +182,7 @@ def sentence(entry: Member) -> str:
 
 
 def summary(scale: str, entries: list[Member], folder: Path) -> Summary:
-    """All of them counted together.
-
-    Args:
-        scale: at which they were redone.
-        entries: one for each reproduction.
-        folder: where runs live.
-    """
+    """All of them counted together."""
     rows = [row for entry in entries for row in entry.get("rows", [])]
     return {
         "scale": scale,

@@ -16,28 +16,13 @@ from innerloop_studies.reproduce.rows import Reproduction, Say
 
 
 def carry_out(name: str, scale: str, *, argv: list[str] | None, say: Say, folder: Path) -> Result:
-    """Redoes a table or figure.
-
-    Args:
-        name: of the reproduction.
-        scale: ``smoke``, ``cpu`` or ``paper``.
-        argv: the command as typed.
-        say: receives lines for people.
-        folder: where run directories live.
-    """
+    """Redoes a table or figure."""
     check(name, scale)
     return carry_on(begin(name, scale, argv, folder), name, scale, say)
 
 
 def begin(name: str, scale: str, argv: list[str] | None, folder: Path) -> Path:
-    """The run directory of a reproduction that is about to start.
-
-    Args:
-        name: of the reproduction.
-        scale: at which it is redone.
-        argv: the command as typed.
-        folder: where runs live.
-    """
+    """The run directory of a reproduction that is about to start."""
     run = create_run(folder, f"reproduce-{name}", 0)
     about = {"kind": "reproduce", "scale": scale, "redoes": REPRODUCTIONS[name], MADE_BY: made_by(name)}
     start_manifest(run, argv, f"reproduce {name} --scale {scale}", about)
@@ -45,14 +30,7 @@ def begin(name: str, scale: str, argv: list[str] | None, folder: Path) -> Path:
 
 
 def carry_on(run: Path, name: str, scale: str, say: Say) -> Result:
-    """Redoes it in this directory; the manifest says how it ended, whatever happens.
-
-    Args:
-        run: its directory.
-        name: of the reproduction.
-        scale: at which it is redone.
-        say: receives lines for people.
-    """
+    """Redoes it in this directory; the manifest says how it ended, whatever happens."""
     try:
         return _redo(name, scale, say, run)
     except BaseException as error:

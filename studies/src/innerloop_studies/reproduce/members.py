@@ -30,13 +30,7 @@ def made_by(name: str) -> dict[str, str | None]:
 
 
 def finished_before(folder: Path, name: str, scale: str) -> tuple[Path, Result] | None:
-    """The run of a reproduction that the same source has finished in a shared folder, and its result.
-
-    Args:
-        folder: where runs live.
-        name: of the reproduction.
-        scale: at which it was redone.
-    """
+    """The run of a reproduction that the same source has finished in a shared folder, and its result."""
     wanted = {"status": "finished", "scale": scale, MADE_BY: made_by(name)}
     for run in reversed(list_runs(folder)):
         if run.parent.name == f"reproduce-{name}":
@@ -48,13 +42,7 @@ def finished_before(folder: Path, name: str, scale: str) -> tuple[Path, Result] 
 
 
 def in_turn(names: Sequence[str], scale: str, claims: Claims | None) -> Iterator[str]:
-    """Names in the order in which this process does them: those that others have begun come last.
-
-    Args:
-        names: all of a batch.
-        scale: of the batch.
-        claims: where processes tell each other what they have begun; None for a process alone.
-    """
+    """Names in the order in which this process does them: those that others have begun come last."""
     begun = []
     for name in names:
         claim = claims.take(f"{name}.{scale}") if claims else None

@@ -31,17 +31,10 @@ def remembered(
     """``compute(**settings)`` as plain data, or what it gave before for the same settings and source.
 
     The settings are all that ``compute`` is given, so that none can be missing from the key. Beside them
-    the key holds a hash of the source (:mod:`innerloop_studies.reproduce.sources`) and the versions of torch and
-    numpy: changed code computes anew. The source is that of the module ``compute`` stands in and of what
+    the key holds a hash of the source (:mod:`innerloop_studies.reproduce.sources`) and the versions of torch
+    and numpy: changed code computes anew. The source is that of the module ``compute`` stands in and of what
     this imports; a module that trains apart from the one that words the rows keeps its parts when words
     change. A function without a source file is computed each time.
-
-    Args:
-        name: of the reproduction.
-        compute: a function of a module; its value comes back as JSON would hold it.
-        settings: its arguments by name.
-        folder: where parts are kept; ``runs/reproduce-parts`` if omitted.
-        seen: what else the value depends on and ``compute`` finds by itself: a hash of a user's file.
 
     >>> import tempfile, itertools
     >>> count = itertools.count()

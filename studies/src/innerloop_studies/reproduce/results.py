@@ -6,19 +6,7 @@ from typing import Any, Required, TypedDict
 
 
 class Result(TypedDict):
-    """A reproduction that was carried out; its file has the ``data`` behind the figures besides.
-
-    Attributes:
-        name: of it.
-        redoes: which table or figure.
-        scale: at which it was redone.
-        rows: :class:`~innerloop_studies.reproduce.rows.Row` by name.
-        protocol: settings that a reader needs.
-        figure: the first of them; None if there is none.
-        figures: files.
-        seconds: that it took.
-        run: its directory.
-    """
+    """A reproduction that was carried out; its file has the ``data`` behind the figures besides."""
 
     name: str
     redoes: str
@@ -32,21 +20,7 @@ class Result(TypedDict):
 
 
 class Member(TypedDict, total=False):
-    """A reproduction in a batch; what is kept of its :class:`Result` is there once it has finished.
-
-    Attributes:
-        name: of it.
-        run: its directory, in that of all runs.
-        crashed: whether it ended by an error that is not the user's.
-        made_by: the source and the libraries.
-        status: ``finished``, ``failed`` or ``interrupted``.
-        reason: why it did not finish.
-        redoes: as in its result.
-        rows: as in its result.
-        figures: as in its result.
-        protocol: as in its result.
-        seconds: as in its result.
-    """
+    """A reproduction in a batch; what is kept of its :class:`Result` is there once it has finished."""
 
     name: Required[str]
     run: Required[str]
@@ -62,18 +36,7 @@ class Member(TypedDict, total=False):
 
 
 class Summary(TypedDict, total=False):
-    """A batch.
-
-    Attributes:
-        scale: of all.
-        reproductions: its members.
-        statements: rows of all of them.
-        hold: how many of these hold.
-        as_recorded: how many are as the repository records.
-        failed: names of members that did not finish.
-        seconds: of all.
-        run: its directory.
-    """
+    """A batch."""
 
     scale: Required[str]
     reproductions: Required[list[Member]]

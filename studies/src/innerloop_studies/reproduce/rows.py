@@ -12,16 +12,7 @@ Say = Callable[[str], None]
 
 
 class Row(NamedTuple):
-    """One statement of a paper.
-
-    Attributes:
-        what: the statement, or the quantity, in words.
-        paper: what the paper gives, a number or text.
-        ours: what was found here, with its interval where there is one.
-        holds: whether the paper's statement holds here.
-        ok: whether that is what the repository records for this scale.
-        reason: why it is recorded as failing, or how ``holds`` was decided.
-    """
+    """One statement of a paper."""
 
     what: str
     paper: Any
@@ -32,14 +23,7 @@ class Row(NamedTuple):
 
 
 class Reproduction(NamedTuple):
-    """All rows, the figures by file stem (the first is the main one), data behind them, and the protocol.
-
-    Attributes:
-        rows: at least one.
-        figures: drawn, not yet written.
-        data: what the figures show, as plain lists and numbers.
-        protocol: settings that a reader needs to judge the numbers: seeds, sizes, what was shortened.
-    """
+    """All rows, the figures by file stem (the first is the main one), data behind them, and the protocol."""
 
     rows: Sequence[Row]
     figures: Mapping[str, Figure]
@@ -51,9 +35,6 @@ def counts_row(judged: Sequence[tuple[float, int]]) -> Row:
     """Whether accuracies are whole numbers of right answers: those of the tasks that the protocol states.
 
     It does not hold if all of them are one number, which no experiment gives.
-
-    Args:
-        judged: accuracies from 0 to 1, each with the number of answers that it is a share of.
 
     >>> counts_row([(0.25, 8), (1.0, 3)]).ok, counts_row([(0.3, 8), (0.5, 8)]).ok
     (True, False)
@@ -69,11 +50,6 @@ def counts_row(judged: Sequence[tuple[float, int]]) -> Row:
 def same_row(what: str, pairs: Sequence[tuple[float, float]], reason: str = "") -> Row:
     """Whether numbers that two ways must give are the same, to the last bit; and not all one number.
 
-    Args:
-        what: the statement.
-        pairs: numbers by the one way and by the other.
-        reason: why it cannot hold, if it is known not to.
-
     >>> same_row("twice", [(0.1, 0.1), (0.2, 0.2)]).ok, same_row("twice", [(0.1, 0.1), (0.1, 0.2)]).ok
     (True, False)
     """
@@ -87,14 +63,6 @@ def row(what: str, paper: Any, ours: Any, holds: bool, *, expected: bool = True,
 
     A statement that is known to fail has ``expected=False`` and a ``reason``; it is then ok while it fails,
     and no longer ok once it holds, so that a change in either direction is noticed.
-
-    Args:
-        what: the statement.
-        paper: what the paper says.
-        ours: what was found here.
-        holds: whether the two agree.
-        expected: whether the repository records that they do.
-        reason: why they do not, if it records that.
 
     >>> row("gain", 3, 3.1, True).ok, row("bound", "<", ">", False, expected=False, reason="slip").ok
     (True, True)

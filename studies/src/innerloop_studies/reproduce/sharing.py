@@ -3,8 +3,9 @@
 No part is computed by two processes at the same time, those of a process that died are taken over, and none
 waits for a part while there is another one to compute.
 
-:mod:`innerloop_studies.reproduce.parts` is left as it is: finished parts are kept for a hash of the source behind
-them, and it stands behind many. :func:`shared` puts functions of the same names into its place for a while.
+:mod:`innerloop_studies.reproduce.parts` is left as it is: finished parts are kept for a hash of the source
+behind them, and it stands behind many. :func:`shared` puts functions of the same names into its place for a
+while.
 """
 
 from __future__ import annotations
@@ -65,15 +66,7 @@ class Sharing:
         folder: Path | None = None,
         seen: Mapping[str, Any] | None = None,
     ) -> Any:
-        """As in ``parts``; a part that another process computes is waited for, or comes later in a series.
-
-        Args:
-            name: of the reproduction.
-            compute: a function of a module; its value comes back as JSON would hold it.
-            settings: its arguments by name.
-            folder: where parts are kept; the shared folder if omitted.
-            seen: what else the value depends on and ``compute`` finds by itself: a hash of a user's file.
-        """
+        """As in ``parts``; a part that another process computes is waited for, or comes later in a series."""
         where = folder or self.folder
         if source_hash(compute.__module__) is None:  # never kept
             return self._remembered(name, compute, settings, where, seen)
@@ -160,11 +153,6 @@ def ahead(name: str, compute: Callable[..., Any], many: Sequence[Mapping[str, An
     """Computes the parts of a series in any order where processes share them; elsewhere does nothing.
 
     For a series that is otherwise computed one by one, so that processes do not wait for each other.
-
-    Args:
-        name: of the reproduction.
-        compute: as for ``parts.remembered``.
-        many: the settings of every part.
     """
     sharing = _SHARING.get()
     if sharing is not None:

@@ -53,14 +53,7 @@ def fitted(recipe: Recipe) -> Fitted:
 def judged(
     trained: Fitted, split: str = "test", rate: float | None = None, steps: int | None = None
 ) -> Interval:
-    """Score on held-out tasks, at another rate or number of steps if given; nan if training failed.
-
-    Args:
-        trained: what training gave.
-        split: which tasks.
-        rate: another inner rate than that of training; the same if omitted.
-        steps: inner steps; those of the recipe if omitted.
-    """
+    """Score on held-out tasks, at another rate or number of steps if given; nan if training failed."""
     if trained.state is None:
         return Interval(math.nan, math.nan, 0)
     parts = trained.parts if rate is None else trained.parts.at_rate(rate)

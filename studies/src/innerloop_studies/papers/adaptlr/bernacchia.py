@@ -46,11 +46,6 @@ class Excess(NamedTuple):
         \qquad B = X_v(I - \tfrac\alpha{n_t}S_u),\; h = \tfrac1pE\operatorname{tr}(I - \tfrac\alpha{n_t}S_u)^2
 
     for standard normal inputs, the expectation over :math:`X_v` taken in closed form.
-
-    Attributes:
-        values: ``(draws, p)``, eigenvalues of :math:`S_u/n_t`.
-        queries: :math:`n_v`.
-        shots: :math:`n_t`.
     """
 
     values: Tensor
@@ -59,15 +54,7 @@ class Excess(NamedTuple):
 
     @classmethod
     def drawn(cls, made: torch.Generator, shots: int, queries: int, dim: int, draws: int) -> Excess:
-        """From support sets of standard normal inputs.
-
-        Args:
-            made: where the inputs are from.
-            shots: support samples.
-            queries: query samples.
-            dim: p.
-            draws: support sets.
-        """
+        """From support sets of standard normal inputs."""
         x = torch.randn(draws, shots, dim, generator=made, dtype=torch.float64)
         return cls(torch.linalg.eigvalsh(x.mT @ x / shots).clamp(min=0), queries, shots)
 
@@ -85,12 +72,5 @@ class Excess(NamedTuple):
         return float((a.sum(1) + own).mean() / (n * a.mean() ** 2))
 
     def least(self, nu: float, sigma: float, low: float = -2.0, high: float = 1.0) -> float:
-        """The training rate with the least excess.
-
-        Args:
-            nu: ν, the spread of the tasks.
-            sigma: σ, the noise of the targets.
-            low: least rate that is looked at.
-            high: largest rate that is looked at.
-        """
+        """The training rate with the least excess."""
         return minimise(lambda rate: nu**2 * self.spread(rate) + sigma**2 * self.noise(rate), low, high)

@@ -26,16 +26,7 @@ STEPS = {"smoke": (20, 20), "cpu": (2000, 500), "paper": (70_000, 70_000)}
 
 
 class Results(NamedTuple):
-    """Scores along a grid of rates, both ranges, and how long was trained and judged.
-
-    Attributes:
-        rates: the grid.
-        scores: errors on test tasks, with their intervals.
-        h19: the paper's range.
-        ours: that of ``inner.lr=auto``.
-        steps: meta-steps.
-        episodes: test tasks.
-    """
+    """Scores along a grid of rates, both ranges, and how long was trained and judged."""
 
     rates: tuple[float, ...]
     scores: list[Interval]

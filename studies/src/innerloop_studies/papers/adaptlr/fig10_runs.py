@@ -42,14 +42,7 @@ CASES = {
 
 
 def recipe_for(case: str, rate: float, steps: int, episodes: int) -> Recipe:
-    """One-step MAML.
-
-    Args:
-        case: the family of tasks.
-        rate: the inner rate.
-        steps: meta-steps.
-        episodes: test tasks.
-    """
+    """One-step MAML."""
     settings, judged_on, batch, loss, _ = CASES[case]
     return make_recipe(
         {
@@ -63,12 +56,5 @@ def recipe_for(case: str, rate: float, steps: int, episodes: int) -> Recipe:
 
 
 def scored(case: str, rate: float, steps: int, episodes: int) -> dict[str, Any]:
-    """The score on test tasks of a network trained at a rate, as plain data.
-
-    Args:
-        case: the family of tasks.
-        rate: the inner rate.
-        steps: meta-steps.
-        episodes: test tasks.
-    """
+    """The score on test tasks of a network trained at a rate, as plain data."""
     return judged(fitted(recipe_for(case, rate, steps, episodes)))._asdict()

@@ -13,13 +13,7 @@ RATES = (-0.01, -0.003, -0.001, 0.0, 0.001, 0.003, 0.01, 0.03)
 
 
 def recipe_for(rate: float, steps: int, episodes: int) -> Recipe:
-    """Bernacchia's quadratic tasks, a two-layer net of 60 units, five inner steps.
-
-    Args:
-        rate: the inner rate.
-        steps: meta-steps.
-        episodes: test tasks.
-    """
+    """Bernacchia's quadratic tasks, a two-layer net of 60 units, five inner steps."""
     return make_recipe(
         {
             "name": "adaptlr-fig12",
@@ -32,13 +26,7 @@ def recipe_for(rate: float, steps: int, episodes: int) -> Recipe:
 
 
 def trained(rate: float, steps: int, episodes: int) -> dict[str, Any]:
-    """Scores on test tasks at every test rate, as plain data, and the mean without any inner step.
-
-    Args:
-        rate: the inner rate of training.
-        steps: meta-steps.
-        episodes: test tasks.
-    """
+    """Scores on test tasks at every test rate, as plain data, and the mean without any inner step."""
     network = fitted(recipe_for(rate, steps, episodes))
     scores = [judged(network, rate=other)._asdict() for other in RATES]
     return {"scores": scores, "unadapted": judged(network, steps=0).mean}

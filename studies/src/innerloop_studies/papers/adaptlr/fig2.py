@@ -21,21 +21,7 @@ CASES = (("uniform", 23, 68), ("uniform", 7, 112), ("normal", 15, 50), ("normal"
 
 
 class Case(NamedTuple):
-    """Losses after one step along the rates of the grid; the estimates, and the losses there.
-
-    Attributes:
-        rates: a grid around the best one.
-        losses: means over test tasks.
-        half: half-widths of their intervals.
-        best: the rate with the least mean loss.
-        least: that loss.
-        before: the loss without a step.
-        h15: the estimate H.15.
-        h14: the estimate H.14.
-        h1: the estimate H.1.
-        there: the loss at H.15.
-        at_h1: the loss at H.1.
-    """
+    """Losses after one step along the rates of the grid; the estimates, and the losses there."""
 
     rates: list[float]
     losses: list[float]

@@ -28,14 +28,7 @@ JUDGED = {"smoke": 10, "cpu": 30, "paper": 100}
 
 
 def recipe_for(inner: dict[str, Any], model: dict[str, Any], scale: str, seed: int) -> Recipe:
-    """ANIL with five inner steps; at smoke scale five of the embedded glyphs stand in for Omniglot.
-
-    Args:
-        inner: settings of the inner loop.
-        model: settings of the network.
-        scale: of the reproduction.
-        seed: of the run.
-    """
+    """ANIL with five inner steps; at smoke scale five of the embedded glyphs stand in for Omniglot."""
     smoke = scale == "smoke"
     return make_recipe(
         {
@@ -63,15 +56,7 @@ def recipe_for(inner: dict[str, Any], model: dict[str, Any], scale: str, seed: i
 def trained(
     inner: dict[str, Any], model: dict[str, Any], scale: str, seed: int, every: int
 ) -> dict[str, Any]:
-    """Accuracy and loss on test tasks every so many steps, and the rate at the end.
-
-    Args:
-        inner: settings of the inner loop.
-        model: settings of the network.
-        scale: of the reproduction.
-        seed: of the run.
-        every: steps between two looks.
-    """
+    """Accuracy and loss on test tasks every so many steps, and the rate at the end."""
     recipe = recipe_for(inner, model, scale, seed)
     parts, plan = build(provisional(recipe)), plan_for(recipe)
     if recipe.inner.lr == "auto":
@@ -100,15 +85,7 @@ def trained(
 def accuracy_and_loss(
     parts: Parts, params: Params, buffers: Buffers, episodes: int, plan: Plan
 ) -> tuple[Interval, float]:
-    """On test tasks after the steps of the recipe, both from the same predictions.
-
-    Args:
-        parts: what is trained.
-        params: its parameters.
-        buffers: its buffers.
-        episodes: test tasks.
-        plan: how to run them.
-    """
+    """On test tasks after the steps of the recipe, both from the same predictions."""
     learner = parts.learner_after(test_steps(parts.recipe))
 
     def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:

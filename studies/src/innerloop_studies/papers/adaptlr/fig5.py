@@ -19,27 +19,14 @@ STEPS = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000]
 
 
 class Shares(NamedTuple):
-    """In which share of the draws, with optima of the test tasks drawn too, the loss gap is as in Figure 5.
-
-    Attributes:
-        above_at_first: MAML's loss is above ERM's before adaptation.
-        as_published: and below it at a later step.
-    """
+    """The share of draws, optima of test tasks drawn too, whose loss gap is as in Figure 5."""
 
     above_at_first: float
     as_published: float
 
 
 class Gaps(NamedTuple):
-    """MAML's minus ERM's, for every t of :data:`STEPS`.
-
-    Attributes:
-        distance: of the distances F_t, means over draws.
-        test: of the losses on test tasks, means over draws.
-        training: of the losses on training tasks, in the first draw.
-        error: standard errors of the distances.
-        shares: draws that look as published.
-    """
+    """MAML's minus ERM's, for every t of :data:`STEPS`."""
 
     distance: list[float]
     test: list[float]

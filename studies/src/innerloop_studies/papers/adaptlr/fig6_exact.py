@@ -37,16 +37,7 @@ class Coefficients(NamedTuple):
 
 
 class Polynomials(NamedTuple):
-    """Example 1: α*_lim by number of samples ("K = 1").
-
-    Attributes:
-        variances: σ² along which the rates are.
-        dims: d along which they are.
-        along_variances: rates for every σ², at d = :data:`SIZE`.
-        along_dims: rates for every d, by σ² in words.
-        printed: the rate by E.4 as printed, d = 3.
-        exact: the rate by the trace, d = 3.
-    """
+    """Example 1: α*_lim by number of samples ("K = 1")."""
 
     variances: list[float]
     dims: list[int]
@@ -68,14 +59,7 @@ class Polynomials(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Example 2 for one law of the entries.
-
-    Attributes:
-        printed: α*_lim for K = 1, as E.12 prints it for any d.
-        exact: what it is, for every d.
-        large: α*_lim for K = d, both large.
-        ratio: E[Y⁴]/E[Y⁶].
-    """
+    """Example 2 for one law of the entries."""
 
     printed: float
     exact: list[float]

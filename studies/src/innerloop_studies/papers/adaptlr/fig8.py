@@ -28,13 +28,7 @@ class Errors(NamedTuple):
 
 
 def draw(kind: str, made: torch.Generator, tasks: int) -> Tensor:
-    """Features of one kind: d = 20 for random matrices, 10 bumps on (−5, 5), 5 Taylor terms on (−1, 1).
-
-    Args:
-        kind: one of :data:`KINDS`.
-        made: where the inputs are from.
-        tasks: how many.
-    """
+    """Features of one kind: d = 20 for random matrices, 10 bumps on (−5, 5), 5 Taylor terms on (−1, 1)."""
     if kind == "random matrix":
         return Law("uniform", -5, 5).draw(made, tasks, SAMPLES, 20)
     if kind == "Gaussian basis":

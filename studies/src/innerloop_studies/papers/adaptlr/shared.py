@@ -76,27 +76,14 @@ def errors_of(scores: Sequence[Interval]) -> list[float]:
 
 
 class WideNet(NamedTuple):
-    """A two-layer ReLU net in standard parametrisation, whose tangent Grams cost two products.
-
-    Attributes:
-        first: ``(inputs, width)``; give inputs a column of ones for a bias.
-        second: ``(width,)``.
-    """
+    """A two-layer ReLU net in standard parametrisation, whose tangent Grams cost two products."""
 
     first: Tensor
     second: Tensor
 
 
 def wide_net(made: torch.Generator, inputs: int, width: int, law: str, scale: float = 1.0) -> WideNet:
-    """Weights drawn from U(−scale, scale) or N(0, scale²).
-
-    Args:
-        made: where the weights are from.
-        inputs: input dimension, a constant included.
-        width: hidden units.
-        law: ``uniform`` or ``normal``.
-        scale: of the weights.
-    """
+    """Weights drawn from U(−scale, scale) or N(0, scale²)."""
     one = Law("uniform", -scale, scale) if law == "uniform" else Law("normal", 0.0, scale)
     return WideNet(one.draw(made, inputs, width), one.draw(made, width))
 
@@ -107,11 +94,6 @@ def tangent_gram(net: WideNet, x: Tensor, z: Tensor) -> Tensor:
     With :math:`h = xW`:
     :math:`\mathrm{relu}(h)\mathrm{relu}(h')^\top + (xz^\top)\circ(a1_{h>0})(a1_{h'>0})^\top + 1`. Leading
     axes are tasks.
-
-    Args:
-        net: the network.
-        x: first inputs.
-        z: second inputs.
     """
     h, g = x @ net.first, z @ net.first
     on_h, on_g = (h > 0).to(x.dtype) * net.second, (g > 0).to(x.dtype) * net.second

@@ -26,20 +26,7 @@ SHOTS, QUERIES = 10, 256
 
 
 class Table(NamedTuple):
-    """Errors on test tasks of the last layer that is best for a rate.
-
-    Attributes:
-        rates: those of the paper.
-        pre: errors before the step.
-        post: errors after it.
-        fine: rates around the best one.
-        fine_post: errors after the step, there.
-        before: the error without adaptation.
-        best: the rate with the least error after the step.
-        least: that error.
-        after: errors after the step at every estimate.
-        floor: what no predictor that does not adapt can be below.
-    """
+    """Errors on test tasks of the last layer that is best for a rate."""
 
     rates: list[float]
     pre: list[float]

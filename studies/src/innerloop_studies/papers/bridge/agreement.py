@@ -28,16 +28,7 @@ NAME = "bridge-agreement"
 
 
 class Size(NamedTuple):
-    """What is trained.
-
-    Attributes:
-        depths: of the theorem's networks.
-        widths: of the same.
-        steps: of their training.
-        seeds: networks per cell, and runs on pictures.
-        recipe: depths, width and steps of the recipes' networks.
-        pictures: steps, test tasks, filters and name of the pictures.
-    """
+    """What is trained."""
 
     depths: list[int]
     widths: list[int]

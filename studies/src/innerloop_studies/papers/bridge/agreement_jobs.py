@@ -6,17 +6,7 @@ from typing import NamedTuple
 
 
 class Wide(NamedTuple):
-    """One network on the quadratic tasks.
-
-    Attributes:
-        method: ``anil`` or ``mtl``.
-        depth: layers with weights.
-        width: of hidden layers.
-        seed: of the network; tasks are the same for all.
-        steps: of training.
-        regime: ``theorem`` (full-batch gradient descent from f₀ = 0, heads reset at test) or ``recipe``
-            (Adam, as the shipped recipes train).
-    """
+    """One network on the quadratic tasks."""
 
     method: str
     depth: int
@@ -27,16 +17,7 @@ class Wide(NamedTuple):
 
 
 class Pictures(NamedTuple):
-    """One Conv4 on picture tasks.
-
-    Attributes:
-        method: ``anil`` or ``mtl``.
-        seed: of the network and of the training tasks.
-        steps: meta-steps.
-        episodes: test tasks.
-        filters: of the Conv4.
-        data: name of the pictures.
-    """
+    """One Conv4 on picture tasks."""
 
     method: str
     seed: int
@@ -47,12 +28,7 @@ class Pictures(NamedTuple):
 
 
 class WideAnswers(NamedTuple):
-    """What a network on the quadratic tasks predicts.
-
-    Attributes:
-        outputs: for the queries of the test tasks, ``(tests, queries)``; None where training diverged.
-        left: the share of the first training loss that remains, in the theorem's regime.
-    """
+    """What a network on the quadratic tasks predicts."""
 
     outputs: list[list[float | None]]
     left: float | None

@@ -20,14 +20,7 @@ RECORDED: dict[str, dict[str, bool]] = {
 
 
 class Apart(NamedTuple):
-    """How far predictions lie apart in one cell, as a share of their own size.
-
-    Attributes:
-        gap: ANIL and MTL from the same start, the mean over seeds.
-        anil: two seeds of ANIL, the mean over pairs.
-        mtl: two seeds of MTL.
-        left: the largest share of a first training loss that remains, where it was kept.
-    """
+    """How far predictions lie apart in one cell, as a share of their own size."""
 
     gap: float
     anil: float
@@ -48,13 +41,7 @@ class Labels(NamedTuple):
 
 
 class PicturesApart(NamedTuple):
-    """Networks on picture tasks.
-
-    Attributes:
-        gap: ANIL and MTL from the same start.
-        accuracy: of every seed, by method.
-        seeds: two seeds of one method, by method.
-    """
+    """Networks on picture tasks."""
 
     gap: Labels
     accuracy: dict[str, list[float]]
@@ -67,13 +54,7 @@ class PicturesApart(NamedTuple):
 
 
 def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str) -> list[Row]:
-    """Gradient descent in the theorem's setting.
-
-    Args:
-        depths: of the networks.
-        theorem: gaps by width, then by depth.
-        scale: of the reproduction.
-    """
+    """Gradient descent in the theorem's setting."""
     rows, wide = [], max(theorem)
     for width, cells in theorem.items():
         gaps = [one.gap for one in cells]
@@ -114,13 +95,7 @@ def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str)
 
 
 def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
-    """Adam, as the shipped recipes train.
-
-    Args:
-        depths: of the networks.
-        cells: gaps by depth.
-        scale: of the reproduction.
-    """
+    """Adam, as the shipped recipes train."""
     gaps, ratios = [one.gap for one in cells], [one.gap / one.floor for one in cells]
     slope = log_slope([float(d) for d in depths], gaps)
     return [

@@ -48,16 +48,7 @@ RECIPES = {"anil": "bridge-quadratic-anil", "mtl": "bridge-quadratic-multitask"}
 
 
 def trained_wide(method: str, depth: int, width: int, seed: int, steps: int, regime: str) -> dict[str, Any]:
-    """What a trained network predicts for the queries of the test tasks: ``WideAnswers`` as plain data.
-
-    Args:
-        method: ``anil`` or ``mtl``.
-        depth: layers.
-        width: of the layers.
-        seed: of weights and tasks.
-        steps: of training.
-        regime: ``theorem`` or ``recipe``.
-    """
+    """What a trained network predicts for the queries of the test tasks: ``WideAnswers`` as plain data."""
     job = Wide(method, depth, width, seed, steps, regime)
     outputs, left = _by_theorem(job) if regime == "theorem" else _by_recipe(job)
     return WideAnswers(outputs.squeeze(-1).tolist(), left)._asdict()
@@ -108,12 +99,6 @@ def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tens
 
     The outputs are linear in the head, so :math:`f(X) + K(X,X')\,T_K^{\hat s}(X')(Y'-f(X'))` with the kernel
     K of the head is exact, whatever the features are.
-
-    Args:
-        net: the network.
-        params: its parameters.
-        test: the test tasks.
-        how: the descent of the head.
     """
     params = {name: value.double() for name, value in params.items()}
 
@@ -152,14 +137,6 @@ def trained_pictures(
     """What a trained Conv4 answers to the queries of the test tasks: ``PictureAnswers`` as plain data.
 
     Both methods adapt in the same way: logistic regression on normalised features (C = 3), as Bridge does.
-
-    Args:
-        method: ``anil`` or ``mtl``.
-        seed: of the run.
-        steps: meta-steps.
-        episodes: test tasks.
-        filters: of every block.
-        data: the pictures.
     """
     recipe = make_recipe(
         {

@@ -80,12 +80,7 @@ def over_seeds(runs: Sequence[PictureRun], shots: str) -> Interval:
 
 
 class Difference(NamedTuple):
-    """How much better one method is than another on the same test tasks.
-
-    Attributes:
-        tasks: mean over tasks, each averaged over seeds, with the interval over tasks.
-        seeds: the same mean with the interval over pairs of seeds; unknown with one.
-    """
+    """How much better one method is than another on the same test tasks."""
 
     tasks: Interval
     seeds: Interval
@@ -104,11 +99,6 @@ class Difference(NamedTuple):
 
 def difference(first: Sequence[PictureRun], second: Sequence[PictureRun], shots: str) -> Difference:
     """First minus second, task by task.
-
-    Args:
-        first: runs, one for each seed.
-        second: runs, one for each seed.
-        shots: of the test tasks.
 
     >>> run = lambda *scores: PictureRun([], 60.0, 10, 10, 60.0, {"5": list(scores)}, {})
     >>> str(difference([run(0.6, 0.8)], [run(0.5, 0.7)], "5"))
@@ -140,11 +130,6 @@ def shares_of_time(
     """Per seed, our time to their best validation accuracy (less ``slack`` points) as a share of theirs.
 
     Theirs is the time at which they have it; ``None`` where we never get there.
-
-    Args:
-        ours: runs, one for each seed.
-        theirs: runs, one for each seed.
-        slack: points by which we may fall short.
 
     >>> from innerloop_studies.papers.bridge.picture_run import ValidationPoint
     >>> ours = [ValidationPoint(1, 0.5, 0.01, 2.0), ValidationPoint(2, 0.7, 0.01, 4.0)]

@@ -34,20 +34,7 @@ SIZES["paper"] = ([64, 128, 256, 512, 1024, 2048], 10, 200)
 
 
 class Summary(NamedTuple):
-    """What one method did at one width, over all draws of the network.
-
-    Attributes:
-        width: of the layers.
-        holds: share of draws whose loss stays under the bound.
-        slow_holds: whether it does at the slow rate.
-        printed_holds: whether it does at the slow rate, with η₀ for η in the bound.
-        loss: by step, relative to the first; the geometric mean.
-        error: ‖Φ̂_0 − Φ‖/‖Φ‖, the mean.
-        linear: how far training is from its linearisation, the mean.
-        distance: ‖θ_T − θ_0‖, the mean.
-        path: the length of the way, the mean.
-        drift: of the network's own kernel, the mean.
-    """
+    """What one method did at one width, over all draws of the network."""
 
     width: int
     holds: float
@@ -106,16 +93,7 @@ def limits(tasks: TaskBatch) -> dict[str, torch.Tensor]:
 
 
 def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, steps: int) -> Course:
-    """One network's training.
-
-    Args:
-        method: ``anil`` or ``mtl``.
-        width: of the layers.
-        seed: of the weights.
-        tasks: to train on.
-        eta: the rate.
-        steps: of training.
-    """
+    """One network's training."""
     net = mlp(DIM, [width] * (DEPTH - 1), 1, parametrisation="ntk")
     params, _ = net.init(torch.Generator().manual_seed(1000 * width + seed))
     params = {name: value.double() for name, value in params.items()}

@@ -31,13 +31,7 @@ LOG_DEPTH = (
 
 
 class Structure(NamedTuple):
-    """Kernels of one depth, divided by K(x,x).
-
-    Attributes:
-        scale: K(x,x).
-        off: mean Θ between different inputs over Θ(x,x); tends to ¼ in Lemma 4.
-        inverse_gap: ‖Θ⁻¹ − Φ_MTL⁻¹‖ of the divided kernels.
-    """
+    """Kernels of one depth, divided by K(x,x)."""
 
     scale: float
     off: float
@@ -58,26 +52,14 @@ def structure(base: Kernels, tasks: int) -> Structure:
 
 
 def residual_spectra(x: Tensor, tasks: int, depths: list[int]) -> dict[str, list[Structure]]:
-    """By network and depth.
-
-    Args:
-        x: inputs, task by task.
-        tasks: how many.
-        depths: of the networks.
-    """
+    """By network and depth."""
     return {
         name: [structure(network_kernel(name, depth)(x, x), tasks) for depth in depths] for name in RESIDUAL
     }
 
 
 def spectra_rows(depths: list[int], structures: dict[str, list[Structure]], x: Tensor) -> list[Row]:
-    """Rows of ``bridge-spectra``.
-
-    Args:
-        depths: of the networks.
-        structures: by network and depth.
-        x: inputs.
-    """
+    """Rows of ``bridge-spectra``."""
     rows = [_factor_row(depths, structures["residual"], x)]
     for name, words in RESIDUAL.items():
         off = structures[name][-1].off

@@ -32,14 +32,7 @@ LEMMA = "t = ∞, no split (Lemma 1)"
 
 
 class Variant(NamedTuple):
-    """A way in which λτ is varied.
-
-    Attributes:
-        outer: training time of both methods; to convergence if omitted.
-        split: whether ANIL adapts to one half of a task's samples and is judged on the other.
-        fresh: whether it adapts to further samples instead, as many again.
-        moves: whether adaptation at test is as long as in training.
-    """
+    """A way in which λτ is varied."""
 
     outer: Descent | None = None
     split: bool = False
@@ -60,13 +53,7 @@ PRINTED = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Draw(NamedTuple):
-    """One draw of Bridge's synthetic experiment.
-
-    Attributes:
-        train: training tasks.
-        test: test tasks.
-        fresh: training tasks with as many new support samples, for ANIL with a split.
-    """
+    """One draw of Bridge's synthetic experiment."""
 
     train: TaskBatch
     test: TaskBatch
@@ -86,14 +73,7 @@ def depth_gaps(kernel: KernelFunction, draws: list[Draw], **options: Any) -> lis
 
 
 def vary(name: str, time: float, one: Draw, kernel: KernelFunction) -> Tensor:
-    """Norms of every test task in one of the variants, at one λτ.
-
-    Args:
-        name: one of :data:`VARIANTS`.
-        time: λτ.
-        one: a draw of tasks.
-        kernel: of the network.
-    """
+    """Norms of every test task in one of the variants, at one λτ."""
     variant = VARIANTS[name]
     train = one.fresh if variant.fresh else halves(one.train) if variant.split else one.train
     return mtl_anil_gap(
@@ -132,12 +112,6 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
 
     Φ_ANIL = E Θ E is the product of a kernel with matrices whose smallest entries are e^{−λτ‖K‖}: its inverse
     undoes them, exactly in real numbers, and not at all once they are below the rounding of Θ.
-
-    Args:
-        kernel: of the network.
-        one: a draw of tasks.
-        time: λτ.
-        dtype: the precision.
     """
     x, y = stack(one.train.x_support), stack(one.train.y_support).to(dtype)
     points = torch.cat([stack(one.test.x_query), stack(one.test.x_support)])
@@ -158,14 +132,7 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
 
 
 def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:
-    """Norms of every test task from :func:`as_printed`.
-
-    Args:
-        kernel: of the network.
-        one: a draw of tasks.
-        time: λτ.
-        dtype: the precision.
-    """
+    """Norms of every test task from :func:`as_printed`."""
     both = as_printed(kernel, one, time, dtype)
     return (both.anil - both.mtl).double().view(one.test.size, -1).norm(dim=1)
 
@@ -177,14 +144,7 @@ def cancellation(kernel: KernelFunction, one: Draw) -> float:
 
 
 def drawn_kernel(one: Draw, seed: int, width: int, depth: int) -> KernelFunction:
-    """Empirical kernels of a drawn network, kept for all samples of a draw.
-
-    Args:
-        one: a draw of tasks.
-        seed: of the weights.
-        width: of the layers.
-        depth: layers.
-    """
+    """Empirical kernels of a drawn network, kept for all samples of a draw."""
     net = mlp(DIM, [width] * (depth - 1), 1, parametrisation="ntk")
     params, _ = net.init(torch.Generator().manual_seed(seed))
     return kept(empirical_kernel(net, {name: p.double() for name, p in params.items()}), one)

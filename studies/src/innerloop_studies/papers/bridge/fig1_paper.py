@@ -36,14 +36,7 @@ PRINTED_TIMES = [*TIMES, 1.0]
 
 
 class DrawnGaps(NamedTuple):
-    """Gaps from empirical kernels.
-
-    Attributes:
-        draws: of tasks and network.
-        width: of the networks.
-        by_depth: at λτ = 0.
-        by_time: by variant, then by λτ.
-    """
+    """Gaps from empirical kernels."""
 
     draws: int
     width: int

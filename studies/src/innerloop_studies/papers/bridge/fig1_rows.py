@@ -11,13 +11,7 @@ from innerloop_studies.reproduce.rows import Row, row
 
 
 def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) -> list[Row]:
-    """Theorem 1's 1/L, for shared and for independent heads.
-
-    Args:
-        gaps: by how heads start, then by depth.
-        five: gaps by depth over the first five draws, as many as the paper has.
-        draws: how many.
-    """
+    """Theorem 1's 1/L, for shared and for independent heads."""
     shared, apart = ([g.mean for g in gaps[heads]] for heads in ("shared", "independent"))
     slope, apart_slope = (log_slope([float(d) for d in DEPTHS], gap) for gap in (shared, apart))
     falls = all(a > b for a, b in itertools.pairwise(shared))
@@ -72,14 +66,7 @@ def grows(means: list[float]) -> bool:
 
 
 def time_row(what: str, means: list[float], expected: bool = False, reason: str = "") -> Row:
-    """Whether the gap grows with λτ in one variant.
-
-    Args:
-        what: the variant.
-        means: gaps by λτ.
-        expected: whether the repository records that it holds.
-        reason: why, or how it is judged.
-    """
+    """Whether the gap grows with λτ in one variant."""
     return row(
         f"{what}: the gap grows with λτ",
         "grows",

@@ -35,16 +35,7 @@ class Peer(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One run of MTL.
-
-    Attributes:
-        batch: tasks per step.
-        steps: of training.
-        accuracy: on test tasks.
-        ci95: half of its interval.
-        seconds: of training.
-        speedup: how much faster it was than MetaOptNet.
-    """
+    """One run of MTL."""
 
     batch: int
     steps: int

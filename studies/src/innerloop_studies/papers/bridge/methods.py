@@ -21,17 +21,7 @@ PENALTIES = (0.0001, 0.001, 0.01, 0.1, PENALTY, 1.0, 3.0)
 
 
 class Work(NamedTuple):
-    """One training run.
-
-    Attributes:
-        scale: ``smoke``, ``cpu`` or ``paper``.
-        data: ``cifar-fs`` or ``fc100``; the embedded glyphs at ``smoke``.
-        method: one of :data:`METHODS`.
-        seed: of initialisation and training tasks; test tasks are the same for all.
-        length: share of the method's steps.
-        batch: tasks per step; the method's own if 0.
-        normalised: MTL: features of length one in training; Bridge does so except on FC100.
-    """
+    """One training run."""
 
     scale: str
     data: str

@@ -84,25 +84,13 @@ def draw(seed: int) -> Problem:
 
 
 def heads_of(z: Tensor, y: Tensor, penalty: float) -> Tensor:
-    """Eq. 11: ½‖Φw − Y‖² + α‖w‖² is least where (ΦᵀΦ + 2αI)w = ΦᵀY.
-
-    Args:
-        z: features, task by task.
-        y: targets.
-        penalty: α.
-    """
+    """Eq. 11: ½‖Φw − Y‖² + α‖w‖² is least where (ΦᵀΦ + 2αI)w = ΦᵀY."""
     ridge = 2 * penalty * torch.eye(z.shape[-1], dtype=z.dtype)
     return torch.linalg.solve(z.mT @ z + ridge, z.mT @ y)
 
 
 def joint(problem: Problem, body: Params, heads: Tensor) -> Tensor:
-    """Eq. 12.
-
-    Args:
-        problem: the tasks.
-        body: its parameters.
-        heads: one for each task.
-    """
+    """Eq. 12."""
     return 0.5 * (problem.features(body) @ heads - problem.y).square().sum()
 
 

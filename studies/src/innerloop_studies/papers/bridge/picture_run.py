@@ -7,14 +7,7 @@ from typing import Any, NamedTuple
 
 
 class ValidationPoint(NamedTuple):
-    """One validation along the way.
-
-    Attributes:
-        step: of training.
-        validation: accuracy, from 0 to 1.
-        ci95: half of its interval.
-        seconds: of training so far, without validation.
-    """
+    """One validation along the way."""
 
     step: int
     validation: float
@@ -23,17 +16,7 @@ class ValidationPoint(NamedTuple):
 
 
 class PictureRun(NamedTuple):
-    """A trained network, how it came about, and how it was judged.
-
-    Attributes:
-        curve: its validations, in order.
-        seconds: of the whole training.
-        steps: of the whole training.
-        best_step: of the weights that validation chose.
-        best_seconds: of training until then.
-        scores: accuracy of every test task, by shots.
-        penalties: the same by penalty of the last layer, where several were tried.
-    """
+    """A trained network, how it came about, and how it was judged."""
 
     curve: list[ValidationPoint]
     seconds: float

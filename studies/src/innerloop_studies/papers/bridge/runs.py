@@ -45,16 +45,7 @@ class Watch:
 
 
 def trained(recipe: Mapping[str, Any], shots: Sequence[int], penalties: Sequence[float]) -> dict[str, Any]:
-    """One run: its curve over training time, and scores of the best weights on every test task.
-
-    Args:
-        recipe: what to train, as plain data: a part belongs to these settings, whoever asks for them.
-        shots: numbers of shots to be judged with.
-        penalties: of the last layer at test, to be judged with besides.
-
-    Returns:
-        A :class:`~innerloop_studies.papers.bridge.picture_run.PictureRun` as plain data.
-    """
+    """One run: its curve over training time, and scores of the best weights on every test task."""
     wanted = make_recipe(recipe)
     parts, plan = build(wanted), plan_for(wanted)
     curve, best, seconds = _fit(parts, plan)

@@ -16,17 +16,7 @@ DIM, TASKS, SHOTS, TEST_TASKS, TEST_SUPPORT, TEST_QUERY = 10, 20, 10, 20, 5, 10
 def bridge_tasks(
     seed: int, split: str, n: int, shots: int, queries: int, *, standard: bool = False, sphere: bool = True
 ) -> TaskBatch:
-    """Quadratic tasks in float64; ``standard`` centres labels and gives them variance 1.
-
-    Args:
-        seed: of the stream.
-        split: of the stream.
-        n: how many.
-        shots: support samples.
-        queries: query samples.
-        standard: whether labels are centred and have variance 1.
-        sphere: whether inputs have length √d.
-    """
+    """Quadratic tasks in float64; ``standard`` centres labels and gives them variance 1."""
     batch = make_sampler(
         bridge_quadratic,
         seed=derive_seed(seed, "bridge"),
@@ -62,13 +52,7 @@ def halves(tasks: TaskBatch) -> TaskBatch:
 
 
 def with_support(tasks: TaskBatch, seed: int, *, sphere: bool = True) -> TaskBatch:
-    """The samples of every task as its query set, and as many new ones of the same task as its support.
-
-    Args:
-        tasks: from :func:`bridge_tasks`, with support samples only.
-        seed: with which they were drawn.
-        sphere: as they were drawn.
-    """
+    """The samples of every task as its query set, and as many new ones of the same task as its support."""
     n = tasks.x_support.shape[1]
     # the same tasks: μ and ν do not depend on the counts
     more = bridge_tasks(seed, "train", tasks.size, n, n, sphere=sphere)

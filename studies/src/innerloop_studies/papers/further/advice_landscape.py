@@ -65,11 +65,7 @@ def smoke_rows(gains: Sequence[Gains]) -> list[Row]:
 
 
 def rows_of(gains: Sequence[Gains]) -> list[Row]:
-    """Whether the order, the size and the promise of a gain hold after training.
-
-    Args:
-        gains: of all environments.
-    """
+    """Whether the order, the size and the promise of a gain hold after training."""
     measured = [one.measured for one in gains]
     ranks = agreement([one.predicted for one in gains], measured).spearman
     off = [abs(one.predicted / one.measured - 1) for one in gains]

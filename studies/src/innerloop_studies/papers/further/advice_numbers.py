@@ -82,11 +82,6 @@ def judged(case: Case, long: Mapping[str, Long], raced: Raced) -> Judged:
 
     What diverged in long training has an infinite error.
 
-    Args:
-        case: the problem.
-        long: errors after long training, by method.
-        raced: how the short race went.
-
     >>> long = {"a": Long(0.6, 0.01, 9, 60.0), "b": Long(0.5, 0.01, 9, 60.0)}
     >>> one = judged(Case("sine", 0, 5), long, Raced(["a", "b"], True, {}, [], 12.0))
     >>> one.chosen, one.best, round(one.regret, 3), one.share

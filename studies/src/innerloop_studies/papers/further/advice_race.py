@@ -84,12 +84,6 @@ def _short(job: tuple[Case, tuple[str, ...], int, float]) -> Raced:
 def judged(case: Case, seed: int, long: Mapping[str, Long], raced: Raced) -> Judged:
     """A problem: what the race chose, what was best, and how far apart they are after long training.
 
-    Args:
-        case: the problem.
-        seed: of the runs.
-        long: accuracies after long training, by method.
-        raced: how the short race went.
-
     >>> long = {"a": Long(0.5, 0.01, 9, 60.0), "b": Long(0.6, 0.01, 9, 60.0)}
     >>> one = judged(Case("glyphs", 5, 1), 0, long, Raced(["a", "b"], True, {}, [], 12.0))
     >>> one.chosen, one.best, round(one.regret, 3), one.share

@@ -22,19 +22,7 @@ ENOUGH = 0.8
 
 
 class Judged(NamedTuple):
-    """A problem: what the race chose, what was best, and how far apart they are after long training.
-
-    Attributes:
-        problem: in words.
-        seed: of the runs.
-        chosen: the first of the short race.
-        best: of the long one.
-        regret: what the choice loses by.
-        decided: whether its lead was called more than chance.
-        share: of the time of the long race, that the short one took.
-        long: what every method reached after long training.
-        order: of the short race.
-    """
+    """A problem: what the race chose, what was best, and how far apart they are after long training."""
 
     problem: str
     seed: int
@@ -50,19 +38,7 @@ class Judged(NamedTuple):
 def judged_by(
     case: Case, seed: int, long: Mapping[str, Long], raced: Raced, *, worst: float, regret: Regret
 ) -> Judged:
-    """Holds the first choice of a short race against the best method of a long one.
-
-    Args:
-        case: the problem.
-        seed: of the runs.
-        long: what every method reached after long training.
-        raced: how the short race went.
-        worst: the score of what diverged; zero where higher is better, infinity where lower is.
-        regret: what a score loses against the best one.
-
-    Raises:
-        UserError: the short race had no time for any method.
-    """
+    """Holds the first choice of a short race against the best method of a long one."""
     reached = {name: worst if one.score is None else one.score for name, one in long.items()}
     best = min(reached, key=reached.__getitem__) if worst else max(reached, key=reached.__getitem__)
     chosen = next((name for name in raced.order if name in reached), None)
@@ -84,15 +60,7 @@ def counted_row(problems: Sequence[Judged]) -> Row:
 def race_rows(
     problems: Sequence[Judged], close: float, what: str, said: str, fails: Collection[str] = ()
 ) -> list[Row]:
-    """Whether first choices are close to the best, races cheap, and leads that were called decided right.
-
-    Args:
-        problems: first choices, and what they lose by.
-        close: the regret that is close.
-        what: the statement about first choices.
-        said: median and worst regret in words.
-        fails: of ``aim``, ``cost`` and ``decided``, what is recorded as not holding.
-    """
+    """Whether first choices are close to the best, races cheap, and leads that were called decided right."""
     near = sum(one.regret <= close for one in problems)
     wrong = [one for one in problems if one.decided and one.regret > close]
     decided = sum(one.decided for one in problems)
@@ -126,14 +94,7 @@ def race_rows(
 def race_figure(
     problems: Sequence[Judged], title: str, beside_best: Regret, limits: tuple[float, float] | None = None
 ) -> Any:
-    """What every method reached after long training beside the best one, and what the race chose.
-
-    Args:
-        problems: first choices, and scores of all methods.
-        title: of the vertical axis.
-        beside_best: a score beside the best one of its problem.
-        limits: of a logarithmic vertical axis; it is linear and as long as it need be if omitted.
-    """
+    """What every method reached after long training beside the best one, and what the race chose."""
     places = list(range(len(problems)))
 
     def heights(names: Sequence[str]) -> list[float]:

@@ -45,12 +45,7 @@ class Case(NamedTuple):
         return content(self.data) if self.ways else ""
 
     def posed(self, seed: int, *items: str) -> Problem:
-        """Methods and tasks.
-
-        Args:
-            seed: of the runs.
-            items: further settings of the advice.
-        """
+        """Methods and tasks."""
         if not self.ways:
             own = [f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}", "backbone=none"]
             return pose(understand(self.data, [*own, *items]))
@@ -59,14 +54,7 @@ class Case(NamedTuple):
 
 
 class Long(NamedTuple):
-    """What a method reached when it was trained for long.
-
-    Attributes:
-        score: accuracy or error on validation tasks; None if it diverged.
-        ci95: half the width of its interval.
-        steps: of training.
-        seconds: that training took.
-    """
+    """What a method reached when it was trained for long."""
 
     score: float | None
     ci95: float | None
@@ -75,15 +63,7 @@ class Long(NamedTuple):
 
 
 class Raced(NamedTuple):
-    """How a short race went.
-
-    Attributes:
-        order: of the methods, the best first.
-        decided: whether the lead of the first is more than chance.
-        steps: of training, by method.
-        left_out: methods that did not race, and why, as sentences.
-        seconds: that all of it took.
-    """
+    """How a short race went."""
 
     order: list[str]
     decided: bool
@@ -93,15 +73,7 @@ class Raced(NamedTuple):
 
 
 def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) -> Long:
-    """A method trained for this many seconds of one core: its score on validation tasks, and what it took.
-
-    Args:
-        case: the problem.
-        method: its name.
-        seed: of the run.
-        seconds: of training.
-        episodes: validation tasks.
-    """
+    """A method trained for this many seconds of one core: its score on validation tasks, and what it took."""
     problem = Case(*case).posed(seed, f"methods=[{method}]")
     entrant = problem.entrants[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -121,13 +93,9 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
 
 
 def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> Raced:
-    """The race of all methods within this many seconds of one core: their order, and whether it was decided.
+    """The race of all methods within this many seconds of one core.
 
-    Args:
-        case: the problem.
-        methods: that race; what is too slow for the time is left out.
-        seed: of the runs.
-        seconds: for everything.
+    Their order, and whether it was decided.
     """
     problem = Case(*case).posed(seed, f"budget={max(1, round(seconds))}s")
     problem = problem._replace(entrants=[e for e in problem.entrants if e.name in methods])

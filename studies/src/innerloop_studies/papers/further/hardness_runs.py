@@ -44,14 +44,7 @@ class Budget(NamedTuple):
 
 
 def recipe_of(data: str, method: str, budget: Budget, seed: int) -> Recipe:
-    """Training on any classes of the training groups, 5-way 1-shot.
-
-    Args:
-        data: the dataset.
-        method: ``protonet`` or ``maml``.
-        budget: steps and filters.
-        seed: of the run.
-    """
+    """Training on any classes of the training groups, 5-way 1-shot."""
     own = METHODS[method]
     outer = {"steps": budget.steps, "batch": 2, "schedule": "cosine", "clip": 10.0}
     model = {"kind": "conv4", "filters": budget.filters, "pooling": "stride"}
@@ -72,10 +65,6 @@ def without_half(source: ImageSource, fold: int) -> ImageSource:
     """The pictures with half of their groups to train on, the other half to test; fold 1 swaps them.
 
     Groups with fewer classes than a task needs are left out.
-
-    Args:
-        source: pictures in groups.
-        fold: 0 or 1.
     """
     assert source.groups is not None
     members = [classes for classes in groups_of(source, "all").values() if len(classes) >= WAYS]
@@ -88,27 +77,14 @@ def without_half(source: ImageSource, fold: int) -> ImageSource:
 
 
 class Errors(NamedTuple):
-    """Errors within groups, by their names.
-
-    Attributes:
-        before: of raw pixels.
-        trained: of a network that has not seen the group.
-    """
+    """Errors within groups, by their names."""
 
     before: dict[str, float]
     trained: dict[str, float]
 
 
 def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> Errors:
-    """Errors within every group that was not trained on: of raw pixels before training, and of a network.
-
-    Args:
-        data: the dataset.
-        method: ``protonet`` or ``maml``.
-        fold: which half of the groups is trained on.
-        seed: of the run.
-        budget: steps, filters and test tasks.
-    """
+    """Errors within every group that was not trained on: of raw pixels before training, and of a network."""
     recipe = recipe_of(data, method, budget, seed)
     pictures = without_half(build_data(recipe).pictures, fold)
     parts, plan = Parts(recipe, build_data(recipe, pictures)), Plan("loop")

@@ -21,18 +21,7 @@ from innerloop_studies.reproduce.short_runs import Fitted, fitted, plan_for
 
 
 class Setting(NamedTuple):
-    """What is trained, and how much of it is judged.
-
-    Attributes:
-        method: ``inner.method``.
-        shots: per class.
-        inner_steps: in training and in tests.
-        lr: inner rate.
-        data: a dataset of the catalogue, five ways.
-        steps: meta-steps of two tasks each.
-        tests: test tasks, the same ones for all runs.
-        dtype: ``float64`` where identities are asked for to the last bit.
-    """
+    """What is trained, and how much of it is judged."""
 
     method: str
     shots: int
@@ -48,13 +37,7 @@ WAYS, TEST_QUERIES = 5, 15
 
 
 def trained(setting: Setting, start: str, seed: int) -> Fitted:
-    """A Conv4-32 after training from one start of its last layer.
-
-    Args:
-        setting: data, learner and length.
-        start: where the last layer starts.
-        seed: of the run.
-    """
+    """A Conv4-32 after training from one start of its last layer."""
     recipe = make_recipe(
         {
             "name": "head-starts",
@@ -77,25 +60,14 @@ def trained(setting: Setting, start: str, seed: int) -> Fitted:
 
 
 class Judged(NamedTuple):
-    """A trained learner on the test tasks.
-
-    Attributes:
-        scores: accuracies, one for each task.
-        moved: the largest change of a weight of the last layer in training.
-    """
+    """A trained learner on the test tasks."""
 
     scores: list[float]
     moved: float
 
 
 class Permuted(NamedTuple):
-    """A trained learner on the test tasks, in many orders of their labels.
-
-    Attributes:
-        scores: accuracies by task and order.
-        averaged: by task, of predictions averaged over the orders.
-        equal_rows: by task, with the mean row of the trained last layer in the place of each.
-    """
+    """A trained learner on the test tasks, in many orders of their labels."""
 
     scores: list[list[float]]
     averaged: list[float]
@@ -103,13 +75,7 @@ class Permuted(NamedTuple):
 
 
 def judged(setting: Setting, start: str, seed: int) -> Judged:
-    """Accuracies on the test tasks, one each, and how far the last layer moved in training.
-
-    Args:
-        setting: data, learner and length.
-        start: where the last layer starts.
-        seed: of the run.
-    """
+    """Accuracies on the test tasks, one each, and how far the last layer moved in training."""
     outcome = trained(setting, start, seed)
     state = _state(outcome)
     return Judged(_scores(outcome.parts, state, start), _moved(outcome.parts, state.params))
@@ -119,12 +85,6 @@ def permuted(setting: Setting, start: str, seed: int, orders: int) -> Permuted:
     """Accuracies on the test tasks in every order of their labels, averaged over orders, and of equal rows.
 
     ``equal rows`` are those of the trained last layer in the place of each: another start at test only.
-
-    Args:
-        setting: data, learner and length.
-        start: where the last layer starts.
-        seed: of the run.
-        orders: how many orders of the labels.
     """
     outcome = trained(setting, start, seed)
     parts, state = outcome.parts, _state(outcome)

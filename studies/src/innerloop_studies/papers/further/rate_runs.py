@@ -58,14 +58,7 @@ class Size(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """What training at a rate has reached.
-
-    Attributes:
-        accuracy: on test tasks; that of a guess if it diverged.
-        ci95: half the width of its interval.
-        rate: that was trained at.
-        diverged: whether it did, in training or when it adapted.
-    """
+    """What training at a rate has reached."""
 
     accuracy: float
     ci95: float
@@ -74,14 +67,7 @@ class Reached(NamedTuple):
 
 
 def trained(case: Case, rate: Any, seed: int, size: Size) -> Reached:
-    """Accuracy on test tasks after training at a rate, or at ``auto``.
-
-    Args:
-        case: the problem.
-        rate: a number, or ``auto``.
-        seed: of the run.
-        size: steps, tasks in a step and test tasks.
-    """
+    """Accuracy on test tasks after training at a rate, or at ``auto``."""
     outcome = fitted(recipe_of(case, rate, seed, size))
     score = judged(outcome)
     chance = 1 / case.ways
@@ -91,14 +77,7 @@ def trained(case: Case, rate: Any, seed: int, size: Size) -> Reached:
 
 
 def recipe_of(case: Case, rate: Any, seed: int, size: Size) -> Recipe:
-    """ANIL with a strided Conv4-32 on a problem.
-
-    Args:
-        case: the problem.
-        rate: a number, or ``auto``.
-        seed: of the run.
-        size: steps, tasks in a step and test tasks.
-    """
+    """ANIL with a strided Conv4-32 on a problem."""
     data = {"name": source(case.data), **({"size": SIDE} if case.data == PHOTOGRAPHS else {})}
     shape = {"ways": case.ways, "shots": case.shots, "queries": QUERIES}
     return make_recipe(
@@ -116,12 +95,7 @@ def recipe_of(case: Case, rate: Any, seed: int, size: Size) -> Recipe:
 
 
 def estimated(case: Case, seed: int) -> dict[str, float]:
-    """The two forms behind ``auto``'s point at the first weights, for one step and (``…, all``) for all.
-
-    Args:
-        case: the problem.
-        seed: of the run.
-    """
+    """The two forms behind ``auto``'s point at the first weights, for one step and (``…, all``) for all."""
     parts = build(provisional(recipe_of(case, "auto", seed, Size(1, 1, 1))))
     advice = advice_for(parts)
     forms = {name: value * step_divisor(case.steps) for name, value in advice.forms.items()}
@@ -132,11 +106,7 @@ def estimated(case: Case, seed: int) -> dict[str, float]:
 
 
 def source(name: str) -> str:
-    """Where a dataset is: the catalogue knows it, but for Quick Draw and photographs, which are one's own.
-
-    Raises:
-        UserError: the file or the folder is not there.
-    """
+    """Where a dataset is: the catalogue knows it, but for Quick Draw and photographs, which are one's own."""
     if name == PHOTOGRAPHS:
         folder = os.environ.get("INNERLOOP_TINY_IMAGENET")
         if folder is None or not Path(folder).is_dir():

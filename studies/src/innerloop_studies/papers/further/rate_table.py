@@ -22,14 +22,7 @@ Results = Mapping[tuple[Case, Any, int], Reached]
 
 
 class Entry(NamedTuple):
-    """A problem: accuracies at the rates of the grid and at ``auto``, means over seeds.
-
-    Attributes:
-        case: the problem.
-        scores: at the rates of the grid.
-        auto: at the rate of ``auto``.
-        rate: that it chose.
-    """
+    """A problem: accuracies at the rates of the grid and at ``auto``, means over seeds."""
 
     case: Case
     scores: list[float]
@@ -98,13 +91,7 @@ class Entry(NamedTuple):
 
 
 def summary(case: Case, results: Results, seeds: int) -> Entry:
-    """Means over seeds.
-
-    Args:
-        case: the problem.
-        results: at all rates of the grid and at ``auto``.
-        seeds: how many there are.
-    """
+    """Means over seeds."""
 
     def mean(rate: Any) -> float:
         """The mean accuracy at a rate."""

@@ -61,12 +61,7 @@ def rule_of(case: Case) -> str:
 
 
 class Unseen(NamedTuple):
-    """A problem, and what other rules would have made of its two forms.
-
-    Attributes:
-        entry: accuracies at the rates of the grid and at ``auto``.
-        forms: the gradient form and the trace form, of one step and of all.
-    """
+    """A problem, and what other rules would have made of its two forms."""
 
     entry: Entry
     forms: Forms

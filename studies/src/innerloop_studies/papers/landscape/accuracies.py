@@ -18,14 +18,7 @@ def over_seeds(
     name: Callable[[AnyJob], str],
     say: Callable[[str], None],
 ) -> Accuracies:
-    """Carries out every training run and gathers its accuracies by name, as intervals over seeds.
-
-    Args:
-        part: carries out one job.
-        jobs: all of them, seed by seed.
-        name: what a job's results are gathered under.
-        say: receives lines for people.
-    """
+    """Carries out every training run and gathers its accuracies by name, as intervals over seeds."""
     from innerloop_studies.reproduce.parts import two_at_a_time
 
     values: dict[str, list[dict[str, float]]] = {}

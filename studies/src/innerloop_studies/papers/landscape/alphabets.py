@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 
 class Arm(NamedTuple):
-    """A line of the table.
-
-    Attributes:
-        method: one of Landscape's two, or a baseline.
-        training: the outer optimiser and its rate.
-        shots: K, pictures per class in the step at test.
-        learn_shots: pictures per class in training besides the ten targets.
-    """
+    """A line of the table."""
 
     method: str
     training: Training
@@ -58,15 +51,7 @@ SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 
 
 def trained(scale: str, setting: str, method: str, budget: Budget, seed: int) -> dict[str, float]:
-    """Accuracies in percent of one arm, trained in one setting.
-
-    Args:
-        scale: of the reproduction.
-        setting: ``Small`` has one hard alphabet, ``Large`` all of them.
-        method: the arm.
-        budget: steps, tasks and so on.
-        seed: of the run.
-    """
+    """Accuracies in percent of one arm, trained in one setting."""
     from innerloop_studies.papers.landscape.images import judge_all
 
     arm = ARMS[method]
@@ -87,13 +72,7 @@ def untrained(scale: str, budget: Budget) -> dict[str, dict[str, float]]:
 def tasks_of(
     scale: str, setting: str, arm: Arm
 ) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
-    """What is trained on, and what is judged on.
-
-    Args:
-        scale: of the reproduction.
-        setting: as in :func:`trained`.
-        arm: what is trained.
-    """
+    """What is trained on, and what is judged on."""
     from innerloop.tasks.episodes import Shape
     from innerloop.tasks.few_shot import Kind
 

@@ -38,15 +38,7 @@ ARMS = {
 
 
 def trained(scale: str, share: float, method: str, budget: Budget, seed: int) -> dict[str, float]:
-    """Accuracies in percent of one arm, trained with this share of hard tasks.
-
-    Args:
-        scale: of the reproduction.
-        share: of hard tasks.
-        method: the arm.
-        budget: steps, tasks and so on.
-        seed: of the run.
-    """
+    """Accuracies in percent of one arm, trained with this share of hard tasks."""
     from innerloop_studies.papers.landscape.images import judge_all
 
     arm = ARMS[method]
@@ -54,14 +46,7 @@ def trained(scale: str, share: float, method: str, budget: Budget, seed: int) ->
 
 
 def untrained(scale: str, share: float, method: str, budget: Budget) -> dict[str, float]:
-    """The same before training, after one step in each task.
-
-    Args:
-        scale: of the reproduction.
-        share: of hard tasks.
-        method: the arm's method.
-        budget: steps, tasks and so on.
-    """
+    """The same before training, after one step in each task."""
     from innerloop_studies.papers.landscape.images import judge_first
 
     return judge_first(method, *tasks_of(scale, share, method), budget._replace(test_steps=1), 0)
@@ -88,13 +73,7 @@ def learned_shapes(scale: str, method: str) -> dict[str, Shape]:
 def tasks_of(
     scale: str, share: float, method: str
 ) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
-    """What is trained on, and what is judged on.
-
-    Args:
-        scale: of the reproduction.
-        share: of hard tasks.
-        method: the arm's method.
-    """
+    """What is trained on, and what is judged on."""
     from innerloop.tasks.few_shot import Kind
 
     sources, learned = sources_of(scale), learned_shapes(scale, method)
@@ -133,14 +112,7 @@ def sources_of(scale: str) -> dict[str, ImageSource]:
 
 
 def subset(source: ImageSource, classes: Any, start: int, stop: int) -> ImageSource:
-    """Pictures ``start`` to ``stop`` of some classes as a source of its own.
-
-    Args:
-        source: all pictures.
-        classes: their numbers.
-        start: first picture of every class.
-        stop: the one after the last.
-    """
+    """Pictures ``start`` to ``stop`` of some classes as a source of its own."""
     import numpy as np
 
     from innerloop.data.source import NumberedFiles

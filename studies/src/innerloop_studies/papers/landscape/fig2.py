@@ -27,15 +27,7 @@ class Curve(NamedTuple):
 
 
 class Method(NamedTuple):
-    """What one method starts from.
-
-    Attributes:
-        coordinate: first coordinates.
-        risk: excess risks.
-        nearly_zero: the closed forms of both where ρ_H is nearly zero.
-        largest_gap: of SGD's mean coordinate to the closed form.
-        risk_gap: the same for the excess risk, over NAL's largest.
-    """
+    """What one method starts from."""
 
     coordinate: Curve
     risk: Curve

@@ -22,16 +22,7 @@ RATES = {"softplus": 2.4, "sigmoid": 25.0}
 
 
 class Solved(NamedTuple):
-    """Where NAL and MAML end in an environment.
-
-    Attributes:
-        fields: the losses that they minimise, to be drawn.
-        solutions: the weights with the least loss.
-        distance: between the two solutions.
-        cell: width of a cell of the grid.
-        ratio: of the losses after a step, NAL's over MAML's.
-        to_hard: mean distances to the hard tasks; nan if there are none.
-    """
+    """Where NAL and MAML end in an environment."""
 
     fields: list[Field]
     solutions: dict[str, list[float]]

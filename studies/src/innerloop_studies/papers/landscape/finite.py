@@ -61,13 +61,7 @@ def chunks(draws: int, numbers: int) -> list[int]:
 
 
 def task_moments(tasks: Environment, samples: int, generator: torch.Generator) -> Moments:
-    r"""Moments of ``samples`` samples of every task: :math:`\Sigma^{1/2}W\Sigma^{1/2}` and its pull.
-
-    Args:
-        tasks: of an environment, drawn or all.
-        samples: of every task.
-        generator: where they are from.
-    """
+    r"""Moments of ``samples`` samples of every task: :math:`\Sigma^{1/2}W\Sigma^{1/2}` and its pull."""
     white = draw_moments(
         torch.ones(tasks.optima.shape[:-1], dtype=F64), tasks.optima.shape[-1], samples, NOISE, generator
     )
@@ -82,14 +76,7 @@ def nal_of_moments(data: Moments, optima: Tensor) -> Tensor:
 
 
 def maml_of_moments(inner: Moments, outer: Moments, optima: Tensor, lr: float) -> Tensor:
-    """Eq. 43, ``(…, d)``: episodes ``(…, episodes)`` in front, each with the optimum of its task.
-
-    Args:
-        inner: moments of what is adapted to.
-        outer: moments of what is judged on.
-        optima: of the episodes' tasks.
-        lr: α, the inner rate.
-    """
+    """Eq. 43, ``(…, d)``: episodes ``(…, episodes)`` in front, each with the optimum of its task."""
     left = torch.eye(optima.shape[-1], dtype=optima.dtype) - lr * inner.gram
     once = left @ outer.gram
     pull = once @ (left @ optima[..., None] - lr * inner.pull[..., None]) + left @ outer.pull[..., None]
@@ -122,15 +109,7 @@ def sure_distance(distances: Tensor) -> float:
 
 
 def slope_row(what: str, expected: float, x: Sequence[int], y: Sequence[float], near: float) -> Row:
-    """Whether distances follow a power law with this exponent, within ``near``.
-
-    Args:
-        what: the statement.
-        expected: the exponent.
-        x: places.
-        y: distances there.
-        near: by how much the slope may differ.
-    """
+    """Whether distances follow a power law with this exponent, within ``near``."""
     slope = log_slope([float(value) for value in x], list(y))
     said = f"slope {slope:.3f}: {y[0]:.3g} at {x[0]}, {y[-1]:.3g} at {x[-1]}"
     return row(what, expected, said, abs(slope - expected) < near, reason=f"within {near} of the exponent")
@@ -139,14 +118,7 @@ def slope_row(what: str, expected: float, x: Sequence[int], y: Sequence[float], 
 def law_panel(
     x_name: str, x: Sequence[int], curves: dict[str, Sequence[float]], exponent: float = -0.5
 ) -> Panel:
-    """Distances on log–log axes beside the law that is stated for the first of them.
-
-    Args:
-        x_name: name of the x axis.
-        x: places.
-        curves: distances there, by name.
-        exponent: of the law that is drawn beside them.
-    """
+    """Distances on log–log axes beside the law that is stated for the first of them."""
     at = [float(value) for value in x]
     first = next(iter(curves.values()))
     law = [first[0] * (value / at[0]) ** exponent for value in at]

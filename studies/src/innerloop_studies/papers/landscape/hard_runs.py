@@ -24,16 +24,7 @@ ARMS: dict[str, dict[str, Any]] = {
 
 
 class Case(NamedTuple):
-    """Pictures, and what a task of them is.
-
-    Attributes:
-        data: the dataset.
-        choice: of a task's classes.
-        shots: per class.
-        rate: of the inner step.
-        hardest: groups of the training split that are hard.
-        hardest_test: and of the test split.
-    """
+    """Pictures, and what a task of them is."""
 
     data: str
     choice: str
@@ -65,15 +56,7 @@ def case_of(scale: str, name: str) -> Case:
 
 
 def recipe_of(scale: str, name: str, arm: str, budget: Budget, seed: int) -> Recipe:
-    """How an arm trains: MAML of one step, by Adam.
-
-    Args:
-        scale: of the reproduction.
-        name: of the case.
-        arm: how hard tasks are treated.
-        budget: steps, tasks and so on.
-        seed: of the run.
-    """
+    """How an arm trains: MAML of one step, by Adam."""
     from innerloop.experiment.recipe.settings import make_recipe
 
     case, own = case_of(scale, name), ARMS[arm]
@@ -93,14 +76,7 @@ def recipe_of(scale: str, name: str, arm: str, budget: Budget, seed: int) -> Rec
 
 
 def test_kinds(scale: str, name: str, source: ImageSource, ways: int) -> dict[str, Kind]:
-    """Test tasks of hard groups, of the others, and of all as they come.
-
-    Args:
-        scale: of the reproduction.
-        name: of the case.
-        source: the pictures.
-        ways: classes of a task.
-    """
+    """Test tasks of hard groups, of the others, and of all as they come."""
     from innerloop.tasks.episodes import Shape
     from innerloop.tasks.few_shot import Kind
     from innerloop.tasks.hard_groups import by_hardness, hardest_groups
@@ -112,15 +88,7 @@ def test_kinds(scale: str, name: str, source: ImageSource, ways: int) -> dict[st
 
 
 def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[str, Any]:
-    """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds.
-
-    Args:
-        scale: of the reproduction.
-        case: its name.
-        arm: how hard tasks are treated.
-        budget: steps, tasks and so on.
-        seed: of the run.
-    """
+    """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds."""
     from innerloop.core.random import derive_seed
     from innerloop.evaluation.scores import evaluate
     from innerloop.experiment.fitting import fit_parts
@@ -147,15 +115,7 @@ def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[
 
 
 def drawn_share(scale: str, case: str, arm: str, budget: Budget, tasks: int) -> float:
-    """The share of hard tasks among the first of the training stream, counted by names of classes.
-
-    Args:
-        scale: of the reproduction.
-        case: its name.
-        arm: how hard tasks are treated.
-        budget: steps, tasks and so on.
-        tasks: how many are counted.
-    """
+    """The share of hard tasks among the first of the training stream, counted by names of classes."""
     from innerloop.experiment.data import build_data
 
     data = build_data(recipe_of(scale, case, arm, budget, 0))

@@ -95,13 +95,7 @@ def _part(job: Job) -> Run:
 
 
 def gain(by_arm: ByArm, arm: str, kind: str) -> Interval:
-    """Points above plain training on the same tasks and from the same first weights, over seeds.
-
-    Args:
-        by_arm: runs by arm.
-        arm: which one.
-        kind: of test tasks.
-    """
+    """Points above plain training on the same tasks and from the same first weights, over seeds."""
     pairs = zip(by_arm[arm], by_arm["plain"], strict=True)
     return mean_interval([100 * (one.mean(kind) - plain.mean(kind)) for one, plain in pairs])
 

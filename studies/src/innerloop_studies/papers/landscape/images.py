@@ -33,16 +33,7 @@ BASELINE = Training("adam", 1e-3)
 
 
 class Budget(NamedTuple):
-    """How much is trained and judged.
-
-    Attributes:
-        steps: meta-steps (and minibatches of RFS).
-        tasks: per meta-step.
-        filters: of the Conv4.
-        pooling: ``stride`` or ``max``.
-        episodes: judged per kind.
-        test_steps: inner steps of NAL at test.
-    """
+    """How much is trained and judged."""
 
     steps: int
     tasks: int
@@ -60,16 +51,7 @@ def judge_all(
     seed: int,
     training: Training,
 ) -> dict[str, float]:
-    """Accuracy in percent of one trained model on every kind of ``judged``.
-
-    Args:
-        method: what is trained.
-        train: the pictures and kinds to train on.
-        judged: the pictures and kinds to judge on, by name.
-        budget: steps, tasks and so on.
-        seed: of the run.
-        training: optimiser and rate.
-    """
+    """Accuracy in percent of one trained model on every kind of ``judged``."""
     from innerloop.experiment.fitting import fit_parts
     from innerloop.training.execution.plan import Plan
 
@@ -85,15 +67,7 @@ def judge_first(
     budget: Budget,
     seed: int,
 ) -> dict[str, float]:
-    """The same before the first step.
-
-    Args:
-        method: what would be trained.
-        train: the pictures and kinds to train on.
-        judged: the pictures and kinds to judge on, by name.
-        budget: steps, tasks and so on.
-        seed: of the run.
-    """
+    """The same before the first step."""
     parts = parts_of(method, *train, budget, seed, BASELINE)
     return judge_each(method, parts.network, (parts.params, parts.buffers), judged, budget, seed)
 
@@ -106,16 +80,7 @@ def judge_each(
     budget: Budget,
     seed: int,
 ) -> dict[str, float]:
-    """Accuracy in percent on every kind of ``judged``; all methods meet the same tasks.
-
-    Args:
-        method: what was trained.
-        net: its network.
-        weights: parameters and buffers.
-        judged: the pictures and kinds to judge on, by name.
-        budget: steps, tasks and so on.
-        seed: of the run.
-    """
+    """Accuracy in percent on every kind of ``judged``; all methods meet the same tasks."""
     from innerloop.core.random import derive_seed
     from innerloop.training.execution.plan import Plan, torch_threads
 
@@ -127,15 +92,7 @@ def judge_each(
 
 
 def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: Training) -> Recipe:
-    """How a method trains. RFS takes one minibatch a step.
-
-    Args:
-        method: what is trained.
-        ways: classes of a task.
-        budget: steps, tasks and so on.
-        seed: of the run.
-        training: optimiser and rate.
-    """
+    """How a method trains. RFS takes one minibatch a step."""
     from innerloop.experiment.recipe.settings import make_recipe
 
     objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
@@ -168,16 +125,7 @@ def parts_of(
     seed: int,
     training: Training,
 ) -> Parts:
-    """What a method trains on: tasks of all classes, of the given kinds.
-
-    Args:
-        method: what is trained.
-        source: the pictures.
-        kinds: of tasks.
-        budget: steps, tasks and so on.
-        seed: of the run.
-        training: optimiser and rate.
-    """
+    """What a method trains on: tasks of all classes, of the given kinds."""
     from innerloop.experiment.data import build_data
     from innerloop.experiment.model import build_model
     from innerloop.experiment.parts import Parts
@@ -207,18 +155,7 @@ def judge(
     budget: Budget,
     seed: int,
 ) -> float:
-    """Mean accuracy over episodes of one kind, in percent.
-
-    Args:
-        method: what was trained.
-        net: its network.
-        params: its parameters.
-        buffers: its buffers.
-        source: the pictures.
-        kind: of tasks.
-        budget: steps, tasks and so on.
-        seed: of the episodes.
-    """
+    """Mean accuracy over episodes of one kind, in percent."""
     import torch
 
     from innerloop.core.losses import accuracy, get_loss

@@ -23,13 +23,7 @@ def maml_rate(inner_shots: int) -> float:
 
 
 def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.Generator], LinearTasks]:
-    """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**).
-
-    Args:
-        rho_hard: curvature of the hard task, one for each environment.
-        runs: of every environment.
-        dim: d.
-    """
+    """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**)."""
 
     def draw(g: torch.Generator) -> LinearTasks:
         """The task of one iteration, for every run."""
@@ -44,13 +38,7 @@ def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.G
 def geography_drawer(
     envs: Sequence[Geography], runs: int, tasks: int
 ) -> Callable[[torch.Generator], LinearTasks]:
-    """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment.
-
-    Args:
-        envs: the environments.
-        runs: of every environment.
-        tasks: of an iteration.
-    """
+    """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment."""
 
     def column(name: str) -> Tensor:
         """One number of all environments."""
@@ -81,18 +69,7 @@ def ends(
     lr: float = 1.0,
     weigh: Callable[[LinearTasks], Tensor] | None = None,
 ) -> Tensor:
-    """Where SGD ends, at the paper's rates, from zero.
-
-    Args:
-        draw: the tasks of an iteration.
-        shape: of the weights: runs, environments, d.
-        method: ``nal`` or ``maml``.
-        shots: inner samples.
-        steps: iterations.
-        seed: of all draws.
-        lr: α, the inner rate.
-        weigh: weights of the tasks; all alike if omitted.
-    """
+    """Where SGD ends, at the paper's rates, from zero."""
     return linear_sgd(
         draw,
         start=torch.zeros(shape, dtype=F64),
@@ -113,13 +90,6 @@ def expected_ends(limits: Tensor, curvature: Tensor, method: str, shots: int, st
 
     Every step has new samples, so that the mean of a gradient is :math:`c(w-w^*)` whatever was drawn before.
 
-    Args:
-        limits: coordinates of the population solution :math:`w^*`.
-        curvature: ``c``, the mean of ρ over tasks for NAL, of what a step leaves of it for MAML.
-        method: ``nal`` or ``maml``, which have their own rates.
-        shots: n₂.
-        steps: ``t``.
-
     >>> one = torch.ones(1, dtype=F64)
     >>> expected_ends(one, 20 * one, "nal", 500, 2)    # the rate is 1/40: half of what is left at every step
     tensor([0.7500], dtype=torch.float64)
@@ -129,13 +99,7 @@ def expected_ends(limits: Tensor, curvature: Tensor, method: str, shots: int, st
 
 
 def ends_row(name: str, off: float, steps: int) -> Row:
-    """Whether SGD is on average where it must be after so few steps.
-
-    Args:
-        name: of the environment.
-        off: distance from the expectation, in standard errors.
-        steps: iterations.
-    """
+    """Whether SGD is on average where it must be after so few steps."""
     return row(
         f"{name}: SGD's mean coordinate after {steps} iterations is its exact expectation",
         "w*(1 − (1 − ηc)^t)",

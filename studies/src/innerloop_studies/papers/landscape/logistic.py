@@ -16,14 +16,7 @@ F64 = torch.float64
 
 
 def draw(rho: Tensor, optima: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Samples ``(…, n, d)`` and labels ``(…, n)`` of tasks with scales ``(…)`` and optima ``(…, d)``.
-
-    Args:
-        rho: variance of the inputs.
-        optima: of the tasks.
-        n: samples.
-        generator: where they are from.
-    """
+    """Samples ``(…, n, d)`` and labels ``(…, n)`` of tasks with scales ``(…)`` and optima ``(…, d)``."""
     x = rho.sqrt()[..., None, None] * torch.randn(
         *rho.shape, n, optima.shape[-1], generator=generator, dtype=F64
     )
@@ -32,26 +25,13 @@ def draw(rho: Tensor, optima: Tensor, n: int, generator: torch.Generator) -> tup
 
 
 def gradient(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Of the mean logistic loss, ``(…, d)``.
-
-    Args:
-        w: weights ``(…, d)``.
-        x: inputs.
-        y: labels, 0 or 1.
-    """
+    """Of the mean logistic loss, ``(…, d)``."""
     residual = torch.sigmoid((x @ w[..., None])[..., 0]) - y
     return (x.mT @ residual[..., None])[..., 0] / x.shape[-2]
 
 
 def maml_gradient(w: Tensor, inner: tuple[Tensor, Tensor], outer: tuple[Tensor, Tensor], lr: float) -> Tensor:
-    """Of the outer loss after one inner step: (I − αH_in) ∇f_out(w′).
-
-    Args:
-        w: weights ``(…, d)``.
-        inner: inputs and labels that are adapted to.
-        outer: inputs and labels that are judged on.
-        lr: α, the inner rate.
-    """
+    """Of the outer loss after one inner step: (I − αH_in) ∇f_out(w′)."""
     x, y = inner
     chance = torch.sigmoid((x @ w[..., None])[..., 0])
     moved = w - lr * gradient(w, x, y)
@@ -61,14 +41,7 @@ def maml_gradient(w: Tensor, inner: tuple[Tensor, Tensor], outer: tuple[Tensor, 
 
 
 def excess_loss(w: Tensor, rho: Tensor, optima: Tensor, points: int = 40) -> Tensor:
-    """The population loss of ``w`` beyond that of the optimum, ``(…)``; the labels' own entropy is out.
-
-    Args:
-        w: weights ``(…, d)``.
-        rho: variance of the inputs.
-        optima: of the tasks.
-        points: of the quadrature, along each axis.
-    """
+    """The population loss of ``w`` beyond that of the optimum, ``(…)``; the labels' own entropy is out."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     z, p = torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum())
     size = optima.norm(dim=-1)
@@ -83,17 +56,7 @@ def excess_loss(w: Tensor, rho: Tensor, optima: Tensor, points: int = 40) -> Ten
 
 
 def risk(w: Tensor, rho: Tensor, optima: Tensor, lr: float, shots: int, draws: int, seed: int) -> Tensor:
-    """Excess loss after one step, averaged over ``draws`` support sets, ``(…)``.
-
-    Args:
-        w: weights ``(…, d)``.
-        rho: variance of the inputs.
-        optima: of the tasks.
-        lr: α, the inner rate.
-        shots: samples of a support set.
-        draws: support sets.
-        seed: of the draws.
-    """
+    """Excess loss after one step, averaged over ``draws`` support sets, ``(…)``."""
     g = torch.Generator().manual_seed(seed)
     total = torch.zeros(rho.shape, dtype=F64)
     for _ in range(draws):
@@ -112,18 +75,7 @@ def sgd(
     steps: int,
     seed: int,
 ) -> Tensor:
-    """Ends of SGD for every entry of ``rho`` (…, the hard task's scale; the easy one has 1): ``(…, d)``.
-
-    Args:
-        method: ``nal`` or ``maml``.
-        rho: variance of the hard task's inputs.
-        dim: d.
-        lr: α, the inner rate.
-        outer_lr: the rate of SGD.
-        shots: inner and outer samples.
-        steps: iterations.
-        seed: of all draws.
-    """
+    """Ends of SGD for every entry of ``rho`` (…, the hard task's scale; the easy one has 1): ``(…, d)``."""
     inner, outer = shots
     g = torch.Generator().manual_seed(seed)
     w = torch.zeros(*rho.shape, dim, dtype=F64)

@@ -30,40 +30,19 @@ class NeuronTask(NamedTuple):
 
 
 def inputs(task: NeuronTask, n: int, generator: torch.Generator) -> Tensor:
-    """``(n, 2)`` Gaussian inputs.
-
-    Args:
-        task: says their variance.
-        n: how many.
-        generator: where they are from.
-    """
+    """``(n, 2)`` Gaussian inputs."""
     return task.variance**0.5 * torch.randn(n, 2, generator=generator, dtype=F64)
 
 
 def loss(w: Tensor, x: Tensor, task: NeuronTask, activation: str) -> Tensor:
-    """Half the mean squared error of every weight ``(G, 2)`` on these inputs, ``(G,)``.
-
-    Args:
-        w: weights.
-        x: inputs.
-        task: says the targets.
-        activation: of the neuron.
-    """
+    """Half the mean squared error of every weight ``(G, 2)`` on these inputs, ``(G,)``."""
     act, _ = ACTIVATIONS[activation]
     truth = act(x @ torch.tensor(task.weight, dtype=F64))
     return 0.5 * (act(w @ x.T) - truth).square().mean(-1)
 
 
 def step(w: Tensor, x: Tensor, task: NeuronTask, activation: str, lr: float) -> Tensor:
-    """Every weight after one gradient step on these inputs.
-
-    Args:
-        w: weights.
-        x: inputs.
-        task: says the targets.
-        activation: of the neuron.
-        lr: the inner rate.
-    """
+    """Every weight after one gradient step on these inputs."""
     act, slope = ACTIVATIONS[activation]
     z = w @ x.T
     truth = act(x @ torch.tensor(task.weight, dtype=F64))
@@ -71,15 +50,7 @@ def step(w: Tensor, x: Tensor, task: NeuronTask, activation: str, lr: float) -> 
 
 
 def nal_loss(w: Tensor, tasks: Sequence[NeuronTask], activation: str, n: int, seed: int) -> Tensor:
-    """Eq. 3 on ``n`` samples per task, averaged over the tasks.
-
-    Args:
-        w: weights.
-        tasks: all of them.
-        activation: of the neuron.
-        n: samples of every task.
-        seed: of the samples.
-    """
+    """Eq. 3 on ``n`` samples per task, averaged over the tasks."""
     g = torch.Generator().manual_seed(seed)
     return torch.stack([loss(w, inputs(t, n, g), t, activation) for t in tasks]).mean(0)
 
@@ -87,16 +58,7 @@ def nal_loss(w: Tensor, tasks: Sequence[NeuronTask], activation: str, n: int, se
 def maml_loss(
     w: Tensor, tasks: Sequence[NeuronTask], activation: str, lr: float, shots: tuple[int, int, int], seed: int
 ) -> Tensor:
-    """Eq. 4 with ``shots = (n₂, n₁, τ)``: inner and outer samples of each of τ episodes per task.
-
-    Args:
-        w: weights.
-        tasks: all of them.
-        activation: of the neuron.
-        lr: the inner rate.
-        shots: n₂, n₁ and τ.
-        seed: of the samples.
-    """
+    """Eq. 4 with ``shots = (n₂, n₁, τ)``: inner and outer samples of each of τ episodes per task."""
     inner, outer, episodes = shots
     g = torch.Generator().manual_seed(seed)
     total = torch.zeros(len(w), dtype=F64)
@@ -108,13 +70,7 @@ def maml_loss(
 
 
 def grid(low: float, high: float, points: int) -> tuple[list[float], Tensor]:
-    """The axis, and all its pairs ``(points², 2)``, row by row.
-
-    Args:
-        low: first value of the axis.
-        high: last value.
-        points: how many.
-    """
+    """The axis, and all its pairs ``(points², 2)``, row by row."""
     axis = torch.linspace(low, high, points, dtype=F64)
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     return axis.tolist(), torch.stack([x.flatten(), y.flatten()], -1)

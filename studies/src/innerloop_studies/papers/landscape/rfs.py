@@ -21,13 +21,7 @@ CLASSES = "classes.weight"
 
 
 def minibatches(source: ImageSource, kinds: Sequence[Kind], seed: int) -> Sampler:
-    """Pictures of all training classes, drawn with replacement; their labels are class numbers.
-
-    Args:
-        source: the pictures.
-        kinds: of tasks, which say the training classes.
-        seed: of the draws.
-    """
+    """Pictures of all training classes, drawn with replacement; their labels are class numbers."""
     import numpy as np
     import torch
 
@@ -83,15 +77,7 @@ def training_classes(source: ImageSource, kinds: Sequence[Kind]) -> Any:
 
 
 def by_head(net: Network, params: Params, buffers: Buffers, task: Task, ways: int) -> float:
-    """The accuracy of logistic regression on normalised features of the frozen body (C = 3), as in Bridge.
-
-    Args:
-        net: the network.
-        params: its parameters.
-        buffers: its buffers.
-        task: pictures to fit the head to, and to judge it on.
-        ways: classes of the task.
-    """
+    """The accuracy of logistic regression on normalised features of the frozen body (C = 3), as in Bridge."""
     import torch
 
     from innerloop.core.losses import accuracy

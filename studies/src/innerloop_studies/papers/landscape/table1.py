@@ -95,13 +95,7 @@ def _gap(accuracies: Accuracies, setting: str, one: str, other: str, part: str =
 
 
 def table(accuracies: Accuracies, names: Sequence[str], say: Say) -> None:
-    """The whole table for people: means over seeds with intervals.
-
-    Args:
-        accuracies: by name.
-        names: rows of the table.
-        say: receives lines for people.
-    """
+    """The whole table for people: means over seeds with intervals."""
     for name in names:
         mine = [(part, accuracies[name][part]) for part in JUDGED]
         cells = [f"{part} {v.mean:.1f}" + (f" ± {v.ci95:.1f}" if v.n > 1 else "") for part, v in mine]

@@ -21,15 +21,7 @@ RATES = (0.02, 0.05, 0.1, 0.2)
 
 
 class Pair(NamedTuple):
-    """The hard task's gradient over the easy one's, for a pair of tasks.
-
-    Attributes:
-        nal: at NAL's stationary point.
-        maml: at MAML's, for every rate.
-        bound: what eq. 13 allows there, without its O(α²) term.
-        after_step: at MAML's, after the step.
-        exact_bound: what eq. 33 allows there.
-    """
+    """The hard task's gradient over the easy one's, for a pair of tasks."""
 
     nal: float
     maml: list[float]

@@ -62,21 +62,7 @@ class Ends(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Distances along numbers of tasks, of episodes, of outer samples and of inner and outer samples alike.
-
-    Attributes:
-        tasks: T.
-        episodes: τ.
-        outers: n₁, where it grows alone.
-        samples: n₁ = n₂, where both grow.
-        between: along T, with endless episodes.
-        by_episodes: along τ.
-        by_outer: along n₁.
-        by_both: along n₁ = n₂.
-        limits_apart: between the optima for a step on n₂ samples and for a full one.
-        limit: length of the former.
-        all_tasks: ends of few and of many episodes of every task.
-    """
+    """Distances along numbers of tasks, episodes, outer samples, and inner and outer samples alike."""
 
     tasks: list[int]
     episodes: list[int]

@@ -18,16 +18,7 @@ WAYS, SMOKE_QUERIES, SIDE = 5, 2, 32
 
 
 class Case(NamedTuple):
-    """One independent run: search, training, test.
-
-    Attributes:
-        scale: ``smoke``, ``cpu`` or ``paper``.
-        data: ``cifar-fs``, ``mini-imagenet`` or ``tiered-imagenet``; at ``smoke`` ``glyphs`` or
-            ``tiny-imagenet``.
-        method: one of :data:`SEARCHES`, ``MetaNAS`` (its published cell), or ``RFS`` (ResNet-12, no cells).
-        seed: of search and training; test tasks are the same for all.
-        cells: how many are stacked.
-    """
+    """One independent run: search, training, test."""
 
     scale: str
     data: str
@@ -121,12 +112,7 @@ def _cells(case: Case) -> int:
 
 
 def recipe_of(case: Case, genotype: Any) -> dict[str, Any]:
-    """How the case is trained, as plain data.
-
-    Args:
-        case: which one.
-        genotype: a published cell's name or a table; not looked at for ``RFS``.
-    """
+    """How the case is trained, as plain data."""
     made = _smoke(case) if case.scale == "smoke" else _shipped(case)
     recipe = made.model_dump()
     if case.method != "RFS":

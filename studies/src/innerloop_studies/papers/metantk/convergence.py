@@ -52,16 +52,7 @@ class Course(NamedTuple):
 
 
 class AtWidth(NamedTuple):
-    """All draws of one width.
-
-    Attributes:
-        width: of the layers.
-        holds: share of draws whose loss stays under the bound.
-        means: over draws, of what is followed.
-        first: loss of every draw.
-        loss: by step, relative to the first; the geometric mean.
-        spread: standard errors of the means.
-    """
+    """All draws of one width."""
 
     width: int
     holds: float

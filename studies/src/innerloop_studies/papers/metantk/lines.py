@@ -33,18 +33,7 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 class Line(NamedTuple):
-    """A line of a table, of one method.
-
-    Attributes:
-        cells: in the stack.
-        parameters: the mean.
-        search_minutes: the mean; None if nothing was searched.
-        training_minutes: the mean.
-        runs: how many.
-        accuracy: by shots, in per cent.
-        genotypes: of every run.
-        reliability: of every search.
-    """
+    """A line of a table, of one method."""
 
     cells: int
     parameters: float

@@ -7,17 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Searched(NamedTuple):
-    """One search.
-
-    Attributes:
-        genotype: the cell, as a table.
-        scores: of the cell, by name.
-        reliability: as the search tells it.
-        measured: how many measurements were made.
-        seconds: of one core: processor time; of a search that went on after an interruption, time by the
-            clock of all its measurements.
-        parameters: of the network, without the last layer.
-    """
+    """One search."""
 
     genotype: Mapping[str, Any]
     scores: Mapping[str, float]
@@ -28,14 +18,7 @@ class Searched(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """One training.
-
-    Attributes:
-        seconds: of one core.
-        steps: of training.
-        parameters: of the network, the last layer among them.
-        scores: accuracy of every test task, by name of the head.
-    """
+    """One training."""
 
     seconds: float
     steps: int
@@ -44,13 +27,7 @@ class Trained(NamedTuple):
 
 
 class CaseRun(NamedTuple):
-    """Search, training and test of one case.
-
-    Attributes:
-        genotype: the cell, as a table, or the name of a published one.
-        search: None if nothing was searched.
-        training: and test.
-    """
+    """Search, training and test of one case."""
 
     genotype: Any
     search: Searched | None

@@ -20,11 +20,7 @@ FILE = "tiny_imagenet_60.npz"
 
 
 def packed() -> Path:
-    """The file of photographs: ``INNERLOOP_TINY_IMAGENET``, or in the folder ``INNERLOOP_TEST_DATA``.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The file of photographs: ``INNERLOOP_TINY_IMAGENET``, or in the folder ``INNERLOOP_TEST_DATA``."""
     folder = os.environ.get("INNERLOOP_TEST_DATA")
     given = os.environ.get("INNERLOOP_TINY_IMAGENET") or (f"{folder}/{FILE}" if folder else None)
     if given is None or not Path(given).is_file():
@@ -36,12 +32,7 @@ def packed() -> Path:
 
 
 def photographs(classes: int = CLASSES, each: int = EACH) -> ImageSource:
-    """A few classes of Tiny-ImageNet, enlarged to 84 pixels, a third of them for each split.
-
-    Args:
-        classes: how many.
-        each: photographs of a class.
-    """
+    """A few classes of Tiny-ImageNet, enlarged to 84 pixels, a third of them for each split."""
     from PIL import Image
 
     with np.load(packed()) as table:

@@ -18,15 +18,7 @@ from innerloop_studies.reproduce.short_runs import plan_for
 
 
 def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """One training; no weights are chosen by validation.
-
-    Args:
-        recipe: what to train, as plain data: a part belongs to these settings, whoever asks for them.
-        heads: by name, settings of ``eval`` to be judged with.
-
-    Returns:
-        A :class:`~innerloop_studies.papers.metantk.outcomes.Trained` as plain data.
-    """
+    """One training; no weights are chosen by validation."""
     wanted = make_recipe(recipe)
     parts, plan = _parts(wanted), plan_for(wanted)
     begun = time.process_time()

@@ -40,22 +40,7 @@ def found_cell(
     settings: Mapping[str, Any],
     seed: int,
 ) -> dict[str, Any]:
-    """One search.
-
-    Args:
-        data: name of the pictures; tasks come from their training classes.
-        side: pictures are resized to it while networks are scored.
-        cells: how many are stacked.
-        channels: of the first.
-        crops: on which linear regions are counted.
-        method: one of :data:`innerloop.choose.architectures.METHODS`.
-        settings: of the method; ``operators`` are those that pruning starts from on the first edge of both
-            cells, the first of them on all other edges.
-        seed: of the search.
-
-    Returns:
-        A :class:`~innerloop_studies.papers.metantk.outcomes.Searched` as plain data.
-    """
+    """One search."""
     source = pictures(data)
     space = cell_space(source.images.shape[-1], side, WAYS, cells=cells, channels=channels)
     draws = PictureDraws(source, seed=seed, side=side, crops=crops)

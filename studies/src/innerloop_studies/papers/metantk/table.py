@@ -23,14 +23,7 @@ Runs = Mapping["Case", CaseRun]
 
 
 def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
-    """The runs of a method, in the order of seeds.
-
-    Args:
-        runs: all runs.
-        method: whose.
-        data: on which pictures.
-        cells: in the stack; not looked at for RFS.
-    """
+    """The runs of a method, in the order of seeds."""
     return [
         run
         for case, run in runs.items()
@@ -40,11 +33,6 @@ def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
 
 def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
     """First minus second in words: over the same test tasks, and over independent runs.
-
-    Args:
-        first: runs, one for each seed.
-        second: runs, one for each seed.
-        shots: of the test tasks.
 
     >>> from innerloop_studies.papers.metantk.outcomes import Trained
     >>> run = lambda *scores: CaseRun("metanas", None, Trained(60.0, 10, 1000, {"1": list(scores)}))
@@ -65,14 +53,7 @@ def _by_task(runs: Sequence[CaseRun], shots: str) -> list[float]:
 
 
 def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[str, float]) -> Row:
-    """The whole table as one row; it holds if every method is above raw pixels' nearest neighbour.
-
-    Args:
-        where: what the table is about.
-        lines: of the table, by method.
-        paper: what the paper says.
-        floor: accuracy of raw pixels' nearest neighbour by shots, in per cent.
-    """
+    """The whole table as one row; it holds if every method is above raw pixels' nearest neighbour."""
 
     def told(line: Line) -> str:
         """One line of the table in words."""

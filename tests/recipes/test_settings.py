@@ -310,10 +310,11 @@ def test_every_setting_can_be_described() -> None:
 
 
 def test_settings_do_not_import_torch() -> None:
-    code = "import sys, innerloop.experiment.recipe.settings as _; print(*(m in sys.modules for m in sys.argv[1:]))"
-    shown = subprocess.run(
-        [sys.executable, "-P", "-c", code, "torch", "numpy"], capture_output=True, text=True, check=True
+    code = (
+        "import sys, innerloop.experiment.recipe.settings; print(*(m in sys.modules for m in sys.argv[1:]))"
     )
+    command = [sys.executable, "-P", "-c", code, "torch", "numpy"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["False", "False"]
 
 

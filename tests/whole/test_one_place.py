@@ -14,7 +14,6 @@ from innerloop.core.words import duration
 from innerloop.data.layouts import layout
 from innerloop.runs import manifest, progress
 from innerloop.testing import closeness, tolerance
-from innerloop.training.execution import plan
 from support.places import TESTS
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
@@ -44,7 +43,7 @@ def test_cores_are_counted_in_one_way(monkeypatch, tmp_path) -> None:
         if "sched_getaffinity" in file.read_text(encoding="utf-8")
     ]
     assert asking == ["core/cores.py"]
-    assert plan.available_cores is manifest.available_cores is layout.available_cores is cores.available_cores
+    assert manifest.available_cores is layout.available_cores is cores.available_cores
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(20)), raising=False)
     assert cores.available_cores() == 20
     assert layout.cores() == 8  # decoding more at a time gains nothing

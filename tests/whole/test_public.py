@@ -18,18 +18,8 @@ from reference import documented, interface, pages, room_of
 SOURCE = ROOT / "src" / "innerloop"
 ROOMS = [f"innerloop.{room}" for room in interface("innerloop").rooms]
 PACKAGES = [*ROOMS, *(f"{room}.{inner}" for room in ROOMS for inner in interface(room).rooms)]
-WITHOUT_TORCH = (
-    "advice",
-    "core",
-    "data",
-    "evaluation",
-    "experiment",
-    "learners",
-    "recipes",
-    "runs",
-    "search",
-)
-NEVER = ("analysis", "bench", "cli", "papers", "pilot", "reproduce")
+WITHOUT_TORCH = ("choose", "classify", "core", "data", "evaluation", "experiment", "learners", "runs")
+NEVER = ("cli",)
 """Rooms that only the command uses."""
 SNIPPETS = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *(ROOT / "gallery").rglob("*.py")]
 

@@ -100,7 +100,7 @@ def test_the_whole_way_through_real_processes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(harness, "machine", lambda patience: {"patience": patience})
     monkeypatch.setattr(qp, "find_spec", lambda name: None)
     monkeypatch.setattr(qp, "PARTS", {"head": qp.PARTS["head"]})
-    monkeypatch.setattr("innerloop.training.execution.plan.available_cores", lambda: 1)
+    monkeypatch.setattr("innerloop.core.cores.available_cores", lambda: 1)
     said: list[str] = []
     result = qp.run(quick=True, say=said.append, sizes=[SMALL])
     (row,) = result["cases"]

@@ -127,6 +127,7 @@ def one_task(features: Array, of: Array, size: Size, draw: np.random.Generator) 
     x = features[asked.reshape(-1)]
     after = model.predict_proba(x)
     scores = torch.from_numpy(model.decision_function(x) * model.temperature_)
+    assert model.expected_ is not None
     promise = model.expected_.accuracy
     reached = float((after.argmax(1) == labels).mean())
     return Task(

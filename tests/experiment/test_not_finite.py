@@ -199,7 +199,7 @@ def test_a_sweep_keeps_going_and_lists_what_diverged(tmp_path: Path, monkeypatch
 
 def test_a_diverged_run_of_rate_regret_counts_as_a_guess(monkeypatch: Any) -> None:
     from innerloop.core.statistics import Interval
-    from innerloop_studies.papers.further import rate_runs
+    from innerloop_studies.papers.further import rates as rate_runs
 
     class Done:
         state = object()

@@ -34,7 +34,7 @@ from innerloop.testing.tolerance import SINGLE
 from innerloop.training import Plan, initial_state, make_optimiser, meta_gradient
 from innerloop.training import loop as fit
 from innerloop.training.reweighted import hard_weights
-from innerloop_studies.papers.landscape import hard_runs as landscape_hard_runs
+from innerloop_studies.papers.landscape import hard_share as landscape_hard_runs
 from innerloop_studies.papers.landscape import hard_share as landscape_hard_share
 from innerloop_studies.reproduce.rows import Row
 from oracles import problems, weighted_tasks

@@ -37,8 +37,7 @@ def bracketed(mean: str, published: float | None) -> str:
 
 def alphabets() -> str:
     """``landscape-table1``: one line for each way to train, easy and hard tasks of both settings."""
-    from innerloop_studies.papers.landscape.alphabets import ARMS
-    from innerloop_studies.papers.landscape.table1 import JUDGED, PUBLISHED
+    from innerloop_studies.papers.landscape.table1 import ARMS, JUDGED, PUBLISHED
 
     data, settings = data_of("landscape-table1"), ("Large", "Small")
     lines = []

@@ -21,8 +21,7 @@ from innerloop_studies.recorded.printed import MODULE as SPOKEN
 from innerloop_studies.recorded.printed import PRINTED, record
 from innerloop_studies.recorded.trainings import ALSO, EVALUATIONS, MODULE, PHOTOS, RUN
 from innerloop_studies.recorded.unfinished import begin, end
-from innerloop_studies.reproduce import REPRODUCTIONS, module_name
-from innerloop_studies.reproduce.sources import library_versions, source_hash
+from innerloop_studies.reproduce import PACKAGE, REPRODUCTIONS, module_name, stated, torch_version
 
 NOT_AS_RECORDED = 3
 """The exit code of a reproduction that ran to its end and found something else than was recorded."""
@@ -78,9 +77,10 @@ def state_of(command: Command) -> str:
     return "up to date" if kept["made_by"] == made_by(command) else "out of date"
 
 
-def made_by(command: Command) -> dict[str, str | None]:
-    """What its numbers depend on beside the machine."""
-    return {"source": source_hash(command.module), **library_versions()}
+def made_by(command: Command) -> dict[str, Any]:
+    """What its numbers depend on beside the machine: the version that its module states."""
+    file = PACKAGE.parent.joinpath(*command.module.split(".")).with_suffix(".py")
+    return {"version": stated(file).get("VERSION"), "torch": torch_version()}
 
 
 def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:

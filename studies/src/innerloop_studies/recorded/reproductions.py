@@ -10,7 +10,7 @@ from typing import Any
 from innerloop_studies.recorded.files import SCALE, read
 from innerloop_studies.recorded.text import table, took
 from innerloop_studies.reproduce import REPRODUCTIONS
-from innerloop_studies.reproduce.batch import select
+from innerloop_studies.reproduce.runs import select
 
 HUGE = re.compile(r"\d{13,}(\.\d+)?")
 """Numbers of something that diverged, written out."""

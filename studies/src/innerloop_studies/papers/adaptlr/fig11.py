@@ -16,6 +16,8 @@ from innerloop_studies.papers.adaptlr.bernacchia import Excess
 from innerloop_studies.papers.adaptlr.shared import seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Figure 11: Bernacchia's mixed linear regression, same or fixed rates"
+VERSION = 1
 TRAIN_SHOTS, QUERIES, TEST_SHOTS, TASKS, DIM = 5, 25, 10, 40, 30
 SIGMA, NU, FIXED = 0.2, 0.2, 0.2
 WAYS = ("same", "fixed test", "fixed training")

@@ -14,6 +14,8 @@ from innerloop.tasks.quadratic import bernacchia_quadratic
 from innerloop_studies.papers.adaptlr.shared import WideNet, seeded, tangent_entries, tangent_gram, wide_net
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Figure 2: over-parametrised quadratic regression, loss against α, and H.15"
+VERSION = 1
 RIDGE = 1.0
 """The variance of the labels' noise: interpolating it (least norm) gives losses in the hundreds."""
 

@@ -14,6 +14,8 @@ from innerloop.theory.rate.gap import Eigenvalues, adapted, epsilon, gap_bound, 
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Proposition 1: the gap of the population risk to its mean, against N"
+VERSION = 1
 SAMPLES, DIM = 50, 20
 INPUTS, OPTIMA = Law("uniform", -5, 5), Law("normal", 0, 3**0.5)
 CHANCE = 0.05

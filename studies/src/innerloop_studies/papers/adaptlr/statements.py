@@ -23,6 +23,8 @@ from innerloop.theory.rate.forms import (
 from innerloop_studies.papers.adaptlr.shared import DOUBLE, Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, statements without a figure: corollaries, Theorem 2, H.15, H.18, H.19"
+VERSION = 1
 SAMPLES, DIM, TASKS = 20, 5, 20
 LEAST, LARGEST, ETA = 10.0, 30.0, 0.05
 """Eigenvalues of Theorem 2's tasks, and the step of their adaptation."""

@@ -19,6 +19,8 @@ from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "Bridge, §4.2: the objectives of MTL and of meta-learners, and their gradients"
+VERSION = 1
 HIDDEN, SAMPLES = [12, 6], 24
 """Fewer features than samples: heads without a penalty are then unique."""
 PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)

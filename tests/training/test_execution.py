@@ -23,8 +23,20 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import mean_over_tasks
 from innerloop.core.types import Task, TaskBatch
-from innerloop.learners import Learner, Objective, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum
-from innerloop.learners.objectives import episodic, erm, multitask
+from innerloop.learners import (
+    Learner,
+    Objective,
+    adam,
+    anil,
+    boil,
+    episodic,
+    erm,
+    maml,
+    maml_lslr,
+    meta_sgd,
+    momentum,
+    multitask,
+)
 from innerloop.nets import NORM_POLICIES, Network, conv4, from_module, mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Gradient, Plan, choose_plan, map_tasks, meta_gradient

@@ -14,7 +14,7 @@ from innerloop.core.losses import get_loss
 from innerloop.experiment.model import build_model
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.sizes import Sizes
-from innerloop.learners.objectives import erm, multitask
+from innerloop.learners import erm, multitask
 from innerloop.learners.objectives.multitask import head_scale, released_rows
 from innerloop.nets import Network, conv4, from_module, mlp, resnet12
 from innerloop.nets.last_layer import with_last_layer

@@ -22,8 +22,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
 from innerloop.evaluation import evaluate
-from innerloop.learners import Objective, anil, imaml, maml, meta_sgd
-from innerloop.learners.objectives import episodic, multitask, reptile
+from innerloop.learners import Objective, anil, episodic, imaml, maml, meta_sgd, multitask, reptile
 from innerloop.nets import conv4, from_module, mlp
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_equal

@@ -13,8 +13,22 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Task, TaskBatch
-from innerloop.learners import Learner, Objective, adam, anil, boil, maml, maml_lslr, meta_sgd, momentum, sgd
-from innerloop.learners.objectives import episodic, erm, multitask, reptile
+from innerloop.learners import (
+    Learner,
+    Objective,
+    adam,
+    anil,
+    boil,
+    episodic,
+    erm,
+    maml,
+    maml_lslr,
+    meta_sgd,
+    momentum,
+    multitask,
+    reptile,
+    sgd,
+)
 from innerloop.nets import Network, conv4, mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.testing.tolerance import FINITE_DIFFERENCE

@@ -16,8 +16,7 @@ from torch._dynamo.utils import counters
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Task
-from innerloop.learners import maml
-from innerloop.learners.objectives import episodic
+from innerloop.learners import episodic, maml
 from innerloop.nets import mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.training import Plan, choose_plan, meta_gradient

@@ -25,8 +25,8 @@ from innerloop_studies.papers.metantk.nas import (
     CaseRun,
     Searched,
     Trained,
+    carry_out,
     heads_of,
-    one_run,
     recipe_of,
     search_of,
     searched,
@@ -216,7 +216,7 @@ def test_photographs_are_enlarged_and_split_by_class(tmp_path: Path, monkeypatch
 def test_a_case_is_searched_trained_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     case = Case("smoke", "glyphs", "Largest", 0)
-    outcome = one_run(case)
+    outcome = carry_out([case], print)[case]
     assert from_table(outcome.genotype)
     assert outcome.search is not None
     assert outcome.search.measured > 0
@@ -224,8 +224,8 @@ def test_a_case_is_searched_trained_and_kept(tmp_path: Path, monkeypatch: pytest
     assert len(kept) == 2
     monkeypatch.setattr("innerloop_studies.papers.metantk.nas.search", None)  # it is not called again
     monkeypatch.setattr("innerloop_studies.papers.metantk.nas.fit_parts", None)
-    assert one_run(case) == outcome
-    assert searched(case) == outcome.search
+    assert carry_out([case], print)[case] == outcome
+    assert searched([case])[case] == outcome.search
 
 
 @pytest.fixture(scope="module")

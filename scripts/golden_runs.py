@@ -26,12 +26,15 @@ ROOT = Path(__file__).parents[1]
 CASES = Path(__file__).with_name("goldens.cases")
 ON = "run.threads=1 run.execution=loop run.compile=off run.log_every=1"
 TINY = f"outer.steps=4 eval.episodes=4 eval.validation_episodes=2 {ON}"
-PICTURES = f"{TINY} outer.batch=2 model.filters=4 tasks.queries=2 eval.queries=2"
+PICTURES = (
+    f"{TINY} outer.batch=2 model.filters=4 tasks.queries=2 eval.queries=2 eval.every=2 eval.baselines=false"
+)
+UNJUDGED = "eval.every=100 eval.episodes=1 eval.validation_episodes=1 eval.curve=false eval.baselines=false"
 SETTINGS = {
     "{sine}": f"{TINY} outer.batch=2 model.hidden=[8]",
     "{glyphs}": f"{PICTURES} tasks.ways=3 eval.ways=3",
     "{own}": PICTURES,
-    "{pretraining}": f"{TINY} model.filters=4 tasks.minibatch=8",
+    "{pretraining}": f"{TINY} model.filters=4 tasks.minibatch=8 eval.every=2 eval.baselines=false",
     "{on}": ON,
 }
 FIRST = (
@@ -73,8 +76,8 @@ def preload() -> None:
         getattr(package, name)
 
 
-def prepared(work: Path) -> list[str]:
-    """Makes what every case finds: pictures and runs in ``work/first``. Gives the names of all verbs."""
+def prepare(work: Path) -> None:
+    """Makes what every case finds: pictures and runs in ``work/first``."""
     first = work / "first"
     first.mkdir()
     os.environ.update(INNERLOOP_DATA=str(work / "data"), XDG_CACHE_HOME=str(work / "cache"))
@@ -83,16 +86,19 @@ def prepared(work: Path) -> list[str]:
         code, _, err = forked(lambda words=words: command(typed(words)), first)
         if code:
             raise SystemExit(f"{words}\n{err}")
-    verbs = []
-    for verb in ("", *verbs_of("", first)):
-        verbs += [verb, *(f"{verb} {each}" for each in verbs_of(verb, first) if verb)]
-    return verbs
 
 
-def verbs_of(verb: str, folder: Path) -> list[str]:
+def all_verbs(work: Path) -> list[str]:
+    """Every verb there is, and verbs of verbs; the empty one is the command itself."""
+    return ["", *(found for verb in verbs_of("", work) for found in (verb, *verbs_of(verb, work)))]
+
+
+def verbs_of(verb: str, work: Path) -> list[str]:
     """What a verb lists as commands in its help."""
-    _, out, _ = forked(lambda: command([*verb.split(), "--help"]), folder)
-    return re.findall(r"^  ([a-z]+)  ", out.partition("Commands:")[2], re.MULTILINE)
+    _, out, _ = forked(lambda: command([*verb.split(), "--help"]), work / "first")
+    return [
+        f"{verb} {each}".strip() for each in re.findall(r"^  ([a-z]+)  ", out.partition("Commands:")[2], re.M)
+    ]
 
 
 def draw_pictures(folder: Path) -> None:
@@ -159,7 +165,8 @@ def run_losses(mode: str, settings: str, work: Path) -> dict[str, Any]:
     def losses() -> dict[str, Any]:
         counting_clock()
         all_words = {
-            name: f"{words} {settings}".replace("TEACHER", str(teacher)) for name, words in cases.items()
+            name: f"{words} {UNJUDGED} {settings}".replace("TEACHER", str(teacher))
+            for name, words in cases.items()
         }
         return {name: losses_of(*typed(words)) for name, words in all_words.items()}
 

@@ -1,6 +1,6 @@
 """What the package answers on fixed seeds, written to files and compared: nothing may get lost in a refactor.
 
-    PYTHONPATH=src python scripts/goldens.py write FOLDER [--only 'verbs/train-*']
+    PYTHONPATH=src python scripts/goldens.py write FOLDER [--only 'verbs/train-*' …]
     python scripts/goldens.py compare BEFORE AFTER [--tolerance 1e-4]
     PYTHONPATH=src python scripts/goldens.py smoke NAME …
 
@@ -14,15 +14,17 @@ from __future__ import annotations
 import argparse
 import ast
 import fnmatch
+import functools
 import importlib
 import inspect
 import json
 import math
+import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -79,28 +81,34 @@ def described(value: Any) -> str:
         return type(value).__name__
 
 
-def write(folder: Path, only: str, *, modes: dict[str, str] = MODES) -> None:
-    """Makes the golden files whose names fit the pattern."""
-    if fnmatch.fnmatch("names", only):
+def write(folder: Path, *only: str) -> None:
+    """Makes the golden files whose names fit one of the patterns."""
+    if wanted("names", only):
         keep(folder / "names", public_names())
-    if only == "names":
+    if only == ("names",):
         return
     runs.preload()
-    cases = {name: words for name, words in runs.read_cases().items() if not name.startswith("losses/")}
     with tempfile.TemporaryDirectory(prefix="goldens-") as there:
         work = Path(there).resolve()
-        verbs = runs.prepared(work)
-        cases |= {f"help/{verb.replace(' ', '-') or 'innerloop'}": f"{verb} --help" for verb in verbs}
-        for name, words in cases.items():
-            if fnmatch.fnmatch(name, only):
+        runs.prepare(work)
+        cases = {name: words for name, words in runs.read_cases().items() if not name.startswith("losses/")}
+        if any(map(re.compile(r"help|[*]").match, only)):
+            helped = {verb.replace(" ", "-") or "innerloop": verb for verb in runs.all_verbs(work)}
+            cases |= {f"help/{name}": f"{verb} --help" for name, verb in helped.items()}
+        made = {name: functools.partial(runs.run_case, name, words, work) for name, words in cases.items()}
+        losses = {
+            f"losses/{mode}": functools.partial(runs.run_losses, mode, MODES[mode], work) for mode in MODES
+        }
+        for name, make in {**made, **losses}.items():
+            if wanted(name, only):
                 began = time.perf_counter()
-                keep(folder / name, runs.run_case(name, words, work))
+                keep(folder / name, make())
                 told(f"{name}: {time.perf_counter() - began:.1f} s")
-        for mode, settings in modes.items():
-            if fnmatch.fnmatch(f"losses/{mode}", only):
-                began = time.perf_counter()
-                keep(folder / "losses" / mode, runs.run_losses(mode, settings, work))
-                told(f"losses/{mode}: {time.perf_counter() - began:.1f} s")
+
+
+def wanted(name: str, only: Sequence[str]) -> bool:
+    """Whether a name fits one of the patterns."""
+    return any(fnmatch.fnmatch(name, pattern) for pattern in only)
 
 
 def keep(path: Path, value: Any) -> None:
@@ -115,25 +123,25 @@ def told(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def differences(old: Any, new: Any, tolerance: float, key: str = "", least: float = 0.0) -> Iterator[str]:
-    """What differs between two JSON values, a line each; ``least`` is an absolute difference that may be."""
+def differences(old: Any, new: Any, tolerance: float, key: str = "") -> Iterator[str]:
+    """What differs between two JSON values, a line each."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in {**old, **new}:
             at = f"{key}.{name}"
             if name not in old or name not in new:
                 yield f"{at} is {'new' if name in new else 'gone'}"
             else:
-                yield from differences(old[name], new[name], tolerance, at, least)
+                yield from differences(old[name], new[name], tolerance, at)
     elif isinstance(old, list) and isinstance(new, list):
         if len(old) != len(new):
             yield f"{key} has {len(new)} entries, had {len(old)}"
         for place, (then, now) in enumerate(zip(old, new, strict=False)):
-            yield from differences(then, now, tolerance, f"{key}[{place}]", least)
-    elif not same(old, new, tolerance, least):
+            yield from differences(then, now, tolerance, f"{key}[{place}]")
+    elif not same(old, new, tolerance):
         yield f"{key}: {str(old)[:160]!r} → {str(new)[:160]!r}"
 
 
-def same(old: Any, new: Any, tolerance: float, least: float) -> bool:
+def same(old: Any, new: Any, tolerance: float) -> bool:
     """Whether two plain values agree; with a tolerance, so do texts whose numbers do."""
     if old == new and isinstance(old, type(new)):
         return True
@@ -141,13 +149,13 @@ def same(old: Any, new: Any, tolerance: float, least: float) -> bool:
         return False
     if isinstance(old, str) and isinstance(new, str):
         pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=False)
-        alike = all(same(*(float(n.replace("−", "-")) for n in pair), tolerance, least) for pair in pairs)
+        alike = all(same(*(float(n.replace("−", "-")) for n in pair), tolerance) for pair in pairs)
         return alike and NUMBER.sub("#", old) == NUMBER.sub("#", new)
     numbers = isinstance(old, int | float) and isinstance(new, int | float)
-    return numbers and math.isclose(old, new, rel_tol=tolerance, abs_tol=least)
+    return numbers and math.isclose(old, new, rel_tol=tolerance)
 
 
-def compare(before: Path, after: Path, tolerance: float = 0.0, least: float = 0.0) -> dict[str, list[str]]:
+def compare(before: Path, after: Path, tolerance: float = 0.0) -> dict[str, list[str]]:
     """Differences by the name of their file; only files of one side are differences, too."""
     files = sorted({str(file.relative_to(side)) for side in (before, after) for file in side.rglob("*.json")})
     found = {}
@@ -156,7 +164,7 @@ def compare(before: Path, after: Path, tolerance: float = 0.0, least: float = 0.
         there = [side.is_file() for side in sides]
         if all(there):
             old, new = (json.loads(side.read_text(encoding="utf-8")) for side in sides)
-            found[file] = [*differences(old, new, tolerance, least=least)]
+            found[file] = [*differences(old, new, tolerance)]
         else:
             found[file] = [f"is only in {before if there[0] else after}"]
     return {file: lines for file, lines in found.items() if lines}
@@ -183,15 +191,18 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     writing, comparing, smoking = (verbs.add_parser(name) for name in ("write", "compare", "smoke"))
     writing.add_argument("folder", type=Path)
-    writing.add_argument("--only", default="*", help="a pattern of names, such as 'verbs/train-*'")
+    writing.add_argument(
+        "--only", nargs="+", default=["*"], help="patterns of names, such as 'verbs/train-*'"
+    )
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     comparing.add_argument("--tolerance", type=float, default=0.0, help="relative, for numbers")
     smoking.add_argument("names", nargs="+")
     given = parser.parse_args()
     if given.verb == "write":
-        write(given.folder, given.only)
+        write(given.folder, *given.only)
     elif given.verb == "smoke":
+        os.environ.pop("INNERLOOP_TEST_DATA", None)  # photographs would add rows
         for name in given.names:
             keep(SMOKE / name, smoke(name))
     else:

@@ -22,7 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from golden_answers import normal, shape
+
 CASES = Path(__file__).with_name("goldens.cases")
 ON = "run.threads=1 run.execution=loop run.compile=off run.log_every=1"
 TINY = f"outer.steps=4 eval.episodes=4 eval.validation_episodes=2 {ON}"
@@ -44,16 +45,6 @@ FIRST = (
     "train omniglot-supervised data.name=glyphs {pretraining} name=four",
 )
 """Runs that every case finds."""
-UNSURE = re.compile(
-    r"(^|_)(seconds?|ms|mb|per_second|spent|pid|host|machine|versions?|platform|executable|bytes|made_by"
-    r"|started|ended|argv|free_gb|memory_gb)$"
-)
-"""Keys whose values depend on the machine or the moment."""
-WORDS = (
-    (re.compile(r"\d{8}-\d{6}(-s\d+)?(-\d+)?"), "<moment>"),
-    (re.compile(r"\b\d[\d.,]*(e-?\d+)? (s|ms|min|h|MB|kB|GB|seconds|minutes)\b"), "<amount>"),
-    (re.compile(r"\b(torch|innerloop|numpy) \d[\w.+]*"), r"\1 <version>"),
-)
 TICK, SLOW = 0.02, 0.25
 """Seconds between two looks of the package at a clock; the latter for cases that would take long."""
 
@@ -156,21 +147,26 @@ def run_case(name: str, words: str, work: Path) -> dict[str, Any]:
 
 
 def run_losses(mode: str, settings: str, work: Path) -> dict[str, Any]:
-    """Losses and norms of gradients of the first steps of every case of ``losses/``, or why it is refused."""
-    folder = Path(shutil.copytree(work / "first", work / f"losses-{mode}"))
-    cases = {k.removeprefix("losses/"): v for k, v in read_cases().items() if k.startswith("losses/")}
-
-    teacher = next(folder.glob("runs/four/*")).relative_to(folder)
+    """The losses of an execution mode, in a process of its own."""
+    folder = work / f"losses-{mode}"
+    folder.mkdir()
 
     def losses() -> dict[str, Any]:
         counting_clock()
-        all_words = {
-            name: f"{words} {UNJUDGED} {settings}".replace("TEACHER", str(teacher))
-            for name, words in cases.items()
-        }
-        return {name: losses_of(*typed(words)) for name, words in all_words.items()}
+        return all_losses(settings)
 
     return dict(normal(forked(losses, folder), folder))
+
+
+def all_losses(settings: str) -> dict[str, Any]:
+    """Losses and norms of gradients of the first steps of every case of ``losses/``, or why it is refused."""
+    found = {}
+    for name, words in read_cases().items():
+        if name.startswith("losses/"):
+            if "TEACHER" in words:  # the run before
+                words = words.replace("TEACHER", str(next(Path("runs", "omniglot-supervised").iterdir())))
+            found[name.removeprefix("losses/")] = losses_of(*typed(f"{words} {UNJUDGED} {settings}"))
+    return found
 
 
 def losses_of(recipe: str, *items: str) -> dict[str, Any]:
@@ -243,32 +239,3 @@ def counting_clock(stop_at: int | None = None, tick: float = TICK) -> None:
 def files_in(folder: Path) -> set[str]:
     """Every file below a folder."""
     return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-
-
-def normal(value: Any, folder: Path) -> Any:
-    """JSON without what depends on the machine or the moment."""
-    if isinstance(value, dict):
-        items = value.items()
-        return {normal(k, folder): "<unsure>" if UNSURE.search(k) else normal(v, folder) for k, v in items}
-    if isinstance(value, list):
-        return [normal(entry, folder) for entry in value]
-    if isinstance(value, str):
-        for place, word in ((folder, "<here>"), (folder.parent, "<there>"), (ROOT, "<root>")):
-            value = value.replace(str(place), word)
-        for pattern, word in WORDS:
-            value = pattern.sub(word, value)
-    return value
-
-
-def shape(value: Any) -> Any:
-    """Types in place of values; entries of lists that are alike are one."""
-    if isinstance(value, dict):
-        return {key: shape(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [json.loads(kind) for kind in sorted({json.dumps(shape(entry)) for entry in value})]
-    return f"<{type(value).__name__}>"
-
-
-def plain(value: Any) -> Any:
-    """As it comes back from a JSON file."""
-    return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else str(v)))

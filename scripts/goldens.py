@@ -30,6 +30,7 @@ from types import ModuleType
 from typing import Any
 
 import golden_runs as runs
+from golden_answers import plain
 
 SMOKE = Path(__file__).parents[1] / "tests" / "golden" / "smoke"
 NUMBER = re.compile(r"(?<![\w.])[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -181,7 +182,7 @@ def smoke(name: str) -> dict[str, Any]:
 def rows_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What a golden file holds of the rows of a study."""
     kept = ("what", "paper", "ours", "holds", "ok")
-    plain = [{key: runs.plain(row[key]) for key in kept} for row in rows]
+    plain = [{key: plain(row[key]) for key in kept} for row in rows]
     return {"rows": plain}
 
 

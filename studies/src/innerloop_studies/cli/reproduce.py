@@ -22,9 +22,15 @@ Names = Annotated[
 Scale = Annotated[
     str, typer.Option("--scale", help="smoke: seconds; cpu: minutes on two cores; paper: as published.")
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="ADDRESS", help="Parts go to this Dask cluster: tcp://host:8786, or slurm."
+    ),
+]
 
 
-def reproduce(names: Names, scale: Scale = "smoke", json: Json = False) -> None:
+def reproduce(names: Names, scale: Scale = "smoke", cluster: Cluster = None, json: Json = False) -> None:
     r"""Redo one table or figure of the papers, several of them, or all.
 
     \b
@@ -34,6 +40,7 @@ def reproduce(names: Names, scale: Scale = "smoke", json: Json = False) -> None:
       innerloop reproduce bridge-fig1 --scale cpu --json
       innerloop reproduce all --scale smoke
       innerloop reproduce 'adaptlr-*' landscape-fig1 --scale cpu
+      innerloop reproduce all --scale cpu --cluster tcp://host:8786
 
     Every row sets a statement of the paper beside what is found here. `holds` says whether the statement
     holds, `ok` whether that is what the project records for this scale. Exit code 3 means that some row is
@@ -42,6 +49,9 @@ def reproduce(names: Names, scale: Scale = "smoke", json: Json = False) -> None:
     If there are several, one that fails does not stop the others; a page with all of them is written, and
     after an interruption the same command goes on. Exit code 1 or 2 then means that every row is as
     recorded, but that one reproduction crashed or could not run.
+
+    Long ones have parts, which are computed two at a time, or on a cluster. Finished parts are kept under
+    runs/reproduce-parts and not computed again.
 
     \b
     JSON: name, scale, rows (what, paper, ours, holds, ok, reason), figure, figures, protocol, seconds, run.
@@ -54,8 +64,9 @@ def reproduce(names: Names, scale: Scale = "smoke", json: Json = False) -> None:
         if names == ["ls"]:
             named = [{"name": key, "redoes": text} for key, text in REPRODUCTIONS.items()]
             return {"names": named, "scales": list(SCALES)}
-        from innerloop_studies.reproduce import runs
+        from innerloop_studies.reproduce import parts, runs
 
+        parts.CLUSTER.set(cluster)
         if runs.is_batch(names):
             return _several(names, scale)
         argv = ["innerloop", *sys.argv[1:]]

@@ -22,12 +22,13 @@ from innerloop.choose import (
 )
 from innerloop.choose.architectures.size import count_layers
 from innerloop.core.errors import UserError
-from innerloop.nets import apply, backbone, conv4
+from innerloop.nets import apply, backbone
+from innerloop.nets import convolutional as conv4
 from innerloop.nets.cells import PUBLISHED, all_choices, cell_network, to_table
 from innerloop.nets.cells.genotype import check_genotype
 from innerloop.nets.factory import build_backbone
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
-from innerloop.testing.tolerance import SINGLE_SUMMED
+from innerloop.testing.closeness import SINGLE_SUMMED
 
 
 def test_every_cell_candidate_is_a_genotype_and_has_one_number() -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from innerloop.classify import FewShotClassifier
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
-from innerloop.testing.tolerance import SINGLE
+from innerloop.testing.closeness import SINGLE
 
 QUICK: dict[str, Any] = {"filters": 8, "steps": 2, "batch": 1, "shots": 1, "queries": 2}
 

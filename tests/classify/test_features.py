@@ -30,9 +30,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.tensors import write_tensors
 from innerloop.data import from_arrays
-from innerloop.nets import conv4
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import SINGLE, SINGLE_SUMMED
+from innerloop.nets import convolutional as conv4
+from innerloop.testing.closeness import SINGLE, SINGLE_SUMMED, assert_close
 from innerloop.training.execution.plan import Plan
 
 LOOK = Preprocessing((16, 16), "share", share=0.9, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -427,7 +426,7 @@ def test_timm_says_how_pictures_must_look(monkeypatch: pytest.MonkeyPatch) -> No
     """By a stand-in. The real library was not run."""
     from types import ModuleType, SimpleNamespace
 
-    from innerloop.nets.timm_pictures import timm_preprocessing
+    from innerloop.nets.pretrained import timm_preprocessing
 
     config = SimpleNamespace(
         input_size=(3, 224, 224), crop_pct=0.875, crop_mode="center", interpolation="bicubic",

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from innerloop.classify.estimator.head import FewShotHead
-from innerloop.testing.tolerance import SOLVED
+from innerloop.testing.closeness import SOLVED
 
 
 @parametrize_with_checks([FewShotHead()])

@@ -30,7 +30,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.trust import UntrustedCodeError
 from innerloop.experiment.run import train
-from innerloop.testing.tolerance import ROUNDED, SINGLE, SINGLE_SUMMED
+from innerloop.testing.closeness import ROUNDED, SINGLE, SINGLE_SUMMED
 from support.places import FIXTURES
 
 CLASSIFIERS = FIXTURES / "classifiers-0.1"

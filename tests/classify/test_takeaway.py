@@ -22,7 +22,7 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.testing.tolerance import SINGLE_CHAINED, SINGLE_SUMMED
+from innerloop.testing.closeness import SINGLE_CHAINED, SINGLE_SUMMED
 from support.picture_runs import random_backbone
 
 pytestmark = pytest.mark.usefixtures("own_folder", "own_data")

@@ -29,7 +29,8 @@ from innerloop.experiment.pretrained import seen_word
 from innerloop.experiment.recipe.backbone import backbone_recipe
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
-from innerloop.nets import backbone, conv4
+from innerloop.nets import backbone
+from innerloop.nets import convolutional as conv4
 from innerloop.nets.pretrained import PRETRAINED
 from innerloop.runs.manifest import read_manifest, update_manifest
 from support.picture_runs import draw_splits

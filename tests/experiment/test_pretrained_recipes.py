@@ -26,7 +26,7 @@ from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
 from innerloop.nets import backbone
 from innerloop.runs.manifest import read_manifest
-from innerloop.testing.tolerance import SINGLE_CHAINED, SINGLE_SUMMED
+from innerloop.testing.closeness import SINGLE_CHAINED, SINGLE_SUMMED
 from support.picture_runs import draw_splits
 
 KIND = "efficientnet-lite0"

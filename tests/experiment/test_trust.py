@@ -37,7 +37,7 @@ TINY = [
 MODULE = """
 from pathlib import Path
 from torch import nn
-from innerloop.tasks.sine import sine as lines
+from innerloop.tasks.families import sine as lines
 Path(__file__).with_name("imported").touch()
 def net(width=3):
     return nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))

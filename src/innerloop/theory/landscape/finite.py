@@ -1,10 +1,4 @@
-r"""SGD on the NAL and MAML objectives of linear tasks, thousands of runs at once, from sufficient statistics.
-
-A linear model sees its samples only through :math:`G=X^\top X/n` and :math:`c=X^\top z/n`. For Gaussian
-inputs with covariance :math:`\rho I`, :math:`nG/\rho` is Wishart, drawn by Bartlett's triangular factor
-(:math:`d(d+1)/2` numbers whatever ``n`` is), and :math:`X^\top z` given :math:`X` is Gaussian with covariance
-:math:`\nu^2X^\top X`. So a step has exactly the distribution it would have with the samples themselves.
-"""
+"""Finite samples of linear tasks: exact minimisers, and SGD on both objectives, many runs at once."""
 
 from __future__ import annotations
 
@@ -16,6 +10,60 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
+from innerloop.theory.landscape.forms import solve
+
+
+def empirical_nal(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    r""":math:`w_{NAL}=\big(\sum_iX_i^\top X_i\big)^{-1}\sum_iX_i^\top y_i` (eq. 41), ``(…, d)``.
+
+    Args:
+        x: ``(…, tasks, n, d)``.
+        y: ``(…, tasks, n)``.
+        weights: of the tasks, ``(…, tasks)``: hard tasks may be up-weighted (ζ of Table 3).
+
+    >>> import torch
+    >>> empirical_nal(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[1.0, 3.0]]))   # (1 + 6)/(1 + 4)
+    tensor([1.4000])
+    """
+    return _least_squares(x, y, weights)
+
+
+def empirical_maml(
+    x_in: Tensor, y_in: Tensor, x_out: Tensor, y_out: Tensor, lr: float, weights: Tensor | None = None
+) -> Tensor:
+    r""":math:`w_{MAML}` (eq. 43), ``(…, d)``: the minimiser of the outer loss after one inner step.
+
+    In data instead of optima and noise: with :math:`\hat C=X_{out}\hat P`,
+    :math:`w=\big(\sum\hat C^\top\hat C\big)^{-1}\sum\hat C^\top
+    \big(y_{out}-\tfrac{\alpha}{n_2}X_{out}X_{in}^\top y_{in}\big)`. (Eq. 42, from which the paper derives
+    it, has the sign of the inner noise wrong; eq. 43 is right.)
+
+    Args:
+        x_in: ``(…, episodes, n₂, d)``; the episodes of all tasks.
+        y_in: ``(…, episodes, n₂)``.
+        x_out: ``(…, episodes, n₁, d)``.
+        y_out: ``(…, episodes, n₁)``.
+        lr: α, for half the mean squared error.
+        weights: of the episodes.
+
+    >>> import torch
+    >>> one = torch.ones(1, 1, 1)
+    >>> empirical_maml(one, torch.ones(1, 1), one, torch.ones(1, 1), lr=0.5)
+    tensor([1.])
+    """
+    step = lr / x_in.shape[-2]
+    gram = x_in.mT @ x_in
+    left = x_out - step * (x_out @ gram)
+    moved = step * (x_out @ (x_in.mT @ y_in[..., None]))[..., 0]
+    return _least_squares(left, y_out - moved, weights)
+
+
+def _least_squares(x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is not None:
+        root = weights.sqrt()[..., None]
+        x, y = x * root[..., None], y * root
+    rows = x.flatten(-3, -2)
+    return solve(rows.mT @ rows, (rows.mT @ y.flatten(-2)[..., None])[..., 0])
 
 
 class Moments(NamedTuple):

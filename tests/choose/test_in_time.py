@@ -29,7 +29,7 @@ from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.statistics import mean_interval
 from innerloop.data.source import only_rows
 from innerloop.experiment.parts import Parts
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import conv4
 
 SHAPE = ["tasks.ways=3", "tasks.shots=1", "tasks.queries=2", "model.filters=8"]
 FOREVER = 10_000.0

@@ -28,8 +28,7 @@ from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import anil, episodic
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
-from innerloop.nets import Network, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import Network, conv4, mlp
 from innerloop.nets.network import apply
 from innerloop.report.rate_section import rate_view
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint

@@ -30,8 +30,7 @@ from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.meta.descent import Descent
-from innerloop.nets import convolutional as conv4
-from innerloop.nets import from_module, mlp
+from innerloop.nets import conv4, from_module, mlp
 from innerloop.nets.network import apply
 from innerloop.nets.resnet12 import resnet12
 from innerloop.testing.closeness import CHAINED, CONDITIONED, ROUNDED, assert_close

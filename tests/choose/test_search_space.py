@@ -22,8 +22,7 @@ from innerloop.choose import (
 )
 from innerloop.choose.architectures.size import count_layers
 from innerloop.core.errors import UserError
-from innerloop.nets import apply, backbone
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import apply, backbone, conv4
 from innerloop.nets.cells import PUBLISHED, all_choices, cell_network, to_table
 from innerloop.nets.cells.genotype import check_genotype
 from innerloop.nets.factory import build_backbone

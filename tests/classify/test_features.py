@@ -30,7 +30,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.tensors import write_tensors
 from innerloop.data import from_arrays
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import conv4
 from innerloop.testing.closeness import SINGLE, SINGLE_SUMMED, assert_close
 from innerloop.training.execution.plan import Plan
 

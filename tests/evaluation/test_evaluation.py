@@ -15,8 +15,7 @@ from innerloop.core.statistics import mean_interval
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation import evaluate
 from innerloop.learners import Adapted, Learner, anil, boil, maml, maml_lslr, meta_sgd, non_adaptive
-from innerloop.nets import NORM_POLICIES, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import NORM_POLICIES, conv4, mlp
 from innerloop.tasks import Sampler, get_family, make_sampler
 from innerloop.testing.closeness import ROUNDED, assert_close
 from innerloop.training import Plan

@@ -27,8 +27,7 @@ from innerloop.evaluation import (
 from innerloop.evaluation.features import cached_features, pictures_of
 from innerloop.learners import protonet
 from innerloop.learners.fine_tuning import BIAS, WEIGHT, fine_tune
-from innerloop.nets import NORM_POLICIES, Network, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import NORM_POLICIES, Network, conv4, mlp
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.testing.closeness import SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY, assert_close

@@ -10,7 +10,7 @@ from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import Protocol, evaluate, evaluate_head
 from innerloop.evaluation.labelling import Predicted, marks, predicted
 from innerloop.learners import protonet
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import conv4
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.testing.closeness import SINGLE_CHAINED

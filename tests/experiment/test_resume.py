@@ -20,8 +20,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Task
 from innerloop.learners import Objective, erm, maml, multitask, reptile
-from innerloop.nets import Network, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import Network, conv4, mlp
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics

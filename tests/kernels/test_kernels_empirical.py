@@ -20,8 +20,7 @@ from innerloop.kernels.empirical import fast_layers as pooling
 from innerloop.kernels.empirical.jacobian import ntk_times
 from innerloop.kernels.empirical.layerwise import make_plan
 from innerloop.kernels.empirical.tangent import tangent
-from innerloop.nets import Network, from_module, mlp, resnet12
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import Network, conv4, from_module, mlp, resnet12
 from innerloop.nets.network import apply
 from innerloop.testing.closeness import CHAINED, MULTIPLIED, ROUNDED, SINGLE_CHAINED, assert_close
 from innerloop_studies.bench import ntk as bench

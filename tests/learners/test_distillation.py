@@ -20,8 +20,7 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.experiment.teacher import load_teacher
 from innerloop.learners.objectives.distillation import distilled, divergence, teacher_of
-from innerloop.nets import apply, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import apply, conv4, mlp
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.testing import check_objective

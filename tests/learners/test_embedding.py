@@ -10,8 +10,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Task
 from innerloop.learners import episodic, matching, protonet
-from innerloop.nets import convolutional as conv4
-from innerloop.nets import mlp
+from innerloop.nets import conv4, mlp
 
 
 def _task(ways: int = 3, shots: int = 2) -> Task:

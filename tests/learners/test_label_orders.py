@@ -27,8 +27,7 @@ from innerloop.experiment.recipe.unread import unread
 from innerloop.learners import LEARNERS, anil, boil, maml
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
 from innerloop.learners.table import depends_on_order
-from innerloop.nets import convolutional as conv4
-from innerloop.nets import mlp
+from innerloop.nets import conv4, mlp
 from innerloop.testing.closeness import CHAINED, assert_close
 from innerloop.testing.suites import labels
 from innerloop.training import Plan

@@ -28,8 +28,7 @@ from innerloop.learners import (
     sgd,
 )
 from innerloop.learners.updates import safe_sqrt
-from innerloop.nets import Network, from_module, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import Network, conv4, from_module, mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Plan, meta_gradient
 from oracles import maml_loop, problems

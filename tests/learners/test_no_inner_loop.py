@@ -16,8 +16,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.sizes import Sizes
 from innerloop.learners import erm, multitask
 from innerloop.learners.objectives.multitask import head_scale, released_rows
-from innerloop.nets import Network, from_module, mlp, resnet12
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import Network, conv4, from_module, mlp, resnet12
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.testing import check_network, check_objective
 from innerloop.testing.closeness import FINITE_DIFFERENCE, assert_close, assert_trees_close

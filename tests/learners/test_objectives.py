@@ -29,8 +29,7 @@ from innerloop.learners import (
     reptile,
     sgd,
 )
-from innerloop.nets import Network, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import Network, conv4, mlp
 from innerloop.testing.closeness import FINITE_DIFFERENCE, assert_close, assert_trees_close
 from innerloop.training import Plan, meta_gradient
 from oracles import finite_differences as fd

@@ -19,8 +19,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
 from innerloop.learners import Learner, episodic, imaml, minibatchprox, momentum, reptile
-from innerloop.nets import Network, from_module, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import Network, conv4, from_module, mlp
 from innerloop.solvers.krylov import conjugate_gradients
 from innerloop.testing import check_learner, check_objective
 from innerloop.testing.closeness import CHAINED, FINITE_DIFFERENCE, ROUNDED, assert_close, assert_trees_close

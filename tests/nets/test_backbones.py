@@ -15,8 +15,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.trees import count
 from innerloop.learners import anil, episodic, erm, maml, reptile
 from innerloop.learners.objectives import mixed_precision
-from innerloop.nets import NORM_POLICIES, apply, backbone, norms, resnet12, wide_resnet
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import NORM_POLICIES, apply, backbone, conv4, norms, resnet12, wide_resnet
 from innerloop.nets.ops import choice as ops
 from innerloop.testing import check_network
 from innerloop.testing.closeness import (

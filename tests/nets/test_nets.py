@@ -30,8 +30,7 @@ from innerloop.learners import (
     multitask,
     reptile,
 )
-from innerloop.nets import NORM_POLICIES, Network, apply, from_module, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import NORM_POLICIES, Network, apply, conv4, from_module, mlp
 from innerloop.nets.mlp import ACTIVATIONS
 from innerloop.testing.closeness import SINGLE, assert_close, assert_mean, assert_trees_equal
 from innerloop.training import Plan, meta_gradient

@@ -13,8 +13,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.learners import anil, maml, non_adaptive
-from innerloop.nets import NORM_POLICIES, apply, norms
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import NORM_POLICIES, apply, conv4, norms
 from innerloop.nets.ops import reference
 from innerloop.testing.closeness import ROUNDED, SUMMED, assert_close, assert_trees_close
 from oracles import problems

@@ -14,7 +14,7 @@ from innerloop.data.arrays import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.source import ImageSource
 from innerloop.evaluation import Protocol, evaluate_head
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import conv4
 from innerloop.tasks.episodes import Shape, choose_rows
 from innerloop.tasks.few_shot import Kind, few_shot, few_shot_sampler
 from innerloop.tasks.sampler import Sampler

@@ -28,8 +28,7 @@ from innerloop.learners.objectives.distillation import distilled, teacher_of
 from innerloop.learners.online import Online
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
 from innerloop.learners.others import OTHERS
-from innerloop.nets import BACKBONES, Network, from_module, mlp, resnet12, wide_resnet
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import BACKBONES, Network, conv4, from_module, mlp, resnet12, wide_resnet
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.cells.network import cell_network
 from innerloop.nets.convolutional import convnet, r2d2_conv

@@ -12,8 +12,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.learners import episodic, erm, maml, reptile
-from innerloop.nets import convolutional as conv4
-from innerloop.nets import mlp
+from innerloop.nets import conv4, mlp
 from innerloop.nets.network import apply
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.testing import check_network

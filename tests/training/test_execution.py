@@ -37,8 +37,7 @@ from innerloop.learners import (
     momentum,
     multitask,
 )
-from innerloop.nets import NORM_POLICIES, Network, from_module, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import NORM_POLICIES, Network, conv4, from_module, mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Gradient, Plan, choose_plan, map_tasks, meta_gradient
 from innerloop.training.execution import auto, timing

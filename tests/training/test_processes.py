@@ -23,8 +23,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
 from innerloop.evaluation import evaluate
 from innerloop.learners import Objective, anil, episodic, imaml, maml, meta_sgd, multitask, reptile
-from innerloop.nets import convolutional as conv4
-from innerloop.nets import from_module, mlp
+from innerloop.nets import conv4, from_module, mlp
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_equal
 from innerloop.training import (

@@ -14,8 +14,7 @@ import innerloop
 from innerloop.cli.main import main
 from innerloop.core.heap import keep_freed_memory
 from innerloop.core.types import TaskBatch
-from innerloop.nets import Network, mlp
-from innerloop.nets import convolutional as conv4
+from innerloop.nets import Network, conv4, mlp
 from innerloop.training.execution.plan import bfloat16_works, compiler_works
 from oracles import problems
 from support.drawn import GIVEN, mark_slow, turn

@@ -55,7 +55,7 @@ class Run:
         files = sorted((self.path / "eval").glob("*.json"), key=lambda file: file.stat().st_mtime)
         evaluations = [{**read_json(file), "file": str(file)} for file in files]
         evaluation, own = own_evaluation(self.recipe.model_dump(), evaluations)
-        return judged_from(evaluation, self.path) if evaluation is not None and own else None
+        return judged_from(evaluation) if evaluation is not None and own else None
 
     @property
     def loaded(self) -> Loaded:

@@ -268,7 +268,7 @@ def test_python_refuses_scores_of_other_episodes() -> None:
 
 def test_telling_episodes_apart_needs_no_torch() -> None:
     code = (
-        "import sys, innerloop.evaluation.episodes, innerloop.evaluation, innerloop.experiment.recipe.told\n"
+        "import sys, innerloop.evaluation.episodes, innerloop.evaluation, innerloop.evaluation.episodes\n"
         "heavy = {'torch', 'numpy'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )

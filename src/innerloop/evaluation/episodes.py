@@ -146,8 +146,8 @@ def other_episodes(
     for each, name in zip((first, second), names, strict=True):
         if each is None:
             return (
-                f"the evaluation of {name} does not say which episodes it saw: `innerloop eval RUN` judges it "
-                "again"
+                f"the evaluation of {name} does not say which episodes it saw: "
+                "`innerloop eval RUN` judges it again"
             )
     assert first is not None
     assert second is not None

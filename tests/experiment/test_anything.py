@@ -26,7 +26,7 @@ from innerloop.experiment import pretrained
 from innerloop.experiment.beside import before_training
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.pretrained import seen_word
-from innerloop.experiment.recipe.backbone import backbone_recipe
+from innerloop.experiment.recipe.judging import backbone_recipe
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
 from innerloop.nets import backbone, conv4

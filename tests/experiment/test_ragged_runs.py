@@ -19,8 +19,8 @@ from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.parts import Parts, build
-from innerloop.experiment.recipe.judged import refuse_mixed_ways
 from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.protocols import refuse_mixed_ways
 from innerloop.experiment.weights import for_test
 from innerloop.learners import LEARNERS, episodic
 from innerloop.runs.metrics import read_metrics

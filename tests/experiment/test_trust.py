@@ -272,10 +272,8 @@ def test_recipes_of_files_have_few_doors() -> None:
     assert users == {
         "experiment/recipe/settings.py",  # recipe_from_toml asks
         "experiment/recipe/library.py",  # load_recipe asks; read_recipe says that it does not
-        "experiment/recipe/started.py",  # compares settings
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
         "experiment/trained.py",  # shows it
-        "experiment/judged.py",  # tells which tasks were judged
         "experiment/sweeps/grid.py",  # asks for all cells together
         "experiment/backbone_run.py",  # takes pictures and protocol; network and family are its own
         "experiment/sweeps/runs.py",  # compares with a run that lies there already
@@ -295,8 +293,6 @@ def test_recipes_of_files_have_few_doors() -> None:
     }
     assert importers == {
         "core/lazy.py",  # our own names
-        "bench/search_modules.py",  # opacus
-        "reproduce/__init__.py",
         "nets/factory.py",  # timm
         "classify/takeaway/files.py",  # onnx and its runtime
         "runs/tracking.py",  # trackio or wandb, the only words that run.track takes

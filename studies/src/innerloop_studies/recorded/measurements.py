@@ -25,7 +25,7 @@ class Measurement(NamedTuple):
     folder: bool = False
 
 
-SURENESS = ("innerloop_studies.measurements.sureness", "innerloop.evaluation.sureness")
+SURENESS = ("innerloop_studies.measurements.sureness", "innerloop.classify.sureness")
 MEASUREMENTS = {
     "sureness": Measurement(SURENESS[0], (), SURENESS[1], folder=True),
     "sureness-many-queries": Measurement(

@@ -9,30 +9,21 @@ from innerloop.core.random import derive_seed
 from innerloop.kernels import empirical_kernel, mlp_kernel, mtl_kernel
 from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import anil_kernel_without_split
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, stack
 from innerloop.learners import multitask
 from innerloop.nets.mlp import mlp
-from innerloop.tasks.quadratic import bridge_quadratic
+from innerloop.tasks.families import bridge_quadratic
 from innerloop.tasks.sampler import make_sampler
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED
+from innerloop.testing.closeness import CHAINED, assert_close
 from innerloop.theory.convergence import common_rate, linear_distance, linear_loss, loss_bound, rates
 from innerloop.training.wide import head_outputs, watch_method, without_split
 
 
 def bridge_tasks(tasks):
     """Quadratic tasks of Bridge with standardised labels."""
-    settings = {"dim": 10, "scale": "sphere"}
-    sampler = make_sampler(
-        bridge_quadratic,
-        seed=derive_seed(0, "bridge"),
-        split="train",
-        shots=2,
-        queries=2,
-        dtype=torch.float64,
-        settings=settings,
-    )
+    seed, settings = derive_seed(0, "bridge"), {"dim": 10, "scale": "sphere"}
+    given = {"seed": seed, "split": "train", "dtype": torch.float64, "settings": settings}
+    sampler = make_sampler(bridge_quadratic, shots=2, queries=2, **given)
     batch, mean, scale = sampler.episodes(range(tasks)), 1.45**3 * 10, 1.45**3 * 20**0.5
     return batch._replace(y_support=(batch.y_support - mean) / scale, y_query=(batch.y_query - mean) / scale)
 

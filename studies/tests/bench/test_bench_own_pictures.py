@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from innerloop.nets import apply, efficientnet_lite
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, SOLVED_ROUGHLY
+from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY, assert_close
 from innerloop_studies.bench import own_pictures, own_pictures_command, own_pictures_episodes
 from innerloop_studies.bench.own_pictures_script import with_weights
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from innerloop.testing.closeness import assert_trees_close
-from innerloop.testing.tolerance import SINGLE_SUMMED
+from innerloop.testing.closeness import SINGLE_SUMMED, assert_trees_close
 from innerloop_studies.bench import resnet as resnet_bench
 from innerloop_studies.bench import resnet_accuracy
 

@@ -22,7 +22,7 @@ from innerloop.experiment.weights import for_test
 from innerloop.report.plots.panels import line, mark, panel
 from innerloop.theory.estimates.features import head_stacks
 from innerloop.theory.rate.bracket import step_divisor
-from innerloop.theory.rate.many_steps import step_rates
+from innerloop.theory.rate.forms import step_rates
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
 

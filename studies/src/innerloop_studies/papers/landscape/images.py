@@ -25,9 +25,9 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.sizes import Sizes
 from innerloop.learners.gradient import maml
+from innerloop.learners.metric import protonet
 from innerloop.learners.objectives.base import Objective
 from innerloop.learners.objectives.multitask import PREFIX
-from innerloop.learners.prototype import protonet
 from innerloop.nets.network import Network
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.loading import image_loader

@@ -11,10 +11,8 @@ from typing import Any
 from innerloop.choose.architectures.size import count_parameters
 from innerloop.choose.architectures.space import random_candidate
 from innerloop.choose.architectures.spaces import cell_space
-from innerloop.nets.cells.genotype import Genotype
+from innerloop.nets.cells.genotype import PUBLISHED, Genotype, from_table
 from innerloop.nets.cells.network import cell_network
-from innerloop.nets.cells.published import PUBLISHED
-from innerloop.nets.cells.toml import from_table
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop_studies.papers.metantk.nas import SEEDS, Case, searched
 from innerloop_studies.papers.metantk.table import protocol

@@ -30,8 +30,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.sizes import Sizes
-from innerloop.nets.cells.genotype import EDGES, KINDS, Choices
-from innerloop.nets.cells.toml import to_table
+from innerloop.nets.cells.genotype import EDGES, KINDS, Choices, to_table
 from innerloop_studies.papers.training import plan_for
 from innerloop_studies.reproduce import torch_version
 from innerloop_studies.reproduce.parts import FOLDER, compute_parts, digest

@@ -113,7 +113,6 @@ def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> Case:
     h14 = n * k * float((gram * gram).sum()) / (2 * float(((gram @ gram) * gram).sum()))
 
     def at(rate: float) -> float:
-        """The mean loss after one step of a rate."""
         return float((before - 2 * rate * above + rate**2 * below).mean())
 
     return Case(

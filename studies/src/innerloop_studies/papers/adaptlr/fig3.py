@@ -71,13 +71,11 @@ def trained(
     losses: list[float] = []
 
     def validate(params: Params, buffers: Buffers) -> Interval:
-        """Accuracy on test tasks; the loss is kept beside it."""
         interval, loss = accuracy_and_loss(parts, params, buffers, JUDGED[scale], plan)
         losses.append(loss)
         return interval
 
     def log(record: dict[str, Any]) -> None:
-        """Keeps a point of the curve."""
         if "validation" in record:
             curve.append({"step": record["step"], "score": record["validation"], "loss": losses[-1]})
 
@@ -95,7 +93,6 @@ def accuracy_and_loss(
     learner = parts.learner_after(test_steps(parts.recipe))
 
     def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
-        """Accuracy and loss on one task."""
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         outputs, _ = learner.predict(adapted, task.x_query)
         return score(parts.loss, outputs, task.y_query), parts.loss.value(outputs, task.y_query)

@@ -102,7 +102,6 @@ def _rows(law: str, gaps: Gaps, draws: int) -> list[Row]:
 
 def _panels(by_law: dict[str, Gaps]) -> list[Panel]:
     def one(title: str, along: dict[str, list[float]], relative: bool) -> Panel:
-        """A panel with a line for every law."""
         by = {law: abs(values[0]) if relative else 1.0 for law, values in along.items()}
         lines = [line(law, STEPS[1:], [v / by[law] for v in values[1:]]) for law, values in along.items()]
         return panel("adaptation steps t", title, lines, log_x=True)

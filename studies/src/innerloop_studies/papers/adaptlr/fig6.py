@@ -97,11 +97,9 @@ def polynomials(dims: list[int]) -> Polynomials:
     """Rates of Example 1, from rational numbers."""
 
     def along_sigma(k: int) -> list[float]:
-        """Rates for every variance."""
         return [polynomial_traces(SIZE, k, v).rate for v in VARIANCES]
 
     def along_d(v: Fraction) -> dict[str, list[float]]:
-        """Rates for every dimension, by number of samples."""
         return {f"K = {k}": [polynomial_traces(d, k, v).rate for d in dims] for k in SAMPLES}
 
     return Polynomials(
@@ -259,7 +257,6 @@ def _example_2(example: Matrices) -> list[Row]:
 
 def _panels(six: Coefficients, one: Polynomials, two: Matrices) -> list[Panel]:
     def some(**counted: list[int]) -> Panel:
-        """A panel of some of the coefficients."""
         lines = [line(name, range(len(values)), values) for name, values in counted.items()]
         return panel(f"index (d = {DIM})", "coefficients " + ", ".join(counted), lines)
 

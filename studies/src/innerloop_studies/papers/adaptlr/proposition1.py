@@ -155,7 +155,6 @@ def _rows(results: Results) -> list[Row]:
 
 def _bound_rows(results: Results) -> list[Row]:
     def one(bound: list[float], what: str, reason: str) -> Row:
-        """A row for one bound."""
         looseness = [b / g for b, g in zip(bound, results.inside.gap, strict=True)]
         ours = f"bound / 95 % quantile: {min(looseness):.3g} to {max(looseness):.3g}"
         return row(what, "below the bound", ours, min(looseness) >= 1, reason=reason)

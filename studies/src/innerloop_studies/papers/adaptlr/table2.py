@@ -67,7 +67,6 @@ def run(scale: str, say: Say) -> Reproduction:
     network, params = trained.parts.network, trained.state.params
 
     def stacks(split: str, start: int, stop: int) -> Stacks:
-        """Features and targets of some tasks."""
         sampler = make_sampler(
             get_family("adaptlr-sine"), seed=0, split=split, shots=SHOTS, queries=QUERIES, dtype=torch.float64
         )
@@ -130,7 +129,6 @@ def _forms(stacks: Stacks) -> dict[str, float]:
 
 def _table(train: Sums, test: Sums, forms: dict[str, float]) -> Table:
     def after(rate: float) -> float:
-        """The error after one step of a rate."""
         return risk(test, maml_solution(train, rate), rate)
 
     best = minimise(after, 0.0, 2 * max(forms.values()))

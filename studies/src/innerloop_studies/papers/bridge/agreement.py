@@ -143,7 +143,6 @@ def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tens
     params = {name: value.double() for name, value in params.items()}
 
     def tangents(x: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs, and their derivatives by the head."""
         z = net.features(params, {}, x.double(), "batch")[0]
         head = {name: params[name] for name in net.head_names}
         return net.head(params, z), jacobian(lambda own: net.head(own, z), head)
@@ -421,7 +420,6 @@ def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, WideAnswers], se
     size = sum(float(one.norm(dim=1).mean()) for one in outputs.values()) / len(outputs)
 
     def distance(pairs: Sequence[tuple[Any, Any]]) -> float:
-        """The mean distance of predictions over pairs of networks, relative to their size."""
         norms = [float((outputs[a] - outputs[b]).norm(dim=1).mean()) for a, b in pairs]
         return sum(norms) / len(norms) / size
 
@@ -447,7 +445,6 @@ def _pictures(size: Size, say: Say) -> PicturesApart:
     shares = {key: torch.tensor(value.thousandths).double() / 1000 for key, value in by_job.items()}
 
     def compare(pairs: Sequence[tuple[Any, Any]]) -> Labels:
-        """How often pairs of networks agree, and how far their probabilities are apart."""
         same = [float((shares[a].argmax(1) == shares[b].argmax(1)).double().mean()) for a, b in pairs]
         norms = [float((shares[a] - shares[b]).norm(dim=1).mean()) for a, b in pairs]
         return Labels(sum(same) / len(same), sum(norms) / len(norms))
@@ -478,7 +475,6 @@ def _protocol(size: Size) -> dict[str, Any]:
 
 def _figure(size: Size, theorem: dict[int, list[Apart]], recipes: list[Apart]) -> Any:
     def lines(depths: list[int], cells: list[Apart], what: str) -> list[Any]:
-        """Three lines: both methods' seeds, and the gap between the methods."""
         return [
             line(f"ANIL − MTL{what}", depths, [one.gap for one in cells]),
             line(f"two seeds of ANIL{what}", depths, [one.anil for one in cells]),

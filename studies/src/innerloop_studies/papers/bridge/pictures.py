@@ -203,18 +203,15 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[ValidationPoint], TrainState, f
     validation = validation_of(parts, plan)
 
     def score(params: Params, buffers: Buffers) -> Interval:
-        """Validation, whose time is not counted."""
         with watch.paused():
             return validation.score(params, buffers)
 
     def log(record: dict[str, Any]) -> None:
-        """Keeps a point of the curve."""
         if "validation" in record:
             score_and_interval = record["validation"], record["ci95"]
             curve.append(ValidationPoint(record["step"], *score_and_interval, watch.seconds()))
 
     def save(state: TrainState, tags: tuple[str, ...]) -> None:
-        """Keeps the best state."""
         if "best" in tags:
             best[0] = state
 

@@ -117,7 +117,6 @@ def _cost_row(by_method: dict[str, list[PictureRun]]) -> Row:
     """What one training picture costs each method; the head of an episode is what differs."""
 
     def per_picture(method: str) -> float:
-        """Milliseconds of a method for one training picture."""
         pictures = training_pictures(method)
         return statistics.median(1e3 * r.seconds / (r.steps * pictures) for r in by_method[method])
 

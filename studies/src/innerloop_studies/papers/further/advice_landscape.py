@@ -45,7 +45,6 @@ def environment(number: int) -> tuple[dict[str, Any], int]:
     draw = np.random.default_rng(number)
 
     def between(low: float, high: float) -> float:
-        """Evenly on a logarithmic scale."""
         return float(np.exp(draw.uniform(np.log(low), np.log(high))))
 
     settings = {

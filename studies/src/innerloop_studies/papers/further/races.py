@@ -101,7 +101,6 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
     with tempfile.TemporaryDirectory() as folder:
 
         def trial(name: str, steps: int, judged: int) -> Trial:
-            """From the first weights, on a schedule of so many steps."""
             return Trial(
                 entrant.short(steps, problem.queries), Path(folder) / name, name, steps, judged, LONG_SEED
             )
@@ -230,7 +229,6 @@ def race_figure(
     places = list(range(len(problems)))
 
     def heights(names: Sequence[str]) -> list[float]:
-        """Of one method in each problem; not a number where it did not take part."""
         known = [
             (one.long.get(name, math.nan), one.long[one.best])
             for one, name in zip(problems, names, strict=True)

@@ -252,7 +252,6 @@ def summary(case: Case, results: Results, seeds: int) -> Entry:
     """Means over seeds."""
 
     def mean(rate: Any) -> float:
-        """The mean accuracy at a rate."""
         return statistics.fmean(results[(case, rate, seed)].accuracy for seed in range(seeds))
 
     rate = statistics.fmean(results[(case, "auto", seed)].rate for seed in range(seeds))

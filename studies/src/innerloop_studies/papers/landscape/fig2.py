@@ -96,7 +96,6 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _panels(shots: int, column: Column) -> list[Panel]:
     def one(title: str, nal: Curve, maml: Curve, heights: dict[str, float]) -> Panel:
-        """A panel with both methods."""
         curves = []
         for name, curve in (("NAL", nal), ("MAML", maml)):
             measured = points(column.points_rho, curve.points, curve.ci95)
@@ -116,7 +115,6 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
     optima = torch.stack([one, -one])
 
     def environments(rho: torch.Tensor) -> torch.Tensor:
-        """The covariances of the hard and the easy task, for every ρ_H."""
         return torch.stack([rho[:, None, None] * eye, eye.expand(len(rho), -1, -1)], 1)
 
     rho = torch.linspace(0.01, 1, 100, dtype=torch.float64)

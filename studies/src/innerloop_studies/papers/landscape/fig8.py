@@ -88,7 +88,6 @@ def _rows(ends: Ends) -> list[Row]:
 
 def _panels(ends: Ends) -> list[Panel]:
     def curve(name: str, values: list[float], ci95: list[float]) -> Line:
-        """One method's line, with its points."""
         return line(name, ends.rho, values, ink=INKS[name], points=points(ends.rho, values, ci95))
 
     methods = {"NAL": ends.nal, "MAML": ends.maml}

@@ -168,7 +168,6 @@ def judge(
     learner = protonet(net, kind.shape.ways) if method == "ProtoNet" else maml(net, loss, INNER_RATE, steps)
 
     def score(task: Task) -> float:
-        """The accuracy on one task."""
         if method in ("MTL", "RFS"):
             return by_head(net, params, buffers, task, kind.shape.ways)
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
@@ -190,7 +189,6 @@ def minibatches(source: ImageSource, kinds: Sequence[Kind], seed: int) -> Sample
     stream = derive_seed(seed, "minibatch")
 
     def episodes(indices: Sequence[int]) -> TaskBatch:
-        """The minibatches of these numbers."""
         index = np.asarray(indices, dtype=np.int64)
         picked = rows[(hashed_uniform(stream, index, BATCH) * len(rows)).astype(np.int64)]
         x, y = load(picked), torch.from_numpy(number[picked])
@@ -203,12 +201,10 @@ def supervised(net: Network, classes: int) -> Objective:
     """One linear classifier of all classes on the body's features; the head is left alone."""
 
     def init(params: Params, generator: torch.Generator) -> Params:
-        """Adds the classifier."""
         width = params[net.head_names[0]].shape[-1]
         return {**params, CLASSES: torch.randn(classes, width, generator=generator) / width**0.5}
 
     def loss(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
-        """Cross-entropy over all classes."""
         z, _ = net.features(params, buffers, task.x_support, "batch")
         return F.cross_entropy(z @ params[CLASSES].T, task.y_support), buffers
 

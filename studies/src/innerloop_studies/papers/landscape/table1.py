@@ -95,7 +95,6 @@ def tasks_of(
     }
 
     def kinds(part: str, shots: int) -> list[Kind]:
-        """Easy and hard tasks of one part of the alphabets."""
         shape = Shape(WAYS, shots, QUERIES)
         return [
             Kind(shape, "across-groups", tuple(alphabets[f"{part} easy"]), 0.5, "easy"),

@@ -227,7 +227,6 @@ def _above_nal(accuracies: Accuracies, share: float, part: str, scale: str) -> R
     """MAML against NAL by SGD as published, with Adam's number beside it."""
 
     def gap(by: str) -> float:
-        """Points between the two methods."""
         maml, nal = (accuracies[f"p={share} {method}{by}"][part].mean for method in ("MAML", "NAL"))
         return round(maml - nal, 1)
 

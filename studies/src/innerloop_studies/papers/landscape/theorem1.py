@@ -110,7 +110,6 @@ def _pair(activation: str, samples: int, seed: int) -> Pair:
     y = [apply(net, {"neurons.weight": w}, {}, a)[0] for w, a in zip(optima, x, strict=True)]
 
     def f(i: int, flat: Any) -> Any:
-        """The loss of one task."""
         outputs = apply(net, {"neurons.weight": flat.view(NEURONS, DIM)}, {}, x[i])[0]
         return 0.5 * (outputs - y[i]).square().mean()
 
@@ -118,11 +117,9 @@ def _pair(activation: str, samples: int, seed: int) -> Pair:
     start = ((optima[0] + optima[1]) / 2).flatten()
 
     def after(flat: Any, lr: float) -> Any:
-        """The mean loss after one step in each task."""
         return sum(f(i, flat - lr * gradients[i](flat)) for i in range(2)) / 2
 
     def ratio(flat: Any) -> float:
-        """The hard task's gradient over the easy one's."""
         hard, easy = (float(gradient(flat).norm()) for gradient in gradients)
         return hard / easy
 
@@ -146,7 +143,6 @@ def _minimise(value: Any, start: Any) -> Any:
     )
 
     def closure() -> Any:
-        """The loss, with its gradient."""
         optimiser.zero_grad()
         loss_here = value(w)
         loss_here.backward()

@@ -133,7 +133,6 @@ def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[
     """The whole table as one row; it holds if every method is above raw pixels' nearest neighbour."""
 
     def told(line: Line) -> str:
-        """One line of the table in words."""
         cost = "" if line.search_minutes is None else f", {line.search_minutes:.1f} min of search"
         scores = " / ".join(str(value) for value in line.accuracy.values())
         return f"{scores} ({line.parameters / 1e6:.3f} M parameters{cost})"

@@ -179,14 +179,18 @@ class Cluster(Executor):
     """Jobs on the workers of a Dask cluster; those of a worker that is lost are done again by another."""
 
     def __init__(self, client: Any, setting: Setting) -> None:
+        self._client, self._setting = client, setting
         self._executor = client.get_executor(pure=False)
-        self._setting = setting
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Hands a job out."""
         packed = pickle.dumps((function, args, kwargs))  # only the process that does the job looks into it
         future: Future[Any] = self._executor.submit(_on_worker, self._setting, packed)
         return future
+
+    def slots(self) -> int:
+        """How many jobs are carried out at a time by the workers that are there now."""
+        return sum(self._client.nthreads().values())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Waits for all jobs, or ends them."""

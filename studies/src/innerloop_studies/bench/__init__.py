@@ -2,7 +2,8 @@
 
 A module ``innerloop_studies.bench.maml_sine`` (dashes become underscores) states its ``TITLE`` and a
 ``VERSION`` that is raised by hand when a side or a case changes. It has ``run(*, quick, say) -> Report``, and
-``figure(report)`` if its result can be drawn. What it states is read, not imported: nothing here imports torch.
+``figure(report)`` if its result can be drawn. What it states is read, not
+imported: nothing here imports torch.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from innerloop.core.types import Loss, Params, TaskBatch
 from innerloop.learners.gradient import maml
 from innerloop.learners.objectives.episodic import episodic
 from innerloop.learners.proximal import imaml
-from innerloop.nets.conv4 import conv4
+from innerloop.nets.convolutional import conv4
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.tasks.families import get_family

@@ -35,11 +35,10 @@ from innerloop.core.cores import available_cores
 from innerloop.core.heap import keep_freed_memory
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
-from innerloop.kernels.meta.kernel import maml_kernel
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import maml_kernel, stack
 from innerloop.nets.cells.genotype import EDGES, KINDS, OPERATORS, Choices, all_choices, remaining, without
-from innerloop.nets.cells.plan import reduction_places
-from innerloop.nets.cells.plan import stack as stacked
+from innerloop.nets.cells.operators import reduction_places
+from innerloop.nets.cells.operators import stack as stacked
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Child, Report, Row, Say, limited, thread_limits
 from innerloop_studies.bench.search_modules import CellModule, has_opacus, released_kernel, released_regions

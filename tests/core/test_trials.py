@@ -27,7 +27,7 @@ from innerloop.nets import resnet12
 from innerloop.training.execution import auto, plan
 from innerloop.training.execution.plan import bfloat16_works, check_compiler, compiler_works
 from innerloop_studies.bench import maml_sine, rate, resnet
-from innerloop_studies.bench.child import Child
+from innerloop_studies.bench.harness import Child
 from oracles.patience import PATIENCE
 
 SUICIDE = "import os, signal; os.kill(os.getpid(), signal.SIGILL)\n"

@@ -19,7 +19,7 @@ from innerloop.core.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     from innerloop_studies.bench.harness import Report
 
-_STATED = re.compile(r'^WHAT = "(.+)"$\n^VERSION = (\d+)$', re.MULTILINE)
+_STATED = re.compile(r'^TITLE = "(.+)"$\n^VERSION = (\d+)$', re.MULTILINE)
 
 
 class Benchmark(NamedTuple):

@@ -39,7 +39,6 @@ def numpy_gather(images: NDArray[np.uint8]) -> Callable[[], Any]:
     y_query = torch.arange(WAYS).repeat_interleave(QUERIES)
 
     def episode() -> tuple[Any, ...]:
-        """One episode as four tensors."""
         classes = rng.choice(len(images), WAYS, replace=False)
         order = rng.random((WAYS, DRAWINGS)).argsort(1)[:, : SHOTS + QUERIES]
         x = images[classes[:, None], order] * scale
@@ -61,7 +60,6 @@ def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
     done = 0
 
     def call() -> Any:
-        """The next episodes, alone or in batches."""
         nonlocal done
         first, done = done, done + PER_CALL
         if size == 1:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Child, Measured, Report, Row, Say, Side
+from innerloop_studies.bench.harness import Array, Child, Measured, Report, Row, Say
 from innerloop_studies.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 
 TITLE = "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators"
@@ -35,7 +36,6 @@ def problems(count: int, normalise: bool, dimensions: int, queries: int = 0) -> 
     means = np.float32(0.3) * rng.standard_normal((count, WAYS, 1, dimensions), np.float32)
 
     def draw(n: int) -> Array:
-        """``n`` samples of every class."""
         x = np.maximum(rng.standard_normal((count, WAYS, n, dimensions), np.float32) + means, 0)
         if normalise:
             x /= np.linalg.norm(x, axis=-1, keepdims=True)
@@ -163,8 +163,6 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Row]:
     """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
-    from innerloop.core.cores import available_cores
-
     base, counts = {"head": head, "normalise": normalise, "sizes": sizes}, sorted({1, available_cores()})
     sides = [
         side
@@ -172,12 +170,7 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
         for dtype in DTYPES
         for side in harness.on_threads(f"{who} {dtype}", {**base, "side": who, "dtype": dtype}, counts)
     ]
-    looped = sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED)
-
-    def scale(side: Side) -> float:
-        """A peer solves fewer problems, so its time is scaled to as many as ours."""
-        return 1.0 if side.spec["side"] == "ours" else looped
-
+    scale = harness.peers_times(sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED))
     with harness.started(sides, MODULE, environment=harness.limited) as both:
         off: dict[str, float] = {}
         if head == "logistic":

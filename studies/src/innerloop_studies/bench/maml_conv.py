@@ -18,7 +18,6 @@ def run(quick: bool = False, say: Say = print) -> Report:
     cores = (available_cores(),)
 
     def ways(in_processes: float, in_threads: float | None = None) -> list[Ours]:
-        """Our two ways, with what is promised of each."""
         promised = {} if in_threads is None else {"plain-loop": in_threads}
         return [
             Ours("processes", {"mode": "processes"}, {"plain-loop": in_processes}, cores),

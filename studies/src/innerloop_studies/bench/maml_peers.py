@@ -158,7 +158,6 @@ def higher_gradient(
     optimiser = torch.optim.SGD(module.parameters(), lr=lr)
 
     def run() -> Params:
-        """The mean gradient over tasks."""
         module.zero_grad()
         for x_support, y_support, x_query, y_query in zip(*fields, strict=True):
             with higher.innerloop_ctx(module, optimiser, copy_initial_weights=False) as (net, inner):
@@ -183,7 +182,6 @@ def torchopt_gradient(
     optimiser_start = torchopt.extract_state_dict(inner, by="reference")
 
     def run() -> Params:
-        """The mean gradient over tasks."""
         for leaf in leaves:
             leaf.grad = None
         for x_support, y_support, x_query, y_query in zip(*fields, strict=True):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Child, Report, Row, Say, Side
+from innerloop_studies.bench.harness import Child, Report, Row, Say
 from innerloop_studies.bench.worker import Answer, Spec, Worker, serve
 
 if TYPE_CHECKING:
@@ -67,20 +67,17 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
     gram = kernel(whole, whole).ntk if given else None
 
     def block(i: int, j: int) -> Any:
-        """The Gram of two tasks."""
         if gram is not None:
             return gram[i * size : (i + 1) * size, j * size : (j + 1) * size]
         return kernel(samples[i], samples[i] if i == j else samples[j]).ntk
 
     def hat(i: int) -> Any:
-        """The adaptation matrix of one task."""
         own = block(i, i)
         values, vectors = torch.linalg.eigh(own[n:, n:])
         response = (vectors * (-torch.expm1(-INNER * values) / values)) @ vectors.T
         return own[:n, n:] @ response
 
     def run() -> Any:
-        """The whole kernel, pair by pair."""
         hats = [hat(i) for i in range(tasks)]
         out = whole.new_empty(tasks * n, tasks * n)
         for i in range(tasks):
@@ -166,12 +163,7 @@ def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
         *harness.on_threads("ours", {"side": "ours", "given": given, "tasks": tasks}, counts),
         *harness.on_threads("pair-loop", {"side": "pair-loop", "given": given, "tasks": looped}, counts),
     ]
-    pairs = tasks * (tasks + 1) / (looped * (looped + 1))
-
-    def scale(side: Side) -> float:
-        """The loop runs over fewer pairs, so its time is scaled to all of them."""
-        return 1.0 if side.spec["side"] == "ours" else pairs
-
+    scale = harness.peers_times(tasks * (tasks + 1) / (looped * (looped + 1)))
     with harness.started(sides, MODULE) as both:
         off = both.children["ours@1"].ask("agreement", tasks=min(looped, 20))["off"]
         turns = (3, 0.3, 0.0) if quick else (7, 0.7, harness.PATIENCE)

@@ -68,11 +68,9 @@ def build(spec: Spec) -> Callable[[], Any]:
     from innerloop.nets.network import apply
 
     def output(p: Any, sample: Any) -> Any:
-        """The sum of the outputs for one sample."""
         return apply(network, p, buffers, sample[None], "stored")[0].sum()
 
     def peer() -> Any:
-        """The Gram of per-sample gradients, parameter by parameter."""
         rows = vmap(grad(output), (None, 0))(params, x)
         total = None
         for name in list(rows):

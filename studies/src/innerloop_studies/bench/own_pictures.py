@@ -30,13 +30,13 @@ from innerloop.core.children import python_command
 from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Report, Row, Say, Side, Timing, better, busy, comparison
-from innerloop_studies.bench.worker import Spec, Worker, busy_seconds, keep_freed_memory, serve
+from innerloop_studies.bench.worker import Answer, Spec, Worker, busy_seconds, keep_freed_memory, serve
 
 TITLE = "features of 500 pictures by a pretrained network, 2,000 episodes, predict as a whole"
 VERSION = 1
 MODULE = "innerloop_studies.bench.own_pictures"
 NAME = "efficientnet-lite0"
-PICTURES, QUICK = 500, 40
+PICTURES, QUICK = 500, 200
 CLASSES = 25
 AT_LEAST = {"first": 2.0, "again": 50.0}
 AGREE = 1e-3
@@ -102,7 +102,6 @@ def features_side(spec: Spec) -> Callable[[], Any]:
     folder = Path(spec["folder"])
 
     def call() -> Any:
-        """The features of all files; with nothing kept if it is the first time that is measured."""
         if spec["side"] == "first":
             shutil.rmtree(folder, ignore_errors=True)
         return extract(backbone, files, cache=folder, threads=spec["threads"]).values
@@ -195,9 +194,7 @@ def episodes_side(spec: Spec) -> Callable[[], Any]:
     features = np.load(spec["features"])
     if spec["side"] == "ours":
         return ours(features, spec)
-    side = scikit_learn(features, spec)
-    assert "torch" not in sys.modules
-    return side
+    return scikit_learn(features, spec)
 
 
 def ours(features: Array, spec: Spec) -> Callable[[], Any]:
@@ -239,7 +236,6 @@ def scikit_learn(features: Array, spec: Spec) -> Callable[[], Any]:
     threadpool_limits(spec["threads"])
 
     def call() -> list[float]:
-        """The accuracy of every episode."""
         return [
             float(LogisticRegression(C=C, max_iter=1000).fit(z[s], a).score(z[q], b))
             for s, q, a, b in zip(support, query, y, truth, strict=True)
@@ -272,12 +268,7 @@ def episodes_case(
         np.save(spec["features"], features)
         write_episodes(labels, sizes, Path(spec["drawn"]))
         sides = harness.each_on_threads(("ours", "scikit-learn"), spec, sorted({1, available_cores()}))
-        times = sizes["episodes"] / sizes["looped"]
-
-        def scale(side: Side) -> float:
-            """The loop runs over fewer episodes, so its time is scaled to all of them."""
-            return 1.0 if side.spec["side"] == "ours" else times
-
+        scale = harness.peers_times(sizes["episodes"] / sizes["looped"])
         with harness.started(sides, MODULE, environment=harness.limited) as both:
             off = accuracy_gap(both.results, sizes["looped"])
             turns = (2, 0.1, 0.0) if quick else (5, 1.0, harness.PATIENCE)
@@ -379,6 +370,12 @@ class OwnPicturesWorker(Worker):
         """Scikit-learn's process is one without torch, whose threads would be in the way."""
         if spec["side"] != "scikit-learn":
             keep_freed_memory()
+
+    def setup(self, spec: Spec, result: str | None = None) -> Answer:
+        """Builds a side and runs it once."""
+        answer = super().setup(spec, result)
+        assert spec["side"] != "scikit-learn" or "torch" not in sys.modules
+        return answer
 
 
 def build(spec: Spec) -> Callable[[], Any]:

@@ -123,7 +123,6 @@ def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float =
     means = spread * torch.randn(tasks, WAYS, dimensions, generator=draw)
 
     def around(labels: Tensor) -> list[Tensor]:
-        """Features of samples with these labels, task by task."""
         noise = torch.randn(tasks, len(labels), dimensions, generator=draw)
         return [0.3 * F.leaky_relu(m[labels] + e, 0.1) for m, e in zip(means, noise, strict=True)]
 
@@ -146,7 +145,6 @@ def build(spec: Spec) -> Call:
     side = sides[f"{spec['part']} {spec['side']}"](drawn(**spec["sizes"]))
 
     def call() -> list[Tensor]:
-        """One pass of the side."""
         with plain_autograd():
             return side()
 
@@ -163,7 +161,6 @@ def svm_ours(data: Features) -> Call:
     """All tasks in one call."""
 
     def call() -> list[Tensor]:
-        """Gradients in all features."""
         support, query = leaves(data)
         weights, _ = svm_heads(support, [data.y] * len(support), WAYS, C)
         outputs = torch.cat([q @ w.mT for q, w in zip(query, weights, strict=True)])
@@ -177,7 +174,6 @@ def svm_one_by_one(data: Features, solve: Coefficients) -> Call:
     """Task after task, each with a programme of its own."""
 
     def call() -> list[Tensor]:
-        """Gradients in all features, task by task."""
         support, query = leaves(data)
         gradients = []
         for z, q in zip(support, query, strict=True):
@@ -202,7 +198,6 @@ def programmes_ours(data: Features) -> Call:
     hot = one_hot(data.y.expand(len(gram), -1), WAYS, gram)
 
     def call() -> list[Tensor]:
-        """Gradients in all Gram matrices."""
         at = gram.detach().requires_grad_()
         solution = svm_coefficients(at, hot, C, data.support[0].shape[1])
         return [_symmetric(g) for g in torch.autograd.grad((solution.A * weight).sum(), [at])]
@@ -215,7 +210,6 @@ def programmes_one_by_one(data: Features, solve: Coefficients) -> Call:
     gram, weight = _grams(data)
 
     def call() -> list[Tensor]:
-        """Gradients in all Gram matrices, one after another."""
         gradients: list[Tensor] = []
         for one, w in zip(gram, weight, strict=True):
             at = one.detach().requires_grad_()
@@ -255,7 +249,6 @@ def by_qpth() -> Coefficients:
     from qpth.qp import QPFunction  # type: ignore[import-not-found,unused-ignore]
 
     def solve(gram: Tensor, y: Tensor) -> Tensor:
-        """Coefficients of one task."""
         solution: Tensor = QPFunction(verbose=-1)(*(part[None] for part in as_general(gram, y)))
         return solution.view(len(y), WAYS).mT
 
@@ -269,7 +262,6 @@ def ridge_ours(data: Features) -> Call:
     own = [torch.tensor(value) for value in (0.0, 10.0, 0.0)]
 
     def call() -> list[Tensor]:
-        """Gradients in features, penalty, scale and shift."""
         z, q, penalty, scale, shift = at = [t.detach().requires_grad_() for t in (support, query, *own)]
         weights, bias = ridge_closed_form(z, hot, z.shape[1] * penalty.exp(), constant=True)
         outputs = scale * (q @ weights.mT + bias[:, None]) + shift
@@ -287,7 +279,6 @@ def linear(data: Features) -> Call:
     labels = torch.cat([data.y.repeat(len(support)), data.y_query.repeat(len(query))])
 
     def call() -> list[Tensor]:
-        """Gradients in features and weights."""
         z, q, w, b = at = [t.detach().requires_grad_() for t in (support, query, weights, bias)]
         outputs = torch.cat([F.linear(part, w, b).flatten(0, 1) for part in (z, q)])
         return list(torch.autograd.grad(F.cross_entropy(outputs, labels), at))
@@ -336,7 +327,6 @@ def _factorised(Q: Tensor, G: Tensor, A: Tensor, weight: Tensor) -> Solve:
     factor = torch.linalg.lu_factor(system)
 
     def solve(r: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """The solution for one right-hand side."""
         both = torch.linalg.lu_solve(*factor, torch.cat([r, s])[:, None])[:, 0]
         return both[: len(Q)], both[len(Q) :]
 
@@ -370,7 +360,6 @@ def interior_point(
         solve = _factorised(Q, G, A, multiplier / slack)
 
         def move(target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            """The change of all variables for a target of complementarity."""
             inner = (target + multiplier * primal) / slack  # noqa: B023  (used within the step only)
             dx, dy = solve(-dual - G.mT @ inner, -tie)  # noqa: B023
             ds = -primal - G @ dx  # noqa: B023

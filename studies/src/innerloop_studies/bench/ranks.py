@@ -265,14 +265,12 @@ def fixed_part(spec: Spec, ranks: int) -> Callable[[], Any]:
     optimiser = torch.optim.Adam(leaves.values())
 
     def nothing(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
-        """A gradient that costs nothing."""
         losses = torch.zeros(batch.size) if weights is None else weights
         return Gradient(losses, params, buffers)
 
     run = ranked(nothing, ranks)
 
     def call() -> None:
-        """One step without tasks."""
         grads = run(work.params, {}, work.batch).grads
         for name, leaf in leaves.items():
             leaf.grad = grads[name]

@@ -132,7 +132,6 @@ def _pass(tasks: int, chunk: int) -> tuple[float, float]:
     spent = 0.0
 
     def chunks() -> Iterator[tuple[Tensor]]:
-        """Stacks of features, each made just before it is used."""
         nonlocal spent
         made = torch.Generator().manual_seed(0)
         features = torch.empty(chunk, SAMPLES, DIM)

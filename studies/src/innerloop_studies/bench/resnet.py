@@ -103,7 +103,6 @@ def eager(params: Params, x: Tensor, y: Tensor, widths: Sequence[int], channels_
     optimiser = sgd(list(model.parameters()))
 
     def step() -> Params:
-        """One training step."""
         optimiser.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimiser.step()
@@ -142,7 +141,6 @@ def build(spec: Spec) -> tuple[Step, str]:
     batch, optimiser = one_task(x, y), sgd(list(params.values()))
 
     def step() -> Params:
-        """One training step."""
         gradients = gradient(params, buffers, batch)
         global_norm(gradients.grads)  # training reports it
         for name, leaf in params.items():

@@ -209,7 +209,6 @@ def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     draw = noise_draw(0, sizes["side"], sizes["crops"])
 
     def released() -> Tensor:
-        """The scores of all candidates, one network after the other."""
         scores = []
         for one in pairs[1:]:
             whole = _released_scores(*pairs[0], draw)
@@ -225,7 +224,6 @@ def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor
     turns = count()
 
     def ours() -> Tensor:
-        """The scores of all candidates, on all cores."""
         # finished measurements are known by their job: another unread setting makes it a new one
         turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
         jobs = [

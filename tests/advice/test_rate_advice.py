@@ -37,17 +37,19 @@ from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler, get_family, make_sampler
 from innerloop.testing.closeness import assert_close, assert_trees_equal
 from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, ROUNDED, SUMMED
-from innerloop.theory.estimates.features import head_scales, head_stacks, raw_stacks
-from innerloop.theory.estimates.tangent import (
+from innerloop.theory.rate.estimate import split_moments
+from innerloop.theory.rate.features import (
     gradient_size,
+    head_scales,
+    head_stacks,
     pull,
     push,
+    raw_stacks,
     tangent_gradient_moments,
     tangent_gram_moments,
     tangent_trace_moments,
     task_outputs,
 )
-from innerloop.theory.rate.estimate import split_moments
 from innerloop.training import Plan, meta_gradient
 from oracles import rate as slow
 from oracles.problems import images

@@ -33,8 +33,8 @@ from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.recipe.budget import seconds_in
 from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
 from innerloop.testing.tolerance import SINGLE_SUMMED
-from innerloop.theory.estimates.landscape_features import Step, look_at
-from innerloop.theory.estimates.landscape_tasks import LINEAR, task_landscape
+from innerloop.theory.landscape.features import Step, look_at
+from innerloop.theory.landscape.tasks import LINEAR, task_landscape
 from support.commands import answer
 from support.picture_runs import draw_splits
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.report.kept_figures import drawn_pictures
+from innerloop.report.figures import saved_pictures
 from innerloop.report.progress_rows import environment_rows, time_rows
 from innerloop.report.read_run import RunData, flatten
 from innerloop.report.reproduction_page import ending_view
@@ -14,10 +14,10 @@ from innerloop.report.views import ResultView, SettingRow, Told
 from innerloop.report.words import number
 
 
-def analysed_view(run: RunData, name: str) -> ResultView:
+def analysed_view(run: RunData, _: str) -> ResultView:
     """Everything the template shows of one analysis."""
     result = run.result
-    pictures, missing = drawn_pictures(run, name)
+    pictures, missing = saved_pictures(run)
     kept = result.get("words")
     words = [str(line) for line in kept] if isinstance(kept, list) else []
     kind = str(run.manifest.get("analysis") or run.name.removeprefix("analyze-"))

@@ -1,11 +1,14 @@
-"""The pictures of a page, as inline SVG with a caption and words for those who cannot see them."""
+"""The pictures of a page, with a caption and words for those who cannot see them."""
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 from innerloop.report.plots.adaptation import adaptation_curve_data, adaptation_curve_figure
 from innerloop.report.plots.histogram import score_histogram_data, score_histogram_figure
@@ -14,17 +17,21 @@ from innerloop.report.plots.training import training_curve_data, training_curve_
 from innerloop.report.read_run import RunData, flatten
 from innerloop.report.words import interval, number
 
+LARGE = 1_500_000
+"""Bytes of an SVG from which on the PNG beside it is the better picture for a page."""
+PNG = b"\x89PNG\r\n\x1a\n"
+"""How every PNG starts."""
 WIDE = 400.0
 """Points of a drawing's width from which on its words are too small on a phone."""
 
 
 class Picture(NamedTuple):
-    """A figure of the page: an SVG, or the base64 of a PNG in its place."""
+    """A figure of the page: drawn here as SVG, or a file of a run as an image, in which nothing runs."""
 
     title: str
     lines: list[str]
-    svg: str
-    png: str = ""
+    svg: str = ""
+    address: str = ""
 
     @property
     def wide(self) -> bool:
@@ -34,7 +41,47 @@ class Picture(NamedTuple):
         [True, False]
         """
         box = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', self.svg.partition(">")[0])
-        return bool(self.png) or (box is not None and float(box[1]) > WIDE)
+        return not self.svg or (box is not None and float(box[1]) > WIDE)
+
+
+def saved_pictures(run: RunData) -> tuple[list[Picture], list[str]]:
+    """The figures in a run's directory, in its order, and sentences on those that cannot be shown."""
+    pictures, problems = [], []
+    named = run.result.get("figures")
+    stems = [Path(str(file)).stem for file in named] if isinstance(named, list) else []
+    for stem in dict.fromkeys(stems or sorted(file.stem for file in run.path.glob("*.svg"))):
+        picture = _saved_picture(stem, run.path / f"{stem}.svg", run.path / f"{stem}.png")
+        if picture is not None:
+            pictures.append(picture)
+        else:
+            problems.append(f"the figure {stem} is missing, or is not a picture.")
+    return pictures, problems
+
+
+def _saved_picture(stem: str, vector: Path, pixels: Path) -> Picture | None:
+    """The SVG; the PNG if it is missing, too large or not one."""
+    if vector.is_file() and not (vector.stat().st_size > LARGE and pixels.is_file()):
+        content = vector.read_bytes()
+        if _is_svg(content):
+            head = content[content.find(b"<svg") :].partition(b">")[0].decode("utf-8", "replace")
+            return Picture(stem, [], head, data_address("svg+xml", content))
+    if pixels.is_file():
+        content = pixels.read_bytes()
+        if content.startswith(PNG):  # not any file that a link in the run's directory leads to
+            return Picture(stem, [], "", data_address("png", content))
+    return None
+
+
+def _is_svg(content: bytes) -> bool:
+    try:
+        return ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
+    except (ElementTree.ParseError, ValueError):
+        return False
+
+
+def data_address(kind: str, content: bytes) -> str:
+    """A picture as an address that holds it."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def training_picture(run: RunData, name: str) -> Picture | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from innerloop._version import __version__
 from innerloop.core.telling import shown
-from innerloop.report.foreign_svg import rewritten
 from innerloop.report.plots.policy import content_policy
 from innerloop.report.plots.style import COLOURS, DARK_COLOURS
 from innerloop.runs.pages import MARKER
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+_STYLE = re.compile(r"<!--.*?-->|<style.*?</style>", re.DOTALL)  # the page's own style has the rule
 LONGEST = 50_000
 """Characters of one text on a page, such as a recipe."""
 
 
 def environment() -> Environment:
-    """Our templates. Text is escaped; the filter ``svg`` writes pictures anew from what only draws."""
+    """Our templates. Text is escaped; the filter ``svg`` puts drawings of ours into the page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -33,8 +34,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # the only way for text to get into a page unescaped; what ``coded`` adds are tags of its own
-    made.filters["svg"] = lambda text: Markup(rewritten(text).text)
+    # drawn here by matplotlib, which escapes names; what a run brings is embedded as an image
+    made.filters["svg"] = lambda text: Markup(_STYLE.sub("", text))
+    made.filters["whole"] = escape  # however long, as pictures are
     made.filters["coded"] = coded
     return made
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from innerloop.core.words import duration
-from innerloop.report.kept_figures import drawn_pictures
+from innerloop.report.figures import saved_pictures
 from innerloop.report.progress_rows import environment_rows, time_rows
 from innerloop.report.read_run import RunData, flatten
 from innerloop.report.views import Ending, Pairs, ResultView, Statement, Verdict
@@ -33,10 +33,10 @@ RESUMED = {
 """Of what `innerloop resume` continues: searches and advice."""
 
 
-def redone_view(run: RunData, name: str) -> ResultView:
+def redone_view(run: RunData, _: str) -> ResultView:
     """Everything the template shows of one reproduction."""
     result = run.result
-    pictures, missing = drawn_pictures(run, name)
+    pictures, missing = saved_pictures(run)
     scale = str(result.get("scale") or run.manifest.get("scale") or "")
     return ResultView(
         kind="reproduce",

@@ -24,8 +24,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.problems import known_settings
 from innerloop.experiment.run import train
 from innerloop.experiment.words import RECIPE_WORDS, recipe_words
-from innerloop.learners import Objective
-from innerloop.learners.objectives import multitask
+from innerloop.learners import Objective, multitask
 from innerloop.nets import mlp
 from innerloop.runs.directory import create_run, list_runs
 from innerloop.tasks import Sampler
@@ -62,7 +61,7 @@ def test_no_room_below_recipes_knows_what_a_recipe_calls_things() -> None:
     named = [(place, text) for room in BELOW_RECIPES for place, text in texts(room) if key.search(text)]
     assert [one for one in named if not one[0].startswith(ABOUT_RECIPES)] == []
     assert key.search("set outer.clip=10")
-    assert not key.search("innerloop.tasks.sine")
+    assert not key.search("innerloop.tasks.families")
 
 
 def placeholders(room: str) -> set[str]:

@@ -21,7 +21,7 @@ from innerloop.evaluation.sureness import (
 )
 from innerloop.evaluation.sureness.expected import share_of
 from innerloop.evaluation.sureness.heldout import HeldOut, Way, class_means, divisions, nearest
-from innerloop.testing.tolerance import ROUNDED, SOLVED
+from innerloop.testing.closeness import ROUNDED, SOLVED
 
 
 def drawn(ways=4, shots=5, size=12, noise=1.0, seed=0, more=0):

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import innerloop as il
-from innerloop.classify import Backbone, extract
+from innerloop.classify import Backbone, evaluate_backbone, extract
 from innerloop.classify.features import opening
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
@@ -21,12 +21,12 @@ from innerloop.core.files import read_json
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
 from innerloop.data.preparing import prepare
-from innerloop.evaluation import Protocol, evaluate_backbone, evaluate_features, evaluate_head
+from innerloop.evaluation import Protocol, evaluate_features, evaluate_head
 from innerloop.experiment import pretrained
 from innerloop.experiment.beside import before_training
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.pretrained import seen_word
-from innerloop.experiment.recipe.backbone import backbone_recipe
+from innerloop.experiment.recipe.judging import backbone_recipe
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
 from innerloop.nets import backbone, conv4

@@ -21,7 +21,7 @@ from innerloop.report.predictions_section import labels_view
 from innerloop.report.read_run import headline, load_run
 from innerloop.report.run_page import status_view
 from innerloop.report.words import interval
-from innerloop.testing.tolerance import ROUNDED
+from innerloop.testing.closeness import ROUNDED
 from oracles.browser import measured
 from support.pages import read
 

@@ -9,16 +9,14 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import RaggedBatch
 from innerloop.data.augment import Augmentation, augment, colour_jitter, episode_transform, lee2019, pad_crop
 from innerloop.data.glyphs import glyphs
-from innerloop.learners import maml, protonet
-from innerloop.learners.objectives import episodic
+from innerloop.learners import episodic, maml, protonet
 from innerloop.nets import conv4
 from innerloop.tasks.episodes import Shape, first_by_key
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.loading import image_loader
-from innerloop.tasks.rotations import with_rotations
-from innerloop.tasks.supervised import supervised_sampler
+from innerloop.tasks.supervised import supervised_sampler, with_rotations
 from innerloop.testing import check_learner, check_tasks
-from innerloop.testing.tolerance import CHAINED, LAST_BITS, ROUNDED, SINGLE_BITS, SUMMED
+from innerloop.testing.closeness import CHAINED, LAST_BITS, ROUNDED, SINGLE_BITS, SUMMED
 from innerloop.training import Plan, map_tasks, meta_gradient
 
 EASY = Kind(Shape(5, 1, 3), "across-groups", name="easy")

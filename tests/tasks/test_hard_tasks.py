@@ -21,16 +21,14 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
-from innerloop.learners import Objective, maml
-from innerloop.learners.objectives import episodic, erm, reptile
+from innerloop.learners import Objective, episodic, erm, maml, reptile
 from innerloop.nets import mlp
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, group_errors, groups_of, hardest_groups
-from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
-from innerloop.testing.tolerance import SINGLE
+from innerloop.testing.closeness import SINGLE, assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Plan, initial_state, make_optimiser, meta_gradient
 from innerloop.training import loop as fit
 from innerloop.training.reweighted import hard_weights

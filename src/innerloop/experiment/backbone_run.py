@@ -26,12 +26,11 @@ from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.parts import check_device, placed
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.pretrained import seen_notes
-from innerloop.experiment.recipe.backbone import backbone_recipe
-from innerloop.experiment.recipe.library import read_recipe
+from innerloop.experiment.recipe.judging import backbone_recipe
+from innerloop.experiment.recipe.library import read_recipe, recipe_of
 from innerloop.experiment.recipe.protocols import changed_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import typed_keys
-from innerloop.experiment.recipe.started import recipe_of
 from innerloop.experiment.recipe.unread import refuse_stray_tables, unread
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, with_kept_data

@@ -9,7 +9,7 @@ from innerloop.data.source import ImageSource
 from innerloop.evaluation.episodes import Episodes
 from innerloop.experiment.kept import digest, own_folder
 from innerloop.experiment.pictures import plain_source
-from innerloop.experiment.recipe.judged import IMAGE_FAMILIES, family_asked, pictures_asked
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, family_asked, pictures_asked
 from innerloop.experiment.recipe.schema import Data, Recipe
 from innerloop.experiment.run_data import test_digest
 from innerloop.tasks.families import FAMILIES, get_family
@@ -20,7 +20,7 @@ from innerloop.tasks.sampler import full_settings
 def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
     """The episodes that a recipe is judged on: two recipes draw the same tasks if these are equal.
 
-    >>> from innerloop.experiment.recipe.settings import make_recipe
+    >>> from innerloop.experiment import make_recipe
     >>> short, long = (make_recipe({}, [f"outer.steps={steps}"]) for steps in (10, 1000))
     >>> episodes_of(short) == episodes_of(long)
     True

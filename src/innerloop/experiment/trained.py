@@ -17,9 +17,9 @@ from innerloop.experiment.compare import compare_judged
 from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
+from innerloop.experiment.recipe.grammar import as_items, in_section
 from innerloop.experiment.recipe.library import read_recipe
 from innerloop.experiment.recipe.protocols import own_evaluation
-from innerloop.experiment.recipe.python import as_items, in_section
 from innerloop.experiment.recipe.schema import Eval, Recipe
 from innerloop.experiment.run import evaluate_run, resume
 from innerloop.runs.directory import RECIPE, find_run
@@ -55,7 +55,7 @@ class Run:
         files = sorted((self.path / "eval").glob("*.json"), key=lambda file: file.stat().st_mtime)
         evaluations = [{**read_json(file), "file": str(file)} for file in files]
         evaluation, own = own_evaluation(self.recipe.model_dump(), evaluations)
-        return judged_from(evaluation, self.path) if evaluation is not None and own else None
+        return judged_from(evaluation) if evaluation is not None and own else None
 
     @property
     def loaded(self) -> Loaded:

@@ -9,7 +9,7 @@ from typing import Any
 from innerloop.choose.advisor.asked import understand
 from innerloop.choose.advisor.result import Advice
 from innerloop.choose.advisor.run import carry_out
-from innerloop.experiment.recipe.python import as_items
+from innerloop.experiment.recipe.grammar import as_items
 
 
 def advise(

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from innerloop.choose.advisor.methods import NUMBERS, PICTURES
 from innerloop.core.errors import did_you_mean
-from innerloop.experiment.recipe.budget import Budgeted
+from innerloop.experiment.recipe.flat import Budgeted
 from innerloop.experiment.recipe.rules import Rules
 
 YOURS = "yours"

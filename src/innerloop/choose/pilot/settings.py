@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from innerloop.choose.scores.table import SCORES
-from innerloop.experiment.recipe.budget import Budgeted
+from innerloop.experiment.recipe.flat import Budgeted
 from innerloop.experiment.recipe.rules import Rules
 
 SpaceName = Literal["cells", "convnet"]

@@ -15,8 +15,7 @@ from torch import Tensor
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.types import Buffers, Params
-from innerloop.nets.efficientnet_lite import NAMES
-from innerloop.nets.folding import folded_efficientnet_lite
+from innerloop.nets.efficientnet_lite import NAMES, folded_efficientnet_lite
 from innerloop.nets.network import Network
 from innerloop.nets.pretrained import UNKNOWN
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from innerloop.classify.features.items import Digest
 from innerloop.core.faults import in_words
-from innerloop.core.files import check_plain_file, read_plain_file, write_json_atomic
-from innerloop.core.lock import try_lock
+from innerloop.core.files import check_plain_file, read_plain_file, try_lock, write_json_atomic
 from innerloop.core.telling import tell
 from innerloop.data.place import cache_folder
 

@@ -16,11 +16,9 @@ from innerloop.core.preprocessing import Preprocessing, check_preprocessing
 from innerloop.core.tensors import read_tensors
 from innerloop.core.types import Buffers, Params
 from innerloop.nets.factory import BACKBONES, backbone_hint, build_backbone
-from innerloop.nets.hugging_face import PREFIX, is_hugging_face
-from innerloop.nets.hugging_face_pictures import read_preprocessing
+from innerloop.nets.hugging_face import PREFIX, is_hugging_face, read_preprocessing
 from innerloop.nets.network import Network
-from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, our_names, published_weights
-from innerloop.nets.timm_pictures import timm_preprocessing
+from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, our_names, published_weights, timm_preprocessing
 from innerloop.nets.weights import load_statistics, load_weights
 
 NORM = "running"

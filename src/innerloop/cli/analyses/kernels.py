@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, c
 from pydantic import Field
 
 from innerloop.cli.analyses import Analysis, Say
-from innerloop.experiment.recipe.flat import FlatSettings
+from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.problems import Infinite
-from innerloop.experiment.recipe.reading import Readers, When
 from innerloop.experiment.recipe.rules import Rules
 from innerloop.experiment.recipe.schema import Recipe
 
@@ -136,7 +135,7 @@ def _draw(s: Settings, repeat: int) -> Drawn:
     import torch
 
     from innerloop.core.random import derive_seed
-    from innerloop.kernels.analytic.named import network_kernel
+    from innerloop.kernels.analytic.networks import network_kernel
     from innerloop.kernels.empirical.kernel import empirical_kernel
     from innerloop.nets.residual import wide_network
     from innerloop.theory.kernels import Drawn
@@ -169,8 +168,7 @@ def draw_tasks(
     """The first ``n`` tasks of a family in float64; inputs lie on ‖x‖ = √d where ``scale`` says so."""
     import torch
 
-    from innerloop.tasks.families import get_family
-    from innerloop.tasks.quadratic import on_sphere
+    from innerloop.tasks.families import get_family, on_sphere
     from innerloop.tasks.sampler import make_sampler
 
     options: dict[str, Any] = {} if family.dim is None else {"dim": family.dim}

@@ -14,7 +14,7 @@ from innerloop.cli.analyses import landscape
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.recipe.flat import read_flat
-from innerloop.report.plots.landscape_page import landscape_page
+from innerloop.report.landscape_page import landscape_page
 from innerloop.testing.closeness import CHAINED, ROUNDED
 from innerloop.theory.landscape.geography import ClosedLandscape
 from oracles.browser import opened

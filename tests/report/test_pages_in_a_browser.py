@@ -11,10 +11,10 @@ from test_report_results import analysed, redone
 from innerloop.choose.advisor import race, rungs
 from innerloop.cli.main import main
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.report.plots.files import write_figures
 from innerloop.report.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.style import write_figures
 from innerloop.report.read_run import headline, load_run
-from innerloop.report.words import interval
+from innerloop.report.text import interval
 from oracles.browser import measured, opened
 
 KINDS = ("one", "two", "many", "labels", "failed", "interrupted", "reproduced", "analysed", "several")

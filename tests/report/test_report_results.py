@@ -11,8 +11,7 @@ from test_report import make_run
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.report.plots.files import write_figures
-from innerloop.report.plots.style import new_figure
+from innerloop.report.plots.style import new_figure, write_figures
 from innerloop.runs.pages import MARKER
 from support.pages import read
 

@@ -13,9 +13,8 @@ from test_report_results import analysed, redone
 from innerloop.cli.main import main
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.report.plots import figure_to_svg
-from innerloop.report.plots.policy import content_policy
 from innerloop.report.plots.style import new_figure
-from innerloop.report.render import environment
+from innerloop.report.render import content_policy, environment
 from innerloop.runs.pages import MARKER
 from oracles.browser import opened
 

@@ -204,7 +204,7 @@ def _save(
     start_manifest(run, ["innerloop", *sys.argv[1:]], json_line(result["settings"]), about)
     names: list[str] = []
     if figures:
-        from innerloop.report.plots.files import write_figures
+        from innerloop.report.plots.style import write_figures
 
         names = write_figures(run, figures)
     record = {

@@ -10,8 +10,14 @@ from innerloop.classify.predicting.adapted import Adapted
 from innerloop.classify.predicting.told import left_out
 from innerloop.core.files import write_text_atomic
 from innerloop.evaluation.sureness.expected import Mistaken, confusion, mistaken
-from innerloop.report.prediction_page import Class, Example, labelled_page, least_sure_first, percent
-from innerloop.report.thumbnails import thumbnails
+from innerloop.report.prediction_page import (
+    Class,
+    Example,
+    labelled_page,
+    least_sure_first,
+    percent,
+    thumbnails,
+)
 from innerloop.runs.manifest import now, version_of
 
 MOST_PICTURES = 400

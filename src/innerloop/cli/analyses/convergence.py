@@ -101,7 +101,7 @@ def heading(s: Settings) -> str:
 
 def figures(result: Convergence) -> dict[str, Figure]:
     """The loss along training beside its bound."""
-    from innerloop.report.plots.analyses import bound_figure
+    from innerloop.report.plots.panels import bound_figure
 
     return {"convergence": bound_figure(result.loss, result.bound)}
 

@@ -197,7 +197,7 @@ def heading(s: Settings) -> str:
 
 def figures(result: KernelComparison) -> dict[str, Figure]:
     """The spectrum."""
-    from innerloop.report.plots.analyses import spectrum_figure
+    from innerloop.report.plots.panels import spectrum_figure
 
     return {"kernels": spectrum_figure(f"{result.kernel} kernel", result.eigenvalues)}
 

@@ -12,7 +12,7 @@ from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.rules import Rules
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.words import recipe_words
-from innerloop.report.plots.landscape_page import GEOGRAPHY, landscape_page
+from innerloop.report.landscape_page import GEOGRAPHY, landscape_page
 
 if TYPE_CHECKING:
     from innerloop.experiment.data import Data

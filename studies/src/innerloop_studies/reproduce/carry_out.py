@@ -43,7 +43,7 @@ def carry_on(run: Path, name: str, scale: str, say: Say) -> Result:
 def _redo(name: str, scale: str, say: Say, run: Path) -> Result:
     started = time.perf_counter()
     reproduction: Reproduction = find(name)(scale, say)
-    from innerloop.report.plots.files import write_figures
+    from innerloop.report.plots.style import write_figures
 
     figures = write_figures(run, reproduction.figures)
     result: Result = {

@@ -77,7 +77,7 @@ def works(scale: str) -> list[Work]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on CIFAR-100's pictures; finished runs are kept."""
-    from innerloop.report.plots.landscape import bars_figure
+    from innerloop_studies.papers.figures import bars_figure
 
     runs = carry_out(works(scale), say)
     table = _table(runs)

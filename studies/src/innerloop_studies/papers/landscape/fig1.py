@@ -13,8 +13,8 @@ def run(scale: str, say: Say) -> Reproduction:
     del scale
     import torch
 
-    from innerloop.report.plots.landscape import Plane, planes_figure
     from innerloop.theory.landscape.geography import Geography, environment, geography
+    from innerloop_studies.papers.figures import Plane, planes_figure
 
     environments = {
         "(a) equal hardness": Geography(DIM, 0.9, 0.9, R_LARGE, SPREAD, SPREAD),

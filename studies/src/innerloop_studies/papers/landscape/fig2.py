@@ -90,8 +90,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _panels(shots: int, column: Column) -> list[Panel]:
-    from innerloop.report.plots.landscape import INKS
     from innerloop.report.plots.panels import line, panel, points
+    from innerloop_studies.papers.figures import INKS
 
     def one(title: str, nal: Curve, maml: Curve, heights: dict[str, float]) -> Panel:
         """A panel with both methods."""

@@ -53,8 +53,8 @@ class Curves(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """R from 0.5 to 4 with R²/r_H and R²/r_E fixed."""
-    from innerloop.report.plots.landscape import INKS
     from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
+    from innerloop_studies.papers.figures import INKS
     from innerloop_studies.papers.landscape.linear import ends_row
 
     runs, grid, steps = SIZES[scale]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 if TYPE_CHECKING:
-    from innerloop.report.plots.landscape_fields import Field
+    from innerloop_studies.papers.figures import Field
     from innerloop_studies.papers.landscape.neuron import NeuronTask
 
 SIZES = {"smoke": (25, 25), "cpu": (81, 25), "paper": (161, 25)}
@@ -38,7 +38,7 @@ class Solved(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """Four tasks each; softplus (Figures 4, 5) and sigmoid (Figure 6)."""
-    from innerloop.report.plots.landscape_fields import fields_figure
+    from innerloop_studies.papers.figures import fields_figure
     from innerloop_studies.papers.landscape.neuron import NeuronTask
 
     points, episodes = SIZES[scale]

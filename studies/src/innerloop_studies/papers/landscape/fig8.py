@@ -81,8 +81,8 @@ def _rows(ends: Ends) -> list[Row]:
 
 
 def _panels(ends: Ends) -> list[Panel]:
-    from innerloop.report.plots.landscape import INKS
     from innerloop.report.plots.panels import Line, line, panel, points
+    from innerloop_studies.papers.figures import INKS
 
     def curve(name: str, values: list[float], ci95: list[float]) -> Line:
         """One method's line, with its points."""

@@ -160,7 +160,7 @@ FAILS: tuple[str, ...] = (
 
 
 def _figure(by_case: Mapping[str, ByArm]) -> Figure:
-    from innerloop.report.plots.landscape import bars_figure
+    from innerloop_studies.papers.figures import bars_figure
 
     groups = {
         f"{case}, {kind} test tasks": {arm: bar(_over_seeds(runs, kind)) for arm, runs in arms.items()}

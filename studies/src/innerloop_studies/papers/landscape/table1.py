@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot; finished runs are kept."""
-    from innerloop.report.plots.landscape import bars_figure
+    from innerloop_studies.papers.figures import bars_figure
 
     _, alphabets = alphabets_of(scale)
     jobs = [

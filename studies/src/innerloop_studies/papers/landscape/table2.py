@@ -36,7 +36,7 @@ class Job(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
-    from innerloop.report.plots.landscape import bars_figure
+    from innerloop_studies.papers.figures import bars_figure
 
     sources_of(scale)  # missing data are told at once
     jobs = [

@@ -75,8 +75,8 @@ def _panels(by_method: dict[str, Trials]) -> list[Panel]:
 
 
 def _points(name: str, y: list[float], spread: list[float] | None = None) -> Line:
-    from innerloop.report.plots.landscape import INKS
     from innerloop.report.plots.panels import line, points
+    from innerloop_studies.papers.figures import INKS
 
     shift = 0.09 if name == "published" else -0.09
     measured = points([i + shift for i in range(len(y))], y, spread or [0.0] * len(y))

@@ -112,7 +112,7 @@ def smoke_rows(runs: Runs) -> list[Row]:
 
 def figure_of(lines: Mapping[str, Line], title: str) -> Figure:
     """A bar for every method, with its standard deviation; a panel for every number of shots."""
-    from innerloop.report.plots.landscape import bars_figure
+    from innerloop_studies.papers.figures import bars_figure
 
     shots = list(next(iter(lines.values())).accuracy)
     groups = {

@@ -19,7 +19,7 @@ from innerloop.report.plots.curves import (
 )
 from innerloop.report.plots.scores import score_histogram_data, score_histogram_figure
 from innerloop.report.plots.sinusoid import SinusoidPicture, sinusoid_figure
-from innerloop.report.plots.style import figure_to_svg
+from innerloop.report.plots.style import INK, figure_to_svg
 from innerloop.report.read_run import RunData, flatten, inside
 from innerloop.report.text import interval, number
 
@@ -70,7 +70,8 @@ def _saved_picture(stem: str, vector: Path, pixels: Path) -> Picture | None:
         content = vector.read_bytes()
         if _is_svg(content):
             head = content[content.find(b"<svg") :].partition(b">")[0].decode("utf-8", "replace")
-            return Picture(stem, [], head, data_address("svg+xml", content))
+            inked = content.replace(b"currentColor", INK.encode())  # an image takes no colour from the page
+            return Picture(stem, [], head, data_address("svg+xml", inked))
     if pixels.is_file():
         content = pixels.read_bytes()
         if content.startswith(PNG):  # not any file that a link in the run's directory leads to

@@ -358,7 +358,7 @@ def test_new_pictures_are_labelled_by_the_head_that_was_asked_for(
 ) -> None:
     from PIL import Image
 
-    from innerloop.classify.predicting.predict import predict_pictures
+    from innerloop.classify.predict import predict_pictures
 
     run = pretrained(tmp_path / "runs")
     for c in range(3):

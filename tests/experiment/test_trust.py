@@ -275,7 +275,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
         "experiment/trained.py",  # shows it
         "experiment/sweeps/grid.py",  # asks for all cells together
-        "experiment/backbone_run.py",  # takes pictures and protocol; network and family are its own
+        "classify/backbone_evaluation.py",  # takes pictures and protocol; network and family are its own
         "experiment/sweeps/runs.py",  # compares with a run that lies there already
         "cli/show.py",  # prints
         "cli/train.py",  # looks how many ranks to start; each of them asks
@@ -285,7 +285,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         for path in SOURCES.rglob("*.py")
         if "safe_open(" in path.read_text() and "make_recipe(" in path.read_text()
     }
-    assert saved == {"classify/predicting/files.py"}  # a recipe in a saved classifier: asks
+    assert saved == {"classify/files.py"}  # a recipe in a saved classifier: asks
     importers = {
         path.relative_to(SOURCES).as_posix()
         for path in SOURCES.rglob("*.py")
@@ -294,7 +294,7 @@ def test_recipes_of_files_have_few_doors() -> None:
     assert importers == {
         "core/lazy.py",  # our own names
         "nets/factory.py",  # timm
-        "classify/takeaway/files.py",  # onnx and its runtime
+        "classify/export.py",  # onnx and its runtime
         "runs/tracking.py",  # trackio or wandb, the only words that run.track takes
         "core/importing.py",  # model.kind and tasks.family, which experiment/recipe/trust.py knows
     }

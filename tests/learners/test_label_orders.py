@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import innerloop as il
-from innerloop.classify.predicting.adaptation import pack_state, unpack_state
+from innerloop.classify.heads import pack_state, unpack_state
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch

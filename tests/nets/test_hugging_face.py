@@ -201,7 +201,7 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
         "transformers", reason="transformers is not installed: pip install innerloop[hf]"
     )
     from innerloop.classify import extract, open_backbone
-    from innerloop.classify.features.files import read_backbone, write_backbone
+    from innerloop.classify.backbones import read_backbone, write_backbone
     from innerloop.data.preparing import prepare
 
     make, dimension = KINDS[kind]

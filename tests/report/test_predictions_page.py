@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from test_report import make_run, write_evaluation
 
+from innerloop.classify.sureness import calibration_error
 from innerloop.core.statistics import mean_interval
-from innerloop.evaluation.sureness.calibration import calibration_error
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.report.plots.scores import calibration_data
 from innerloop.report.predictions import (

@@ -26,9 +26,9 @@ from innerloop.choose.advisor.keep import reopened as reopened_advice
 from innerloop.choose.pilot.keep import reopened as reopened_search
 from innerloop.choose.pilot.sharing import posted
 from innerloop.classify import extract, read_backbone
-from innerloop.classify.features.cache import features_folder
-from innerloop.classify.features.files import write_backbone
-from innerloop.classify.predicting.loading import load_model
+from innerloop.classify.backbones import write_backbone
+from innerloop.classify.cache import features_folder
+from innerloop.classify.files import load_model
 from innerloop.cli.main import main
 from innerloop.core import trials
 from innerloop.core.errors import UserError

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from innerloop.evaluation import sureness as sureness
     from innerloop.evaluation.comparison import Comparison as Comparison
     from innerloop.evaluation.comparison import compare as compare
     from innerloop.evaluation.comparison import over_seeds as over_seeds
@@ -35,5 +34,4 @@ else:
             "innerloop.evaluation.labelling": "Predicted",
             "innerloop.evaluation.protocol": "Protocol",
         },
-        rooms="sureness",
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from innerloop.classify.features.overlap import overlap, seen_before
+from innerloop.classify.backbones import overlap, seen_before
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
 from innerloop.experiment.recipe.judging import NOTHING

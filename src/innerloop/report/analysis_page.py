@@ -71,7 +71,7 @@ def parts_of(lines: list[str]) -> list[View]:
     """
     parts: list[View] = []
     for line in lines:
-        last = parts[-1] if parts else {"kind": "", "rows": [], "head": []}
+        last: View = parts[-1] if parts else {"kind": "", "rows": [], "head": []}
         if line.startswith("   ") and line.strip():
             parts.append({"kind": "table", "rows": [], "head": ["", *_columns(line)]})
         elif last["kind"] == "table" and len(_columns(line)) == len(last["head"]):

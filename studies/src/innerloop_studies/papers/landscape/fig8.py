@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.report.plots.landscape import INKS
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure, points
+from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import intervals
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row

@@ -69,6 +69,7 @@ class KernelComparison(NamedTuple):
         eigenvalues: the largest first.
         conditions: condition numbers of all kernels that these settings have.
         protocol: what was averaged over what.
+        test_tasks: per repeat.
     """
 
     mtl_anil_gap: float
@@ -79,10 +80,22 @@ class KernelComparison(NamedTuple):
     eigenvalues: list[float]
     conditions: dict[str, float]
     protocol: str
+    test_tasks: int
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return self._asdict()
+        return {name: value for name, value in self._asdict().items() if name != "test_tasks"}
+
+    def __str__(self) -> str:
+        values, repeats = self.eigenvalues, len(self.gap_by_repeat)
+        lines = [
+            f"‖F_ANIL − F_MTL‖ = {self.mtl_anil_gap:.4g} ± {self.mtl_anil_gap_se:.2g} (standard error, "
+            f"{repeats} repeats × {self.test_tasks} test tasks)",
+            f"{self.kernel} kernel: eigenvalues {values[0]:.4g}, {values[min(1, len(values) - 1)]:.4g} … "
+            f"{values[-1]:.4g}",
+            *(f"condition number of {name}: {value:.4g}" for name, value in self.conditions.items()),
+        ]
+        return "\n".join(lines)
 
 
 def compare_kernels(draws: Iterable[Drawn], learning: Learning, kernel: str = "mtl") -> KernelComparison:
@@ -127,6 +140,7 @@ def compare_kernels(draws: Iterable[Drawn], learning: Learning, kernel: str = "m
         eigenvalues=spectra[kernel].tolist(),
         conditions={name: condition(values) for name, values in spectra.items()},
         protocol=PROTOCOL,
+        test_tasks=len(gaps[0]),
     )
 
 

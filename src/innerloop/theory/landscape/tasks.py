@@ -8,10 +8,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.random import generator
-from innerloop.theory.estimates.hardness import Hardness, rank_tasks
-from innerloop.theory.estimates.landscape import Sides, sides_of
-from innerloop.theory.estimates.landscape_features import Step, View
-from innerloop.theory.hardness import head_rate
+from innerloop.theory.hardness import Hardness, head_rate, rank_tasks
 from innerloop.theory.landscape.data import (
     TaskFits,
     bootstrap,
@@ -20,7 +17,8 @@ from innerloop.theory.landscape.data import (
     left_after_step,
     solutions,
 )
-from innerloop.theory.landscape.geography import condition_of
+from innerloop.theory.landscape.features import Step, View
+from innerloop.theory.landscape.geography import Sides, condition_of, sides_of
 
 LEAST = 2.0  # samples per feature below which predictions are mostly noise
 GOOD = 10.0
@@ -115,6 +113,30 @@ class TaskLandscape(NamedTuple):
             "explained": self.explained,
             "hardness": self.hardness.as_dict(),
         }
+
+    def __str__(self) -> str:
+        if self.applies:
+            lines = [str(self.view), *self._prediction(), f"because: {self.reason}"]
+        else:
+            lines = [*self.view.undecided(self.reason), *self._prediction()]
+        return "\n".join([*lines, str(self.hardness)])
+
+    def _prediction(self) -> list[str]:
+        gain, sides = self.gain, self.condition
+        named = ", ".join(f"{k} {v.value:.3g} ({v.low:.3g}–{v.high:.3g})" for k, v in self.geography.items())
+        return [
+            f"predicted gain {gain.value:.3f} (95 % over tasks: {gain.low:.3f} to {gain.high:.3f})",
+            *(
+                f"{name:5} risk {place.risk.value:.4g}, on hard tasks {place.risk_hard.value:.4g}, "
+                f"on easy tasks {place.risk_easy.value:.4g}"
+                for name, place in (("NAL", self.nal), ("MAML", self.maml))
+            ),
+            f"geography {named}",
+            f"one step of {self.inner_lr:.4g} ({self.rate}) on {self.shots} samples",
+            f"ρ_H/ρ_E(1−ρ_H/ρ_E)² = {sides.hardness:.3g} against d/m = {sides.dimension_per_shot:.3g}; "
+            f"effective dimension tr Σ/‖Σ‖ = {sides.effective_dimension:.3g} of {self.view.z.shape[2]}, "
+            f"over m {sides.effective_per_shot:.3g}",
+        ]
 
 
 def task_landscape(view: View, step: Step, seed: int = 0) -> TaskLandscape:

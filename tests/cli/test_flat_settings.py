@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar, NamedTuple
 import pytest
 from pydantic import Field
 
-from innerloop.choose import analysis
+from innerloop.cli import analyses
 from innerloop.cli import main as command
-from innerloop.cli.analyses import WORDS
 from innerloop.core.errors import UserError
 from innerloop.experiment.recipe.flat import FlatSettings, When, describe, read_flat
 from innerloop.experiment.recipe.problems import Infinite
@@ -99,13 +98,15 @@ def fake_analysis(monkeypatch):
         def as_dict(self):
             return {"double": self.double, "from": self.name}
 
-    fake = analysis.Analysis(
+        def __str__(self):
+            return f"double: {self.double}"
+
+    fake = analyses.Analysis(
         Settings,
         run=lambda settings, recipe, say: Doubled(2 * settings.dim, getattr(recipe, "name", None)),
         page=lambda result: "<p>page</p>",
     )
-    monkeypatch.setitem(analysis.ANALYSES, "fake", "doubles")
-    monkeypatch.setitem(WORDS, "fake", lambda result, settings: [f"double: {result.double}"])
+    monkeypatch.setitem(analyses.ANALYSES, "fake", "doubles")
     monkeypatch.setattr("innerloop.cli.analyze.find", lambda name: fake)
 
 

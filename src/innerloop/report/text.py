@@ -6,7 +6,12 @@ import math
 import statistics
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
+
+View: TypeAlias = dict[str, Any]
+"""Plain data for a template."""
+Pairs: TypeAlias = list[tuple[str, str]]
+"""Names and values, in order."""
 
 MINUS = "−"
 NAMES = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from innerloop.report.plots.policy import content_policy
+from innerloop.report.render import content_policy
 
 GEOGRAPHY = ("dim", "inner_shots", "rho_hard", "rho_easy", "R", "r_hard", "r_easy", "noise", "hard_share")
 """Settings that describe an environment."""
@@ -27,7 +27,7 @@ def landscape_page(result: Mapping[str, Any]) -> str:
         "tied": settings.get("inner_lr") is None,
         "same": settings.get("inner_shots") is None,
     }
-    file = resources.files("innerloop.report.plots") / "templates" / "landscape.html"
+    file = resources.files("innerloop.report") / "templates" / "landscape.html"
     text = file.read_text(encoding="utf-8").replace("/*START*/", json.dumps(payload))
     return text.replace("{{ policy }}", content_policy(_inside(text, "style"), _inside(text, "script")))
 

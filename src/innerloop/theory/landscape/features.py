@@ -42,6 +42,19 @@ class View(NamedTuple):
         plain = {"tasks": tasks, "samples": samples, "components": components, "kept": self.kept}
         return {"source": "tasks", **plain}
 
+    def __str__(self) -> str:
+        tasks, samples, components = self.z.shape
+        share = f"{100 * self.kept:.1f} % of the features' second moment"
+        return f"{tasks} tasks, {samples} samples each, {components} directions ({share})"
+
+    def undecided(self, reason: str) -> list[str]:
+        """Lines for people where the closed forms do not speak of these tasks."""
+        return [
+            "whether MAML is worth it here cannot be told before training; `innerloop advise` measures it",
+            f"because: {reason}",
+            f"{self}; of a linear model alone:",
+        ]
+
 
 class Step(NamedTuple):
     """The step of adaptation.

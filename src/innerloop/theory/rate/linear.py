@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ Form = Literal["lim", "split", "stacked", "variance", "merged", "gradient", "bra
 SPLIT = ("split", "gradient", "bracket")
 """Forms that are judged on other samples."""
 
-WORDS: dict[Form, str] = {
+DESCRIPTIONS: dict[Form, str] = {
     "lim": "eq. 3.3: many tasks, isotropic optima, adapted to and judged on the same samples",
     "split": "H.1: as eq. 3.3, judged on other samples",
     "stacked": "H.14: all tasks as one, over-parametrised",
@@ -27,6 +27,10 @@ WORDS: dict[Form, str] = {
     "gradient": "the gradient form at the non-adaptive solution",
     "bracket": "gradient form and trace form, and a point between them",
 }
+
+
+RANGES = {"bracket": "bracket", "range": "range to sweep", "sweep": "range to sweep"}
+"""What the two ends of an estimate are, by its kind."""
 
 
 class LinearTasks(NamedTuple):
@@ -79,8 +83,50 @@ class FormRate(NamedTuple):
             del plain["best"]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
 
+    def __str__(self) -> str:
+        lowest = self.bounds.corollary_low
+        held = "holds" if lowest <= self.alpha else "FAILS"
+        lines = [
+            *describe_rate(self),
+            f"Corollary 1's lower bound {lowest:.3g} {held} here",
+        ]
+        if self.best is not None:
+            lines.append(f"least training risk at this number of tasks, by search: {self.best:.4g}")
+        return "\n".join([*lines, *self.reasons])
 
-class _Told(NamedTuple):
+
+class _RateEstimate(Protocol):
+    """What every estimate of an inner rate has."""
+
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def interval(self) -> tuple[float, float] | None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def convention(self) -> str: ...
+    @property
+    def tasks(self) -> int: ...
+
+
+def describe_rate(rate: _RateEstimate) -> list[str]:
+    """Lines for people: the rate, its ends, and its sampling error."""
+    lines = [
+        f"{rate.alpha:.4g}   ({rate.kind}; {rate.convention})",
+        f"{RANGES.get(rate.kind, 'between')}: {rate.low:.3g} to {rate.high:.3g}",
+    ]
+    if rate.interval is not None:
+        low, high = rate.interval
+        lines.append(f"sampling error alone (95 %, {rate.tasks} tasks): {low:.4g} to {high:.4g}")
+    return lines
+
+
+class _Point(NamedTuple):
     alpha: float
     interval: tuple[float, float] | None = None
     ends: tuple[float, float] | None = None
@@ -107,18 +153,18 @@ def rate_by(form: Form, tasks: LinearTasks, loss: str = "mse", *, search: bool, 
     if missing:
         raise UserError(f"the form '{form}' needs {' and '.join(missing)} of the tasks: give them.")
     limits = forms.bounds(tasks.support, loss)
-    told = _split_forms(form, tasks, loss, seed) if form in SPLIT else _whole_forms(form, tasks, loss, seed)
-    low, high = told.ends or (limits.low, limits.high)
+    point = _split_forms(form, tasks, loss, seed) if form in SPLIT else _whole_forms(form, tasks, loss, seed)
+    low, high = point.ends or (limits.low, limits.high)
     return FormRate(
-        alpha=told.alpha,
+        alpha=point.alpha,
         low=low,
         high=high,
-        sweep=(told.alpha,),
-        interval=told.interval,
+        sweep=(point.alpha,),
+        interval=point.interval,
         bounds=limits,
         kind=form,
         convention=get_loss(loss).convention,
-        reasons=(WORDS[form], "the interval is sampling error only"),
+        reasons=(DESCRIPTIONS[form], "the interval is sampling error only"),
         tasks=len(tasks.support),
         best=_best(form, tasks, loss) if search else None,
     )
@@ -131,20 +177,20 @@ def needed(form: Form, search: bool) -> list[str]:
     return [name for name, wanted in (("query", query), ("optima", optima)) if wanted]
 
 
-def _whole_forms(form: Form, tasks: LinearTasks, loss: str, seed: int) -> _Told:
+def _whole_forms(form: Form, tasks: LinearTasks, loss: str, seed: int) -> _Point:
     support = tasks.support
     if form == "lim":
         return _by_moments(forms.limit_moments(support, loss), seed)
     if form == "stacked":
-        return _Told(forms.stacked_rate(support, loss))
+        return _Point(forms.stacked_rate(support, loss))
     if form == "variance":
-        return _Told(forms.variance_rate(support, loss))
+        return _Point(forms.variance_rate(support, loss))
     count, samples, dim = support.shape
     ends = forms.merged_range(count, samples, dim, loss=loss)
-    return _Told(forms.merged_rate(support, loss), ends=(ends.low, ends.high))
+    return _Point(forms.merged_rate(support, loss), ends=(ends.low, ends.high))
 
 
-def _split_forms(form: Form, tasks: LinearTasks, loss: str, seed: int) -> _Told:
+def _split_forms(form: Form, tasks: LinearTasks, loss: str, seed: int) -> _Point:
     support, query, optima = tasks
     assert query is not None
     trace = forms.split_moments(support, query, loss)
@@ -157,11 +203,11 @@ def _split_forms(form: Form, tasks: LinearTasks, loss: str, seed: int) -> _Told:
     if form == "gradient":
         return _by_moments(gradients, seed)
     both = bracket(gradients, trace, point="gradient", seed=seed)
-    return _Told(both.point, both.interval, (both.low, both.high))
+    return _Point(both.point, both.interval, (both.low, both.high))
 
 
-def _by_moments(moments: Moments, seed: int) -> _Told:
-    return _Told(moments.rate, interval_of(moments, seed=seed))
+def _by_moments(moments: Moments, seed: int) -> _Point:
+    return _Point(moments.rate, interval_of(moments, seed=seed))
 
 
 def _best(form: Form, tasks: LinearTasks, loss: str) -> float:

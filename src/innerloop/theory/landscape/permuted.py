@@ -11,12 +11,15 @@ measures on such tasks is feature learning, which these forms do not contain.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from innerloop.theory.hardness import Hardness, rank_tasks
 from innerloop.theory.landscape.data import TaskFits, fit_tasks, sample_curvature
+from innerloop.theory.landscape.features import Step, View
 
 PLAIN = "no formula predicts it for classification; only training does"
 """The same for whoever has pictures to label."""
@@ -74,3 +77,59 @@ def _risk(fits: TaskFits, test: Tensor, w: Tensor) -> Tensor:
     """Equal columns of ``w`` see every labelling alike, so one labelling is enough."""
     v = w - fits.optima
     return 0.5 * ((test @ v) * v).sum((1, 2)).mean()
+
+
+class Checked(NamedTuple):
+    """Numbers behind the symmetry: the gain, how far both solutions lie apart, and the rate of the step."""
+
+    gain: float
+    distance: float
+    inner_lr: float
+
+
+class PermutedLandscape(NamedTuple):
+    """The landscape of tasks whose classes are permuted: the gain is 1 by symmetry.
+
+    Attributes:
+        view: what was looked at.
+        reason: why, in words.
+        checked: the same by numbers, where there are samples enough.
+        hardness: the tasks by hardness.
+    """
+
+    view: View
+    reason: str
+    checked: Checked | None
+    hardness: Hardness
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        checked = {} if self.checked is None else {"checked": self.checked._asdict()}
+        symmetric = {"gain": 1.0, "applies": False, "reason": self.reason, **checked}
+        return {**self.view.as_dict(), **symmetric, "hardness": self.hardness.as_dict()}
+
+    def __str__(self) -> str:
+        lines = [*self.view.undecided(self.reason), "predicted gain 1, by symmetry", str(self.hardness)]
+        return "\n".join(lines)
+
+
+def permuted_task_landscape(view: View, step: Step, kinds: Sequence[str] = ()) -> PermutedLandscape:
+    """The landscape of classification tasks whose classes come in any order.
+
+    Args:
+        view: the tasks, with labels.
+        step: the step of adaptation; its shots are per class.
+        kinds: what kind each task is of, if there are kinds.
+    """
+    ways = int(view.y.max()) + 1
+    checked = None if view.z.shape[1] <= view.z.shape[2] + 1 else _checked(view, step, ways)
+    ranked = rank_tasks(view.z, view.y, view.support, ways, kinds)
+    return PermutedLandscape(view, REASON, checked, ranked)
+
+
+def _checked(view: View, step: Step, ways: int) -> Checked:
+    z = view.z
+    scale = float(torch.linalg.eigvalsh(torch.einsum("tni,tnj->ij", z, z) / (len(z) * z.shape[1]))[-1])
+    lr = step.lr or 1 / (1 + scale)
+    both = permuted_landscape(z, view.y, ways, lr, step.shots * ways, step.inner_shots * ways)
+    return Checked(float(both.gain), float((both.nal - both.maml).norm()), lr)

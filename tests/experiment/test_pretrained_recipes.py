@@ -18,10 +18,10 @@ from innerloop.experiment import pretrained
 from innerloop.experiment.backbones import backbone_of, run_backbone
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pretrained import own_scale, seen_notes
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.recipe.trust import foreign_code
-from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
 from innerloop.nets import backbone

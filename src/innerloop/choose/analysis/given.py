@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import Problems, UserError
 from innerloop.experiment.recipe.flat import FlatSettings, flat_reading
 from innerloop.experiment.recipe.library import load_recipe, named, shipped_names
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import typed_keys
-from innerloop.experiment.recipe.unread import unread
 
 PICTURES = "pictures-maml"
 """The recipe that is looked at where only pictures are named: analyses are about inner loops."""

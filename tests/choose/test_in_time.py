@@ -24,7 +24,7 @@ from innerloop.choose.advisor.untrained import SPLIT, Ground, ground_of, untrain
 from innerloop.choose.pilot import dividing, keep, trials, workers
 from innerloop.choose.pilot.trials import Costs
 from innerloop.choose.pilot.workers import OutOfTimeError, in_processes
-from innerloop.classify.features.backbone import Backbone
+from innerloop.classify.backbones import Backbone
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.statistics import mean_interval
 from innerloop.data.source import only_rows

@@ -52,7 +52,7 @@ BASES = {
 
 SAME = [
     ("sine", "tasks.settings.amplitude=[0.1,5]"),  # the family's own default
-    ("sine", "tasks.family=innerloop.tasks.sine:sine"),
+    ("sine", "tasks.family=innerloop.tasks.families:sine"),
     ("sine", "tasks.shots=9 eval.shots=4"),
     ("sine", "tasks.n_tasks=3 tasks.resample=false"),
     ("sine", "tasks.ways=7 tasks.balanced=false tasks.choice=one-group data.rotations=true"),

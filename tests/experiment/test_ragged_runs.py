@@ -25,8 +25,7 @@ from innerloop.experiment.weights import for_test
 from innerloop.learners import LEARNERS, episodic
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import Sampler
-from innerloop.testing.closeness import assert_trees_close
-from innerloop.testing.tolerance import CHAINED, CONDITIONED, ROUNDED
+from innerloop.testing.closeness import CHAINED, CONDITIONED, ROUNDED, assert_trees_close
 from innerloop.training import Gradient, Plan, meta_gradient
 from oracles import frozen_loop
 

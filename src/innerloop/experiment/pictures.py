@@ -25,9 +25,8 @@ from innerloop.experiment.words import episode_words
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
-from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.sampler import Sampler
-from innerloop.tasks.supervised import supervised_sampler
+from innerloop.tasks.supervised import supervised_sampler, with_rotations
 
 
 class Scale(NamedTuple):

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import innerloop.experiment.backbone_run as backbone_run
-from innerloop.classify.predicting.adapted import UNSURE_BELOW, Prediction
-from innerloop.classify.predicting.loading import predictor_from
-from innerloop.classify.predicting.predictor import predict_arrays
+import innerloop.classify.backbone_evaluation as backbone_run
+from innerloop.classify.files import predictor_from
+from innerloop.classify.predictor import UNSURE_BELOW, Prediction, predict_arrays
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.evaluation.comparison import Comparison

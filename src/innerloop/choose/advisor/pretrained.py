@@ -17,11 +17,9 @@ import numpy as np
 from innerloop.choose.advisor.problem import Problem
 from innerloop.choose.advisor.result import Row
 from innerloop.choose.advisor.untrained import SPLIT, Ground
-from innerloop.classify.features.backbone import Backbone
-from innerloop.classify.features.extracting import extract
-from innerloop.classify.features.opening import open_backbone
-from innerloop.classify.features.overlap import overlap
-from innerloop.classify.pretrained import evaluate_backbone
+from innerloop.classify.backbone_evaluation import evaluate_backbone
+from innerloop.classify.backbones import Backbone, open_backbone, overlap
+from innerloop.classify.features import extract
 from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
 from innerloop.data.source import ImageSource, classes_of, only_rows

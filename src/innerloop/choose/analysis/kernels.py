@@ -124,7 +124,7 @@ def _draw(s: Settings, repeat: int) -> Drawn:
 
     from innerloop.choose.analysis.drawing import draw_tasks
     from innerloop.core.random import derive_seed
-    from innerloop.kernels.analytic.named import network_kernel
+    from innerloop.kernels.analytic.networks import network_kernel
     from innerloop.kernels.empirical.kernel import empirical_kernel
     from innerloop.nets.residual import wide_network
     from innerloop.theory.estimates.kernels import Drawn

@@ -268,7 +268,7 @@ def own_pictures(source: str) -> str | None:
     if not (path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz")):
         return source if known else None
     if path.is_dir():
-        from innerloop.data.folder_scan import holds_pictures
+        from innerloop.data.folder_tree import holds_pictures
 
         if not holds_pictures(path):
             return source if known else None

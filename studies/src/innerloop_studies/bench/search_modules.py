@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from innerloop.core.types import Params
 from innerloop.nets.cells.genotype import EDGES, INPUTS, NODES
-from innerloop.nets.cells.operators import Conv, Halve, Norm, Pool
-from innerloop.nets.cells.plan import CellPlan, Piece, StackPlan
+from innerloop.nets.cells.operators import CellPlan, Conv, Halve, Norm, Piece, Pool, StackPlan
 from innerloop.nets.norms import groups_for
 
 
@@ -186,7 +185,6 @@ def released_kernel(module: nn.Module) -> Callable[[Tensor], Tensor]:
     layers = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
 
     def kernel(x: Tensor) -> Tensor:
-        """The kernel of some inputs."""
         module.zero_grad()
         (wrapped(x).sum() / len(x)).backward()
         total = x.new_zeros(len(x), len(x))

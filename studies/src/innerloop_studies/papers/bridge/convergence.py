@@ -10,8 +10,7 @@ import torch
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
 from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.convergence import Rates, common_rate, linear_loss, loss_bound, rates
@@ -20,6 +19,8 @@ from innerloop.training.wide import Course, off_linear, watch_method, without_sp
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "Bridge, Theorem 3: losses of ANIL and MTL under their bounds (eqs. 29 to 31)"
+VERSION = 1
 DEPTH, TASKS, SAMPLES = 3, 3, 4
 INNER = (0.05, 1)
 """Rate and steps of ANIL's inner loop."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.kernels.analytic.named import network_kernel
-from innerloop.kernels.meta.compare import MeanError, mean_error, mtl_anil_gap
+from innerloop.kernels.analytic.networks import network_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import mtl_kernel
+from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.types import Kernels
 from innerloop.theory.spectra import LIMIT_OFF_DIAGONAL, inverse_gap, log_slope
 from innerloop_studies.reproduce.rows import Row, row
@@ -110,7 +110,6 @@ def residual_gaps(tasks: list[Any]) -> dict[str, list[MeanError]]:
     """‖F_ANIL − F_MTL‖ at λτ = 0 and ŝ = 1, by network and depth."""
 
     def gap(name: str, depth: int) -> MeanError:
-        """The gap of one network at one depth."""
         kernel, settings = network_kernel(name, depth), (Descent(0.0), Descent(1.0))
         return mean_error(
             [mtl_anil_gap(kernel, *pair, inner=settings[0], test_descent=settings[1]) for pair in tasks]

@@ -10,14 +10,15 @@ from torch import Tensor
 
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import adaptation_of, mtl_cross_kernel, mtl_kernel
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import adaptation_of, mtl_cross_kernel, mtl_kernel, stack
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.spectra import depth_structure, inverse_gap, log_slope
 from innerloop_studies.papers.bridge.corollary import RESIDUAL, Structure, residual_spectra, spectra_rows
 from innerloop_studies.papers.bridge.shared import bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "Bridge, Lemmas 4 and 5: spectra of deep kernels, and the gap of their inverses"
+VERSION = 1
 LIMIT = 9 * math.pi**2 / 2
 SIZES = {"smoke": (4, 3, [4, 16, 64, 256]), "cpu": (20, 10, [4, 8, 16, 32, 64, 128, 256, 512, 1024])}
 SIZES["paper"] = SIZES["cpu"]

@@ -17,10 +17,10 @@ from innerloop.core.files import read_json
 from innerloop.experiment import pretrained
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pretrained import own_scale, seen_notes
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.recipe.trust import foreign_code
-from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
 from innerloop.nets import backbone

@@ -16,7 +16,7 @@ from innerloop.experiment.compare import compare_judged
 from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
-from innerloop.experiment.recipe.grammar import as_items, in_section
+from innerloop.experiment.recipe.grammar import Assignment, as_assignments, in_section
 from innerloop.experiment.recipe.library import read_recipe
 from innerloop.experiment.recipe.protocols import own_evaluation
 from innerloop.experiment.recipe.schema import Eval, Recipe
@@ -122,8 +122,8 @@ class Run:
         resume(self.path, trust=self._trust, progress=progress)
         return self
 
-    def _items(self, items: tuple[str, ...], settings: dict[str, Any]) -> list[str]:
-        return [*items, *as_items(in_section(settings, "eval", Eval.model_fields))]
+    def _items(self, items: tuple[str, ...], settings: dict[str, Any]) -> list[str | Assignment]:
+        return [*items, *as_assignments(in_section(settings, "eval", Eval.model_fields))]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -173,8 +173,8 @@ def judge_backbone(
     Raises:
         UserError: there is no such backbone, or the settings are wrong.
     """
-    given = [*items, *as_items(in_section(settings, "eval", Eval.model_fields))]
+    given: list[str | Assignment] = [*items, *as_assignments(in_section(settings, "eval", Eval.model_fields))]
     if data is not None:
-        given += as_items({"data": {"name": str(data)}})
+        given += as_assignments({"data": {"name": str(data)}})
     run = None if like is None else (like if isinstance(like, Run) else load(like)).path
     return Run(backbone_run.judge_backbone(backbone, given, run, progress=progress).run)

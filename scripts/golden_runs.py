@@ -45,7 +45,7 @@ FIRST = (
     "train omniglot-supervised data.name=glyphs {pretraining} name=four",
 )
 """Runs that every case finds."""
-TICK, SLOW = 0.02, 0.25
+TICK, SLOW = 0.02, 0.05
 """Seconds between two looks of the package at a clock; the latter for cases that would take long."""
 
 
@@ -138,9 +138,9 @@ def run_case(name: str, words: str, work: Path) -> dict[str, Any]:
         answer = json.loads(out.splitlines()[-1])
     except (ValueError, IndexError):
         answer = out.splitlines()
-    if name.startswith("shape/"):
-        return {"code": code, "answer": shape(answer)}
     told = {"error": normal(err.splitlines(), work)} if code else {}
+    if name.startswith("shape/"):
+        return {"code": code, "answer": shape(answer), **told}
     files = sorted({normal(file, work) for file in files_in(folder) - before})
     shutil.rmtree(folder)
     return {"code": code, "answer": normal(answer, folder), **told, "files": files}

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +158,11 @@ def run_losses(mode: str, settings: str, work: Path) -> dict[str, Any]:
     return dict(normal(forked(losses, folder), folder))
 
 
-def all_losses(settings: str) -> dict[str, Any]:
+def all_losses(settings: str, without: Sequence[str] = ()) -> dict[str, Any]:
     """Losses and norms of gradients of the first steps of every case of ``losses/``, or why it is refused."""
     found = {}
     for name, words in read_cases().items():
-        if name.startswith("losses/"):
+        if name.startswith("losses/") and name.removeprefix("losses/") not in without:
             if "TEACHER" in words:  # the run before
                 words = words.replace("TEACHER", str(next(Path("runs", "omniglot-supervised").iterdir())))
             found[name.removeprefix("losses/")] = losses_of(*typed(f"{words} {UNJUDGED} {settings}"))

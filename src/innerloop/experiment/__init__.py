@@ -40,7 +40,9 @@ else:
             "innerloop.experiment.parts": "Parts",
             "innerloop.experiment.recipe.library": "Shipped load_recipe shipped_recipes",
             "innerloop.experiment.recipe.schema": "Recipe",
-            "innerloop.experiment.recipe.settings": "make_recipe recipe_from_toml recipe_to_toml shipped_names",
+            "innerloop.experiment.recipe.settings": (
+                "make_recipe recipe_from_toml recipe_to_toml shipped_names"
+            ),
             "innerloop.experiment.results": "TrainResult",
             "innerloop.experiment.run": "evaluate_run resume train",
             "innerloop.experiment.sweeps.sweep": "sweep",

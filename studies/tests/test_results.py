@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from innerloop.choose.advisor.evidence import GAIN, GROUPS, RACES, SEARCH
+from innerloop.choose.advice import GAIN, GROUPS, RACES, SEARCH
 from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.reproduce import REPRODUCTIONS
 from support.places import ROOT

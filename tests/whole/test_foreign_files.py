@@ -21,10 +21,10 @@ import tomli_w
 import torch
 
 import innerloop as il
-from innerloop.choose.advisor.asked import Asked as AdviceAsked
-from innerloop.choose.advisor.keep import reopened as reopened_advice
-from innerloop.choose.pilot.keep import reopened as reopened_search
 from innerloop.choose.pilot.sharing import posted
+from innerloop.choose.records import reopened as reopened_advice
+from innerloop.choose.records import reopened as reopened_search
+from innerloop.choose.request import Asked as AdviceAsked
 from innerloop.classify import extract, read_backbone
 from innerloop.classify.features.cache import features_folder
 from innerloop.classify.features.files import write_backbone
@@ -317,7 +317,7 @@ def test_only_the_gate_makes_tokens_of_text_that_it_was_given() -> None:
         ("choose/advisor/asked.py", "what.name"),  # a word of the command
         ("experiment/learner.py", "entry.factory"),
         ("choose/architectures/methods.py", "entry.function"),
-        ("choose/scores/tell.py", "entry.function"),
+        ("choose/scores/scoring.py", "entry.function"),
     }
 
 

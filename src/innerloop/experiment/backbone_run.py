@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.choose.rates.auto import as_trained
+from innerloop.choose.rates import as_trained
 from innerloop.classify.features.backbone import Backbone
 from innerloop.classify.features.opening import open_backbone
 from innerloop.classify.features.progress import TimeLeft

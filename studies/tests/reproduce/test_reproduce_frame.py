@@ -249,7 +249,7 @@ def test_imports_are_found_where_a_whole_parse_finds_them():
 
 def test_the_source_of_a_training_run_reaches_its_solver_of_rates_but_not_the_rows():
     names = set(files_behind("innerloop_studies.papers.further.rate_runs"))
-    reached = {"innerloop.theory.rate.bracket", "innerloop.choose.rate", "innerloop.training.loop"}
+    reached = {"innerloop.theory.rate.bracket", "innerloop.choose.rate_advice", "innerloop.training.loop"}
     assert reached | {"innerloop.tasks.episodes"} <= names
     elsewhere = {"papers.further.rate_regret", "cli.main", "report.rate_section"}
     assert not {f"innerloop.{name}" for name in elsewhere} & names

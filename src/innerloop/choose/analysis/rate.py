@@ -14,7 +14,7 @@ from innerloop.learners.table import estimated_rates
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from innerloop.choose.rate_judged import JudgedRate
+    from innerloop.choose.rate_advice import JudgedRate
     from innerloop.experiment.recipe.schema import Recipe
     from innerloop.theory.estimates.rate_forms import FormRate
 
@@ -26,8 +26,8 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> FormRate | Judge
 
 @recipe_words()
 def _for_recipe(settings: Settings, recipe: Recipe, say: Say) -> JudgedRate:
-    from innerloop.choose.rate_judged import judge_rate
-    from innerloop.choose.rates.auto import advice_for, provisional
+    from innerloop.choose.rate_advice import judge_rate
+    from innerloop.choose.rates import advice_for, provisional
     from innerloop.core.losses import get_loss, is_classification
     from innerloop.experiment.parts import build
 

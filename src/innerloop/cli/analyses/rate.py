@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from innerloop.choose.analysis.rate import Settings
-    from innerloop.choose.rate_judged import JudgedRate
-    from innerloop.choose.rate_record import RateAdvice
+    from innerloop.choose.rate_advice import JudgedRate, RateAdvice
     from innerloop.theory.estimates.rate_forms import FormRate
 
 RANGES = {"bracket": "bracket", "range": "range to sweep", "sweep": "range to sweep"}
@@ -16,7 +15,7 @@ RANGES = {"bracket": "bracket", "range": "range to sweep", "sweep": "range to sw
 
 def words(result: FormRate | JudgedRate, _settings: Settings) -> list[str]:
     """The rate, how sure it is, and why."""
-    from innerloop.choose.rate_judged import JudgedRate
+    from innerloop.choose.rate_advice import JudgedRate
 
     return _judged(result) if isinstance(result, JudgedRate) else _by_form(result)
 

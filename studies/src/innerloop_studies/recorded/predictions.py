@@ -21,7 +21,7 @@ PREDICTIONS: dict[str, Sequence[str]] = {
     ),
 }
 """What is typed after ``innerloop``, by the name of the file."""
-MODULE = "innerloop.choose.pilot.validate"
+MODULE = "innerloop.choose.validation"
 """Whose source these numbers depend on."""
 MINUS = str.maketrans("-", "−")
 

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from innerloop.choose.pilot.agreement import agreement
+from innerloop.choose.agreement import agreement
 from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop_studies.papers.further.landscape_runs import DIM, Gains, gains_of
 from innerloop_studies.reproduce.parts import remembered, two_at_a_time

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from innerloop.choose.advisor.estimates import GROUP_EPISODES
+from innerloop.choose.estimates import GROUP_EPISODES
 from innerloop.core.random import derive_seed
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.scores import evaluate

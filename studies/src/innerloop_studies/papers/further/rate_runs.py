@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.choose.rates.auto import advice_for, provisional
+from innerloop.choose.rates import advice_for, provisional
 from innerloop.core.errors import UserError
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe

@@ -73,7 +73,7 @@ def _searches(scale: str, say: Say) -> dict[Case, Searched]:
 
 def _released_rows() -> list[Row]:
     """What can be told of the twelve released cells without training any."""
-    from innerloop.choose.architectures.size import count_parameters
+    from innerloop.choose.architectures.space import count_parameters
     from innerloop.nets.cells.network import cell_network
     from innerloop.nets.cells.published import PUBLISHED
 
@@ -126,8 +126,7 @@ def agreement(one: Genotype, other: Genotype) -> float:
 
 def by_chance(pairs: int = CHANCE) -> float:
     """Mean agreement of random cells."""
-    from innerloop.choose.architectures.space import random_candidate
-    from innerloop.choose.architectures.spaces import cell_space
+    from innerloop.choose.architectures.space import cell_space, random_candidate
 
     space = cell_space(3, 32, 5)
     drawn = [random_candidate(space, 0, "chance", number) for number in range(2 * pairs)]

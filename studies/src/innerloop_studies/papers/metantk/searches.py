@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.choose.architectures.draws import PictureDraws
+from innerloop.choose.architectures.measure import read_kept
 from innerloop.choose.architectures.methods import search
-from innerloop.choose.architectures.pool import read_kept
-from innerloop.choose.architectures.size import network_size
-from innerloop.choose.architectures.spaces import cell_space
+from innerloop.choose.architectures.space import cell_space, network_size
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices
